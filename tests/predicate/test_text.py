@@ -73,7 +73,7 @@ def test_lineage_columns_are_bigint_without_being_in_the_schema():
     [
         ("nam = 'a'", "did you mean 'Name'"),
         ("nosuch = 1", "there is no column 'nosuch'"),
-        ("dup = 1", "ambiguous"),
+        ("Dup = 1", "ambiguous, it could be dup, DUP"),
         ("id.a = 1", "not a struct"),
         ("st.zz = 1", "no field of st 'zz'"),
         ("id = 'abc'", "'abc' is not a valid bigint"),

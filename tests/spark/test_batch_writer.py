@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -66,7 +67,7 @@ def test_an_abort_that_cannot_look_at_the_table_leaves_the_files(path, tmp_path)
     assert len(data_files(tmp_path)) == 1
 
 
-def test_columns_that_differ_by_case_only_are_read_and_not_written(path):
+def test_columns_that_differ_by_case_only_are_read_and_written_by_their_exact_names(path):
     table = pa.table({"id": [1, 2], "A": [3, 4], "a": [5, 6]})
     lance.write_dataset(table, path, enable_stable_row_ids=True)
     source = LanceDataSource({"path": path})
@@ -78,9 +79,24 @@ def test_columns_that_differ_by_case_only_are_read_and_not_written(path):
         spelled = [name if name in table.column_names else "id" for name in names]
         assert pa.Table.from_batches(batches).rename_columns(spelled) == table.select(spelled)
     options = WriteOptions.parse({"path": path})
-    for columns in (every.fields[:1], every.fields[:2]):
-        with pytest.raises(InvalidInputError, match="'A' and 'a' differ by case only"):
-            LanceBatchWriter(options, StructType(columns), overwrite=False)
+    a, big, row_id = (every[name] for name in ("a", "A", "id"))
+    for columns in ([a, row_id, big], [big]):
+        names = [column.name for column in columns]
+        one = LanceBatchWriter(options, StructType(columns), overwrite=False)
+        one.commit([one.write(iter([table.select(names).to_batches()[0]]))])
+    nulls = pa.table({"id": [None, None], "A": [3, 4], "a": [None, None]}, table.schema)
+    assert lance.dataset(path).to_table() == pa.concat_tables([table, table, nulls])
+    other = StructField("iD", LongType())
+    with pytest.raises(InvalidInputError, match="'id' and 'iD' differ by case only"):
+        LanceBatchWriter(options, StructType([row_id, other]), overwrite=False)
+    with pytest.raises(SchemaMismatchError, match="a column 'iD', which the table does not have"):
+        LanceBatchWriter(
+            replace(options, case_sensitive=True), StructType([row_id, other]), overwrite=False
+        )
+    either = StructType([StructField("B", LongType()), StructField("b", LongType())])
+    with pytest.raises(InvalidInputError, match="'B' and 'b' differ by case only"):
+        LanceBatchWriter(options, either, overwrite=True)
+    LanceBatchWriter(replace(options, case_sensitive=True), either, overwrite=True)
 
 
 def test_a_missing_commit_message_is_an_error_and_nothing_is_committed(path, tmp_path):

@@ -145,7 +145,9 @@ def test_the_files_have_the_encodings_also_after_an_append(spark, tmp_path):
 def test_names_that_differ_by_case_only_are_told_as_that(depth):
     pair = StructType([StructField("Name", LongType()), StructField("NAME", LongType())])
     schema = pair if depth == "columns" else StructType([StructField("s", pair)])
-    with pytest.raises(InvalidInputError, match=r"case only, 'Name' and 'NAME'\n.*caseSensitive"):
+    with pytest.raises(
+        InvalidInputError, match=r"'Name' and 'NAME' differ by case only\n.*caseSensitive"
+    ):
         stored_schema(schema, {}, existing=None, overwrite=False)
     same = StructType([StructField("name", LongType()), StructField("name", LongType())])
     with pytest.raises(InvalidInputError, match="two columns named 'name'"):

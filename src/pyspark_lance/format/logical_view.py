@@ -40,13 +40,12 @@ BLOB_V2_DESCRIPTOR: Final = tuple(
 def logical_schema(schema: LanceSchema, *, binary_blobs: Collection[str] = ()) -> LanceSchema:
     """The columns as users see them.
 
-    ``binary_blobs``: top-level columns, in lower case, whose blobs are wanted as bytes instead of
+    ``binary_blobs``: top-level columns whose blobs are wanted as bytes instead of
     as descriptors.
     """
     return LanceSchema(
         tuple(
-            logical_field(field, binary_blobs=field.name.lower() in binary_blobs)
-            for field in schema.fields
+            logical_field(field, binary_blobs=field.name in binary_blobs) for field in schema.fields
         ),
         schema.metadata,
     )

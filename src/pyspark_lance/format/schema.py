@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -238,37 +238,6 @@ def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
     ):
         return [data_type.value_field]
     return []
-
-
-class Named(Protocol):
-    """A field of Lance, of Arrow or of Spark."""
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-
-_Part = TypeVar("_Part", bound=Named)
-
-
-def named(parts: Iterable[_Part], name: str) -> _Part | None:
-    """The one of this name, best as it is spelled; None if there is none, or if it may be two."""
-    alike = [part for part in parts if part.name.lower() == name.lower()]
-    exact = [part for part in alike if part.name == name] or alike
-    return exact[0] if len(exact) == 1 else None
-
-
-def reject_duplicate_columns(schema: LanceSchema) -> None:
-    """Refuses to write by name where only upper and lower case tell columns apart."""
-    by_name: dict[str, str] = {}
-    for field in schema.fields:
-        twin = by_name.setdefault(field.name.lower(), field.name)
-        if twin != field.name:
-            raise InvalidInputError(
-                f"the columns {twin!r} and {field.name!r} differ by case only, which Spark "
-                "does not tell apart",
-                hint=f"rename one first: LanceTable.renameColumn({field.name!r}, …)",
-            )
 
 
 def dotted_name(name: str) -> InvalidInputError:

@@ -1,4 +1,4 @@
-"""Which column of a schema a name in a condition means; upper and lower case are the same."""
+"""Which column of a schema a name in a condition means."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import named
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, column_of_others
 from pyspark_lance.predicate.tree import Column
 from pyspark_lance.predicate.types import spark_type_of
@@ -16,17 +17,11 @@ _LONG = 100
 _MOST_SHOWN = 20
 
 
-def resolve_column(
-    path: tuple[str, ...], schema: pa.Schema, *, prefers_exact: bool = False
-) -> Column:
-    """The column or struct field that ``path`` names, whatever its case.
-
-    ``prefers_exact``: of several that differ by case only, the one spelled so is meant. Spark has
-    resolved such a name already, by ``spark.sql.caseSensitive``.
-    """
+def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
+    """The column or struct field that ``path`` names."""
     lineage = [name for name in SYSTEM_COLUMNS if name not in schema.names]
     fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]
-    field = _find_field(path[0], fields, "column", prefers_exact)
+    field = _find_field(path[0], fields, "column")
     if field.name in SYSTEM_COLUMNS and pa.types.is_uint64(field.type):
         data_type = pa.int64()
     else:
@@ -38,25 +33,16 @@ def resolve_column(
                 f"{'.'.join(names)!r} is not a struct, so it has no field {_shown(name)}",
                 hint="put a column name that has a dot in it into `backquotes`",
             )
-        field = _find_field(name, list(data_type), f"field of {'.'.join(names)}", prefers_exact)
+        field = _find_field(name, list(data_type), f"field of {'.'.join(names)}")
         data_type = field.type
         names.append(field.name)
     return Column(tuple(names), spark_type_of(data_type))
 
 
-def _find_field(name: str, fields: list[pa.Field], what: str, prefers_exact: bool) -> pa.Field:
-    wanted = name.lower()
-    matches = [field for field in fields if field.name.lower() == wanted]
-    if prefers_exact:
-        matches = [field for field in matches if field.name == name] or matches
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        spelled = ", ".join(field.name for field in matches)
-        raise InvalidInputError(
-            f"{name!r} is ambiguous, it could be {spelled}",
-            hint="set spark.sql.caseSensitive to true and use where(…) on the DataFrame",
-        )
+def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
+    field = named(fields, name)
+    if field is not None:
+        return field
     hint = near_names(name, [field.name for field in fields])
     raise InvalidInputError(f"there is no {what} {_shown(name)}", hint=hint)
 

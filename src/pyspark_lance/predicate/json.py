@@ -59,7 +59,7 @@ class _Reader:
             match node:
                 case {"column": [*path]} if path:
                     names = tuple(str(name) for name in path)
-                    return resolve_column(names, self._schema, prefers_exact=True)
+                    return resolve_column(names, self._schema)
                 case {"literal": value, "type": str(kind)}:
                     return _literal(value, parse_type(kind))
                 case {"cast": inner, "type": str(kind)}:

@@ -1,4 +1,7 @@
-"""Random histories of column changes, ours and pylance's in turns, against a model of the rows."""
+"""Random histories of column changes, ours and pylance's in turns, against a model of the rows.
+
+Many of the columns differ by case only.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from local_changes import commit_rewritten
+from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
@@ -22,10 +26,12 @@ from pyspark_lance.table.columns.change_columns import (
 from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 pytestmark = pytest.mark.interop
 
-NAMES = tuple("abcdef")
+NAMES = ("a", "A", "b", "B", "ab", "aB", "c")
+SETTINGS = CommitSettings(case_sensitive=True)
 
 
 class History:
@@ -48,7 +54,8 @@ class History:
             known = {name: data[name][row] for name in columns}
             self.rows[ids[row]] = {name: known.get(name) for name in self.columns}
         types = [("id", pa.int64()), *((name, pa.int16()) for name in columns)]
-        return pa.table(data, schema=pa.schema(types))
+        table = pa.table(data, schema=pa.schema(types))
+        return table.select(self.rng.permutation(table.column_names).tolist())
 
     def some(self, names):
         return [name for name in names if self.rng.random() < 0.6]
@@ -66,7 +73,9 @@ class History:
 
     def append_merging(self):
         new = self.some(name for name in NAMES if name not in self.columns)
-        old = self.some(self.columns)
+        # Without its twin beside it, a name of other case is that of the twin.
+        alike = {name.lower() for name in new}
+        old = [n for n in self.columns if n.lower() in alike or self.rng.random() < 0.6]
         for row in self.rows.values():
             row.update(dict.fromkeys(new))
         self.columns += new
@@ -82,14 +91,14 @@ class History:
     def add_null(self):
         name = self.free_name()
         if name:
-            add_null_columns(Table(self.path), pa.schema([(name, pa.int16())]))
+            add_null_columns(Table(self.path), pa.schema([(name, pa.int16())]), SETTINGS)
             self.added(name, lambda row_id: None)
 
     def add_computed(self):
         name = self.free_name()
         if name:
             run = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1).cast(pa.int16())])
-            add_columns(Table(self.path), pa.schema([(name, pa.int16())]), run)
+            add_columns(Table(self.path), pa.schema([(name, pa.int16())]), run, SETTINGS)
             self.added(name, lambda row_id: row_id + 1)
 
     def added(self, name, value):
@@ -110,7 +119,7 @@ class History:
     def rename(self):
         name, new = str(self.rng.choice(self.columns)), self.free_name()
         if new:
-            rename_column(Table(self.path), name, new)
+            rename_column(Table(self.path), name, new, SETTINGS)
             self.columns[self.columns.index(name)] = new
             for row in self.rows.values():
                 row[new] = row.pop(name)
@@ -137,6 +146,20 @@ class History:
         request = plan_rewrite(plan.snapshot(), names)
         batches = pa.table(data).to_batches(max_chunksize=3)
         commit_rewritten(plan, request, list(rewrite_columns(request, batches)))
+
+    def merge(self):
+        old = [int(one) for one in self.rng.permutation(list(self.rows))[:3]]
+        kept = {row_id: dict(self.rows[row_id]) for row_id in old}
+        columns = self.some(self.columns) or self.columns[:1]
+        source = self.new_rows(len(old) + 2, columns)
+        first = self.next_id - source.num_rows
+        for new, row_id in zip(range(first, first + len(old)), old, strict=True):
+            values = self.rows.pop(new)
+            self.rows[row_id] = {**kept[row_id], **{name: values[name] for name in columns}}
+        ids = pa.array([*old, first + len(old), first + len(old) + 1], pa.int64())
+        at = pc.sort_indices(source["id"])
+        source = source.take(at).set_column(source.column_names.index("id"), "id", ids)
+        upsert(self.path, source)
 
     # Theirs ----------------------------------------------------------------------------------
 
@@ -175,7 +198,7 @@ class History:
     def step(self):
         steps = [
             self.append, self.append_merging, self.replace, self.add_null, self.add_computed,
-            self.rename, self.widen, self.rewrite, self.rewrite, self.their_update,
+            self.rename, self.widen, self.rewrite, self.rewrite, self.merge, self.their_update,
             self.their_compaction, self.their_columns,
         ]  # fmt: skip
         if len(self.columns) > 1:
@@ -189,7 +212,7 @@ class History:
     def check(self):
         table = read_ours(self.path)
         assert table.column_names[:-4] == Snapshot.open(Table(self.path)).schema.to_arrow().names
-        assert set(table.column_names[1:-4]) == set(self.columns)
+        assert set(table.column_names[:-4]) == {"id", *self.columns}
         found = {row["id"]: {n: row[n] for n in self.columns} for row in table.to_pylist()}
         assert found == self.rows
         lance.dataset(self.path).validate()

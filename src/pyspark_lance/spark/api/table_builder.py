@@ -23,7 +23,7 @@ from pyspark_lance.spark.jobs.column_jobs import declared_columns, parsed_schema
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.spellings import checks_keywords
-from pyspark_lance.spark.options.write_settings import application_option, write_settings
+from pyspark_lance.spark.options.write_settings import session_options, write_settings
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import plan_write
@@ -191,7 +191,7 @@ def make_table(new: NewTable) -> None:
         return
     check_properties(properties, [field.name for field in new.fields], new.path)
     columns = declared_columns(new.spark, StructType(list(new.fields)))
-    options = {**application_option(new.spark), "path": new.path, "overwriteSchema": "true"}
+    options = {**session_options(new.spark), "path": new.path, "overwriteSchema": "true"}
     write = replace(WriteOptions.parse(options), table_properties=properties)
     if existing is None or new.if_there is IfThere.FAIL:
         with _unless(new.if_there is IfThere.KEEP):

@@ -19,7 +19,7 @@ from pyspark_lance.spark.options.spellings import (
     checks_keywords,
     option_texts,
 )
-from pyspark_lance.spark.options.write_settings import application_option, write_settings
+from pyspark_lance.spark.options.write_settings import session_options, write_settings
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import create_table
@@ -99,7 +99,7 @@ class TableCreation:
         given = option_texts(options or {})
         plain = [name for name in given if "." not in name]
         check_words("create", plain, options=_OPTIONS_OF_CREATE, where=path)
-        write = WriteOptions.parse({**given, **application_option(spark), "path": path})
+        write = WriteOptions.parse({**given, **session_options(spark), "path": path})
         storage = {**write.table.storage, **option_texts(storageOptions or {})}
         if not (ifNotExists and cls.isLanceTable(spark, path, storage)):
             columns = declared_columns(spark, schema, write.column_types)

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.schema import named
+from pyspark_lance.format.column_names import named
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.predicate.parse import parse_predicate

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.format.column_names import same_order, sources_of
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
@@ -121,23 +122,24 @@ def _stored(value: Column, kind: DataType, wanted: DataType, name: str) -> Colum
 def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
     """A struct has a value for each member of the column, and no others."""
     if isinstance(wanted, StructType):
-        mine = {} if not isinstance(kind, StructType) else _by_name(kind)
-        if sorted(mine) != sorted(f.name.lower() for f in wanted.fields):
+        mine = _by_name(kind, wanted) if isinstance(kind, StructType) else {}
+        if len(mine) != len(wanted) or not isinstance(kind, StructType) or len(kind) != len(mine):
             raise InvalidInputError(
                 f"the value of column {name!r} is {kind.simpleString()}, which does not fit "
                 f"{wanted.simpleString()}",
                 hint="give the struct the same members, with named_struct",
             )
         for other in wanted.fields:
-            _check_members(mine[other.name.lower()], other.dataType, f"{name}.{other.name}")
+            _check_members(mine[other.name].dataType, other.dataType, f"{name}.{other.name}")
     elif isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
         _check_members(kind.elementType, wanted.elementType, f"{name}.element")
     elif isinstance(wanted, MapType) and isinstance(kind, MapType):
         _check_members(kind.valueType, wanted.valueType, f"{name}.value")
 
 
-def _by_name(kind: StructType) -> dict[str, DataType]:
-    return {field.name.lower(): field.dataType for field in kind.fields}
+def _by_name(kind: StructType, wanted: StructType) -> dict[str, StructField]:
+    """For each member that is wanted and there, that of the value."""
+    return {name: kind[own] for name, own in sources_of(wanted.names, kind.names).items()}
 
 
 def _in_order(value: Column, kind: DataType, wanted: DataType) -> Column:
@@ -148,10 +150,10 @@ def _in_order(value: Column, kind: DataType, wanted: DataType) -> Column:
     if _is_in_order(kind, wanted):
         return value
     if isinstance(wanted, StructType) and isinstance(kind, StructType):
-        kinds, names = _by_name(kind), {field.name.lower(): field.name for field in kind.fields}
+        mine = _by_name(kind, wanted)
         members = [
             _in_order(
-                value.getField(names[other.name.lower()]), kinds[other.name.lower()], other.dataType
+                value.getField(mine[other.name].name), mine[other.name].dataType, other.dataType
             ).alias(other.name)
             for other in wanted.fields
         ]
@@ -166,9 +168,7 @@ def _in_order(value: Column, kind: DataType, wanted: DataType) -> Column:
 
 def _is_in_order(kind: DataType, wanted: DataType) -> bool:
     if isinstance(wanted, StructType) and isinstance(kind, StructType):
-        return [f.name.lower() for f in kind.fields] == [
-            f.name.lower() for f in wanted.fields
-        ] and all(
+        return same_order(kind.names, wanted.names) and all(
             _is_in_order(mine.dataType, other.dataType)
             for mine, other in zip(kind.fields, wanted.fields, strict=True)
         )

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.expressions.expressions import quoted
@@ -53,14 +54,14 @@ def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
 
     ``keys``: column of the table that follows -> column of the changes.
     """
-    names = {name.lower(): name for name in changes.columns}
+    names = spellings(changes.columns)
     for name in (CHANGE_TYPE, COMMIT_VERSION, *keys.values()):
-        if name.lower() not in names:
+        if name not in names:
             raise InvalidInputError(
                 f"the changes have no column {name}",
                 hint="they are what changes() or readChangeFeed gives, with the columns of the key",
             )
-    keys = {target: names[column.lower()] for target, column in keys.items()}
+    keys = {target: names[column] for target, column in keys.items()}
     last = of_each_key(changes, tuple(keys.values())).localCheckpoint()
     without_key = sf.lit(False)
     for column in keys.values():
@@ -118,23 +119,18 @@ def apply_once(
 
 def _keys(given: Mapping[str, str], schema: LanceSchema) -> dict[str, str]:
     """The keys, by the names that the columns have in the table."""
-    names = {field.name.lower(): field.name for field in schema.fields}
+    names = spellings(field.name for field in schema.fields)
     for name in given:
-        if name.lower() not in names:
+        if name not in names:
             raise InvalidInputError(f"the table has no column {name}", hint="it is to be a key")
-    return {names[name.lower()]: column for name, column in given.items()}
+    return {names[name]: column for name, column in given.items()}
 
 
 def _values(rows: DataFrame, keys: Mapping[str, str], schema: LanceSchema) -> dict[str, str]:
     """Column of the table -> its value, by which a row is inserted."""
-    columns = {name.lower(): name for name in rows.columns}
-    values = {
-        field.name: columns[field.name.lower()]
-        for field in schema.fields
-        if field.name.lower() in columns
-    }
+    values = sources_of((field.name for field in schema.fields), rows.columns)
     values |= keys
-    unknown = set(columns.values()) - set(values.values()) - _OF_FEED - {_IS_THERE}
+    unknown = set(rows.columns) - set(values.values()) - _OF_FEED - {_IS_THERE}
     if unknown:
         raise InvalidInputError(
             f"the table has no column {min(unknown)}",

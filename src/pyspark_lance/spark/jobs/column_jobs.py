@@ -13,6 +13,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import spellings
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.spark.expressions.column_expressions import Expression
@@ -24,6 +25,7 @@ from pyspark_lance.spark.expressions.expressions import (
 )
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.options.parse_options import storage_options_of
+from pyspark_lance.spark.options.write_settings import is_case_sensitive
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.write_schema import stored_schema
@@ -62,7 +64,14 @@ def declared_columns(
     ``<column>.<kind>``.
     """
     schema = parsed_schema(spark, columns)
-    return stored_schema(schema, column_types, existing=None, overwrite=False, declared=True)
+    return stored_schema(
+        schema,
+        column_types,
+        existing=None,
+        overwrite=False,
+        declared=True,
+        case_sensitive=is_case_sensitive(spark),
+    )
 
 
 def expression_columns(
@@ -85,12 +94,17 @@ def expression_columns(
         return frame.select(ROW_ADDRESS, *values)
 
     computed = StructType(rows(snapshot.version, None).schema.fields[1:])
-    schema = stored_schema(computed, {}, existing=None, overwrite=False)
+    schema = _new_columns(spark, computed)
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         return _written(request, rows(request.read_version, _only(request)))
 
     return schema, run
+
+
+def _new_columns(spark: SparkSession, schema: StructType) -> pa.Schema:
+    sensitive = is_case_sensitive(spark)
+    return stored_schema(schema, {}, existing=None, overwrite=False, case_sensitive=sensitive)
 
 
 def joined_columns(
@@ -100,15 +114,15 @@ def joined_columns(
 
     Rows that it does not have get null; rows of it that the table does not have are passed over.
     """
-    names = {name.lower(): name for name in frame.columns}
-    if ROW_ID not in names:
+    row_id = spellings(frame.columns).spelled(ROW_ID)
+    if row_id is None:
         raise InvalidInputError(
             f"the DataFrame has no column {ROW_ID}",
             hint="read the table with the option metadataColumns, and keep that column",
         )
-    row_id, key = names[ROW_ID], "__lance_row_id"
+    key = "__lance_row_id"
     others = frame.drop(row_id)
-    schema = stored_schema(others.schema, {}, existing=None, overwrite=False)
+    schema = _new_columns(spark, others.schema)
     source = frame.select(
         sf.col(quoted(row_id)).cast("bigint").alias(key), *(quoted(name) for name in schema.names)
     )

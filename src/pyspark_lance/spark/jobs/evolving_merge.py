@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructField, StructType
 
+from pyspark_lance.format.column_names import matched, spellings
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.name_parts import name_parts
@@ -31,7 +32,9 @@ def add_columns_of_source(table: Table, merge: MergeRequest, settings: CommitSet
     missing = _missing(merge, schema)
     if missing.fields:
         properties = {k: v for k, v in settings.properties.items() if k not in _OF_MERGE}
-        columns = stored_schema(missing, {}, existing=None, overwrite=False)
+        columns = stored_schema(
+            missing, {}, existing=None, overwrite=False, case_sensitive=settings.case_sensitive
+        )
         add_missing_columns(table, columns, replace(settings, properties=properties))
 
 
@@ -40,26 +43,23 @@ def _missing(merge: MergeRequest, schema: LanceSchema) -> StructType:
         [field for field in merge.source.schema.fields if field.name.lower() not in SYSTEM_COLUMNS]
     )
     if not any(clause.values is ALL_COLUMNS for clause in merge.clauses):
-        named = {
-            name_parts(key)[-1].lower()
-            for clause in merge.clauses
-            for key in clause.values
-            if len(name_parts(key)) == 1
-        }
-        source = StructType([field for field in source.fields if field.name.lower() in named])
+        keys = [name_parts(key) for clause in merge.clauses for key in clause.values]
+        own = spellings(source.names)
+        named = {own.spelled(key[0]) for key in keys if len(key) == 1}
+        source = StructType([field for field in source.fields if field.name in named])
     return _besides(source, spark_schema(schema, ()))
 
 
 def _besides(given: StructType, known: StructType) -> StructType:
     """What ``given`` has besides ``known``: columns, and members of structs."""
-    by_name = {field.name.lower(): field.dataType for field in known.fields}
+    pairs = matched(given.names, known.names)
     fields = []
     for field in given.fields:
-        kind = by_name.get(field.name.lower())
+        kind = known[pairs[field.name]].dataType if field.name in pairs else None
         if kind is None:
             fields.append(StructField(field.name, field.dataType, nullable=True))
         elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
             members = _besides(field.dataType, kind)
             if members.fields:
-                fields.append(StructField(field.name, members, nullable=True))
+                fields.append(StructField(pairs[field.name], members, nullable=True))
     return StructType(fields)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 
 from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
@@ -224,13 +225,15 @@ def _unchanged(
     plan: ChangePlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
 ) -> frozenset[str]:
     """The keys that only get the value to which they are equal."""
-    names = frozenset(name.lower() for name in source.columns)
+    sources = sources_of((field.name for field in plan.schema.fields), source.columns)
+    names = spellings(source.columns)
 
     def keeps(clause: SparkClause, pair: KeyPair) -> bool:
         if clause.values is ALL_COLUMNS:
-            *qualifiers, name = (part.lower() for part in pair.source)
-            is_plain = len(qualifiers) < 2 and not names.intersection(qualifiers)
-            return pair.target.lower() not in names or (is_plain and name == pair.target.lower())
+            *qualifiers, name = pair.source
+            is_plain = len(qualifiers) < 2 and not any(one in names for one in qualifiers)
+            own = sources.get(pair.target)
+            return own is None or (is_plain and names.spelled(name) == own)
         values = [
             value
             for key, value in clause.values.items()
@@ -272,11 +275,10 @@ def _aliased_source(merge: MergeRequest) -> DataFrame:
 def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
     """The source with a mark, and its columns once more under names that nobody else uses."""
     columns = {_IN_SOURCE: sf.lit(True)}
-    theirs = {name.lower(): name for name in source.columns}
+    theirs = sources_of((field.name for field in schema.fields), source.columns)
     for number, field in enumerate(schema.fields):
-        if field.name.lower() in theirs:
-            name = theirs[field.name.lower()]
-            columns[f"{_SOURCE_COLUMN}{number}"] = sf.col(quoted(name))
+        if field.name in theirs:
+            columns[f"{_SOURCE_COLUMN}{number}"] = sf.col(quoted(theirs[field.name]))
     return source.withColumns(columns)
 
 
@@ -344,11 +346,11 @@ def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) ->
 def _with_defaults(merge: MergeRequest, source: DataFrame, schema: LanceSchema) -> MergeRequest:
     """New rows get the defaults of the columns that a clause gives no value."""
     texts = default_texts(schema)
-    given = {name.lower() for name in source.columns}
+    given = sources_of((field.name for field in schema.fields), source.columns)
 
     def filled(clause: SparkClause) -> SparkClause:
         if clause.values is ALL_COLUMNS:
-            missing = {name: text for name, text in texts.items() if name.lower() not in given}
+            missing = {name: text for name, text in texts.items() if name not in given}
             if not missing:
                 return clause
             clause = _spelled_out(clause, _with_marks(source, schema), schema)

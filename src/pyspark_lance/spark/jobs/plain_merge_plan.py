@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, IntegralType
 
+from pyspark_lance.format.column_names import sources_of, spellings
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.name_parts import NameParts
@@ -83,17 +84,19 @@ class _SourceColumns:
         self._source = source
         self._schema = schema
         self._alias = alias.lower()
-        self._names = {name.lower(): name for name in source.columns}
+        self._names = spellings(source.columns)
         self._meanings = SourceNames(source)
-        self._targets = {field.name.lower(): field.name for field in schema.fields}
+        self._targets = spellings(field.name for field in schema.fields)
+        self._sources = sources_of(self._targets, source.columns)
         self._places: dict[str, int] = {}
 
     def place(self, parts: NameParts | None) -> int | None:
         """Position of the column of this name; None if it is no plain column of the source."""
         if parts is None or len(parts) > 2:
             return None
-        qualifier, name = (part.lower() for part in ("", *parts)[-2:])
-        if qualifier in self._names or qualifier == self._alias or name not in self._names:
+        qualifier, name = ("", *parts)[-2:]
+        is_target = qualifier.lower() == self._alias
+        if qualifier in self._names or is_target or name not in self._names:
             return None
         if not qualifier and name in self._targets:
             return None  # Spark cannot tell which side is meant
@@ -103,16 +106,17 @@ class _SourceColumns:
 
     def _place_of(self, name: str) -> int | None:
         """Position of a column of the source; None if more than one has the name."""
-        if self._meanings.named((name,)) is None:
+        column = self._meanings.named((name,))
+        if column is None:
             return None
-        return self._places.setdefault(self._names[name.lower()], len(self._places))
+        return self._places.setdefault(column.name, len(self._places))
 
     def every(self) -> dict[str, int] | None:
         """All columns of the table that the source has."""
         places: dict[str, int] = {}
         for field in self._schema.fields:
-            if field.name.lower() in self._names:
-                place = self._place_of(field.name)
+            if field.name in self._sources:
+                place = self._place_of(self._sources[field.name])
                 if place is None:
                     return None
                 places[field.name] = place

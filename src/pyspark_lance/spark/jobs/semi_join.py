@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from pyspark_lance.codec.row_selection import filter_rows
+from pyspark_lance.format.column_names import spellings
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.parse import parse_predicate
@@ -71,9 +72,9 @@ def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | N
     sides = equation(conjunct)
     if sides is None:
         return None
-    by_name = {name.lower(): name for name in names}
+    columns = spellings(names)
     for target, source in (sides, sides[::-1]):
-        column = by_name.get(target[-1].lower())
+        column = columns.spelled(target[-1])
         is_source = len(source) == 1 or source[0].lower() != alias.lower()
         if len(target) == 2 and target[0].lower() == alias.lower() and column and is_source:
             return KeyPair(column, source)

@@ -12,8 +12,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import named, spellings
 from pyspark_lance.format.logical_view import logical_field
-from pyspark_lance.format.schema import LanceSchema, reject_duplicate_columns
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.spark.expressions.column_expressions import Expression
@@ -138,7 +139,8 @@ def with_member(
     """A struct with another value in the member at ``path``; a null one becomes a struct by it."""
     first, *rest = path
     known = kind.fields if isinstance(kind, StructType) else []
-    if not any(member.name.lower() == first.lower() for member in known):
+    chosen = named(known, first)
+    if chosen is None:
         raise InvalidInputError(
             f"there is no member {first!r} to set: {key!r}",
             hint=f"the members are {', '.join(member.name for member in known) or 'none'}",
@@ -146,7 +148,7 @@ def with_member(
     members = []
     for member in known:
         part = whole.getField(member.name)
-        if member.name.lower() == first.lower():
+        if member is chosen:
             part = with_member(part, member.dataType, rest, value, key) if rest else value
         members.append(part.alias(member.name))
     return sf.struct(*members)
@@ -154,15 +156,14 @@ def with_member(
 
 def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:
     """The column that a key of ``set`` means, and the path to a member of it."""
-    reject_duplicate_columns(schema)
-    by_name = {field.name.lower(): field.name for field in schema.fields}
-    if key.lower() in by_name:
-        return (by_name[key.lower()],)
+    columns = spellings(field.name for field in schema.fields)
+    if (column := columns.spelled(key)) is not None:
+        return (column,)
     first, *members = name_parts(key)
-    if first.lower() in by_name:
-        return (by_name[first.lower()], *members)
-    if members and members[0].lower() in by_name:  # behind the alias of the table
-        return (by_name[members[0].lower()], *members[1:])
+    if (column := columns.spelled(first)) is not None:
+        return (column, *members)
+    if members and (column := columns.spelled(members[0])) is not None:  # behind the table's alias
+        return (column, *members[1:])
     raise InvalidInputError(
         f"there is no column {key!r} to set",
         hint=f"the columns are {', '.join(field.name for field in schema.fields)}",

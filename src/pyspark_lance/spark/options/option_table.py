@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import spellings
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.options_of_others import way_of_option
 
@@ -139,6 +140,10 @@ OPTIONS = (
     Option(
         "mergeSchema", "write", "false",
         "`true` adds columns (and fields of structs) that the table lacks",
+    ),
+    Option(
+        "caseSensitive", "write", "the session's, with the companion",
+        "`true` allows new columns whose names differ by case only, such as `Name` and `NAME`",
     ),
     Option(
         "overwriteSchema", "write", "",
@@ -379,8 +384,7 @@ def _is_of_column_in_lance_spark(word: str) -> bool:
 
 def _is_of_column(word: str, columns: Collection[str]) -> bool:
     first, _, kind = word.partition(".")
-    is_known = first.lower() in {name.lower() for name in columns}
-    return is_known and plain_word(kind.rpartition(".")[2]) in _COLUMN_WORDS
+    return first in spellings(columns) and plain_word(kind.rpartition(".")[2]) in _COLUMN_WORDS
 
 
 def _no_property(word: str, path: str) -> InvalidInputError:

@@ -130,6 +130,7 @@ class WriteOptions:
     allow_older_source: bool = False
     table_properties: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, int] = field(default_factory=dict)
+    case_sensitive: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -162,6 +163,7 @@ class WriteOptions:
             keeps_declarations=keys.REPLACE not in options,
             table_properties=table_properties,
             sources=json.loads(options.get(keys.SOURCES, "{}")),
+            case_sensitive=_is_case_sensitive(canonical, options),
         )
 
     def for_columns(self, names: Sequence[str]) -> WriteOptions:
@@ -318,6 +320,12 @@ def parsed(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) ->
         raise InvalidInputError(
             f"the option {name} cannot be {options[name]!r}", hint=str(error)
         ) from error
+
+
+def _is_case_sensitive(canonical: Mapping[str, str], options: Mapping[str, str]) -> bool:
+    """As the option says, otherwise as the session, as far as it is known."""
+    asked = parsed(canonical, "caseSensitive", parse_flag)
+    return options.get(keys.CASE_SENSITIVE) == "true" if asked is None else asked
 
 
 def _retries(options: Mapping[str, str]) -> int:

@@ -22,15 +22,19 @@ def options_of_change(
     given: Mapping[str, object], table: Table, spark: SparkSession
 ) -> WriteOptions:
     """The options of a change, which are some of those of a write, as a method was given them."""
-    return WriteOptions.parse(
-        {**option_texts(given), **application_option(spark), "path": table.root}
-    )
+    return WriteOptions.parse({**option_texts(given), **session_options(spark), "path": table.root})
 
 
-def application_option(spark: SparkSession) -> dict[str, str]:
-    """The option that says which Spark application writes; classic and Connect sessions know it."""
+def session_options(spark: SparkSession) -> dict[str, str]:
+    """The options that say which Spark application writes, and how its session compares names."""
+    options = {keys.CASE_SENSITIVE: str(is_case_sensitive(spark)).lower()}
     application = spark.conf.get("spark.app.id", None)
-    return {} if application is None else {keys.APPLICATION: application}
+    return options if application is None else {**options, keys.APPLICATION: application}
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Whether names of columns differ by case in a session."""
+    return spark.conf.get("spark.sql.caseSensitive", "false") == "true"
 
 
 def commit_settings(options: WriteOptions) -> CommitSettings:
@@ -39,6 +43,7 @@ def commit_settings(options: WriteOptions) -> CommitSettings:
         properties=options.properties,
         retries=options.commit_retries,
         timeout_s=options.commit_timeout_s,
+        case_sensitive=options.case_sensitive,
     )
 
 

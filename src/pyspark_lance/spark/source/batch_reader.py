@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_lance.codec.kept_dictionaries import is_small_dictionary
+from pyspark_lance.format.column_names import ColumnNames
 from pyspark_lance.format.plain_types import to_plain
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
@@ -121,17 +122,15 @@ def to_spark_batch(
     batch: pa.RecordBatch, target: pa.Schema, *, keep_dictionaries: bool = False
 ) -> pa.RecordBatch:
     """The columns of ``batch``, matched by name, in the types of ``target``."""
-    spelled = {name: index for index, name in enumerate(batch.schema.names)}
-    in_any_case = {name.lower(): index for name, index in spelled.items()}
+    positions = ColumnNames({name: index for index, name in enumerate(batch.schema.names)})
     if not len(target):
         # Arrow counts rows by columns; only a struct keeps its length without any.
         rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
         return pa.RecordBatch.from_struct_array(rows)
     columns, fields = [], []
     for field in target:
-        position = spelled.get(field.name)
-        if position is None:
-            position = in_any_case[field.name.lower()]
+        position = positions.get(field.name)
+        assert position is not None
         column = batch.column(position)
         wanted = field.type
         if keep_dictionaries and pa.types.is_string(wanted) and _is_taken(column):

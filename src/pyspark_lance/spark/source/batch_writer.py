@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import StorageError, TableAlreadyExistsError
+from pyspark_lance.format.column_names import sources_of
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.transaction import APPLICATION_PROPERTY
@@ -59,6 +60,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
                 overwrite=replaced,
                 keeps_declarations=options.keeps_declarations and not options.overwrite_schema,
                 declared=declared,
+                case_sensitive=options.case_sensitive,
             ),
             write_settings(options, overwrite=overwrite, source_version=source),
             existing=existing,
@@ -130,11 +132,11 @@ def _table_columns(
     batch: pa.RecordBatch, fields: Sequence[Field], defaults: Mapping[str, pa.Scalar]
 ) -> pa.RecordBatch:
     """The columns that are stored, under the table's spelling of their names."""
-    by_name = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    sources = sources_of([field.name for field in fields], batch.schema.names)
     columns = [
         pa.repeat(defaults[field.name], batch.num_rows)
         if field.name in defaults
-        else variants_as_text(batch.column(by_name[field.name.lower()]), field)
+        else variants_as_text(batch.column(sources[field.name]), field)
         for field in fields
     ]
     return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])

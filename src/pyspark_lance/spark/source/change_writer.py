@@ -25,6 +25,7 @@ from pyspark_lance.errors import (
     StorageError,
     VersionNotFoundError,
 )
+from pyspark_lance.format.column_names import matched
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
@@ -92,13 +93,13 @@ class LanceChangeWriter(DataSourceArrowWriter):
             raise RetryableCommitError(what, uri, REDO, ConflictReason.FILES_REMOVED) from error
         if base and base != self._plan.base.digest():
             raise table_was_replaced(uri)
-        names = {field.name.lower(): field.name for field in self._plan.schema.fields}
         # Spark gives back lineage columns that the command names; they are not changed.
         given = [name for name in schema.names if name not in (*_OWN, *SYSTEM_COLUMNS)]
-        unknown = [name for name in given if name.lower() not in names]
+        names = matched(given, (field.name for field in self._plan.schema.fields))
+        unknown = [name for name in given if name not in names]
         if unknown:
             raise InvalidInputError(f"the table has no column {unknown[0]!r}", where=uri)
-        self._columns = tuple(names[name.lower()] for name in given)
+        self._columns = tuple(names[name] for name in given)
         self._positions = [schema.names.index(name) for name in (*_OWN, *given)]
         self._command = command
         self._pushed = pushed

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import spellings
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
@@ -67,14 +68,16 @@ def _projected(schema: LanceSchema, names: list[str]) -> LanceSchema:
 
 def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
     """The columns as Spark sees them: JSON as text, blobs as descriptors or as binary."""
-    names = {name.lower() for name in options.blob_columns}
-    blobs = {field.name.lower() for field in snapshot.schema.fields if _holds_blob(field)}
+    blobs = spellings(field.name for field in snapshot.schema.fields if _holds_blob(field))
+    names = set()
     for name in options.blob_columns:
-        if name.lower() not in blobs:
+        spelled = blobs.spelled(name)
+        if spelled is None:
             raise InvalidInputError(
                 f"the option blobColumns names {name!r}, which is no blob column",
                 hint=f"blob columns: {', '.join(sorted(blobs)) or 'none'}",
             )
+        names.add(spelled)
     return logical_schema(snapshot.schema, binary_blobs=names)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField
 
 from pyspark_lance.errors import LanceError, SchemaMismatchError
+from pyspark_lance.format.column_names import sources_of
 from pyspark_lance.format.declared_type import DEFAULT_KEY, declared_text
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
@@ -23,11 +24,9 @@ def default_texts(schema: LanceSchema) -> dict[str, str]:
 
 def defaults_for(schema: LanceSchema, given: Iterable[str]) -> Mapping[str, pa.Scalar]:
     """The values of columns that rows are not given, in the types in which Spark shows them."""
-    known = {name.lower() for name in given}
+    known = sources_of((field.name for field in schema.fields), given)
     texts = default_texts(schema)
-    missing = [
-        field for field in schema.fields if field.name in texts and field.name.lower() not in known
-    ]
+    missing = [field for field in schema.fields if field.name in texts and field.name not in known]
     return {field.name: _value(field, texts[field.name]) for field in missing}
 
 

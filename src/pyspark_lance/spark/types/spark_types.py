@@ -27,11 +27,12 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import matched, named, same_order, spellings
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_type import logical_type_of
 from pyspark_lance.format.logical_view import is_json_text
 from pyspark_lance.format.plain_types import plain_type
-from pyspark_lance.format.schema import LanceSchema, named
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 
 # Keys in the metadata of Spark columns that our reader makes.
@@ -139,6 +140,8 @@ def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[s
     Sub-fields of structs may be left out; types must be those that the table shows.
     """
     fields, system = [], []
+    own = {field.name: field for field in schema.fields}
+    pairs = matched(asked.names, own)
     for column in asked.fields:
         name = column.name.lower()
         if name in SYSTEM_COLUMNS:
@@ -146,7 +149,7 @@ def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[s
                 raise InvalidInputError(f"the lineage column {name} is bigint")
             system.append(name)
             continue
-        field = named(schema.fields, column.name)
+        field = own.get(pairs.get(column.name, ""))
         if field is None:
             raise InvalidInputError(
                 f"the schema names the column {column.name!r}, which the table does not have",
@@ -164,9 +167,10 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
         return field
     if isinstance(own, StructType) and isinstance(asked, StructType):
         chosen = []
+        pairs = matched(asked.names, own.names)
         for column in asked.fields:
-            child = named(field.children, column.name)
-            kind = named(own.fields, column.name)
+            child = named(field.children, pairs.get(column.name, ""))
+            kind = named(own.fields, pairs.get(column.name, ""))
             if child is None or kind is None:
                 raise InvalidInputError(f"the table has no sub-field {path}.{column.name}")
             chosen.append(
@@ -192,9 +196,7 @@ def same_type(left: DataType, right: DataType) -> bool:
     if isinstance(right, UserDefinedType):
         return same_type(left, right.sqlType())
     if isinstance(left, StructType) and isinstance(right, StructType):
-        return [f.name.lower() for f in left.fields] == [
-            f.name.lower() for f in right.fields
-        ] and all(
+        return same_order(left.names, right.names) and all(
             same_type(a.dataType, b.dataType)
             for a, b in zip(left.fields, right.fields, strict=True)
         )
@@ -211,11 +213,11 @@ def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, 
     Returns:
         Column name -> kind -> value, both as the user wrote them, the kind in lower case.
     """
-    names = {column.name.lower(): column.name for column in schema.fields}
+    names = spellings(schema.names)
     asked: dict[str, dict[str, str]] = {}
     for word, value in options.items():
         column, _, kind = word.rpartition(".")
-        name = names.get(column.lower())
+        name = names.spelled(column)
         if name is None:
             raise InvalidInputError(
                 f"the option {word!r} names the column {column!r}, which the data do not have"

@@ -6,7 +6,7 @@ Lance table) or an option (``<column>.fixed_size_list``) names a type that Spark
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.arrow_extension import LANCE_JSON
+from pyspark_lance.format.column_names import differ_by_case, matched
 from pyspark_lance.format.field import BLOB_KEY, Field
 from pyspark_lance.format.logical_type import (
     EXTENSION_METADATA_KEY,
@@ -30,7 +31,7 @@ from pyspark_lance.format.logical_type import (
     arrow_type_of,
 )
 from pyspark_lance.format.plain_types import plain_type
-from pyspark_lance.format.schema import LanceSchema, reject_duplicate_columns
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.spark.options.encoding_options import (
     ENCODING_KEYS,
@@ -75,6 +76,7 @@ def stored_schema(
     overwrite: bool,
     keeps_declarations: bool = True,
     declared: bool = False,
+    case_sensitive: bool = False,
 ) -> pa.Schema:
     """The Arrow schema of the columns to store; lineage columns of ours are left out.
 
@@ -82,28 +84,30 @@ def stored_schema(
     table; ``overwrite``: whether the table is replaced; ``keeps_declarations``: whether, then, NOT
     NULL, defaults and lengths stay with the columns that keep their names and types; ``declared``:
     whether the columns are declared, and not those of rows: what is said of nulls, defaults,
-    lengths and comments counts.
+    lengths and comments counts; ``case_sensitive``: whether columns that differ by case only may
+    be new; those of the table may be written in any case.
     """
     given = StructType([column for column in schema.fields if not _is_ours(column)])
+    known_fields = {field.name: field for field in existing.fields} if existing else {}
     _check_duplicates(given)
+    if not case_sensitive:
+        _check_twins(given, tuple(known_fields.values()))
     appends = existing is not None and not overwrite
-    if existing is not None and appends:
-        reject_duplicate_columns(existing)
     kept = cast("StructType", plain_strings(given, collations=appends))
     shown = cast("StructType", with_text_for_variants(kept))
     asked = physical_types(column_types, kept)
-    known_fields = {field.name.lower(): field for field in existing.fields} if existing else {}
-    own = {name: field.to_arrow() for name, field in known_fields.items()}
+    pairs = matched(given.names, known_fields)
     fields = []
     for column, plain, asked_for in zip(kept.fields, shown.fields, given.fields, strict=True):
         types, encodings = split_options(asked.get(column.name, {}))
-        types = _with_json_for_variants(column, types, known_fields.get(column.name.lower()))
-        target = None if overwrite else known_fields.get(column.name.lower())
+        known_field = known_fields.get(pairs.get(column.name, ""))
+        types = _with_json_for_variants(column, types, known_field)
+        target = None if overwrite else known_field
         is_json = types.get(JSON_TYPE, "").lower() == "true"
         _check_storable(column.dataType, column.name, target, is_json=is_json)
         arrow = arrow_schema_of(StructType([plain])).field(0)
         stored = _stored_type(column, arrow.type, types)
-        field = own.get(column.name.lower())
+        field = None if known_field is None else known_field.to_arrow()
         if field is not None and not overwrite:
             check_same_encodings(field, encodings)
         known = None if field is None else field.type
@@ -215,21 +219,33 @@ def _is_ours(column: StructField) -> bool:
 
 
 def _check_duplicates(schema: StructType) -> None:
-    seen: dict[str, str] = {}
-    for column in schema.fields:
-        twin = seen.setdefault(column.name.lower(), column.name)
-        if twin != column.name:
-            raise InvalidInputError(
-                f"the data have columns that differ by case only, {twin!r} and {column.name!r}",
-                hint="rename one of them; Spark does not tell a Python data source of "
-                "spark.sql.caseSensitive, so names are compared as Spark does without it",
-            )
-    if len(seen) < len(schema.fields):
-        names = [column.name for column in schema.fields]
+    names = schema.names
+    if len({*names}) < len(names):
         name = next(name for name in names if names.count(name) > 1)
         raise InvalidInputError(
             f"the data have two columns named {name!r}", hint="rename one of them"
         )
+
+
+def _check_twins(kind: DataType, parts: Sequence[Field]) -> None:
+    """Refuses columns, and members of structs, that differ by case only, unless the table has both.
+
+    ``parts``: those of the table.
+    """
+    if isinstance(kind, StructType):
+        known = {part.name: part.children for part in parts}
+        names: dict[str, str] = {}
+        for name in kind.names:
+            twin = names.setdefault(name.lower(), name)
+            if twin != name and not (twin in known and name in known):
+                raise differ_by_case(twin, name)
+        for column in kind.fields:
+            _check_twins(column.dataType, known.get(column.name, ()))
+    elif isinstance(kind, ArrayType):
+        _check_twins(kind.elementType, parts[0].children if parts else ())
+    elif isinstance(kind, MapType):
+        value = parts[0].children[1:] if parts else ()
+        _check_twins(kind.valueType, value[0].children if value else ())
 
 
 def _with_json_for_variants(
@@ -274,9 +290,10 @@ def _check_storable(
         _check_storable(kind.valueType, f"{path}.value", value, is_json=is_json)
     elif isinstance(kind, StructType):
         _check_duplicates(kind)
-        by_name = {part.name.lower(): part for part in parts}
+        by_name = {part.name: part for part in parts}
+        pairs = matched(kind.names, by_name)
         for column in kind.fields:
-            member = by_name.get(column.name.lower())
+            member = by_name.get(pairs.get(column.name, ""))
             _check_storable(column.dataType, f"{path}.{column.name}", member, is_json=is_json)
 
 

@@ -28,7 +28,7 @@ def keys_condition(
     if values is None:
         return None
     schema = predicate_schema(snapshot.schema)
-    targets = (resolve_column((name,), schema, prefers_exact=True) for name in columns)
+    targets = (resolve_column((name,), schema) for name in columns)
     return all_of(
         [
             In(target, _as_type(part, target.type))

@@ -105,7 +105,7 @@ def add_null_columns(
             )
 
     def operation(snapshot: Snapshot) -> Operation:
-        schema = _with_new_columns(snapshot, columns).schema
+        schema = _with_new_columns(snapshot, columns, settings).schema
         check_null_columns(snapshot.schema, schema, snapshot.manifest.file_version)
         return _merge(snapshot, schema, snapshot.manifest.fragments)
 
@@ -120,11 +120,10 @@ def add_struct_members(
     """Adds members to structs, null in every row; writes no data file."""
 
     def operation(snapshot: Snapshot) -> Operation | None:
-        known = {field.name.lower() for field in snapshot.schema.fields}
         for column in columns:
-            if column.name.lower() not in known:
+            if column.name not in snapshot.schema.names:
                 raise InvalidInputError(f"there is no column {column.name!r} to add a member to")
-        return _with_missing(snapshot, columns)
+        return _with_missing(snapshot, columns, settings)
 
     return commit_change(table, operation, settings)
 
@@ -134,14 +133,26 @@ def add_missing_columns(
 ) -> ColumnResult:
     """Adds columns, and members of structs, that the table lacks; null in every row.
 
-    ``columns``: those to add; of structs that are there, the members that are new.
+    ``columns``: those to add; of structs that are there, as they are spelled, the members that are
+    new.
     """
-    return commit_change(table, lambda snapshot: _with_missing(snapshot, columns), settings)
+    return commit_change(
+        table, lambda snapshot: _with_missing(snapshot, columns, settings), settings
+    )
 
 
-def _with_missing(snapshot: Snapshot, columns: pa.Schema) -> Operation | None:
+def _with_missing(
+    snapshot: Snapshot, columns: pa.Schema, settings: CommitSettings | None
+) -> Operation | None:
     version, first_id = snapshot.manifest.file_version, next_field_id(snapshot.manifest)
-    schema = merged_schema(snapshot.schema, columns, first_id, file_version=version)
+    schema = merged_schema(
+        snapshot.schema,
+        columns,
+        first_id,
+        file_version=version,
+        exact=True,
+        case_sensitive=_is_case_sensitive(settings),
+    )
     check_null_columns(snapshot.schema, schema, version)
     if schema == snapshot.schema:
         return None
@@ -173,7 +184,8 @@ def rename_column(
     """Renames a column, or a field of a struct; its id and its indices stay."""
 
     def operation(snapshot: Snapshot) -> Operation | None:
-        schema = with_renamed(snapshot.schema, path, new_name)
+        sensitive = _is_case_sensitive(settings)
+        schema = with_renamed(snapshot.schema, path, new_name, case_sensitive=sensitive)
         if schema == snapshot.schema:
             return None
         return Project(schema=schema, preserves_nullability=True)
@@ -240,7 +252,7 @@ def add_columns(
 ) -> ColumnResult:
     """Adds columns whose values ``run`` computes for every row."""
     return _write_columns(
-        table, lambda snapshot: _with_new_columns(snapshot, columns), run, settings
+        table, lambda snapshot: _with_new_columns(snapshot, columns, settings), run, settings
     )
 
 
@@ -282,10 +294,19 @@ def widen_column(
 # Inside ------------------------------------------------------------------------------------
 
 
-def _with_new_columns(snapshot: Snapshot, columns: pa.Schema) -> Target:
+def _is_case_sensitive(settings: CommitSettings | None) -> bool:
+    return settings is not None and settings.case_sensitive
+
+
+def _with_new_columns(
+    snapshot: Snapshot, columns: pa.Schema, settings: CommitSettings | None
+) -> Target:
     if not columns.names:
         raise InvalidInputError("there is no column to add")
-    schema = with_columns(snapshot.schema, columns, next_field_id(snapshot.manifest))
+    first_id = next_field_id(snapshot.manifest)
+    schema = with_columns(
+        snapshot.schema, columns, first_id, case_sensitive=_is_case_sensitive(settings)
+    )
     added = schema.fields[len(snapshot.schema.fields) :]
     version = snapshot.manifest.file_version
     if version != "0.1":

@@ -7,7 +7,7 @@ Source: docs/format/table-format.md, sections 3.3, 3.4, 13.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,11 +19,12 @@ from pyspark_lance.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.format.column_names import differ_by_case, matched, named, sources_of
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
-from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name, named
+from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name
 from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.table.rows.blob_columns import table_schema
 from pyspark_lance.table.rows.conform import fits
@@ -53,9 +54,8 @@ def split_path(text: str) -> tuple[str, ...]:
 def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
     """The fields from the top-level column down to the one that ``path`` names.
 
-    Upper and lower case are the same, unless both exist.  A column that is called as the whole
-    ``path`` is meant first.  The items of a list are called ``element`` (or by the name they
-    have), those of a map ``key`` and ``value``.
+    A column that is called as the whole ``path`` is meant first.  The items of a list are called
+    ``element`` (or by the name they have), those of a map ``key`` and ``value``.
     """
     whole = named(schema.fields, path)
     if whole is not None:
@@ -121,20 +121,22 @@ def without_fields(schema: LanceSchema, paths: Iterable[str]) -> LanceSchema:
     return schema
 
 
-def with_renamed(schema: LanceSchema, path: str, new_name: str) -> LanceSchema:
+def with_renamed(
+    schema: LanceSchema, path: str, new_name: str, *, case_sensitive: bool
+) -> LanceSchema:
     """The schema with the last name of ``path`` replaced."""
     *parents, field = find_field(schema, path)
     if any(parent.is_list or parent.is_map for parent in parents[-1:]):
         raise InvalidInputError(f"{path!r} is an item, which has no name of its own")
     siblings = parents[-1].children if parents else schema.fields
-    check_new_name(
-        new_name, (sibling for sibling in siblings if sibling.id != field.id), top=not parents
-    )
+    others = [sibling.name for sibling in siblings if sibling.id != field.id]
+    check_new_name(new_name, top=not parents)
+    check_new_columns([new_name], others, case_sensitive=case_sensitive)
     return with_field(schema, field.id, lambda old: replace(old, name=new_name))
 
 
-def check_new_name(name: str, siblings: Iterable[Field], *, top: bool) -> None:
-    """Refuses a name that is taken, reserved or ambiguous in SQL."""
+def check_new_name(name: str, *, top: bool) -> None:
+    """Refuses a name that is reserved or ambiguous in SQL."""
     if not name:
         raise InvalidInputError(
             "a column has an empty name", hint="give it one of a letter or more"
@@ -143,20 +145,29 @@ def check_new_name(name: str, siblings: Iterable[Field], *, top: bool) -> None:
         raise dotted_name(name)
     if name.lower() in RESERVED_NAMES:
         raise InvalidInputError(f"the column name {name!r} is reserved for row lineage")
-    if any(sibling.name.lower() == name.lower() for sibling in siblings):
-        raise InvalidInputError(f"there is a column {name!r} already")
 
 
-def with_columns(schema: LanceSchema, columns: pa.Schema, first_id: int) -> LanceSchema:
+def check_new_columns(new: Sequence[str], known: Sequence[str], *, case_sensitive: bool) -> None:
+    """Refuses names that are taken; unless case is told apart, also those that differ by it."""
+    taken = list(known)
+    for name in new:
+        twin = next((other for other in taken if other.lower() == name.lower()), None)
+        if name in taken:
+            raise InvalidInputError(f"there is a column {name!r} already")
+        if twin is not None and not case_sensitive:
+            raise differ_by_case(twin, name)
+        taken.append(name)
+
+
+def with_columns(
+    schema: LanceSchema, columns: pa.Schema, first_id: int, *, case_sensitive: bool
+) -> LanceSchema:
     """The schema with new columns at its end; they get ids from ``first_id`` on."""
-    known = list(schema.fields)
     for name in columns.names:
-        check_new_name(name, known, top=True)
+        check_new_name(name, top=True)
+    known = [field.name for field in schema.fields]
+    check_new_columns(columns.names, known, case_sensitive=case_sensitive)
     added = LanceSchema.from_arrow(columns.remove_metadata(), first_id)
-    lower = [name.lower() for name in columns.names]
-    for name in columns.names:
-        if lower.count(name.lower()) > 1:
-            raise InvalidInputError(f"two new columns are named {name!r}")
     return replace(schema, fields=(*schema.fields, *added.fields))
 
 
@@ -164,20 +175,34 @@ def with_columns(schema: LanceSchema, columns: pa.Schema, first_id: int) -> Lanc
 
 
 def merged_schema(
-    table: LanceSchema, data: pa.Schema, first_id: int, *, file_version: str
+    table: LanceSchema,
+    data: pa.Schema,
+    first_id: int,
+    *,
+    file_version: str,
+    exact: bool = False,
+    case_sensitive: bool = True,
 ) -> LanceSchema:
     """The table's schema and what ``data`` have besides: columns, and fields of structs.
+
+    ``exact``: what is spelled otherwise is new; ``case_sensitive``: what is new may differ by case
+    alone from what is there.
 
     What is new becomes nullable and comes last; old rows read it as null.  No type changes:
     files of another type would have to be written anew.
     """
-    return _SchemaMerger(first_id, file_version).merge(table, data)
+    merger = _SchemaMerger(first_id, file_version, exact=exact, case_sensitive=case_sensitive)
+    return merger.merge(table, data)
 
 
 class _SchemaMerger:
-    def __init__(self, first_id: int, file_version: str) -> None:
+    def __init__(
+        self, first_id: int, file_version: str, *, exact: bool, case_sensitive: bool
+    ) -> None:
         self._next_id = first_id
         self._file_version = file_version
+        self._exact = exact
+        self._case_sensitive = case_sensitive
 
     def merge(self, table: LanceSchema, data: pa.Schema) -> LanceSchema:
         fields = self._children(table.fields, list(data), "")
@@ -186,20 +211,24 @@ class _SchemaMerger:
     def _children(
         self, known: tuple[Field, ...], given: list[pa.Field], path: str
     ) -> tuple[Field, ...]:
-        by_name = {child.name.lower(): child for child in known}
+        own = {child.name: child for child in known}
+        names = [arrow.name for arrow in given]
+        pairs = {name: name for name in own} if self._exact else matched(names, own)
+        others = [name for name in names if name not in pairs]
+        check_new_columns(others, list(own), case_sensitive=self._case_sensitive)
         changed: dict[str, Field] = {}
         new: list[Field] = []
         for arrow in given:
-            field = by_name.get(arrow.name.lower())
-            if field is None:
+            name = pairs.get(arrow.name)
+            if name is None:
                 new.append(self._new(arrow, top=not path))
             else:
-                changed[arrow.name.lower()] = self._merged(field, arrow.type, f"{path}{field.name}")
-        return (*(changed.get(child.name.lower(), child) for child in known), *new)
+                changed[name] = self._merged(own[name], arrow.type, f"{path}{name}")
+        return (*(changed.get(child.name, child) for child in known), *new)
 
     def _new(self, arrow: pa.Field, *, top: bool) -> Field:
         if top:
-            check_new_name(arrow.name, (), top=True)
+            check_new_name(arrow.name, top=True)
         made = pa.schema([arrow.with_name("new").with_nullable(True)])
         schema = table_schema(made, self._file_version, self._next_id)
         self._next_id = schema.max_field_id + 1
@@ -250,23 +279,24 @@ def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: st
 
 def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
     """The table's fields that ``data`` holds, in the table's order."""
-    names = {name.lower(): name for name in data.names}
-    known = {field.name.lower() for field in table.fields}
+    known = [field.name for field in table.fields]
+    names = sources_of(known, data.names)
+    used = set(names.values())
     for name in data.names:
-        if name.lower() not in known:
+        if name not in used:
             raise SchemaMismatchError(
                 f"the data have a column {name!r}, which the table does not have",
-                hint=f"the table's columns are {', '.join(field.name for field in table.fields)}",
+                hint=f"the table's columns are {', '.join(known)}",
             )
     chosen = []
     for field in table.fields:
-        if field.name.lower() not in names:
+        if field.name not in names:
             if not field.nullable:
                 raise SchemaMismatchError(
                     f"the data lack the column {field.name!r}, which must not be null"
                 )
             continue
-        source = data.field(names[field.name.lower()]).type
+        source = data.field(names[field.name]).type
         target = field.to_arrow().type
         if not fits(source, field):
             raise SchemaMismatchError(

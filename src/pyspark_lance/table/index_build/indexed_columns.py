@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import named
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.scan.plan_scan import project
@@ -22,10 +23,10 @@ def named_path(schema: LanceSchema, name: str) -> tuple[Field, ...]:
     first, *rest = name.split(".")
     path = list(project(schema, [first]).fields)
     for word in rest:
-        below = [child for child in path[-1].children if child.name.lower() == word.lower()]
-        if not path[-1].is_struct or len(below) != 1:
+        below = named(path[-1].children, word) if path[-1].is_struct else None
+        if below is None:
             raise InvalidInputError(f"the column {path[-1].name!r} has no field {word!r}")
-        path.append(below[0])
+        path.append(below)
     return tuple(path)
 
 

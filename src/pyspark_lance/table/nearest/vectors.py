@@ -11,8 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import named
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.schema import LanceSchema, named
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.nearest.metric import Metric
 
 _KINDS = (pa.float16(), pa.float32(), pa.float64())

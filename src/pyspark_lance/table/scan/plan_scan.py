@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import by_name
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.logical_view import logical_schema
@@ -68,13 +69,12 @@ class ScanRequest:
 
 def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
     """The schema with only the top-level columns ``names``, in that order."""
-    by_name = {field.name: field for field in schema.fields}
-    lower = {field.name.lower(): field for field in schema.fields}
+    fields = by_name(schema.fields)
     chosen = []
     for name in names:
-        field = by_name.get(name) or lower.get(name.lower())
+        field = fields.get(name)
         if field is None:
-            there = f"the columns are {', '.join(by_name)}"
+            there = f"the columns are {', '.join(field.name for field in schema.fields)}"
             hint = column_of_others(name) or there
             raise InvalidInputError(f"there is no column {name!r}", hint=hint)
         if field in chosen:

@@ -19,6 +19,8 @@ class CommitSettings:
     retries: int = DEFAULT_RETRIES
     # Seconds after the first conflict from which on nothing is tried again.
     timeout_s: float = DEFAULT_TIMEOUT_S
+    # Whether new columns may differ by case only from others.
+    case_sensitive: bool = False
 
     def is_done_in(self, snapshot: Snapshot) -> bool:
         """Whether work with the (application, version) pair of the properties is in the table."""

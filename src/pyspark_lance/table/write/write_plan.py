@@ -181,9 +181,9 @@ def _condition(text: str | None, columns: LanceSchema) -> Predicate | None:
 def _check_names(schema: pa.Schema) -> None:
     seen: set[str] = set()
     for name in schema.names:
-        if name.lower() in seen:
+        if name in seen:
             raise InvalidInputError(f"two columns are named {name!r}")
-        seen.add(name.lower())
+        seen.add(name)
     if not schema.names:
         raise InvalidInputError("a table needs at least one column")
 

@@ -61,9 +61,11 @@ public final class Python {
     return facts.has("missing") ? null : Description.of(facts);
   }
 
-  /** With the zone in which times are that say none. */
+  /** With what the session says: the zone of times that name none, and how names compare. */
   private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
-    return Options.with(options, "_lance.time_zone", SQLConf.get().sessionLocalTimeZone());
+    SQLConf session = SQLConf.get();
+    return Options.with(options, "_lance.time_zone", session.sessionLocalTimeZone(),
+        "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()));
   }
 
   public static Scan scan(CaseInsensitiveStringMap options, StructType columns) {
@@ -80,7 +82,8 @@ public final class Python {
 
   public static WriteBuilder write(
       CaseInsensitiveStringMap options, StructType rows, LogicalWriteInfo asked) {
-    CaseInsensitiveStringMap all = Options.with(options, APPLICATION, application());
+    CaseInsensitiveStringMap all =
+        Options.with(inSession(options), APPLICATION, application());
     LogicalWriteInfo info = new WriteInfo(all, asked.queryId(), rows);
     Table table = source().getTable(rows, new Transform[0], all.asCaseSensitiveMap());
     return ((SupportsWrite) table).newWriteBuilder(info);

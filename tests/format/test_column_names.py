@@ -1,0 +1,65 @@
+"""Which column a name means, where some differ by case only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import matched, same_order, sources_of, spellings
+
+
+def test_an_exact_name_comes_first_then_the_only_one_in_another_case():
+    names = spellings(["id", "Name", "NAME"])
+    assert [names.spelled(name) for name in ("ID", "Name", "NAME", "x")] == [
+        "id",
+        "Name",
+        "NAME",
+        None,
+    ]
+    assert "nAME" in names
+    with pytest.raises(InvalidInputError, match="'nAME' is ambiguous, it could be Name, NAME"):
+        names.spelled("nAME")
+
+
+def test_no_two_names_mean_one_column():
+    assert matched(["NAME", "Name", "ID"], ["id", "Name"]) == {"Name": "Name", "ID": "id"}
+    assert matched(["NAME"], ["id", "Name"]) == {"NAME": "Name"}
+    assert sources_of(["Name", "id"], ["ID", "x"]) == {"id": "ID"}
+    with pytest.raises(InvalidInputError, match="'Name' is ambiguous, it could be NAME, name"):
+        matched(["NAME", "name"], ["Name"])
+    with pytest.raises(InvalidInputError, match="'name' is ambiguous, it could be Name, NAME"):
+        matched(["name", "NAME"], ["Name", "NAME"])
+
+
+def test_random_names_keep_what_is_exact_and_mix_nothing():
+    rng = np.random.default_rng(7)
+    pool = np.array(["a", "A", "b", "B", "ab", "aB", "Ab", "c"])
+    kinds = set()
+    for _ in range(500):
+        given, known = (rng.permutation(pool)[: rng.integers(0, 6)].tolist() for _ in range(2))
+        alike = {g: [k for k in known if k.lower() == g.lower()] for g in given}
+        exact = set(given) & set(known)
+        try:
+            pairs = matched(given, known)
+        except InvalidInputError:
+            kinds.add("refused")
+            assert any(
+                g not in exact and (len(ones) > 1 or sum(alike[o] == ones for o in given) > 1)
+                for g, ones in alike.items()
+            )
+            continue
+        kinds.add("taken" if pairs else "nothing")
+        assert all(pairs[name] == name for name in exact)
+        assert all(k in alike[g] for g, k in pairs.items())
+        assert len(set(pairs.values())) == len(pairs)
+        assert all(g in pairs or not ones or exact & set(ones) for g, ones in alike.items())
+    assert kinds == {"refused", "taken", "nothing"}
+
+
+def test_an_order_is_the_same_by_names_not_by_their_case():
+    assert same_order(["a", "B"], ["A", "b"])
+    assert same_order(["a", "A"], ["a", "A"])
+    assert not same_order(["a", "A"], ["A", "a"])
+    assert not same_order(["a"], ["a", "A"])
+    assert not same_order(["a", "b"], ["b", "a"])
