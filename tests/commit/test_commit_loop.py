@@ -618,9 +618,11 @@ def test_a_batch_is_recognised_though_its_record_was_lost(store):
 def test_a_restore_does_not_forget_batches(store):
     create_table(store, 1)
     append_batch(store, 1, 7)
-    result = commit(store, transaction(Restore(1), 2))
-    assert result.manifest.fragments == version(store, 1).manifest.fragments
-    assert append_batch(store, 3, 7).already_committed
+    append_batch(store, 2, 8)
+    for number in (2, 1):
+        result = commit(store, transaction(Restore(number), latest(store).manifest.version))
+        assert result.manifest.fragments == version(store, number).manifest.fragments
+        assert append_batch(store, result.version, 8).already_committed
 
 
 @pytest.mark.parametrize(

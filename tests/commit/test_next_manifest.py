@@ -281,6 +281,14 @@ def test_more_row_ids_than_rows_are_refused():
 # Columns -----------------------------------------------------------------------------------
 
 
+def test_a_merge_gives_no_id_to_a_fragment_that_others_reserved():
+    state = created(2, 2)
+    merge = Merge((*state.manifest.fragments, new_fragment(2, id=2)), SCHEMA)
+    assert [one.id for one in after(state, merge).manifest.fragments] == [0, 1, 2]
+    with pytest.raises(RetryableCommitError, match="fragment id 2 was reserved"):
+        after(after(state, ReserveFragments(1)), merge)
+
+
 def test_a_merge_must_list_every_fragment():
     state = created(2, 2)
     with pytest.raises(CommitConflictError, match="lists no fragment 1"):
