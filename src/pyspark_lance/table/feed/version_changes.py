@@ -215,18 +215,16 @@ class _SameFragment:
         """Rows that both versions have, and that may hold other values."""
         old, new = self._fragment, self._successor
         replaced = _places(old, fields_before) != _places(new, fields_after)
-        versions_differ = (old.created_at, old.last_updated_at) != (
-            new.created_at,
-            new.last_updated_at,
+        may_be_updated = old.last_updated_at != new.last_updated_at or (
+            new.last_updated_at is SPILLED and old.files != new.files
         )
-        spilled = SPILLED in (new.created_at, new.last_updated_at)
-        if not replaced and not versions_differ and not (spilled and old.files != new.files):
+        if not replaced and not may_be_updated:
             return []
         before, after = lineage_of(self._before.files, old), lineage_of(self._after.files, new)
         old_deleted, new_deleted = self._deleted
         both = OffsetSet.live(old.physical_rows, old_deleted.union(new_deleted))
         builder = OffsetSetBuilder()
-        if versions_differ or (spilled and old.files != new.files):
+        if may_be_updated:
             for first in range(0, old.physical_rows, WINDOW_ROWS):
                 last = min(first + WINDOW_ROWS, old.physical_rows)
                 # Who changes when a row was made changes when it was last updated, too.
