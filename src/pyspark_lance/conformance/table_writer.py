@@ -1,0 +1,144 @@
+"""Carries out steps on a table on disk, by this package's own writers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from pyspark_lance.conformance import steps
+from pyspark_lance.conformance.model import Values
+from pyspark_lance.table.change.change_stages import (
+    PART,
+    finish_stage,
+    gather,
+    note_stage,
+    payloads_of,
+    settle_stage,
+    sort_stage,
+)
+from pyspark_lance.table.change.commit_changes import commit_changes
+from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.change.rewrite_columns import (
+    commit_rewrite,
+    plan_rewrite,
+    rewrite_columns,
+)
+from pyspark_lance.table.change.row_change import ChangeSettings, RowAction, plan_change
+from pyspark_lance.table.change.sort_changes import Parts
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
+from pyspark_lance.table.write.write_table import commit_write, write_rows
+
+SCHEMA = pa.schema([("key", pa.int64()), ("n", pa.int32()), ("s", pa.string())])
+
+
+def write_history(path: str, history: Sequence[steps.Step]) -> None:
+    """Makes the table at ``path``, which must be free."""
+    table = Table(path)
+    for step in history:
+        match step:
+            case steps.Write():
+                _write(table, step)
+            case steps.Change():
+                _change(table, step)
+            case steps.RewriteColumns(updated):
+                _rewrite(table, updated)
+            case steps.Compact():
+                compact(table, {"materialize_deletions_threshold": 0.0})
+            case steps.Restore(version):
+                restore(table, VersionSpec(version=version))
+            case steps.GiveRowIds():
+                enable_stable_row_ids(table)
+            case steps.GoOnOnBranch(version):
+                create_branch(table, steps.BRANCH, VersionSpec(version=version))
+                table = table.on_branch(steps.BRANCH)
+            case steps.CleanUp(retain):
+                cleanup_old_versions(table, CleanupPolicy(retain_versions=retain))
+
+
+def _write(table: Table, step: steps.Write) -> None:
+    settings = WriteSettings(
+        overwrite=step.overwrites,
+        enable_stable_row_ids=step.stable_row_ids,
+        max_rows_per_file=steps.FILE_ROWS,
+    )
+    plan = plan_write(table, SCHEMA, settings, existing=open_existing(table))
+    commit_write(plan, write_rows(plan, as_table(step.rows).to_batches()))
+
+
+def as_table(rows: Sequence[Values]) -> pa.Table:
+    """Rows in Arrow."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
+    arrays = (
+        pa.array(column, one.type) for column, one in zip(map(list, columns), SCHEMA, strict=True)
+    )
+    return pa.table(list(arrays), schema=SCHEMA)
+
+
+def _change(table: Table, change: steps.Change) -> None:
+    columns = tuple(SCHEMA.names)
+    clauses = (
+        Clause(RowAction.UPDATE, columns),
+        Clause(RowAction.DELETE),
+        Clause(RowAction.INSERT, columns),
+    )
+    nothing: Values = (None, None, None)
+    moved = [*change.updated, *change.deleted]
+    rows = as_table([
+        *change.updated.values(), *([nothing] * len(change.deleted)), *change.inserted,
+    ])  # fmt: skip
+    absent = [None] * len(change.inserted)
+    numbers = [*[0] * len(change.updated), *[1] * len(change.deleted), *[2] * len(absent)]
+    addresses = [*(change.addresses[row_id] for row_id in moved), *absent]
+    rows = (
+        rows.append_column(CLAUSE, pa.array(numbers, pa.int32()))
+        .append_column(CHANGED_ROW_ID, pa.array([*moved, *absent], pa.uint64()))
+        .append_column(CHANGED_ADDRESS, pa.array(addresses, pa.uint64()))
+    )
+    settings = ChangeSettings()
+
+    def attempt(work: UnitOfWork) -> object:
+        plan = plan_change(table, settings)
+        if not change.updated and not change.inserted:
+            noted = note_stage(plan, clauses[1:2], _renumbered(rows).to_batches())
+            settled = settle_stage(plan, False, noted)
+            done = replace(gather(plan, payloads_of(settled)), only_deletes=True)
+        else:
+            pieces = list(sort_stage(plan, clauses, Parts.all_in_one(), rows.to_batches(), task=0))
+            in_order = pa.Table.from_batches(pieces).sort_by(PART).to_batches()
+            finish = partial(finish_stage, plan, clauses, True)
+            done = gather(plan, payloads_of(finish(in_order)))
+        return commit_changes(done, work)
+
+    UnitOfWork(table, settings).run(attempt)
+
+
+def _renumbered(rows: pa.Table) -> pa.Table:
+    """Changes of which all are of one clause."""
+    place = rows.column_names.index(CLAUSE)
+    return rows.set_column(place, CLAUSE, pa.array([0] * rows.num_rows, pa.int32()))
+
+
+def _rewrite(table: Table, updated: Mapping[int, Values]) -> None:
+    settings = ChangeSettings()
+    values = as_table(list(updated.values())).select(["n"])
+    rows = values.append_column("_rowaddr", pa.array(list(updated), pa.uint64()))
+
+    def attempt(work: UnitOfWork) -> object:
+        plan = plan_change(table, settings)
+        request = plan_rewrite(plan.snapshot(), ["n"])
+        rewritten = list(rewrite_columns(request, rows.to_batches()))
+        return commit_rewrite(plan, request, rewritten, work)
+
+    UnitOfWork(table, settings).run(attempt)

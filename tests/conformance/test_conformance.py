@@ -1,0 +1,135 @@
+"""The conformance set: our own answers, those of engines that are wrong, and the stored files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyspark_lance.conformance.__main__ import main
+from pyspark_lance.conformance.cases import SEED, as_json, case_names, questions_of, read_cases
+from pyspark_lance.conformance.report import compared
+
+CASES = Path(__file__).parent
+PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+
+# Our own answers, of each kind of request something wrong.
+WRONG_ENGINE = """
+import json, sys
+from pyspark_lance.conformance.answers import answer
+for line in sys.stdin:
+    request = json.loads(line)
+    found = answer(request)
+    if "error" in found:
+        found = {"rows": []}
+    elif request["ask"] == "versions":
+        found["versions"].pop()
+    elif request["ask"] == "rows":
+        found["rows"][-1][1] += 1
+    elif found["changes"]["delete"]:
+        found["changes"]["delete"].pop()
+    print(json.dumps(found), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return {case.name: case for case in read_cases(CASES)}
+
+
+def test_every_answer_of_ours_is_right(capsys):
+    assert main(["--cases", str(CASES)]) == 0
+    told = capsys.readouterr().out
+    count = sum(len(questions_of(name, SEED)) for name in case_names())
+    assert told == f"{count} of {count} answers are right.\n"
+
+
+def test_the_stored_answers_are_those_of_the_model(cases):
+    assert set(cases) == set(case_names())
+    for name in cases:
+        stored = (CASES / f"{name}.json").read_text(encoding="utf-8")
+        assert stored == as_json(questions_of(name, SEED)), name
+
+
+def test_no_table_is_larger_than_a_few_kilobytes(cases):
+    assert all(len(case.archive) < 20_000 for case in cases.values())
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("few")
+    for path in [*CASES.glob("merge.*"), *CASES.glob("wrong-flag-overlays.*")]:
+        shutil.copy(path, folder)
+    return folder
+
+
+def test_a_wrong_engine_is_found_by_every_kind_of_request(few, tmp_path, capsys):
+    script = tmp_path / "wrong engine.py"
+    script.write_text(WRONG_ENGINE)
+    assert main(["--cases", str(few), "--engine", f"'{sys.executable}' '{script}'"]) == 1
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| merge | versions | 1 of 1 | versions |",
+        "| merge | rows | 3 of 3 | addresses |",
+        "| merge | changes | 5 of 6 | delete |",
+        "| wrong-flag-overlays | rows | 1 of 1 | an answer for unsupported |",
+        "",
+        "1 of 11 answers are right.",
+    ]
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_every_part_of_a_row_is_compared(part, cases):
+    names = ["row ids", "addresses", "created", "last updated", "values"]
+    for question in cases["merge"].questions:
+        if question.request["ask"] == "rows":
+            found = json.loads(json.dumps(question.answer))
+            assert compared("merge", question, found).differs == []
+            found["rows"][0][part] = [None] if part == 4 else 10**6
+            assert compared("merge", question, found).differs == [names[part]]
+
+
+@pytest.mark.parametrize("kind", ["insert", "update_preimage", "update_postimage", "delete"])
+def test_every_kind_of_change_is_compared_and_may_be_left_out(kind, cases):
+    questions = [one for one in cases["merge"].questions if one.answer.get("changes", {}).get(kind)]
+    assert questions
+    for question in questions:
+        found = json.loads(json.dumps(question.answer))
+        found["changes"][kind][0][2] = [None, None, None]
+        assert compared("merge", question, found).differs == [kind]
+        del found["changes"][kind]
+        result = compared("merge", question, found)
+        assert (result.differs, result.left_out) == ([], [kind])
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ("/nowhere/engine", "/nowhere/engine: No such file or directory"),
+        (f"'{sys.executable}' -c 'pass'", "the command ended without"),
+        ("sh -c 'read request; echo rows'", "no JSON object is the answer 'rows'"),
+    ],
+)
+def test_an_engine_that_cannot_be_asked_is_told_apart_from_a_wrong_one(engine, told, few, capsys):
+    assert main(["--cases", str(few), "--engine", engine]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_folder_without_cases_is_told(tmp_path, capsys):
+    assert main(["--cases", str(tmp_path)]) == 2
+    assert "there are no cases" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_answers_of_ours_are_right_on_tables_of_other_seeds(seed):
+    assert main(["--seed", str(seed)]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+def test_the_page_has_what_pylance_answers_differently(capsys):
+    assert main(["--cases", str(CASES), "--engine", "pylance"]) == 1
+    assert PAGE.read_text().split("<!-- pylance -->\n")[1] == capsys.readouterr().out
