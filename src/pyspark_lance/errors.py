@@ -269,6 +269,10 @@ _SHOWN = re.compile(
 )
 
 
+# Spark puts it behind the text of raise_error, on the same line.
+_STATE_OF_RAISED = " SQLSTATE: P0001"
+
+
 def error_in(text: str) -> LanceError | None:
     """The last error of this module that a text shows; None if it shows none.
 
@@ -276,6 +280,7 @@ def error_in(text: str) -> LanceError | None:
         >>> error_in("Job failed: [LANCE_CORRUPT_FILE] no footer").code
         'LANCE_CORRUPT_FILE'
     """
+    text = text.replace(_STATE_OF_RAISED, "")
     shown = [match for match in _SHOWN.finditer(text) if match[1] in _BY_CODE]
     if not shown:
         return None

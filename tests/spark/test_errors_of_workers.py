@@ -47,6 +47,12 @@ def test_the_last_error_of_a_text_counts_and_other_texts_have_none():
     assert error_in("[PYTHON_DATA_SOURCE_ERROR] nothing") is None
 
 
+def test_what_spark_puts_behind_a_raised_text_is_no_part_of_it():
+    error = SchemaMismatchError("a value of column 'n' does not fit int: abc")
+    around = f"[USER_RAISED_EXCEPTION] {error} SQLSTATE: P0001\n\tat org.apache.spark"
+    assert str(error_in(around)) == str(error)
+
+
 @pytest.fixture
 def path(tmp_path):
     path = str(tmp_path / "t")

@@ -531,3 +531,17 @@ def test_users_may_choose_what_a_table_may_be_configured_to():
     named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     snake_case = {re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", one) for one in named}
     assert snake_case == {*CONFIGURABLE, "dry_run"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_source_rows": 0}, "the limit 'max source rows' must be positive, not 0"),
+        ({"materialize_deletions_threshold": 7.0}, "deletions threshold' is a share of rows"),
+    ],
+)
+def test_a_limit_is_told_by_words_that_fit_all_its_spellings(tmp_path, given, message):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    with pytest.raises(InvalidInputError, match=message):
+        compact(Table(path), given)

@@ -265,7 +265,7 @@ def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: st
                 raise UnsupportedFeatureError(
                     f"the column {field.name!r} would be null in rows that exist, and files of "
                     "version 2.0 hold no null structs",
-                    hint="overwrite the table with file_format_version 2.1, or add the column with "
+                    hint="overwrite the table with fileFormatVersion 2.1, or add the column with "
                     "a value for every row",
                 )
             if field.is_struct:

@@ -35,6 +35,11 @@ Bin = tuple[Fragment, ...]
 """Fragments that are rewritten together, in their order."""
 
 
+def _in_words(name: str) -> str:
+    """A name that Python has in camelCase, SQL and the configuration of tables with ``_``."""
+    return f"the limit {name.replace('_', ' ')!r}"
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
     """What to rewrite.  The names are Lance's, and those of its configuration keys."""
@@ -70,10 +75,10 @@ class CompactionOptions:
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidInputError(f"{name} must be positive, not {value}")
+                raise InvalidInputError(f"{_in_words(name)} must be positive, not {value}")
         if not 0 <= self.materialize_deletions_threshold <= 1:
             raise InvalidInputError(
-                "materialize_deletions_threshold is a share of rows, from 0 to 1, "
+                f"{_in_words('materialize_deletions_threshold')} is a share of rows, from 0 to 1, "
                 f"not {self.materialize_deletions_threshold}",
                 hint="0.1 rewrites what has more than a tenth of its rows deleted, 1 nothing",
             )

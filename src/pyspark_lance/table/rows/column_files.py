@@ -66,7 +66,7 @@ class ColumnFilesRequest:
             raise UnsupportedFeatureError(
                 "the table's files are version 0.1; columns are not added to such files",
                 where=self.table.uri,
-                hint="overwrite the table with a newer file_format_version",
+                hint="overwrite the table with a newer fileFormatVersion",
             )
 
 

@@ -35,7 +35,7 @@ def new_file_version(schema: LanceSchema, asked: str | None) -> str:
     if asked < needed:
         raise UnsupportedFeatureError(
             f"file version {asked} cannot hold the data: {reason}",
-            hint=f"set file_format_version to {needed}",
+            hint=f"set fileFormatVersion to {needed}",
         )
     return asked
 
@@ -51,7 +51,7 @@ def existing_file_version(
     own = existing.manifest.file_version
     if asked is not None and asked != own and not replaces_all:
         raise InvalidInputError(
-            f"file_format_version is {asked}, but the table's files are {own}",
+            f"fileFormatVersion is {asked}, but the table's files are {own}",
             where=existing.uri,
             hint="leave the option out; an append uses the table's own version",
         )
@@ -66,7 +66,7 @@ def existing_file_version(
             f"the table's files are version {version}, which cannot hold the column "
             f"{need.column!r}: {need.reason}",
             where=existing.uri,
-            hint=f"overwrite the table with file_format_version {need.version}",
+            hint=f"overwrite the table with fileFormatVersion {need.version}",
         )
     return version
 

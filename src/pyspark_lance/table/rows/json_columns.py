@@ -41,7 +41,7 @@ def _to_text(array: pa.Array, path: str) -> pa.Array:
     if not pa.types.is_string(text.type):
         raise UnsupportedFeatureError(
             f"column {path!r}: {len(array)} documents hold more than 2 GiB of text",
-            hint="read fewer rows at a time with the option batch_size",
+            hint="read fewer rows at a time with the option batchSize",
         )
     return text
 

@@ -127,7 +127,7 @@ def plan_write(
         stable = existing.uses_stable_row_ids
         if settings.enable_stable_row_ids is not None and settings.enable_stable_row_ids != stable:
             raise InvalidInputError(
-                f"enable_stable_row_ids is {str(settings.enable_stable_row_ids).lower()}, but the "
+                f"enableStableRowIds is {str(settings.enable_stable_row_ids).lower()}, but the "
                 f"table was created {'with' if stable else 'without'} stable row ids",
                 where=table.uri,
                 hint="this is fixed when a table is created; write to a new path",
