@@ -126,6 +126,7 @@ def test_sql_does_what_lance_table_does(companion, tmp_path):
         companion.range(0, 60, 1, 1).selectExpr("id", "id % 5 AS m", "'' AS s").write.format(
             "lance"
         ).option("max_row_per_file", "20").save(path)
+        LanceTable.forPath(companion, path).createIndex("id")
     name, table = f"lance.`{paths[0]}`", LanceTable.forPath(companion, paths[1])
     for step in range(4):
         low = chance.randint(0, 70)
@@ -145,7 +146,13 @@ def test_sql_does_what_lance_table_does(companion, tmp_path):
     columns = "id, m, s, _row_created_at_version, _row_last_updated_at_version"
     found = [sql(companion, f"SELECT {columns} FROM lance.`{path}`") for path in paths]
     assert found[0] == found[1]
-    assert lance.dataset(paths[0]).version == lance.dataset(paths[1]).version
+    datasets = [lance.dataset(path) for path in paths]
+    assert datasets[0].version == datasets[1].version
+    ids = sorted(row[0] for row in found[0] if 20 <= row[0] < 45)
+    for dataset in datasets:
+        assert "ScalarIndexQuery" in dataset.scanner(filter="id >= 20 AND id < 45").explain_plan()
+        by_index = dataset.to_table(filter="id >= 20 AND id < 45")
+        assert sorted(by_index["id"].to_pylist()) == ids
 
 
 def test_a_failing_change_leaves_the_table_and_its_folder_alone(companion, path, name, tmp_path):
