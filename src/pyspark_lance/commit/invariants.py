@@ -57,7 +57,12 @@ def check_writable(
             "write this table with the software that made it",
         )
     if any(index.name == MEM_WAL_INDEX for index in indices):
-        raise UnsupportedFeatureError("the table has rows in a write-ahead log (__lance_mem_wal)")
+        raise UnsupportedFeatureError(
+            f"the table has a write-ahead log (MemWAL, index entry {MEM_WAL_INDEX}), whose rows a "
+            "change would have to know",
+            f"version {manifest.version}",
+            "write this table with Lance 14.0.2 or a newer one",
+        )
 
 
 def check_next_manifest(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pyspark_lance.commit.commit_outcome import transaction_of
+from pyspark_lance.commit.index_rules import MEM_WAL_INDEX
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import (
@@ -245,6 +246,12 @@ def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
 
 def _advice(snapshot: Snapshot, num_versions: int) -> Iterator[str]:
     manifest = snapshot.manifest
+    if any(index.name == MEM_WAL_INDEX for index in snapshot.indices):
+        yield (
+            "merge the write-ahead log with Lance: the table has one (MemWAL), rows in it are not "
+            "read, and changes are refused"
+        )
+        return
     options = CompactionOptions.of(manifest.config, {})
     bins = plan_bins(manifest.fragments, snapshot.indices, options)
     if bins:
