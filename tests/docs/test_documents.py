@@ -89,12 +89,14 @@ def test_links_between_documents_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-def test_tables_of_options_procedures_and_errors_are_those_of_the_code():
+def test_tables_of_options_procedures_errors_and_flags_are_those_of_the_code():
     from pyspark_lance.errors import errors_as_markdown, reasons_as_markdown
+    from pyspark_lance.format.feature_flags import flags_as_markdown
     from pyspark_lance.spark.options.option_table import options_as_markdown
     from pyspark_lance.spark.sql.procedures import procedures_as_markdown
 
     assert procedures_as_markdown() in (ROOT / "docs" / "sql.md").read_text()
     assert options_as_markdown() in (ROOT / "docs" / "options.md").read_text()
+    assert flags_as_markdown() in (ROOT / "docs" / "limits.md").read_text()
     assert errors_as_markdown() in (ROOT / "docs" / "errors.md").read_text()
     assert reasons_as_markdown() in (ROOT / "docs" / "errors.md").read_text()

@@ -9,6 +9,7 @@ from pyspark_lance.format.feature_flags import (
     check_readable,
     check_writable,
     compute_flags,
+    flags_as_markdown,
 )
 from pyspark_lance.proto import table_pb2
 
@@ -36,8 +37,26 @@ def test_a_writer_refuses_what_it_does_not_implement_in_either_word(words):
 
 
 def test_refused_flags_are_named():
-    with pytest.raises(UnsupportedFeatureError, match=r"64 \(data overlay files\), 4096"):
-        check_readable(1 | 64 | 4096)
+    with pytest.raises(UnsupportedFeatureError, match=r"64 \(data overlay files\), 8192"):
+        check_readable(1 | 64 | 8192)
+
+
+def test_a_refusal_says_which_lance_knows_the_feature():
+    for flag, known_by in ((16384, "Lance 14.0.2"), (1 << 40, "a Lance newer than 14.0.2")):
+        with pytest.raises(UnsupportedFeatureError) as raised:
+            check_readable(flag)
+        assert raised.value.hint.endswith(f"what knows them: {known_by}")
+
+
+def test_the_table_of_the_documents_says_of_each_flag_what_is_done():
+    rows = [line.split(" | ") for line in flags_as_markdown().splitlines()[2:-1]]
+    for number, _, read, written, _ in rows:
+        flag = int(number.removeprefix("| "))
+        # This one is never in the word of the readers.
+        assert (read == "yes") == (flag in READABLE or flag == 32768)
+        assert (written == "no") == (
+            not accepts(lambda f: check_writable(f, f, allowed=2048), flag)
+        )
 
 
 @pytest.mark.parametrize("flag", [256, 1024, 16384, 65536])

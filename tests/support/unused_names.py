@@ -25,7 +25,7 @@ ALLOWED = frozenset({
     # The companion has it, and a test compares.
     "SAVE",
     # The documents are compared with them.
-    "options_as_markdown", "procedures_as_markdown",
+    "options_as_markdown", "procedures_as_markdown", "flags_as_markdown",
     # ctypes reads it.
     "_fields_",
 })  # fmt: skip

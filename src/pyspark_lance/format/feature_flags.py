@@ -23,17 +23,26 @@ COVERED_INDEXES: Final = 128
 MIXED_FILE_VERSIONS: Final = 256
 TAGGED_FRAGMENT_REUSE: Final = 1024
 SPILLED_LINEAGE: Final = 2048
+CLUSTERING_METADATA: Final = 4096
 MANAGED_BLOBS: Final = 16384
 NON_REUSABLE_FIELD_IDS: Final = 32768
 ZONE_WRITE_SEED: Final = 65536
 
-_NAMES: Final = {
-    DATA_OVERLAYS: "data overlay files",
-    TAGGED_FRAGMENT_REUSE: "tagged fragment-reuse index",
-    SPILLED_LINEAGE: "lineage spilled to hidden columns",
-    MANAGED_BLOBS: "managed blobs",
-    NON_REUSABLE_FIELD_IDS: "non-reusable field ids",
-    ZONE_WRITE_SEED: "zone write seed",
+_KNOWN = "Lance 14.0.2"
+_NEWER = "a Lance newer than 14.0.2"
+
+# What not every table that can be read can be written with: its name, and who knows it.
+_FEATURES: Final = {
+    DATA_OVERLAYS: (
+        "data overlay files",
+        "Lance 14.0.2 where `LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES` is set",
+    ),
+    TAGGED_FRAGMENT_REUSE: ("tagged fragment-reuse index", _KNOWN),
+    SPILLED_LINEAGE: ("lineage spilled to hidden columns", _KNOWN),
+    CLUSTERING_METADATA: ("clustering metadata", _NEWER),
+    MANAGED_BLOBS: ("managed blobs", _KNOWN),
+    NON_REUSABLE_FIELD_IDS: ("non-reusable field ids", _KNOWN),
+    ZONE_WRITE_SEED: ("zone write seed", _NEWER),
 }
 
 _WRITABLE: Final = (
@@ -118,15 +127,27 @@ def compute_flags(
     return reader, writer
 
 
+def flags_as_markdown() -> str:
+    """The flags with which not everything works, as the table of the documents."""
+    lines = ["| flag | feature | read | written | known by |", "|---|---|---|---|---|"]
+    for flag, (name, known_by) in _FEATURES.items():
+        # The ids of columns that are still to come are no reader's concern.
+        is_read = flag & (_READABLE | NON_REUSABLE_FIELD_IDS)
+        written = "where the rows move" if flag == SPILLED_LINEAGE else "no"
+        lines.append(f"| {flag} | {name} | {'yes' if is_read else 'no'} | {written} | {known_by} |")
+    return "\n".join([*lines, f"| any other | such as semantic types | no | no | {_NEWER} |"])
+
+
 def _refuse(flags: int, verb: str) -> None:
     if not flags:
         return
-    names = ", ".join(_describe(1 << bit) for bit in range(flags.bit_length()) if flags >> bit & 1)
+    every = [1 << bit for bit in range(flags.bit_length()) if flags >> bit & 1]
+    known_by = dict.fromkeys(_FEATURES.get(flag, ("", _NEWER))[1] for flag in every)
     raise UnsupportedFeatureError(
-        f"the table cannot be {verb}: unsupported feature flags {names}",
-        hint="use a newer version of this package, or Lance itself",
+        f"the table cannot be {verb}: unsupported feature flags {', '.join(map(_describe, every))}",
+        hint=f"use a newer version of this package, or what knows them: {', '.join(known_by)}",
     )
 
 
 def _describe(flag: int) -> str:
-    return f"{flag} ({_NAMES[flag]})" if flag in _NAMES else str(flag)
+    return f"{flag} ({_FEATURES[flag][0]})" if flag in _FEATURES else str(flag)
