@@ -524,8 +524,8 @@ MUTANTS = (
     Mutant(
         "all rows are read where a plan is asked for, to find a few",
         "spark/source/few_rows.py",
-        "    if left.is_tested and left.rows",
-        "    if left.is_tested and not left.rows",
+        "    if is_tested and left.rows",
+        "    if is_tested and not left.rows",
         ("tests/spark/test_few_rows.py",),
     ),
     Mutant(

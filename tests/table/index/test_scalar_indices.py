@@ -376,8 +376,12 @@ def test_deletes_and_updates_find_their_rows_by_an_index(path):
 
 def test_the_rows_that_are_left_are_known_before_any_is_read(path):
     snapshot = Snapshot.open(Table(path))
-    assert rows_left(snapshot, parse(snapshot, "id = 17")) == (1, 1)
-    assert rows_left(snapshot, parse(snapshot, "id IN (17, -5) AND kind = 'no'")) == (0, 0)
+    assert rows_left(snapshot, parse(snapshot, "id = 17")) == (1, 1, ("id_idx (btree)",))
+    assert rows_left(snapshot, parse(snapshot, "id IN (17, -5) AND kind = 'no'")) == (
+        0,
+        0,
+        ("id_idx (btree)", "kind_idx (bitmap)"),
+    )
     assert indexed_columns(snapshot) == ("id", "kind", "flag")
 
 

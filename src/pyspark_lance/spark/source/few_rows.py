@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -19,32 +18,27 @@ from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.source.shared_batches import columns_of_batches, stream_of, way_of
 from pyspark_lance.table.scan.plan_scan import column_width
+from pyspark_lance.table.scan.scan_facts import RowsLeft
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Each is a request or two to a store; tasks make theirs at the same time.
 _MOST_FRAGMENTS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What metadata leave of a scan.
-
-    ``rows``: so many at most; ``is_tested``: whether a condition is still to choose among them.
-    """
-
-    fragments: int
-    rows: int
-    is_tested: bool
-
-
 def few_rows(
-    options: Mapping[str, str], read: ReadOptions, snapshot: Snapshot, left: Left
+    options: Mapping[str, str],
+    read: ReadOptions,
+    snapshot: Snapshot,
+    left: RowsLeft,
+    *,
+    is_tested: bool,
 ) -> dict[str, list[str]]:
     """``{"batches": […]}``, Arrow streams in base64; nothing where there are too many rows.
 
     What cannot be read is left to the tasks, which say so where Spark shows it.
 
-    ``options``: those of the companion; they say how many bytes are few, and which columns.
+    ``options``: those of the companion; they say how many bytes are few, and which columns;
+    ``is_tested``: whether a condition is still to choose among the rows that are left.
     """
     way_of(options)
     read.check_batch()
@@ -54,7 +48,7 @@ def few_rows(
     most_bytes = int(options[keys.SMALL_BYTES])
     pushed = PushedDown.parse(options)
     # Without a condition, the companion has weighed the rows.
-    if left.is_tested and left.rows * _row_bytes(snapshot) > most_bytes:
+    if is_tested and left.rows * _row_bytes(snapshot) > most_bytes:
         return {}
     pinned = snapshot.uri, snapshot.version
     columns = columns_of_batches(options)

@@ -289,14 +289,13 @@ def _plan(options: Mapping[str, str]) -> Facts:
     if read.changes is not None or read.nearest is not None:
         return {"rows": -1}
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
-    fragments, rows = rows_left(snapshot, predicate)
-    facts = {"fragments": fragments, "rows": rows}
+    left = rows_left(snapshot, predicate)
+    facts = left._asdict()
     if keys.BATCHES_OF not in options:
         return facts
-    from pyspark_lance.spark.source.few_rows import Left, few_rows
+    from pyspark_lance.spark.source.few_rows import few_rows
 
-    left = Left(fragments, rows, is_tested=predicate is not None)
-    return facts | few_rows(options, read, snapshot, left)
+    return facts | few_rows(options, read, snapshot, left, is_tested=predicate is not None)
 
 
 def _bounds(options: Mapping[str, str]) -> Facts:
@@ -402,6 +401,18 @@ def _procedure(options: Mapping[str, str]) -> Facts:
     return run_procedure(options)
 
 
+def _indices(options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.sql.index_statements import list_indices
+
+    return list_indices(options)
+
+
+def _create_index(options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.sql.index_statements import procedure_of_create
+
+    return procedure_of_create(options)
+
+
 def _statement(options: Mapping[str, str]) -> Facts:
     from pyspark_lance.spark.sql.foreign_statements import statement_here
 
@@ -422,6 +433,8 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "procedures": _procedures,
     "no_procedure": _no_procedure,
     "procedure": _procedure,
+    "indices": _indices,
+    "create_index": _create_index,
     "statement": _statement,
 }
-_WRITES = ("delete", "create", "alter")
+_WRITES = ("delete", "create", "alter", "indices", "create_index")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyroaring import BitMap
 
@@ -34,6 +35,28 @@ class IndexFacts:
     num_bytes: int | None  # Of its files, as its writer noted; None if it did not.
     is_used: bool  # Whether scans ask it.
     note: str | None  # Why not, or of which fragments not; None if there is nothing to say.
+
+
+class IndexColumns(NamedTuple):
+    """What an index is over; ``kind``: as in ``IndexFacts``; ``columns``: the path of each."""
+
+    name: str
+    kind: str
+    columns: tuple[tuple[str, ...], ...]
+
+
+def index_columns(snapshot: Snapshot) -> list[IndexColumns]:
+    """All indices over columns, once each; opens no file."""
+    fields = snapshot.schema.fields
+    entries = {entry.name: entry for entry in snapshot.indices if entry.fields}
+    return [
+        IndexColumns(
+            name,
+            kind_of(entry) or entry.details_type,
+            tuple(path_of(fields, number) for number in entry.fields),
+        )
+        for name, entry in entries.items()
+    ]
 
 
 def index_facts(snapshot: Snapshot) -> list[IndexFacts]:

@@ -222,6 +222,7 @@ def _ask(
     question = Question(path, predicate)
     answered = BitMap()
     parts: list[NDArray[np.uint64]] = []
+    asked: set[str] = set()
     for segment in segments:
         try:
             covered = (_covered(lookups, segment) & wanted) - answered
@@ -236,10 +237,11 @@ def _ask(
         if addresses is not None:
             answered |= covered
             parts.append(addresses)
+            asked.add(segment.title)
     if not answered:
         return None
     fragments = np.fromiter(answered, np.uint64, len(answered))
-    return Candidates(fragments, np.unique(np.concatenate(parts)))
+    return Candidates(fragments, np.unique(np.concatenate(parts)), frozenset(asked))
 
 
 def _covered(lookups: _Lookups, segment: Segment) -> BitMap:
@@ -344,11 +346,12 @@ class Candidates:
     """The only rows of some fragments that can match; all rows of other fragments can.
 
     ``fragments``: ids of the fragments, ascending; ``addresses``: rows of these fragments,
-    ascending.
+    ascending; ``indices``: the titles of those that were asked.
     """
 
     fragments: NDArray[np.uint64]
     addresses: NDArray[np.uint64]
+    indices: frozenset[str]
 
     def both(self, other: Candidates) -> Candidates:
         """Rows that can match by the one and by the other."""
@@ -359,6 +362,7 @@ class Candidates:
         return Candidates(
             np.union1d(self.fragments, other.fragments),
             np.sort(np.concatenate([mine[is_possible], theirs[is_only_theirs]])),
+            self.indices | other.indices,
         )
 
     def either(self, other: Candidates) -> Candidates:
@@ -368,7 +372,7 @@ class Candidates:
             addresses[np.isin(addresses >> _SHIFT, fragments)]
             for addresses in (self.addresses, other.addresses)
         )
-        return Candidates(fragments, np.union1d(*rows))
+        return Candidates(fragments, np.union1d(*rows), self.indices | other.indices)
 
     def offsets_of(self, fragment_id: int) -> NDArray[np.uint32]:
         """The rows of one fragment, by their offsets, ascending."""

@@ -54,6 +54,16 @@ class Segment:
     kind: str
     names_row_ids: bool
 
+    @property
+    def title(self) -> str:
+        """How plans call its index."""
+        return title_of(self.entry)
+
+
+def title_of(entry: IndexMetadata) -> str:
+    """How plans call an index."""
+    return f"{entry.name} ({kind_of(entry)})"
+
 
 def kind_of(entry: IndexMetadata) -> str:
     """The kind of an index; empty for one that is not known."""

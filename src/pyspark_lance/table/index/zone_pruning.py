@@ -26,6 +26,7 @@ from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can
 from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.predicate.tree import column_paths_of
 from pyspark_lance.table.index.indexed_fields import as_seen, field_at, is_of_type
+from pyspark_lance.table.index.segments import title_of
 from pyspark_lance.table.index.zone_map_file import ZoneMap, is_zone_map, read_zone_map
 from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -40,10 +41,13 @@ def zone_slices(
     predicate: Predicate,
     fragments: Sequence[Fragment],
     lineage: Mapping[ColumnPath, Bounds],
-) -> list[ScanSlice]:
+) -> tuple[list[ScanSlice], frozenset[str]]:
     """One slice for each fragment of which a zone may hold rows that satisfy ``predicate``.
 
     ``fragments``: those that are left, each with rows.
+
+    Returns:
+        The slices, and the titles of the zone maps if these leave rows out.
     """
     rows = _Rows.of(fragments)
     columns = {
@@ -52,7 +56,7 @@ def zone_slices(
         if (column := _zones_of(snapshot, path, rows)) is not None
     }
     if not columns:
-        return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
+        return [ScanSlice(f, 0, f.physical_rows) for f in fragments], frozenset()
     cuts = [rows.starts, *(ends for column in columns.values() for ends in column.ends)]
     starts = np.unique(np.concatenate(cuts))
     starts = starts[starts < rows.total]
@@ -60,7 +64,8 @@ def zone_slices(
     bounds = {path: known.take(place) for path, known in lineage.items()}
     bounds |= {path: column.at(starts) for path, column in columns.items()}
     keep = parts_that_can_match(predicate, bounds, len(starts))
-    return _slices(rows, starts, place, keep)
+    titles = frozenset().union(*(column.titles for column in columns.values()))
+    return _slices(rows, starts, place, keep), frozenset() if keep.all() else titles
 
 
 def zoned_columns(snapshot: Snapshot) -> tuple[str, ...]:
@@ -105,6 +110,7 @@ class ColumnZones:
     num_nulls: NDArray[np.int64]  # Nulls when the zone was made.
     # Rows that are there now and hold a number, text or time at the least.
     least_values: NDArray[np.int64]
+    titles: frozenset[str]  # Of the zone maps that they come from.
 
     @property
     def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -144,7 +150,7 @@ def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones 
         if is_inside_struct:
             # Where the struct is null, so is the field, whatever was counted.
             bounds = Bounds(bounds.minimum, bounds.maximum, True, bounds.all_null)
-        part = _located(zones, bounds, rows, covered)
+        part = _located(zones, bounds, rows, covered, title_of(index))
         if len(part.starts):
             parts.append(part)
     if not parts:
@@ -155,10 +161,15 @@ def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones 
     )
     order = np.argsort(starts)
     bounds = _joined([part.bounds for part in parts]).take(order)
-    return ColumnZones(starts[order], stops[order], bounds, num_nulls[order], least_values[order])
+    titles = frozenset().union(*(part.titles for part in parts))
+    return ColumnZones(
+        starts[order], stops[order], bounds, num_nulls[order], least_values[order], titles
+    )
 
 
-def _located(zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap) -> ColumnZones:
+def _located(
+    zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap, title: str
+) -> ColumnZones:
     """The zones of covered fragments that are read."""
     places = rows.places_of(zones.fragment_id)
     ids = np.fromiter(covered, np.uint64, len(covered))
@@ -173,7 +184,12 @@ def _located(zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap) -> Co
     lost = np.array([f.num_deleted_rows for f in rows.fragments], dtype=np.int64)[places]
     values = stops - starts - nulls - zones.nan_count[chosen].astype(np.int64) - lost
     return ColumnZones(
-        first + starts, first + stops, bounds.take(chosen), nulls, np.maximum(values, 0)
+        first + starts,
+        first + stops,
+        bounds.take(chosen),
+        nulls,
+        np.maximum(values, 0),
+        frozenset([title]),
     )
 
 

@@ -10,6 +10,7 @@ is the live one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +49,27 @@ _NO_VALUES = 2**63 - 1, 0
 _LowAndHigh = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenSlices:
+    """One slice for each fragment that may hold rows that satisfy a condition.
+
+    ``indices``: the titles of those that leave rows out.
+    """
+
+    slices: list[ScanSlice]
+    indices: frozenset[str] = frozenset()
+
+
 def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanSlice]:
     """One slice for each fragment that may hold rows that satisfy ``predicate``."""
+    return choose(snapshot, predicate).slices
+
+
+def choose(snapshot: Snapshot, predicate: Predicate | None) -> ChosenSlices:
+    """As ``choose_slices``, with the indices that were of use."""
     fragments = counted_fragments(snapshot)
     if predicate is None:
-        return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
+        return ChosenSlices([ScanSlice(f, 0, f.physical_rows) for f in fragments])
     named = columns_of(predicate)
     bounds: dict[ColumnPath, Bounds] = {
         (name,): Bounds.of_lineage(*fragment_bounds(snapshot, fragments, name))
@@ -68,12 +85,13 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
         left = {path: known.take(places) for path, known in bounds.items()}
         return _indexed_slices(snapshot, predicate, possible, left)
     by_fragment = group_by_fragment(addresses)
-    return [
+    slices = [
         ScanSlice(f, 0, f.physical_rows, offsets=OffsetSet.of(np.unique(inside)))
         for f in possible
         if f.id in by_fragment
         and len(inside := by_fragment[f.id][by_fragment[f.id] < f.physical_rows])
     ]
+    return ChosenSlices(slices)
 
 
 def _indexed_slices(
@@ -81,23 +99,28 @@ def _indexed_slices(
     predicate: Predicate,
     fragments: Sequence[Fragment],
     lineage: Mapping[ColumnPath, Bounds],
-) -> list[ScanSlice]:
+) -> ChosenSlices:
     """One slice for each fragment of which indices leave rows."""
-    slices = zone_slices(snapshot, predicate, fragments, lineage)
-    if not slices or sum(_num_rows(scan_slice) for scan_slice in slices) <= FEW_ROWS:
-        return slices
+    slices, zone_maps = zone_slices(snapshot, predicate, fragments, lineage)
+    num_rows = sum(map(_num_rows, slices))
+    if num_rows <= FEW_ROWS:
+        return ChosenSlices(slices, zone_maps)
     left = [scan_slice.fragment for scan_slice in slices]
     candidates = index_candidates(snapshot, predicate, left)
     if candidates is None:
-        return slices
+        return ChosenSlices(slices, zone_maps)
     known = frozenset(candidates.fragments.tolist())
-    chosen = (
+    narrowed = [
         _narrowed(scan_slice, candidates.offsets_of(scan_slice.fragment.id))
         if scan_slice.fragment.id in known
         else scan_slice
         for scan_slice in slices
+    ]
+    is_narrower = sum(map(_num_rows, narrowed)) < num_rows
+    return ChosenSlices(
+        [scan_slice for scan_slice in narrowed if _num_rows(scan_slice)],
+        zone_maps | candidates.indices if is_narrower else zone_maps,
     )
-    return [scan_slice for scan_slice in chosen if _num_rows(scan_slice)]
 
 
 def _narrowed(scan_slice: ScanSlice, offsets: NDArray[np.uint32]) -> ScanSlice:

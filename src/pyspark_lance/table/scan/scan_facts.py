@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,16 +22,26 @@ from pyspark_lance.table.index.zone_pruning import column_zones
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import source_of
 from pyspark_lance.table.rows.scan_slice import ScanSlice
-from pyspark_lance.table.scan.fragment_pruning import choose_slices
+from pyspark_lance.table.scan.fragment_pruning import choose
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
 
-def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> tuple[int, int]:
+class RowsLeft(NamedTuple):
+    """What metadata leave of a scan."""
+
+    fragments: int  # How many it reads.
+    rows: int  # How many it returns at most.
+    indices: tuple[str, ...]  # Titles of those that leave rows out, as plans show them.
+
+
+def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> RowsLeft:
     """Fragments that a scan reads, and rows that it returns at most."""
-    slices = choose_slices(snapshot, predicate)
-    num_fragments = len({scan_slice.fragment.id for scan_slice in slices})
-    return num_fragments, sum(_most_rows(scan_slice) for scan_slice in slices)
+    chosen = choose(snapshot, predicate)
+    num_fragments = len({scan_slice.fragment.id for scan_slice in chosen.slices})
+    return RowsLeft(
+        num_fragments, sum(map(_most_rows, chosen.slices)), tuple(sorted(chosen.indices))
+    )
 
 
 def _most_rows(scan_slice: ScanSlice) -> int:

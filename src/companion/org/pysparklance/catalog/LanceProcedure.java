@@ -82,8 +82,23 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
       }
     }
     SparkSession session = SparkSession.active();
-    CaseInsensitiveStringMap asked = Options.with(optionsOf(session, given.path("table").asText()),
-        "_lance.procedure", name, "_lance.arguments", given.toString());
+    CaseInsensitiveStringMap of = optionsOf(session, given.path("table").asText());
+    JsonNode reply = run(session, of, name, given);
+    if (facts.path("rewrites").asBoolean()) {
+      CachedTables.refresh(of);
+    }
+    DataType rows = ArrayType.apply(DataType.fromJson(reply.get("schema").asText()));
+    Dataset<?> result = (Dataset<?>) session.range(0, 1, 1, 1).select(functions.inline(
+        functions.from_json(functions.lit(reply.get("rows").asText()), rows)));
+    return List.<Scan>of(new LanceScan.LocalRows(result.schema(),
+        result.queryExecution().executedPlan().executeCollect(), name)).iterator();
+  }
+
+  /** Has Python do what a procedure does to a table, and executors its tasks; what it says then. */
+  static JsonNode run(SparkSession session, CaseInsensitiveStringMap table, String name,
+      JsonNode arguments) {
+    CaseInsensitiveStringMap asked = Options.with(
+        table, "_lance.procedure", name, "_lance.arguments", arguments.toString());
     JsonNode reply = Python.call("procedure", asked);
     while (reply.has("state")) {
       CaseInsensitiveStringMap work =
@@ -92,14 +107,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
           .options(work.asCaseSensitiveMap()).load().as(Encoders.STRING()).collectAsList();
       reply = Python.call("procedure", work, "_lance.done", String.join(" ", done));
     }
-    if (facts.path("rewrites").asBoolean()) {
-      CachedTables.refresh(asked);
-    }
-    DataType rows = ArrayType.apply(DataType.fromJson(reply.get("schema").asText()));
-    Dataset<?> result = (Dataset<?>) session.range(0, 1, 1, 1).select(functions.inline(
-        functions.from_json(functions.lit(reply.get("rows").asText()), rows)));
-    return List.<Scan>of(new LanceScan.LocalRows(result.schema(),
-        result.queryExecution().executedPlan().executeCollect(), name)).iterator();
+    return reply;
   }
 
   /** Of a table that is named by its path, or by what SQL knows it by, in this catalog first. */

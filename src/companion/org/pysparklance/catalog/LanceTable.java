@@ -6,6 +6,8 @@ import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.connector.catalog.index.*;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.AlwaysTrue;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.ScanBuilder;
@@ -30,7 +32,7 @@ import scala.Option;
  */
 public class LanceTable
     implements SupportsRead, SupportsWrite, SupportsMetadataColumns, SupportsDeleteV2,
-    SupportsRowLevelOperations, WriteTarget {
+    SupportsRowLevelOperations, SupportsIndex, WriteTarget {
   /** Up to so many rows, one process finds those to delete sooner than a job is started. */
   private static final long FEW_ROWS = 2_000_000;
 
@@ -175,6 +177,17 @@ public class LanceTable
     RowChange.refuseLineageValues(found);
     return () -> new RowChange(this, found, info.command());
   }
+
+  @Override public void createIndex(String name, NamedReference[] columns,
+      Map<NamedReference, Map<String, String>> ofColumns, Map<String, String> properties) {
+    TableIndices.create(this, name, columns, ofColumns, properties);
+  }
+
+  @Override public void dropIndex(String name) { TableIndices.drop(this, name); }
+
+  @Override public boolean indexExists(String name) { return TableIndices.has(this, name); }
+
+  @Override public TableIndex[] listIndexes() { return TableIndices.all(this); }
 
   /** A hidden column that {@code SELECT *} leaves out. */
   record LineageColumn(String name) implements MetadataColumn {

@@ -211,7 +211,15 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return "lance " + table.title() + ", reads: " + columns.simpleString()
         + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + topText
         + (kept == null ? "" : ", fragments: " + kept + " kept, "
-            + (table.fragments() - kept.asLong()) + " skipped");
+            + (table.fragments() - kept.asLong()) + " skipped") + indices();
+  }
+
+  /** Those that leave rows out, and how many of all rows they leave. */
+  private String indices() {
+    String titles = StreamSupport.stream(plan().path("indices").spliterator(), false)
+        .map(JsonNode::asText).collect(Collectors.joining(", "));
+    return titles.isEmpty() ? "" : ", index: " + titles + ", " + plan().get("rows")
+        + (table.rows() < 0 ? "" : " of " + table.rows()) + " rows";
   }
 
   @Override public Statistics estimateStatistics() {

@@ -1,0 +1,74 @@
+package org.pysparklance.catalog;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.*;
+import java.util.stream.StreamSupport;
+import org.apache.spark.sql.catalyst.analysis.IndexAlreadyExistsException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchIndexException;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.index.TableIndex;
+import org.apache.spark.sql.connector.expressions.FieldReference;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.pysparklance.python.Python;
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** {@code CREATE INDEX} and {@code DROP INDEX}: Python says which procedure does what they say. */
+final class TableIndices {
+  private TableIndices() {}
+
+  static TableIndex[] all(LanceTable table) {
+    return StreamSupport.stream(
+        Python.call("indices", table.options()).get("indices").spliterator(), false)
+        .map(TableIndices::read).toArray(TableIndex[]::new);
+  }
+
+  private static TableIndex read(JsonNode one) {
+    NamedReference[] columns = StreamSupport.stream(one.get("columns").spliterator(), false)
+        .map(path -> Python.JSON.convertValue(path, String[].class))
+        .map(path -> new FieldReference(
+            CollectionConverters.asScala(Arrays.asList(path)).toSeq()))
+        .toArray(NamedReference[]::new);
+    return new TableIndex(one.get("name").asText(), one.get("kind").asText(), columns, Map.of(),
+        new Properties());
+  }
+
+  static boolean has(LanceTable table, String name) {
+    return Arrays.stream(all(table)).anyMatch(one -> one.indexName().equals(name));
+  }
+
+  static void create(LanceTable table, String name, NamedReference[] columns,
+      Map<NamedReference, Map<String, String>> ofColumns, Map<String, String> properties) {
+    if (has(table, name)) {
+      throw TableIndices.<RuntimeException>unchecked(
+          new IndexAlreadyExistsException(name, table.name(), Option.empty()));
+    }
+    ObjectNode said = Python.JSON.createObjectNode().put("name", name)
+        .put("ofColumn", ofColumns.values().stream().anyMatch(one -> !one.isEmpty()));
+    said.set("columns", Python.JSON.valueToTree(
+        Arrays.stream(columns).map(NamedReference::fieldNames).toList()));
+    said.set("properties", Python.JSON.valueToTree(properties));
+    JsonNode how =
+        Python.call("create_index", table.options(), "_lance.arguments", said.toString());
+    run(table, how.get("procedure").asText(), how.get("arguments"));
+  }
+
+  static void drop(LanceTable table, String name) {
+    if (!has(table, name)) {
+      throw TableIndices.<RuntimeException>unchecked(
+          new NoSuchIndexException(name, table.name(), Option.empty()));
+    }
+    run(table, "drop_index", Python.JSON.createObjectNode().put("name", name));
+  }
+
+  private static void run(LanceTable table, String procedure, JsonNode arguments) {
+    LanceProcedure.run(
+        (SparkSession) SparkSession.active(), table.options(), procedure, arguments);
+    table.forgetVersion();
+  }
+
+  /** Scala's errors are not declared. */
+  @SuppressWarnings("unchecked")
+  private static <E extends Throwable> E unchecked(Exception error) throws E { throw (E) error; }
+}

@@ -1,0 +1,97 @@
+"""CREATE INDEX and DROP INDEX: which procedures do what they say, with which arguments."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql.types import LongType, StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.options.parse_options import NOT_OF_WRITES, ReadOptions
+from pyspark_lance.spark.sql.procedures import PROCEDURES
+from pyspark_lance.table.index.index_facts import index_columns
+from pyspark_lance.table.index.segments import BLOOMFILTER, BTREE, ZONEMAP
+from pyspark_lance.table.index_build.index_plan import INDEX_KINDS
+from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES
+from pyspark_lance.table.version.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+# What the statement says by itself, and not as an option.
+_SAID: Final = ("column", "columns", "kind", "name", "replace")
+# Of lance-spark, by what they are called here.
+_OF_LANCE_SPARK: Final = {"zone_size": "rows_per_zone", "build_mode": ""}
+_ZONED: Final = (ZONEMAP, BLOOMFILTER)
+_OF_VECTORS: Final = tuple(name.lower() for name in INDEX_NAMES.values())
+_KINDS: Final = (*INDEX_KINDS, *_OF_VECTORS)
+Facts = dict[str, Any]
+
+
+def list_indices(options: Mapping[str, str]) -> Facts:
+    """The name, kind and columns of every index of the newest version."""
+    read = ReadOptions.parse(options)
+    if not read.follows_table:
+        raise InvalidInputError(
+            "rows of the past, and the nearest ones, get no index",
+            hint=f"leave out {', '.join(NOT_OF_WRITES)}, readChangeFeed",
+        )
+    snapshot = Snapshot.open(read.table)
+    return {"indices": [one._asdict() for one in index_columns(snapshot)]}
+
+
+def procedure_of_create(options: Mapping[str, str]) -> Facts:
+    """The procedure that builds what a CREATE INDEX describes, and its arguments."""
+    said: Facts = json.loads(options[keys.ARGUMENTS])
+    paths: list[list[str]] = said["columns"]
+    spelled = [".".join(path) for path in paths]
+    if len(paths) != 1:
+        raise InvalidInputError(
+            f"an index of {len(paths)} columns: {', '.join(spelled)}",
+            hint="each index is on one column; make one for each of them",
+        )
+    if any("," in part for part in paths[0]):
+        raise InvalidInputError(
+            f"SQL cannot name the column {spelled[0]!r} for an index, since it has a comma",
+            hint="LanceTable.createIndex can",
+        )
+    if said["ofColumn"]:
+        raise InvalidInputError(
+            "options of a column of an index", hint="write them after the columns: OPTIONS (…)"
+        )
+    given = {name.lower(): text for name, text in said["properties"].items()}
+    kind = given.pop("type", BTREE).lower()
+    if kind not in _KINDS:
+        raise InvalidInputError(
+            f"{kind!r} is no kind of index", hint=f"there are {', '.join(_KINDS)}"
+        )
+    is_vector = kind in _OF_VECTORS
+    name = "create_vector_index" if is_vector else "create_index"
+    arguments = {"column" if is_vector else "columns": spelled[0], "kind": kind}
+    own = _known(given, PROCEDURES[name].parameters, kind)
+    return {"procedure": name, "arguments": {**own, **arguments, "name": said["name"]}}
+
+
+def _known(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[str, str]:
+    """The options of a statement as arguments of a procedure."""
+    own = {field.name: field.dataType for field in parameters.fields if field.name not in _SAID}
+    if kind not in _ZONED:
+        own.pop("rows_per_zone", None)
+    known = {}
+    for option, text in given.items():
+        name = _OF_LANCE_SPARK.get(option, option)
+        if option in _OF_LANCE_SPARK and name not in own:
+            logger.warning("the option %s of an index has no effect here", option)
+            continue
+        if name not in own:
+            raise InvalidInputError(
+                f"{option!r} is no option of a {kind} index", hint=f"there are {', '.join(own)}"
+            )
+        if own[name] == LongType() and not re.fullmatch(r"[+-]?\d+", text):
+            raise InvalidInputError(f"the option {option!r} of an index is {text!r}, no number")
+        known[name] = text
+    return known

@@ -1,0 +1,134 @@
+"""Indices in Spark SQL: CREATE INDEX, DROP INDEX, and what EXPLAIN says of them."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+
+from .conftest import plan_of, sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+@pytest.fixture
+def table(companion, path):
+    """A table with columns for every kind of index, in two fragments."""
+    columns = (
+        "id", "id % 3 AS kind", "array(id, id % 5) AS tags", "named_struct('lat', id) AS place",
+    )  # fmt: skip
+    companion.range(0, 1200, 1, 2).selectExpr(*columns).write.format("lance").save(path)
+    return f"lance.`{path}`"
+
+
+def indices(session, table):
+    """Name, kind and columns of each."""
+    name = table[:-1] + "$indices`"
+    return sql(session, f"SELECT name, kind, array_join(columns, '+') FROM {name}")
+
+
+def test_an_index_of_every_kind_is_made_and_dropped(companion, table, path):
+    statements = (
+        f"CREATE INDEX by_id ON {table} USING btree (id)",
+        f"CREATE INDEX by_kind ON TABLE {table} USING BITMAP (kind)",
+        f"CREATE INDEX by_tag ON {table} USING label_list (tags)",
+        f"CREATE INDEX by_bits ON {table} USING bloomfilter (id)",
+        f"CREATE INDEX by_zone ON {table} USING zonemap (id) OPTIONS (rows_per_zone = 16)",
+        f"CREATE INDEX plain ON {table} (place.lat) OPTIONS (zone_size = '64')",
+    )
+    for statement in statements:
+        assert companion.sql(statement).collect() == []
+    assert indices(companion, table) == [
+        ("by_bits", "bloomfilter", "id"),
+        ("by_id", "btree", "id"),
+        ("by_kind", "bitmap", "kind"),
+        ("by_tag", "label_list", "tags"),
+        ("by_zone", "zonemap", "id"),
+        ("plain", "btree", "place.lat"),
+    ]
+    assert "by_kind" in lance.dataset(path).scanner(filter="kind = 1").explain_plan()
+    assert sql(companion, f"SELECT id FROM {table} WHERE place.lat = 42") == [(42,)]
+    for name in ("by_bits", "by_zone", "plain", "by_tag", "by_kind"):
+        companion.sql(f"DROP INDEX {name} ON {table}")
+    assert indices(companion, table) == [("by_id", "btree", "id")]
+    assert [one["name"] for one in lance.dataset(path).list_indices()] == ["by_id"]
+
+
+def test_the_plan_names_the_indices_that_leave_rows_out(companion, table):
+    companion.sql(f"CREATE INDEX by_id ON {table} USING btree (id)")
+    companion.sql(f"CREATE INDEX by_kind ON {table} USING bitmap (kind)")
+
+    def shown(condition):
+        query = companion.sql(f"SELECT id, kind FROM {table} WHERE {condition}")
+        (line,) = (one for one in plan_of(query).splitlines() if "filters:" in one)
+        said = line.partition("fragments: ")[2].partition(" RuntimeFilters")[0]
+        return query.count(), said
+
+    few = "1 kept, 1 skipped, index: by_id (btree), 3 of 1200 rows"
+    assert shown("id IN (5, 7, 9)") == (3, few)
+    both = "1 kept, 1 skipped, index: by_id (btree), by_kind (bitmap), 1 of 1200 rows"
+    assert shown("id IN (5, 7, 9) AND kind = 1") == (1, both)
+    assert shown("kind = 1") == (400, "2 kept, 0 skipped")  # a third: all rows are read
+    companion.sql(f"CREATE INDEX zones ON {table} USING zonemap (place.lat)")
+    zoned = "1 kept, 1 skipped, index: zones (zonemap), 600 of 1200 rows"
+    assert shown("place.lat < 4") == (4, zoned)
+
+
+def test_if_exists_and_if_not_exists(companion, table, path):
+    with pytest.raises(Exception, match="INDEX_NOT_FOUND"):
+        companion.sql(f"DROP INDEX gone ON {table}")
+    companion.sql(f"DROP INDEX IF EXISTS gone ON {table}")
+    companion.sql(f"CREATE INDEX IF NOT EXISTS i ON {table} USING btree (id)")
+    made = lance.dataset(path).version
+    companion.sql(f"CREATE INDEX IF NOT EXISTS i ON {table} USING bitmap (kind)")
+    with pytest.raises(Exception, match="INDEX_ALREADY_EXISTS"):
+        companion.sql(f"CREATE INDEX i ON {table} USING bitmap (kind)")
+    assert lance.dataset(path).version == made
+    assert indices(companion, table) == [("i", "btree", "id")]
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ("USING btree (id, kind)", "an index of 2 columns: id, kind"),
+        ("USING fts (id)", "no kind of index.*btree, .*zonemap.*ivf_pq"),
+        ("USING btree (id OPTIONS (a = 'b'))", "options of a column"),
+        ("USING btree (id) OPTIONS (rows_per_zone = 5)", "no option of a btree index.*user_meta"),
+        ("USING zonemap (id) OPTIONS (rows_per_zone = 'many')", "'many', no number"),
+        ("USING btree (nothing)", "nothing"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_by_name(companion, table, path, rest, message):
+    before = lance.dataset(path).version
+    with pytest.raises(Exception, match=f"(?s){message}"):
+        companion.sql(f"CREATE INDEX i ON {table} {rest}")
+    assert lance.dataset(path).version == before
+
+
+def test_tables_of_catalogs_and_metadata_tables(companion, table):
+    with pytest.raises(Exception, match="history is made by Lance, not written"):
+        companion.sql(f"CREATE INDEX i ON {table[:-1]}$history` (version)")
+    companion.sql("CREATE TABLE indexed_here (id bigint, note string) USING lance")
+    try:
+        companion.sql("INSERT INTO indexed_here VALUES (1, 'a'), (2, 'b')")
+        companion.sql("CREATE INDEX by_note ON indexed_here USING btree (note)")
+        (found,) = companion.sql("SELECT id FROM indexed_here WHERE note = 'b'").collect()
+        assert found.id == 2
+        (call,) = companion.sql("CALL lance.system.detail('indexed_here')").collect()
+        assert call.indices == ["by_note"]
+    finally:
+        companion.sql("DROP TABLE indexed_here")
+
+
+def test_an_index_of_vectors(companion, path):
+    companion.sql(
+        f"CREATE TABLE lance.`{path}` (id bigint, v array<float>) "
+        "TBLPROPERTIES (`v.fixed_size_list` = 4)"
+    )
+    companion.sql(
+        f"INSERT INTO lance.`{path}` SELECT id, array(id, 1, 2, 3) FROM range(0, 300, 1, 1)"
+    )
+    companion.sql(
+        f"CREATE INDEX near ON lance.`{path}` USING ivf_flat (v) "
+        "OPTIONS (num_partitions = 2, metric = 'l2', seed = 1)"
+    )
+    assert [one["name"] for one in lance.dataset(path).list_indices()] == ["near"]
