@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import lance
 import pyarrow as pa
 import pytest
@@ -48,6 +50,28 @@ def test_rows_are_those_of_the_methods(spark, path):
     assert [row.version for row in versions.collect()] == [3, 2, 1]
     assert versions.where("array_contains(tags, 'two')").first().version == 2
     assert "operation" not in versions.columns
+
+
+def test_detail_shows_itself_in_notebooks_as_it_is_and_without_what_users_put_there(spark, path):
+    table = LanceTable.forPath(spark, path)
+    table.setProperties({"password": "hunter2 <b>"})
+    detail = table.detail()
+    html = detail._repr_html_()
+    cells = re.findall(r"<tr><th[^>]*>(\w+)</th><td>(.*?)</td></tr>", html)
+    row = detail.first().asDict()
+    shown = ["location", "version", "numRows", "numDeletedRows", "numFragments", "stableRowIds"]
+    expected = {name: f"{row[name]}".lower().replace("file:", "") for name in shown}
+    assert {name: value.lower() for name, value in cells if name in shown} == expected
+    assert html == (
+        "<table><caption><b>Detail of a Lance table</b></caption>"
+        + "".join(
+            f'<tr><th style="text-align:left">{name}</th><td>{value}</td></tr>'
+            for name, value in cells
+        )
+        + "</table>"
+    )
+    assert "hunter2" not in html and "branch" not in dict(cells)  # a property; and there is none
+    assert "_repr_html_" not in vars(detail.where("version > 1"))  # other rows show as others do
 
 
 def test_columns_and_conditions_are_those_of_any_table(spark, path):
