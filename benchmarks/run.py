@@ -1,7 +1,7 @@
 """Runs every benchmark, each in a process of its own.
 
-    python benchmarks/run.py [name ...]
-    python benchmarks/run.py --chart [lance_spark row_changes]
+    python benchmarks/run.py [name ...] [option of these ...]
+    python benchmarks/run.py --chart [lance_spark row_changes] [--rows 300000 ...]
 
 With ``--chart`` the tables of the benchmarks beside other formats become
 ``benchmarks/figures.json`` and ``docs/pictures/benchmarks.svg``, with the machine and the date.
@@ -43,21 +43,21 @@ SIDE_BY_SIDE = ("lance_spark", "row_changes")
 FOLDER = Path(__file__).resolve().parent
 
 
-def run(names: tuple[str, ...], environment: dict[str, str]) -> int:
+def run(names: tuple[str, ...], options: list[str], environment: dict[str, str]) -> int:
     """Returns the first exit code that is not 0."""
     code = 0
     for name in names:
-        command = [sys.executable, FOLDER / f"{name}.py"]
+        command = [sys.executable, FOLDER / f"{name}.py", *options]
         done = subprocess.run(command, env={**os.environ, **environment}, check=False)
         code = code or done.returncode
     return code
 
 
-def chart(names: tuple[str, ...]) -> int:
+def chart(names: tuple[str, ...], options: list[str]) -> int:
     """Runs benchmarks that compare formats, and draws what they print."""
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"
-        code = run(names, {"PYSPARK_LANCE_FIGURES": str(notes)})
+        code = run(names, options, {"PYSPARK_LANCE_FIGURES": str(notes)})
         if code:
             return code
         groups = [_group(json.loads(line)) for line in notes.read_text().splitlines()]
@@ -99,10 +99,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--chart", action="store_true", help="draw docs/pictures/benchmarks.svg")
     parser.add_argument("names", nargs="*")
-    given = parser.parse_args()
+    given, options = parser.parse_known_args()
     if given.chart:
-        return chart(tuple(given.names) or SIDE_BY_SIDE)
-    return run(tuple(given.names) or ALL, {})
+        return chart(tuple(given.names) or SIDE_BY_SIDE, options)
+    return run(tuple(given.names) or ALL, options, {})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -63,3 +64,16 @@ def test_every_picture_is_shown_by_a_page():
         name for page in pages for name in re.findall(r"pictures/([\w-]+\.svg)\)", page.read_text())
     }
     assert shown == {path.name for path in PICTURES}
+
+
+def test_the_chart_of_benchmarks_shows_lines_of_the_tables_beside_it():
+    figures = json.loads((ROOT / "benchmarks" / "figures.json").read_text())
+    tables = [
+        re.findall(r"(?<=\| )\d+\.\d\d(?= |\b)", row)
+        for row in (ROOT / "docs" / "performance.md").read_text().splitlines()
+        if row.startswith("| ")
+    ]
+    for group in figures["groups"]:
+        for name, *seconds in group["rows"]:
+            shown = [f"{one:.2f}" for one in seconds if one is not None]
+            assert any(row[: len(shown)] == shown for row in tables), (name, shown)
