@@ -210,7 +210,7 @@ def test_misspelt_commands_say_how_it_is_done(capsys, path):
         assert error.value.code == 2
         told = capsys.readouterr().err
         assert "usage:" in told
-        assert ("'soon' is no duration: such as 14days" in told) == ("soon" in arguments)
+        assert ("'soon' is not a duration: such as 14days" in told) == ("soon" in arguments)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_lineage_columns_are_bigint_without_being_in_the_schema():
         ("CASE WHEN flag THEN 1 END = 1", "expected a value, found 'CASE'"),
         ("day > INTERVAL '1' DAY", "expected a value, found 'INTERVAL'"),
         ("CAST(id AS blob) = 1", "type 'blob' is not known"),
-        ("id = 1a", "no number"),
+        ("id = 1a", "not a number"),
         ("id = 300Y", "300Y does not fit int8"),
         ("day > '2021-02-29'", "does not exist"),
         ("price / 2 > 1", "cast to double"),
@@ -297,7 +297,7 @@ def test_any_text_parses_or_is_refused_cleanly(text):
         ("s = '" + "''" * 500_000, "position 4: the ' is never closed"),
         ("n > 1 /*" + "*" * 1_000_000, "position 6: the /\\* is never closed"),
         ("n = 1" + "/* " * 300_000, "position 5: the /\\* is never closed"),
-        ("n = " + "1" * 100_000 + "x", "this is no number"),
+        ("n = " + "1" * 100_000 + "x", "this is not a number"),
     ],
     ids=lambda value: None if value is None else value[:12],
 )

@@ -102,7 +102,7 @@ def test_columns_that_differ_by_case_only_are_read_and_written_by_their_exact_na
 def test_a_missing_commit_message_is_an_error_and_nothing_is_committed(path, tmp_path):
     one = writer(path)
     message = one.write(rows(1, 2))
-    with pytest.raises(StorageError, match="partition 1 sent no account"):
+    with pytest.raises(StorageError, match="partition 1 did not report"):
         one.commit([message, None])
     one.abort([message, None])
     assert data_files(tmp_path) == []

@@ -110,13 +110,13 @@ def test_the_runs_of_a_command_share_its_retries(rows, most):
         found = re.search(r"_lance\.retries=(\S+)", str(told.value))
         again = found and found.group(1)
     assert runs == most + 1
-    assert f"in the way {runs} times" in str(told.value)
+    assert f"conflicted {runs} times" in str(told.value)
 
 
 def test_no_run_begins_after_the_timeout_of_the_first_conflict(rows):
     writer, written = delete(rows, 0, retried="1/1000000000")
     delete_rows(rows, "id = 0")
-    with pytest.raises(RetryableCommitError, match="in the way 1 times"):
+    with pytest.raises(RetryableCommitError, match="conflicted 1 times"):
         writer.commit(written)
 
 
@@ -129,7 +129,7 @@ def test_rows_of_others_count_only_where_the_scan_looked(rows, to):
         writer.commit(written)
         assert sorted(read_ours(rows)["id"].to_pylist()) == [*range(1, 9), 100]
     else:
-        with pytest.raises(RetryableCommitError, match="would have found"):
+        with pytest.raises(RetryableCommitError, match="would have matched"):
             writer.commit(written)
 
 

@@ -138,7 +138,7 @@ def test_names_may_be_in_backquotes(spark, table):
     table.dropColumns("`e`", "`sum`")
     assert table.toDF().columns == ["id", "s", "x y"]
     for name in ("`id", "s.", "s.`in ner", ""):
-        with pytest.raises(InvalidInputError, match="is no column name"):
+        with pytest.raises(InvalidInputError, match="is not a column name"):
             table.dropColumns(name)
     with pytest.raises(InvalidInputError, match="one by one"):
         table.dropColumns(["id", "s"])

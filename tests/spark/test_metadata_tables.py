@@ -95,7 +95,7 @@ def test_old_versions_and_branches(spark, path):
     lance.dataset(path).checkout_version(("trial", None)).delete("id = 1")
     assert read(spark, path + "$history", branch="trial").first().operation == "Delete"
     assert read(spark, path + "$tags").first()["name"] == "two"
-    with pytest.raises(Exception, match="history is of all versions"):
+    with pytest.raises(Exception, match="history covers all versions"):
         read(spark, path + "$history", version=1).collect()
 
 
@@ -117,11 +117,11 @@ def test_a_folder_whose_name_has_a_dollar_is_a_table(spark, path):
 
 def test_they_are_not_written_nor_followed(spark, path):
     for mode in ("append", "overwrite"):
-        with pytest.raises(Exception, match=r"\$history is made by Lance, not written"):
+        with pytest.raises(Exception, match=r"\$history is a read-only metadata table"):
             spark.range(1).write.format("lance").mode(mode).save(path + "$history")
     spark.range(1).write.format("lance").mode("append").save(path + "$files")
     assert read(spark, path + "$files").count() == 1
-    with pytest.raises(Exception, match=r"\$history is not read as a stream"):
+    with pytest.raises(Exception, match=r"\$history cannot be read as a stream"):
         stream = spark.readStream.format("lance").load(path + "$history")
         stream.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
     assert lance.dataset(path).version == 3

@@ -211,15 +211,15 @@ def test_what_cannot_be_answered_is_refused(spark, table):
     vector = [1.0] * WIDTH
     wrong = [
         (lambda: table.nearest(vector, k=0), "k is the number"),
-        (lambda: table.nearest(vector, metric="manhattan"), "no metric"),
+        (lambda: table.nearest(vector, metric="manhattan"), "not a vector metric"),
         (lambda: table.nearest(vector[1:]), "a query has 3 numbers"),
         (lambda: table.nearest([vector, [float("nan")] * WIDTH]), "query 1 holds NaN"),
         (lambda: table.nearest(vector, column="name"), "holds no vectors"),
         (lambda: table.nearest(vector, columns=["nope"]), "nope"),
         (lambda: table.nearest(vector, filter="nope > 1"), "nope"),
-        (lambda: table.nearest("word"), "no vectors"),
+        (lambda: table.nearest("word"), "not vectors"),
         (lambda: table.nearest(vector, nearest=1), "takes no argument 'nearest'"),
-        (lambda: table.nearest(table.toDF()), "'id' would be twice"),
+        (lambda: table.nearest(table.toDF()), "'id' would be in the result twice"),
         (lambda: table.nearest(spark.range(3)), "no column 'vec' of arrays"),
     ]
     for call, message in wrong:
@@ -347,13 +347,13 @@ def test_an_option_of_a_read_gives_the_nearest_rows(spark, tmp_path, numbers):
         ('{"key": [1, true]}', "has no vector"),
         ('{"key": []}', "has no vector"),
         ('{"key": [[1, 2, 3, 4], 1]}', "has no vector"),
-        ('{"key": [[1, 2, 3, 4], [1, 2]]}', "the queries are no vectors"),
+        ('{"key": [[1, 2, 3, 4], [1, 2]]}', "the queries are not vectors"),
         ('{"key": [1, 2, 3, 4], "probes": 3}', "has 'probes', which it does not know"),
         ('{"key": [1, 2, 3, 4], "use_index": 1}', "use_index that is neither true nor false"),
-        ('{"key": [1, 2, 3, 4], "column": 1}', "column that is no text"),
+        ('{"key": [1, 2, 3, 4], "column": 1}', "column that is not a string"),
         ('{"key": [1, 2, 3, 4], "k": 0}', "k is the number of rows to find"),
         ('{"key": [1, 2, 3]}', "a query has 3 numbers, the vectors of the column 4"),
-        ('{"key": [1, 2, 3, 4], "metric": "hamming"}', "is no metric of vectors"),
+        ('{"key": [1, 2, 3, 4], "metric": "hamming"}', "is not a vector metric"),
         ('{"key": [1, 2, 3, 4], "column": "name"}', "holds no vectors"),
     ],
 )

@@ -221,7 +221,7 @@ def test_vector_indices_are_made_refreshed_and_joined_stage_by_stage(tmp_path):
     assert (made["names"], made["num_segments"], made["num_rows"], stages) == (["near"], 1, 300, 3)
     with pytest.raises(InvalidInputError, match="there is an index 'near'"):
         ask(path, "create_vector_index", **given)
-    with pytest.raises(InvalidInputError, match="no kind of vector index"):
+    with pytest.raises(InvalidInputError, match="not a kind of vector index"):
         ask(path, "create_vector_index", kind="btree")
     lance.dataset(path).create_scalar_index("id", "BTREE", name="keys")
     vectors(path, 40, 300)

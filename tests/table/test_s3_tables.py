@@ -144,7 +144,7 @@ def test_a_store_that_replaces_in_silence_is_refused_before_the_first_version(
     careless_options, s3_table_root  # noqa: F811
 ):  # fmt: skip
     for _ in range(2):
-        with pytest.raises(UnsupportedFeatureError, match="only to create"):
+        with pytest.raises(UnsupportedFeatureError, match="ignores conditional writes"):
             write(s3_table_root, careless_options, 0, 3)
     assert not list(open_store(s3_table_root, careless_options).list("_versions"))
 

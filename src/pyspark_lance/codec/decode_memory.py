@@ -41,7 +41,7 @@ def require_decode_memory(num_bytes: int) -> None:
     """Looks whether ``num_bytes`` may be decoded."""
     room = _room.get()
     if room is not None and num_bytes > room:
-        raise BatchTooLargeError(f"{num_bytes} bytes are to be decoded, there is room for {room}")
+        raise BatchTooLargeError(f"decoding needs {num_bytes} bytes, the limit is {room}")
 
 
 def require_memory_for_items(items: pa.Array, indices: NDArray[np.integer]) -> None:

@@ -170,7 +170,7 @@ def _whole(text: str, least: int = 0) -> int:
     except ValueError:
         number = least - 1
     if number < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
     return number
 
 
@@ -184,7 +184,7 @@ def _interval(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < threading.TIMEOUT_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
     return seconds
 
 

@@ -238,7 +238,7 @@ def _merge(draft: Draft, operation: Merge) -> None:
     if missing:
         raise CommitConflictError(
             f"a Merge that lists no fragment {min(missing)}, which version {draft.version - 1} has",
-            hint="plan the work again on the newest version",
+            hint="run the operation again on the newest version",
         )
     changed = {}
     for fragment in operation.fragments:
@@ -247,7 +247,7 @@ def _merge(draft: Draft, operation: Merge) -> None:
             if 0 < fragment.id <= (draft.base.max_fragment_id or 0):
                 raise RetryableCommitError(
                     f"fragment id {fragment.id} was reserved by another commit",
-                    hint="plan the work again on the newest version",
+                    hint="run the operation again on the newest version",
                     conflict=ConflictReason.CONCURRENT_APPEND,
                 )
             draft.add_rows(fragment)
@@ -283,7 +283,7 @@ def _give_stable_row_ids(draft: Draft, operation: Merge) -> None:
     if bare != list(draft.fragments.values()) or operation.schema != draft.schema:
         raise RetryableCommitError(
             "the table changed since its rows were given ids",
-            hint="plan the work again on the newest version",
+            hint="run the operation again on the newest version",
         )
     draft.base = replace(draft.base, reader_flags=draft.base.reader_flags | STABLE_ROW_IDS)
     for fragment in operation.fragments:

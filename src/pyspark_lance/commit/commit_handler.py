@@ -84,8 +84,8 @@ def check_conditional_puts(store: ObjectStore, path: str, data: bytes) -> None:
         return
     if store.put_if_absent(path, data):
         raise UnsupportedFeatureError(
-            "the store replaces objects that it was told only to create, so that one of two "
-            "writers would lose its commit",
+            "the store ignores conditional writes (put if absent), so one of two writers would "
+            "lose its commit",
             where=store.uri,
             hint="let an external manifest store decide (storage.manifest_store); with a single "
             "writer at a time, storage.allow_unsafe_put=true allows it",

@@ -420,7 +420,7 @@ class _Commit:
                 "look for the transaction in the history of the table before doing the work again",
             )
         return RetryableCommitError(
-            f"other writers were faster {attempts} times in {elapsed_s:.1f} s",
+            f"concurrent writers committed first {attempts} times in {elapsed_s:.1f} s",
             self._store.uri,
             "try again, with more retries or a longer timeout",
             ConflictReason.VERSION_TAKEN,

@@ -28,7 +28,7 @@ from pyspark_lance.format.operation import (
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import ManifestFile
 
-REDO = "do the work again on the newest version"
+REDO = "run the operation again on the newest version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _check_reads(
         brought = tuple(sorted(fragment.id for fragment in fragments))
         name = type(ours).__name__
         raise RetryableCommitError(
-            "a concurrent commit brought rows that the work would have found",
+            "a concurrent commit added rows that this operation would have matched",
             uri,
             REDO,
             Conflict(ConflictReason.CONCURRENT_APPEND, name, fragments=brought),
@@ -129,7 +129,7 @@ def _check_losses(
     if changed and (was_compacted or reads.misses(latest, changed)):
         name = type(ours).__name__
         raise RetryableCommitError(
-            "a concurrent commit took rows away that the work had found",
+            "a concurrent commit deleted rows that this operation had matched",
             uri,
             REDO,
             Conflict(ConflictReason.CONCURRENT_DELETE_READ, name, fragments=tuple(sorted(changed))),

@@ -72,7 +72,7 @@ class Draft:
         if fragment is None:
             raise CommitConflictError(
                 f"fragment {fragment_id} is not in version {self.version - 1}",
-                hint="plan the work again on the newest version",
+                hint="run the operation again on the newest version",
             )
         return fragment
 

@@ -59,6 +59,6 @@ def _gone(what: str, cause: FileNotFoundError | None) -> RetryableCommitError:
     return RetryableCommitError(
         f"{what} cannot be read, so what it changed is unknown",
         where=str(cause) if cause is not None else "",
-        hint="plan the work again on the newest version",
+        hint="run the operation again on the newest version",
         conflict=ConflictReason.UNKNOWN_OPERATION,
     )

@@ -76,7 +76,7 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
 
         return ExternallyCommittedStore(store, SqliteManifests(where, store.uri))
     raise InvalidInputError(
-        f"{chosen!r} is no external manifest store",
+        f"{chosen!r} is not an external manifest store",
         hint=f"{PREFIX}{MANIFEST_STORE} is dynamodb:TABLE or sqlite:FILE",
     )
 

@@ -208,7 +208,7 @@ def look_again(store: ObjectStore, look: Callable[[], _T]) -> _T:
                 raise
             gone = error
     raise StorageError(
-        f"versions were removed faster than they could be looked at, {_MOST_LOOKS} times",
+        f"versions were removed faster than they could be read, {_MOST_LOOKS} times",
         where=store.uri,
         hint="clean up less often",
     ) from gone

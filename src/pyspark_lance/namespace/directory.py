@@ -164,7 +164,7 @@ class DirectoryNamespace:
             return with_row(rows, object_id=key, object_type=TABLE, location=location)
         if row["object_type"] != TABLE or row["location"] != location:
             raise TableAlreadyExistsError(
-                f"{shown(name)} was made by somebody else meanwhile", self.root.uri
+                f"{shown(name)} was created by somebody else meanwhile", self.root.uri
             )
         return rows
 

@@ -107,7 +107,7 @@ class NoNamespace:
 
 def _no_place() -> InvalidInputError:
     return InvalidInputError(
-        "the catalog has no place for tables with names",
+        "the catalog has no folder for named tables",
         hint="set spark.sql.catalog.<name>.path to a folder, or impl = rest and uri; or name a "
         "table by its path: lance.`/data/t`",
     )

@@ -142,7 +142,7 @@ class _Parser:
         if self._token.kind != "end":
             raise self._unexpected()
         if not isinstance(result, Literal):
-            raise self._error("this is no constant")
+            raise self._error("this is not a constant")
         return result.scalar
 
     # Tokens.
@@ -418,7 +418,7 @@ class _Parser:
         try:
             return values.literal(bytes.fromhex("0" * (len(digits) % 2) + digits), BINARY)
         except ValueError as error:
-            raise self._error(f"{digits!r} are no hexadecimal digits") from error
+            raise self._error(f"{digits!r} are not hexadecimal digits") from error
 
     def _column(self) -> Column:
         start = self._at

@@ -91,7 +91,7 @@ def _bad_character(character: str) -> str:
     if character == "/":
         return "the /* is never closed"
     if character.isdigit():
-        return "this is no number (put names that start with a digit into `backquotes`)"
+        return "this is not a number (put names that start with a digit into `backquotes`)"
     return f"{character!r} is not understood"
 
 

@@ -142,7 +142,7 @@ def _is_ending(named: Mapping[str, str]) -> bool:
     try:
         return int(named.get(EXPIRES, "0")) - _EARLY_MS < time.time() * 1000
     except ValueError:
-        raise InvalidInputError(f"the storage option {EXPIRES} is no number") from None
+        raise InvalidInputError(f"the storage option {EXPIRES} is not a number") from None
 
 
 def _issuer_of(text: str) -> Issuer:

@@ -314,10 +314,13 @@ def test_what_shows_changes_takes_none(companion, path):
     companion.sql(f"CREATE TABLE followed_table USING lance OPTIONS ({options})")
     try:
         for statement, message in (
-            ("DELETE FROM followed", "rows of the past, and the nearest ones, cannot be deleted"),
+            (
+                "DELETE FROM followed",
+                "rows of an older version, a change feed or a vector search cannot be deleted",
+            ),
             (
                 "TRUNCATE TABLE followed_table",
-                "rows of the past, and the nearest ones, cannot be deleted",
+                "rows of an older version, a change feed or a vector search cannot be deleted",
             ),
             ("UPDATE followed_table SET id = 1", "rows of the past cannot be changed"),
             ("INSERT INTO followed SELECT * FROM followed", "LANCE_INVALID_INPUT"),

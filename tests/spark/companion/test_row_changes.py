@@ -209,7 +209,7 @@ def test_a_command_gives_up_after_its_retries(companion, path, name):
     companion.udf.register("meddling", meddling)
     companion.conf.set("spark.sql.catalog.hasty", "org.pysparklance.LanceCatalog")
     companion.conf.set("spark.sql.catalog.hasty.commitRetries", "1")
-    with pytest.raises(Exception, match=r"LANCE_COMMIT_RETRY.*in the way 2 times"):
+    with pytest.raises(Exception, match=r"LANCE_COMMIT_RETRY.*conflicted 2 times"):
         companion.sql(f"UPDATE hasty.`{path}` SET s = meddling(s) WHERE id + 0 = 5")
     # Theirs, once for each attempt.
     assert lance.dataset(path).version == 3

@@ -139,7 +139,7 @@ def test_who_is_never_fast_enough_gets_a_typed_error_and_leaves_no_file(path):
     make(path)
     theirs = interrupted_by(*[lambda: add_to(path, "id = 1", "n", 10)] * 9)
     settings = ChangeSettings(retries=2, timeout_s=30)
-    with pytest.raises(RetryableCommitError, match="in the way 3 times"):
+    with pytest.raises(RetryableCommitError, match="conflicted 3 times"):
         add_to(path, "id = 1", "n", 1, settings=settings, **theirs)
     assert values(path)[1] == 30
     assert len(files(path, "data")) == 4

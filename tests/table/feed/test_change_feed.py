@@ -353,7 +353,7 @@ def test_windows_by_time(path):
     assert count_changes(Table(path), window(times[2] + 1, times[3] - 1)) == ()
     assert window(times[4] + 1) == window(2**62) == ChangeWindow(5, 4)
     assert window(2**62, 2**62 + 1).is_empty
-    with pytest.raises(VersionNotFoundError, match="no version is as old"):
+    with pytest.raises(VersionNotFoundError, match="no version was committed at or before"):
         window(0, times[1] - 1)
 
 

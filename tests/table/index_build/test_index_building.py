@@ -711,7 +711,7 @@ def test_what_cannot_have_an_index_is_refused(tmp_path):
         with pytest.raises(InvalidInputError, match="there is no index 'x_idx'"):
             act(Table(path), "x_idx")
     lance.dataset(path).create_scalar_index("t", "NGRAM")
-    with pytest.raises(InvalidInputError, match="none of the kinds"):
+    with pytest.raises(InvalidInputError, match="not one of the kinds"):
         refresh_indices(Table(path), "t_idx")
     assert not list(Path(path).glob("_indices/*/page_*"))
 

@@ -394,5 +394,5 @@ def test_metrics_are_found_in_whatever_case():
     assert Metric.parse("Cosine") is Metric.COSINE
     assert Metric.parse("euclidean") is Metric.L2
     for unknown in ("hamming", "", None):
-        with pytest.raises(InvalidInputError, match=r"(?s)no metric.*l2, cosine, dot"):
+        with pytest.raises(InvalidInputError, match=r"(?s)not a vector metric.*l2, cosine, dot"):
             Metric.parse(unknown)

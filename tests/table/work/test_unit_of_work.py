@@ -181,7 +181,7 @@ def test_retries_are_counted_over_all_attempts(table):
         attempts.append(1)
         raise RetryableCommitError("somebody was faster")
 
-    with pytest.raises(RetryableCommitError, match="in the way 4 times"):
+    with pytest.raises(RetryableCommitError, match="conflicted 4 times"):
         UnitOfWork(table, CommitSettings(retries=3), environment=quick()).run(attempt)
     assert len(attempts) == 4
 

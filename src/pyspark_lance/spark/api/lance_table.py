@@ -195,7 +195,7 @@ class LanceTable(
         path = facts.get("Location")
         if facts.get("Provider", "").lower() not in _PROVIDERS or not path:
             raise TableNotFoundError(
-                f"{name} is no Lance table in a catalog",
+                f"{name} is not a Lance table in a catalog",
                 hint="LanceTable.forPath takes the path of a table",
             )
         return cls.forPath(
@@ -498,7 +498,7 @@ class LanceTable(
         """
         if self._at != LATEST:
             raise InvalidInputError(
-                f"{call} changes the table, but this LanceTable is held at an old state of it",
+                f"{call} changes the table, but this LanceTable is fixed to an older version",
                 repr(self),
                 "LanceTable.forPath without version and tag can be changed; restore(version) makes "
                 "an old version the newest again",

@@ -111,7 +111,7 @@ class TableColumns:
         for column in columns:
             if not isinstance(column, str):
                 raise InvalidInputError(
-                    f"{column!r} is no column name",
+                    f"{column!r} is not a column name",
                     hint="name them one by one: dropColumns('a', 'b')",
                 )
         return drop_columns(self._table, columns, settings)

@@ -368,7 +368,7 @@ def _seconds(age: Age) -> float:
     """Seconds of a timedelta, of ``"14days"``, or of a number of hours.
 
     Raises:
-        InvalidInputError: A text that is no duration.
+        InvalidInputError: A text that is not a duration.
     """
     if isinstance(age, timedelta):
         return age.total_seconds()

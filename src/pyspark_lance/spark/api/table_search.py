@@ -329,7 +329,7 @@ def _answer_schema(own: Sequence[StructField], of_table: Sequence[StructField]) 
     for field in left:
         if field.name.lower() in taken:
             raise InvalidInputError(
-                f"the column {field.name!r} would be twice in the answer",
+                f"the column {field.name!r} would be in the result twice",
                 hint="choose columns of the table by columns=[…], or rename that of the queries",
             )
         taken.add(field.name.lower())

@@ -78,7 +78,7 @@ class NearestOption:
                 raise _wrong(f"has a {name} that is neither true nor false")
         for name in ("column", "metric"):
             if not isinstance(given.get(name, ""), str):
-                raise _wrong(f"has a {name} that is no text")
+                raise _wrong(f"has a {name} that is not a string")
         if not given.pop("prefilter", True):
             raise _wrong("has prefilter = false, but filters count before a search")
         if given.pop("bypass", False):

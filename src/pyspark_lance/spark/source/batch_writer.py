@@ -122,7 +122,7 @@ def _fragments_of(
             fragments += message.fragments
         elif not some_missing:
             raise StorageError(
-                f"partition {number} sent no account of what it wrote; nothing was committed",
+                f"partition {number} did not report what it wrote; nothing was committed",
                 hint="its rows did not pass through this source's writer; write with df.write",
             )
     return fragments

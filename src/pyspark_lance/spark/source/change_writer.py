@@ -135,7 +135,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         trim_worker_overhead()
         written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
         if len(written) < len(messages):
-            raise StorageError("a task sent no account of what it changed; nothing was committed")
+            raise StorageError("a task did not report what it changed; nothing was committed")
         touched = (rows for task_changes in written for rows in task_changes.touched)
         settings = self._plan.settings
         left = Retries.from_text(self._retried, settings.retries, settings.timeout_s)

@@ -57,7 +57,7 @@ def nearest_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructTy
     for field in (*first, last):
         if field.name in taken:
             raise InvalidInputError(
-                f"the column {field.name!r} would be twice in the answer",
+                f"the column {field.name!r} would be in the result twice",
                 hint="choose others by columns",
             )
     return StructType([*first, *schema.fields, last])

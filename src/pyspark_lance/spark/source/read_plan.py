@@ -74,7 +74,7 @@ def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
         spelled = blobs.spelled(name)
         if spelled is None:
             raise InvalidInputError(
-                f"the option blobColumns names {name!r}, which is no blob column",
+                f"the option blobColumns names {name!r}, which is not a blob column",
                 hint=f"blob columns: {', '.join(sorted(blobs)) or 'none'}",
             )
         names.add(spelled)

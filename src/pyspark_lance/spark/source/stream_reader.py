@@ -244,7 +244,7 @@ def stream_reader(
         return LanceStreamReader(options, stream, snapshot, schema)
     if not stream.limits.are_none:
         raise InvalidInputError(
-            "this Spark takes all there is in each batch",
+            "this release of Spark cannot limit the batches of a stream",
             hint="leave out the options max…PerTrigger, or use Spark 4.2 or later",
         )
     return UnlimitedStreamReader(options, stream, snapshot, schema)

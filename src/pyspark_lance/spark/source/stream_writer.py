@@ -84,7 +84,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         """Makes the rows of a batch visible, unless they are since an earlier attempt."""
         written = [message for message in messages if isinstance(message, BatchWritten)]
         if len(written) < len(messages):
-            raise StorageError("a task sent no account of what it wrote; nothing was committed")
+            raise StorageError("a task did not report what it wrote; nothing was committed")
         if not written:
             return
         first = written[0]

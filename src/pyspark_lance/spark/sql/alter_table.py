@@ -162,7 +162,7 @@ class _Columns:
         entries = {change["name"]: change["value"] for change in changes}
         if _LOCATION in entries:
             raise UnsupportedFeatureError(
-                "a table stays where it is",
+                "a table cannot be moved",
                 where=self._table.uri,
                 hint="the other place gets a name by CREATE TABLE … USING lance LOCATION '…'",
             )

@@ -347,7 +347,7 @@ def _delete(options: Mapping[str, str]) -> Facts:
     read = ReadOptions.parse(options)
     if not read.follows_table:
         raise InvalidInputError(
-            "rows of the past, and the nearest ones, cannot be deleted",
+            "rows of an older version, a change feed or a vector search cannot be deleted",
             hint=f"leave out {', '.join(NOT_OF_WRITES)}, readChangeFeed",
         )
     pushed = PushedDown.parse(options)

@@ -58,7 +58,7 @@ def _call(procedure: str, table: str, arguments: Mapping[str, str] | None = None
 
 
 def _instead(what: str, hint: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"{what} is no statement for Lance tables", hint=hint)
+    return UnsupportedFeatureError(f"{what} is not supported for Lance tables", hint=hint)
 
 
 def _optimize(said: Mapping[str, str]) -> str:

@@ -313,7 +313,7 @@ class MetadataRead:
     def not_written(self) -> InvalidInputError:
         """Why nobody makes a table of this name: it would hide what is known of the other one."""
         return InvalidInputError(
-            f"${self.name} is made by Lance, not written",
+            f"${self.name} is a read-only metadata table",
             where=self.table.root,
             hint="write to the table, or choose a name without $",
         )
@@ -321,7 +321,7 @@ class MetadataRead:
     def not_followed(self) -> InvalidInputError:
         """Why there is no stream of it."""
         return InvalidInputError(
-            f"${self.name} is not read as a stream",
+            f"${self.name} cannot be read as a stream",
             where=self.table.root,
             hint="follow the table, or readChangeFeed",
         )
@@ -353,7 +353,7 @@ def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> Metada
         )
     if read.changes is not None or (read.at != LATEST and not known.of_one_version):
         raise InvalidInputError(
-            f"${match['kind']} is of all versions",
+            f"${match['kind']} covers all versions",
             where=table.root,
             hint="leave out version, timestampAsOf, tag, readChangeFeed; use WHERE",
         )

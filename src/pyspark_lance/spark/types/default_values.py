@@ -42,7 +42,7 @@ def _value(field: Field, text: str) -> pa.Scalar:
         return parse_constant(text, plain_type_of(logical_field(field)))
     except LanceError as error:
         raise SchemaMismatchError(
-            f"the rows lack the column {field.name!r}, whose default {text} is no plain constant",
+            f"the rows lack the column {field.name!r}, whose default {text} is not a constant",
             hint="give the rows the column, or write by INSERT INTO or LanceTable.merge, where "
             "Spark evaluates it",
         ) from error

@@ -55,7 +55,7 @@ def parse_duration(text: str) -> float:
         seconds += int(part[1]) * _UNITS_S[part[2]]
         position = part.end()
     if not text.strip() or position < len(text):
-        raise InvalidInputError(f"{text!r} is no duration", hint="such as 14days or 1day 12h")
+        raise InvalidInputError(f"{text!r} is not a duration", hint="such as 14days or 1day 12h")
     return seconds
 
 

@@ -46,7 +46,7 @@ def split_path(text: str) -> tuple[str, ...]:
     names = name_parts(text)
     if text.count("`") % 2 or not all(names):
         raise InvalidInputError(
-            f"{text!r} is no column name", hint="put a name with other signs into `backquotes`"
+            f"{text!r} is not a column name", hint="put a name with other signs into `backquotes`"
         )
     return names
 

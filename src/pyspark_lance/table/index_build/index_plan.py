@@ -118,7 +118,7 @@ def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) ->
     """What ``create_index`` builds; writes nothing."""
     if request.kind not in INDEX_KINDS:
         raise InvalidInputError(
-            f"{request.kind!r} is no kind of index", hint=f"there are {', '.join(INDEX_KINDS)}"
+            f"{request.kind!r} is not a kind of index", hint=f"there are {', '.join(INDEX_KINDS)}"
         )
     if request.rows_per_zone is not None:
         if request.kind not in (ZONEMAP, BLOOMFILTER):
@@ -169,7 +169,7 @@ def plan_index_refresh(
             by_name.setdefault(entry.name, []).append(entry)
         elif name is not None and not is_zone_map(entry):
             raise InvalidInputError(
-                f"the index {name!r} is none of the kinds {', '.join(INDEX_KINDS)}",
+                f"the index {name!r} is not one of the kinds {', '.join(INDEX_KINDS)}",
                 where=snapshot.uri,
             )
     refreshed = (
@@ -206,7 +206,7 @@ def _named(
     if request.name is not None:
         name = request.name
         if not name or name.startswith("__"):
-            raise InvalidInputError(f"{name!r} is no name for an index")
+            raise InvalidInputError(f"{name!r} is not a valid name of an index")
     else:
         name = own[0].name if own else next((n for n in free if n not in taken), free[1])
     replaced = tuple(entry for entry in snapshot.indices if entry.name == name)

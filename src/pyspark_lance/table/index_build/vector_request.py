@@ -77,7 +77,7 @@ def parse_kind(name: str) -> IvfKind:
     kind = kinds.get(str(name).strip().upper())
     if kind is None:
         raise InvalidInputError(
-            f"{name!r} is no kind of vector index that can be made",
+            f"{name!r} is not a kind of vector index that can be built",
             hint=f"the kinds are {', '.join(map(str.lower, kinds))}",
         )
     return kind

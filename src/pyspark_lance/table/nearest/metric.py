@@ -25,7 +25,7 @@ class Metric(StrEnum):
             return cls(_OTHER_NAMES.get(word, word))
         except ValueError:
             raise InvalidInputError(
-                f"{name!r} is no metric of vectors", hint=f"the metrics are {', '.join(cls)}"
+                f"{name!r} is not a vector metric", hint=f"the metrics are {', '.join(cls)}"
             ) from None
 
 

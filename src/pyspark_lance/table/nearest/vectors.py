@@ -114,7 +114,7 @@ def given_queries(given: object, column: Field, metric: Metric) -> tuple[Queries
         numbers = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInputError(
-            "the queries are no vectors",
+            "the queries are not vectors",
             hint="give one vector, several of one length, or a DataFrame with a column of them",
         ) from None
     if numbers.ndim not in (1, 2) or not numbers.size:

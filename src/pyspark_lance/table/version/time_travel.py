@@ -102,7 +102,7 @@ def version_at(
         return versions[index]
     asked, first = (_shown(ns) for ns in (timestamp_ns, _committed_ns(store, versions[0])))
     raise VersionNotFoundError(
-        f"no version is as old as {asked}",
+        f"no version was committed at or before {asked}",
         where=store.uri,
         hint=f"the oldest one left, version {versions[0].version}, was committed at {first}",
     )

@@ -136,7 +136,7 @@ class UnitOfWork:
         left = self._retries
         if not left.plan_again():
             raise RetryableCommitError(
-                f"other commits were in the way {left.attempts} times in "
+                f"concurrent commits conflicted {left.attempts} times in "
                 f"{left.elapsed_s:.1f} s; the last time: {conflict.what}",
                 conflict.where,
                 "run it again, or allow more with commitRetries and commitTimeout",
