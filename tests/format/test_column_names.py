@@ -62,4 +62,5 @@ def test_an_order_is_the_same_by_names_not_by_their_case():
     assert same_order(["a", "A"], ["a", "A"])
     assert not same_order(["a", "A"], ["A", "a"])
     assert not same_order(["a"], ["a", "A"])
+    assert not same_order(["a", "A"], ["a"])
     assert not same_order(["a", "b"], ["b", "a"])

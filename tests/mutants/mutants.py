@@ -756,6 +756,27 @@ MUTANTS = (
         ("tests/table/verify/test_verify.py",),
     ),
     Mutant(
+        "a column is ambiguous however it is spelled if another differs by case only",
+        "format/column_names.py",
+        "        if name in self._known:\n            return name",
+        "        if False:\n            return name",
+        ("tests/format/test_column_names.py",),
+    ),
+    Mutant(
+        "a new column means the one that differs by case, though that is given, too",
+        "format/column_names.py",
+        "        if spelled is None or (spelled in exact and spelled != name):",
+        "        if spelled is None:",
+        ("tests/table/columns/test_column_histories.py",),
+    ),
+    Mutant(
+        "structs are in the same order if one has the first members of the other",
+        "format/column_names.py",
+        "    if len(left) != len(right):",
+        "    if len(left) < len(right):",
+        ("tests/format/test_column_names.py",),
+    ),
+    Mutant(
         "parentheses without end are all read",
         "predicate/tokens.py",
         "            if depth > MAX_PARENTHESES:",

@@ -142,7 +142,7 @@ def test_a_merge_chooses_by_cost_and_only_if_it_does_nothing_but_update(
     assert files_per_fragment(path) == [2, 2]
     assert merge([(7777, 1)]).whenMatchedUpdateAll().execute() == ChangeResult()
     with pytest.raises(InvalidInputError, match="does not rewrite columns"):
-        merge(every, "columns").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        merge(every, "columns").whenMatchedUpdateAll().whenNotMatchedInsertAll()
     with pytest.raises(InvalidInputError, match="cells"):
         merge(every, "cells")
     assert checked(path)["v"].to_pylist() == list(range(5000))
