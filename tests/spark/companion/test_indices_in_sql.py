@@ -90,7 +90,7 @@ def test_if_exists_and_if_not_exists(companion, table, path):
     ("rest", "message"),
     [
         ("USING btree (id, kind)", "an index of 2 columns: id, kind"),
-        ("USING fts (id)", "no kind of index.*btree, .*zonemap.*ivf_pq"),
+        ("USING fts (id)", "not a kind of index.*btree, .*zonemap.*ivf_pq"),
         ("USING btree (id OPTIONS (a = 'b'))", "options of a column"),
         ("USING btree (id) OPTIONS (rows_per_zone = 5)", "no option of a btree index.*user_meta"),
         ("USING zonemap (id) OPTIONS (rows_per_zone = 'many')", "'many', no number"),
@@ -105,7 +105,7 @@ def test_what_cannot_be_made_is_refused_by_name(companion, table, path, rest, me
 
 
 def test_tables_of_catalogs_and_metadata_tables(companion, table):
-    with pytest.raises(Exception, match="history is made by Lance, not written"):
+    with pytest.raises(Exception, match="history is a read-only metadata table"):
         companion.sql(f"CREATE INDEX i ON {table[:-1]}$history` (version)")
     companion.sql("CREATE TABLE indexed_here (id bigint, note string) USING lance")
     try:

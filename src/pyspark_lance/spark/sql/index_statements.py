@@ -67,7 +67,7 @@ def procedure_of_create(options: Mapping[str, str]) -> Facts:
     kind = given.pop("type", BTREE).lower()
     if kind not in _KINDS:
         raise InvalidInputError(
-            f"{kind!r} is no kind of index", hint=f"there are {', '.join(_KINDS)}"
+            f"{kind!r} is not a kind of index", hint=f"there are {', '.join(_KINDS)}"
         )
     is_vector = kind in _OF_VECTORS
     name = "create_vector_index" if is_vector else "create_index"
