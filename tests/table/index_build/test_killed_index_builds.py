@@ -70,8 +70,10 @@ def first(director, call):
     die()
 
 def then(director, call):
-    call()
-    die()
+    try:
+        call()
+    finally:
+        die()
 
 died = []
 for number, (call, path) in enumerate(run("whole", {})):
