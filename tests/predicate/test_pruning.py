@@ -1,5 +1,7 @@
 """What pruning rules out can never match, and what it should rule out it does."""
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -184,6 +186,13 @@ def test_columns_are_compared_by_their_bounds():
         assert can_match(parse(text), bounds) is possible, text
 
 
+def test_nulls_are_the_same_to_a_null_safe_comparison_whatever_the_bounds_are():
+    schema = pa.schema({"x": pa.int64(), "y": pa.int64()})
+    bounds = {("x",): page(1, 4, pa.int64()), ("y",): page(8, 9, pa.int64())}
+    assert can_match(parse_predicate("x <=> y", schema), bounds)
+    assert not can_match(parse_predicate("x = y", schema), bounds)
+
+
 def test_an_unknown_end_rules_nothing_out():
     bounds = {("x",): page(None, 5, pa.int64())}
     assert can_match(parse("x = -7"), bounds)
@@ -222,6 +231,9 @@ def test_many_decimals_are_judged_by_their_range():
     condition = In(Column(("c",), numbers.type), numbers)
     one, two = pa.array([100, 250]).cast(numbers.type), pa.array([150, 400]).cast(numbers.type)
     assert parts_that_can_match(condition, {("c",): Bounds(one, two)}, 2).tolist() == [False, True]
+    # No number is 250.5, which lies within their range.
+    between = {("c",): page(Decimal("250.5"), Decimal("250.5"), numbers.type, nullable=False)}
+    assert can_match(Not(condition), between)
 
 
 def test_single_numbers_are_exact_as_far_as_their_type_is():

@@ -243,6 +243,20 @@ def test_compactions_that_all_indices_have_followed_are_forgotten(tmp_path):
     assert dataset.to_table(filter="id >= 3 AND id < 8")["id"].to_pylist() == [5, 6, 7]
 
 
+def test_compactions_that_one_index_has_not_followed_are_kept(tmp_path):
+    path = str(tmp_path / "t")
+    rows = pa.table({"id": range(140), "n": range(140)})
+    lance.write_dataset(rows, path, max_rows_per_file=20)
+    for column in ("id", "n"):
+        lance.dataset(path).create_scalar_index(column, "BTREE")
+    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 40})
+    lance.dataset(path).create_scalar_index("id", "BTREE", replace=True)
+    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 140})
+    assert len(versions_of(path)) == 2
+    for condition in ("id = 75", "n = 75"):
+        assert lance.dataset(path).to_table(filter=condition)["id"].to_pylist() == [75]
+
+
 def test_without_an_index_there_is_nothing_to_note(tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):

@@ -31,6 +31,7 @@ from pyspark_lance.table.feed.change_feed import ChangeCounts, check_change_feed
 from pyspark_lance.table.feed.change_task import CHANGE_FIELDS
 from pyspark_lance.table.feed.change_window import Bound, ChangeWindow, resolve_window
 from pyspark_lance.table.feed.row_differences import differing_rows
+from pyspark_lance.table.feed.version_changes import overlapping
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -177,6 +178,10 @@ def test_an_overwrite_that_deals_field_ids_anew_deletes_the_old_values(path):
     back = of_kind(read_changes(path, 2, 3, "dropCarryovers"), "delete")
     assert back["a"].to_pylist() == [1, 2, None]  # "new" is no number
     assert read_changes(path, 2, 3, "netChanges").num_rows == 0
+
+
+def test_a_range_that_reaches_over_others_meets_what_is_behind_them():
+    assert overlapping([(50, 60), (101, 110)], [(0, 100), (10, 20)]).tolist() == [True, False]
 
 
 def test_a_column_keeps_its_values_through_other_names_and_types(path):

@@ -40,7 +40,7 @@ from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.index.index_facts import index_facts
-from pyspark_lance.table.index.lookups import indexed_columns
+from pyspark_lance.table.index.lookups import Candidates, indexed_columns
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.scan.scan_facts import rows_left
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -166,6 +166,16 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> str:
 
 def num_read(path: str, condition: str) -> int:
     return sum(map(len, kept_rows(path, condition).values()))
+
+
+def test_rows_of_fragments_that_one_index_does_not_know_stay():
+    one = Candidates(np.array([0, 1], np.uint64), np.array([3, 5, 1 << 32 | 7], np.uint64))
+    other = Candidates(np.array([0, 2], np.uint64), np.array([5, 2 << 32 | 9], np.uint64))
+    for both in (one.both(other), other.both(one)):
+        assert both.fragments.tolist() == [0, 1, 2]
+        assert both.addresses.tolist() == [5, 1 << 32 | 7, 2 << 32 | 9]
+    assert one.either(other).fragments.tolist() == [0]
+    assert one.either(other).addresses.tolist() == [3, 5]
 
 
 def test_only_the_rows_that_an_index_names_are_read(path):
