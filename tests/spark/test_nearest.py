@@ -72,7 +72,7 @@ def test_one_vector_several_and_those_of_a_frame(spark, table, numbers):
     by_id = {row._rowid: row.id for row in table.scan(["id", "_rowid"]).collect()}
     assert [by_id[row._rowid] for row in rows] == ids[0].tolist()
 
-    several = table.nearest(queries, k=5, columns=["id"])
+    several = table.nearest(queries, k=np.int64(5), columns=["id"], nprobes=np.int32(3))
     assert several.columns == ["_query", "_rank", "_distance", "_rowid", "id"]
     found = {(row["_query"], row._rank): row.id for row in several.collect()}
     assert found == {(q, r + 1): int(ids[q][r]) for q in range(3) for r in range(5)}

@@ -6,7 +6,9 @@ import inspect
 import subprocess
 import sys
 import types
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from table_access import append
 
@@ -25,7 +27,12 @@ from pyspark_lance.spark.api.table_builder import LanceTableBuilder
 from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
 from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
-from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, FILE_OPTIONS, heeded_options
+from pyspark_lance.spark.options.spellings import (
+    COMMIT_OPTIONS,
+    FILE_OPTIONS,
+    checks_keywords,
+    heeded_options,
+)
 from pyspark_lance.table.change.choose_rewrite import RewriteMode
 
 # Every other method changes the table.
@@ -131,6 +138,31 @@ def test_arguments_of_other_types_are_refused(tmp_path):
                             call(**{**needed(call), parameter.name: value})
                     assert f"the argument {parameter.name} of " in str(caught.value), name
     assert looked_at == known
+
+
+def test_whole_numbers_may_be_those_of_numpy(tmp_path):
+    """They reach a method as plain ones, wherever its annotation names a number."""
+
+    @checks_keywords
+    class Asked:
+        def of(self, k: int, versions: Sequence[int] = (), at: int | str | None = None, *more: int):
+            return k, versions, at, more
+
+    def kinds(value):
+        return [kinds(one) for one in value] if isinstance(value, list | tuple) else type(value)
+
+    given = Asked().of(np.int64(5), [np.uint8(1), 2], np.int32(7), np.array(3))
+    assert given == (5, [1, 2], 7, (3,))
+    assert kinds(given) == [int, [int, int], int, [int]]
+    for wrong in (np.float64(5), np.bool_(True), np.array([5]), np.array([[1, 2]])):
+        with pytest.raises(InvalidInputError, match="the argument k of of cannot be"):
+            Asked().of(wrong)
+    path = str(tmp_path / "t")
+    append(path, 0)
+    table = LanceTable(None, path)
+    table.createTag("first", np.int64(1))
+    with pytest.raises(VersionNotFoundError, match="version 9"):
+        table.createTag("last", np.int64(9))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -26,7 +27,11 @@ def _is_text(value: object) -> bool:
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not _is_bool(value)
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return not _is_bool(value)
 
 
 def _is_number(value: object) -> bool:
@@ -95,22 +100,38 @@ def _kinds(annotation: object) -> list[tuple[Check, str]]:
     return kinds
 
 
-def check_arguments(
+def checked_arguments(
     called: str,
     given: Mapping[str, object],
     checks: Mapping[str, tuple[tuple[Check, ...], str]],
     where: str,
-) -> None:
-    """Refuses arguments of other types than a method takes.
+) -> dict[str, object]:
+    """The arguments of a method, by name; whole numbers of other kinds, as numpy's, as ``int``.
 
     ``checks``: What ``argument_checks`` found.
+
+    Raises:
+        InvalidInputError: One is of another type than the method takes.
     """
-    for name, value in given.items():
-        if name not in checks:
-            continue
-        may_be, words = checks[name]
-        if not any(check(value) for check in may_be):
-            shown = repr(value) if len(repr(value)) <= 100 else f"a {type(value).__name__}"
-            raise InvalidInputError(
-                f"the argument {name} of {called} cannot be {shown}", where, f"give {words}"
-            )
+    return {
+        name: _checked(called, name, value, checks[name], where) if name in checks else value
+        for name, value in given.items()
+    }
+
+
+def _checked(
+    called: str, name: str, value: object, may_be: tuple[tuple[Check, ...], str], where: str
+) -> object:
+    checks, words = may_be
+    if not any(check(value) for check in checks):
+        shown = repr(value) if len(repr(value)) <= 100 else f"a {type(value).__name__}"
+        raise InvalidInputError(
+            f"the argument {name} of {called} cannot be {shown}", where, f"give {words}"
+        )
+    if type(value) is list:
+        return [_plain(item) for item in value]
+    return tuple(map(_plain, value)) if type(value) is tuple else _plain(value)
+
+
+def _plain(value: object) -> object:
+    return operator.index(value) if _is_whole(value) else value  # type: ignore[arg-type]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.spark.options.argument_types import argument_checks, check_arguments
+from pyspark_lance.spark.options.argument_types import argument_checks, checked_arguments
 from pyspark_lance.spark.options.option_table import option_named, plain_word
 
 _P = ParamSpec("_P")
@@ -91,8 +91,8 @@ def heeded_options(function: Callable[..., object]) -> tuple[str, ...] | None:
 def checks_keywords(kind: _C) -> _C:
     """Makes the public methods of a class name the nearest where they are given unknown keywords.
 
-    Arguments of other types than the annotated ones are refused, too.  Methods take as many
-    ``**options`` as ``changes_table`` names.
+    Arguments of other types than the annotated ones are refused, too, and whole numbers of numpy
+    become plain ones.  Methods take as many ``**options`` as ``changes_table`` names.
     """
     for name, member in list(vars(kind).items()):
         if name.startswith("_") and name != "__init__":
@@ -124,9 +124,12 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if not known.issuperset(given):
             shown = [name for name in names if name not in ("self", "cls", "spark")]
             check_words(called, given.keys() - known, shown, options, where=where)
-        with suppress(TypeError):  # too many or too few, which the call itself tells
-            check_arguments(called, signature.bind(*args, **given).arguments, checks, where)
-        return function(*args, **given)
+        try:
+            bound = signature.bind(*args, **given)
+        except TypeError:  # too many or too few, which the call itself tells
+            return function(*args, **given)
+        bound.arguments.update(checked_arguments(called, bound.arguments, checks, where))
+        return function(*bound.args, **bound.kwargs)
 
     return call
 
