@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import lance
 import numpy as np
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 from vector_tables import TYPES, WIDTH, assert_same, ours, queries_for, rows_of, theirs
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.sql.metadata_tables import index_rows
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.nearest import ivf_search
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
@@ -243,6 +246,63 @@ def test_the_facts_of_a_vector_index_say_what_it_is_for(tmp_path):
     (facts,) = index_facts(Snapshot.open(Table(str(tmp_path / "t"))))
     assert (facts.kind, facts.columns, facts.is_used) == ("vector", ("v",), False)
     assert facts.note == "it is for nearest; scans use no vector index"
+
+
+def notes(path):
+    return [row[-1] for row in index_rows(Table(str(path)))]
+
+
+def test_an_index_that_cannot_be_used_says_why_and_every_row_is_compared(tmp_path):
+    path = tmp_path / "t"
+    numbers = make(path, "flat", "l2")
+    queries = queries_for(numbers)
+    exact = ours(path, queries, 4, use_index=False)[1]
+
+    def check(note):
+        plan, found = ours(path, queries, 4)
+        assert not any(isinstance(task, SegmentTask) for task in plan.tasks)
+        assert found.row_id.tolist() == exact.row_id.tolist()
+        assert notes(path) == [note]
+
+    assert notes(path) == ["it is for nearest; scans use no vector index"]
+    lance.dataset(str(path)).create_index(
+        "v", "IVF_RQ", metric="l2", num_partitions=4, num_bits=1, name="by_v", replace=True
+    )
+    check("nearest does not use it: IVF_RQ indices for l2 are not supported")
+    shutil.rmtree(path / "_indices")
+    lance.dataset(str(path)).update_config({"seen": "true"})
+    check("nearest does not use it: its files are gone")
+
+
+def test_what_an_index_cannot_tell_after_a_deferred_compaction_is_compared(tmp_path):
+    path = tmp_path / "t"
+    queries = queries_for(make(path, "flat", "l2", stable=False))
+    lance.dataset(str(path)).optimize.compact_files(defer_index_remap=True)
+    plan, found = ours(path, queries, 4)
+    assert not any(isinstance(task, SegmentTask) for task in plan.tasks)
+    assert found.row_id.tolist() == ours(path, queries, 4, use_index=False)[1].row_id.tolist()
+    assert notes(path) == [
+        "nearest does not use it: a compaction with deferIndexRemap moved its rows"
+    ]
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("flat", "l2"), ("pq", "cosine"), ("flat", "dot")])
+def test_without_probes_segments_find_no_less_than_in_pylance(tmp_path, kind, metric):
+    """Lance counts the rows of all segments, and stops as soon as tasks of its own find enough."""
+    path = tmp_path / "t"
+    numbers = make(path, kind, metric, rows=2500, partitions=100)
+    rng = np.random.default_rng(3)
+    for start, rows in ((5000, 300), (6000, 40)):
+        new = rows_of(rng.normal(size=(rows, WIDTH)) + 0.3, start=start)
+        lance.write_dataset(new, str(path), mode="append")
+        lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=0)
+    queries = np.concatenate([queries_for(numbers), numbers[7:9].astype("f4")])
+    for k in (1, 150):
+        plan, found = ours(path, queries, k)
+        assert [type(task) for task in plan.tasks] == [SegmentTask] * 3
+        for number, query in enumerate(queries):
+            told = theirs(path, query, k)
+            assert_as_near(found.distance[found.query == number], told)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])

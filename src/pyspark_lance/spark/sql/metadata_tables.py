@@ -32,7 +32,9 @@ from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
-from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.index.index_facts import IndexFacts, index_facts
+from pyspark_lance.table.index.segments import VECTOR
+from pyspark_lance.table.nearest.ivf_plan import why_unused
 from pyspark_lance.table.refs.branches import branches_of
 from pyspark_lance.table.refs.tags import tags_of
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
@@ -221,6 +223,12 @@ def detail_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
 
 def index_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
     """Rows of ``INDICES``, in the order of the manifest."""
+    snapshot = Snapshot.open(table, at)
+
+    def note(index: IndexFacts) -> str | None:
+        reason = why_unused(snapshot, index.uuid) if index.kind == VECTOR else ""
+        return f"nearest does not use it: {reason}" if reason else index.note
+
     return [
         (
             index.name,
@@ -235,9 +243,9 @@ def index_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
             index.num_rows_stale,
             index.num_bytes,
             index.is_used,
-            index.note,
+            note(index),
         )
-        for index in index_facts(Snapshot.open(table, at))
+        for index in index_facts(snapshot)
     ]
 
 

@@ -86,7 +86,8 @@ def _segment(entry: IndexMetadata, index: IndexFile, rows: IndexFile, width: int
     kind = _KINDS.get(about["type"])
     metric = about["distance_type"]
     if kind is None or metric not in list(Metric):
-        raise UnsupportedFeatureError(f"a vector index {about}", index.where)
+        what = f"{about['type']} indices for {metric} are not supported"
+        raise UnsupportedFeatureError(what, index.where)
     _, _, centroids = read_partitions(_buffer(index, of_index["lance:ivf"]))
     starts, lengths, _ = read_partitions(_buffer(rows, of_rows["lance:ivf"]))
     if of_rows["distance_type"].decode() != metric or centroids is None:

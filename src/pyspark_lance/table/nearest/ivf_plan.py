@@ -60,6 +60,29 @@ def fragments_by_segment(
     return found
 
 
+def why_unused(snapshot: Snapshot, number: str) -> str:
+    """Why searches do not use a segment of a vector index, or nothing.
+
+    ``number``: its uuid.
+    """
+    (entry,) = (one for one in snapshot.indices if str(one.uuid) == number)
+    columns = [field for field in snapshot.schema.fields if entry.fields == (field.id,)]
+    live = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    if reuse_index_of(snapshot.indices) is not None:
+        return "a compaction with deferIndexRemap moved its rows"
+    if live.isdisjoint(entry.fragment_bitmap or ()):
+        return "it covers nothing"
+    if not columns or not _is_known(entry, columns[0]):
+        return "its version is not known, or it is not over one vector column alone"
+    try:
+        open_ivf(snapshot.files, entry, width_of(columns[0]))
+    except LanceError as error:
+        return error.what
+    except FileNotFoundError:
+        return "its files are gone"
+    return ""
+
+
 def _segments(snapshot: Snapshot, column: Field) -> tuple[IvfSegment, ...]:
     if reuse_index_of(snapshot.indices) is not None:
         return ()  # row addresses in the index are those of before a compaction
