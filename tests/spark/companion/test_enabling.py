@@ -44,6 +44,14 @@ import io, contextlib
 with contextlib.redirect_stdout(io.StringIO()) as shown:
     frame.where("id < 3").select("id").explain()
 assert "filters: [id IS NOT NULL, id < 3]" in shown.getvalue(), shown.getvalue()
+near = f"lance.`{path}-near`"
+sizes = "TBLPROPERTIES (`v.fixed_size_list` = 2)"
+spark.sql(f"CREATE TABLE {near} (id bigint, v array<float>) {sizes}")
+spark.sql(f"INSERT INTO {near} SELECT id, array(float(id), 0F) FROM range(20)")
+near_rows = f"SELECT id, _distance FROM vector_search('{path}-near', array(7, 0), 2)"
+assert [tuple(row) for row in spark.sql(near_rows).collect()] == [(7, 0.0), (6, 1.0)]
+joined = f"SELECT b.id FROM vector_search('{path}-near', array(3, 0), 1) a JOIN {near} b USING (id)"
+assert spark.sql(joined).first().id == 3
 """
 _FOREIGN = """
 import sys
