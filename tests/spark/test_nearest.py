@@ -362,6 +362,80 @@ def test_an_option_that_cannot_be_met_is_refused(spark, table, tables_path, text
         spark.read.format("lance").option("nearest", text).load(tables_path).collect()
 
 
+ONE = [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("queries", "more", "message"),
+    [
+        ([1.0, 2.0, 3.0], {}, "a query has 3 numbers, the vectors of the column 4"),
+        ([ONE, ONE[1:]], {}, "the queries are no vectors"),
+        ([], {}, "the queries have the shape|has no vector"),
+        ([[]], {}, "the queries have the shape|has no vector"),
+        ([1.0, None, 2.0, 3.0], {}, "query 0 holds NaN|has no vector"),
+        ([0.0] * WIDTH, {"metric": "cosine"}, "query 0 has no direction"),
+        (ONE, {"k": 0}, "k is the number of rows to find, at least 1, not 0"),
+        (ONE, {"k": -3}, "k is the number of rows to find, at least 1, not -3"),
+        (ONE, {"metric": "hamming"}, "is no metric of vectors"),
+        (ONE, {"column": "name"}, "holds no vectors"),
+        (ONE, {"nprobes": 0}, "nprobes is a number, at least 1"),
+    ],
+)
+def test_the_method_and_the_option_refuse_the_same(
+    spark, table, tables_path, queries, more, message
+):
+    with pytest.raises(InvalidInputError, match=message):
+        table.nearest(queries, **more)
+    text = json.dumps({"key": queries, **more})
+    with pytest.raises(AnalysisException, match=message):
+        spark.read.format("lance").option("nearest", text).load(tables_path).collect()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["id"], "the table has no column of vectors"),
+        (["id", "a", "b"], "the table has several columns of vectors: say which"),
+    ],
+)
+def test_without_one_vector_column_there_is_nothing_to_search(spark, tmp_path, columns, message):
+    path = str(tmp_path / "t")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(ONE, pa.float32()), WIDTH)
+    every = {"id": pa.array([1]), "a": vectors, "b": vectors}
+    lance.write_dataset(pa.table({name: every[name] for name in columns}), path)
+    table = LanceTable.forPath(spark, path)
+    read = spark.read.format("lance")
+    with pytest.raises(InvalidInputError, match=message):
+        table.nearest(ONE)
+    with pytest.raises(AnalysisException, match=message):
+        read.option("nearest", json.dumps({"key": ONE})).load(path).collect()
+    if "b" in columns:
+        assert table.nearest(ONE, column="b").first()._distance == 0
+        named = read.option("nearest", json.dumps({"key": ONE, "column": "b"})).load(path)
+        assert named.first()._distance == 0
+
+
+def test_more_rows_than_there_are_and_another_metric_than_that_of_the_index(
+    spark, tmp_path, numbers
+):
+    path = str(tmp_path / "t")
+    table = save(spark, path, numbers[:40])
+    table.createVectorIndex("vec", "ivf_flat", "l2", numPartitions=4, seed=1)
+    query = np.array(ONE, "f4")
+    cosine = 1 - numbers[:40] @ query / np.linalg.norm(numbers[:40], axis=1) / np.linalg.norm(query)
+    nearest = {
+        "l2": ((numbers[:40].astype("f4") - query) ** 2).sum(axis=1),
+        "cosine": cosine,  # which the index is not for
+    }
+    for metric, distances in nearest.items():
+        text = json.dumps({"key": ONE, "k": 1000, "metric": metric})
+        option = spark.read.format("lance").option("nearest", text).load(path)
+        for found in (table.nearest(ONE, 1000, metric=metric), option):
+            rows = found.collect()
+            assert [row.id for row in rows] == np.argsort(distances, kind="stable").tolist()
+            assert [row._distance for row in rows] == pytest.approx(np.sort(distances), rel=1e-4)
+
+
 def test_streams_and_feeds_have_no_nearest_rows(spark, table, tables_path):
     read = {"nearest": '{"key": [1]}', "readChangeFeed": "true", "startingVersion": "1"}
     with pytest.raises(AnalysisException, match="the option nearest is not for change feeds"):

@@ -32,6 +32,18 @@ def searched(companion, numbers, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def others(companion, tmp_path_factory):
+    """Views of tables with no column of vectors, and with two."""
+    folder = tmp_path_factory.mktemp("others")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(WIDTH, "f4")), WIDTH)
+    tables = {"plain": {"id": [1]}, "double": {"a": vectors, "b": vectors}}
+    for name, columns in tables.items():
+        lance.write_dataset(pa.table(columns), folder / name)
+        options = f"OPTIONS (path '{folder / name}')"
+        companion.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} USING lance {options}")
+
+
 def ask(companion, arguments, columns="*", rest=""):
     return companion.sql(f"SELECT {columns} FROM vector_search({arguments}) {rest}")
 
@@ -119,6 +131,10 @@ def test_an_index_is_asked_where_there_is_one(companion, path, numbers):
         assert [row._distance for row in found.collect()] == pytest.approx(
             told["_distance"].to_pylist(), rel=1e-4
         )
+    # The index is not for this metric, and there are fewer rows.
+    every = ask(companion, f"'{path}', {array(numbers[5])}, 999, distance_type => 'dot'").collect()
+    products = 1 - numbers @ numbers[5]
+    assert [row.id for row in every] == np.argsort(products, kind="stable").tolist()
 
 
 @pytest.mark.parametrize(
@@ -127,6 +143,14 @@ def test_an_index_is_asked_where_there_is_one(companion, path, numbers):
         ("", "vector_search has no table"),
         ("'searched'", "has no vector"),
         ("'searched', array(1, 2)", "a query has 2 numbers, the vectors of the column 4"),
+        ("'searched', array()", "has no vector"),
+        ("'searched', array(1, 2, 3, NULL)", "has no vector"),
+        ("'searched', array(1, 2, 3, double('NaN'))", "query 0 holds NaN|has no vector"),
+        ("'searched', array(1, 2, 3, 4), vector_column => 'name'", "holds no vectors"),
+        ("'searched', array(1, 2, 3, 4), distance_type => 'hamming'", "is no metric of vectors"),
+        ("'plain', array(1, 2, 3, 4)", "the table has no column of vectors"),
+        ("'double', array(1, 2, 3, 4)", "the table has several columns of vectors: say which"),
+        ("'searched', array(1, 2, 3, 4), -1", "at least 1, not -1"),
         ("'searched', array(1, 2, 3, 4), 0", "k is the number of rows to find, at least 1, not 0"),
         ("'searched', array(1, 2, 3, 4), 'x'", "at least 1, not 'x'"),
         ("'searched', array(1, 2, 3, 4), 3, 4", "name the others, as in nprobes => 20"),
@@ -139,7 +163,7 @@ def test_an_index_is_asked_where_there_is_one(companion, path, numbers):
         ("'/no/table', array(1, 2, 3, 4)", "LANCE_TABLE_NOT_FOUND"),
     ],
 )
-def test_what_cannot_be_answered_is_refused(companion, searched, arguments, message):
+def test_what_cannot_be_answered_is_refused(companion, searched, others, arguments, message):
     companion.sql(
         "CREATE OR REPLACE TEMPORARY VIEW narrowed AS SELECT * FROM searched WHERE id > 7"
     )
