@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def mutants():
 def test_a_mutant_has_one_place_and_tests_that_are_there(mutant):
     source = (ROOT / "src/pyspark_lance" / mutant.file).read_text()
     assert source.count(mutant.old) == 1
+    ast.parse(source.replace(mutant.old, mutant.new))
     assert mutant.old != mutant.new
     for test in mutant.tests:
         file, _, name = test.partition("::")

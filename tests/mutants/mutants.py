@@ -1208,7 +1208,7 @@ MUTANTS = (
         "a batch goes on behind its end",
         "table/feed/stream_steps.py",
         "start, end = max(first - done, 0), count if last is None else min(count, last - done)",
-        "        start, end = max(first - done, 0), count",
+        "start, end = max(first - done, 0), count",
         ("tests/table/feed/test_streams.py",),
     ),
     Mutant(
