@@ -36,14 +36,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Case:
-    """One table.
-
-    Attributes:
-        archive: The files of its folder as a ZIP file.
-    """
+    """One table."""
 
     name: str
-    archive: bytes
+    archive: bytes  # The files of its folder as a ZIP file.
     questions: Sequence[Question]
 
     def unpack(self, folder: Path) -> str:

@@ -19,18 +19,12 @@ _FRAGMENT = 1 << 32
 
 @dataclass(frozen=True)
 class Row:
-    """One row of one version.
-
-    Attributes:
-        address: Fragment × 2³² + offset.
-        created: Version that inserted it.
-        updated: Version that inserted or last changed it.
-    """
+    """One row of one version."""
 
     values: Values
-    address: int
-    created: int
-    updated: int
+    address: int  # Fragment × 2³² + offset.
+    created: int  # Version that inserted it.
+    updated: int  # Version that inserted or last changed it.
 
 
 class TableModel:

@@ -15,17 +15,12 @@ _PARTS = ("addresses", "created", "last updated", "values")
 
 @dataclass(frozen=True)
 class Compared:
-    """One question.
-
-    Attributes:
-        differs: Names of what is wrong with the answer; none if it is right.
-        left_out: Kinds of changes that the engine does not tell.
-    """
+    """One question."""
 
     case: str
     question: Question
-    differs: Sequence[str]
-    left_out: Sequence[str] = ()
+    differs: Sequence[str]  # Names of what is wrong with the answer; none if it is right.
+    left_out: Sequence[str] = ()  # Kinds of changes that the engine does not tell.
 
 
 def compared(case: str, question: Question, found: Answer) -> Compared:

@@ -17,27 +17,18 @@ BRANCH = "trial"
 
 @dataclass(frozen=True)
 class Write:
-    """New rows, three to a file.
-
-    Attributes:
-        overwrites: Whether they take the place of all others.
-        stable_row_ids: Whether the rows of a new table have ids of their own.
-    """
+    """New rows, three to a file."""
 
     rows: Sequence[Values]
-    overwrites: bool = False
-    stable_row_ids: bool | None = None
+    overwrites: bool = False  # Whether they take the place of all others.
+    stable_row_ids: bool | None = None  # Whether the rows of a new table have ids of their own.
 
 
 @dataclass(frozen=True)
 class Change:
-    """A delete, an update or a merge.
+    """A delete, an update or a merge."""
 
-    Attributes:
-        addresses: Where the rows are that are updated or deleted, by row id.
-    """
-
-    addresses: Mapping[int, int]
+    addresses: Mapping[int, int]  # Where the rows are that are updated or deleted, by row id.
     updated: Mapping[int, Values] = field(default_factory=dict)
     deleted: Sequence[int] = ()
     inserted: Sequence[Values] = ()

@@ -20,17 +20,11 @@ _FOOTER = 16
 
 @dataclass(frozen=True)
 class WrongTable:
-    """What is done to a good table, and what its reader must say.
+    """What is done to a good table, and what its reader must say."""
 
-    Attributes:
-        damage: Called with the table's folder.
-        error: One of ``not found``, ``corrupt`` and ``unsupported``.
-        version: The one that is asked for.
-    """
-
-    damage: Callable[[Path], None]
-    error: str
-    version: int = 2
+    damage: Callable[[Path], None]  # Called with the table's folder.
+    error: str  # One of ``not found``, ``corrupt`` and ``unsupported``.
+    version: int = 2  # The one that is asked for.
 
 
 def damaged_history() -> History:

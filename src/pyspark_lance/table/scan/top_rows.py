@@ -27,21 +27,13 @@ _WORTHWHILE: Final = 1 / 16
 
 @dataclass(frozen=True, slots=True)
 class TopRows:
-    """Which rows of an order are wanted.
+    """Which rows of an order are wanted."""
 
-    Attributes:
-        column: The first column that is ordered by, one of the table's.
-        rows: How many rows.
-        descending: Whether the greatest come first; NaN is greater than all numbers.
-        nulls_first: Whether nulls come before all values.
-        has_more_columns: Whether rows that are equal in ``column`` are ordered by others.
-    """
-
-    column: str
-    rows: int
-    descending: bool
-    nulls_first: bool
-    has_more_columns: bool
+    column: str  # The first column that is ordered by, one of the table's.
+    rows: int  # How many rows.
+    descending: bool  # Whether the greatest come first; NaN is greater than all numbers.
+    nulls_first: bool  # Whether nulls come before all values.
+    has_more_columns: bool  # Whether rows that are equal in ``column`` are ordered by others.
 
 
 def run_top(task: ScanTask, top: TopRows, has_enough: HasEnough) -> Iterator[pa.RecordBatch]:
