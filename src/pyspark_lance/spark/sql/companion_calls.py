@@ -24,7 +24,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from pyspark_lance.predicate.conditions import Predicate, all_of
+from pyspark_lance.predicate.conditions import Predicate, all_of, columns_of
 from pyspark_lance.predicate.json import literal_node
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.tree import TRUE
@@ -49,6 +49,7 @@ from pyspark_lance.spark.source.replies import reply
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
+from pyspark_lance.table.index.segments import BITMAP
 from pyspark_lance.table.index.zone_pruning import zoned_columns
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import (
@@ -167,7 +168,9 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "lineage": dict.fromkeys(lineage, True),
         # Joins leave out what cannot have their keys.
         "prunable": dict.fromkeys((ROW_ID, ROW_ADDRESS, *zoned, *indexed), True),
-        "zoned": dict.fromkeys(zoned, True),
+        # Indices tell their first values, and how many rows have each.
+        "ordered": dict.fromkeys((*zoned, *indexed), True),
+        "counted": dict.fromkeys(indexed_columns(snapshot, BITMAP), True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "types": {name: kind for name, kind in types.items() if kind is not None},
     }
@@ -311,14 +314,36 @@ def _bounds(options: Mapping[str, str]) -> Facts:
 
 
 def _bounds_of_values(snapshot: Snapshot, column: str) -> Facts:
-    facts = column_facts(snapshot, column) if _is_seen(snapshot, column) else None
-    if facts is None:
+    if not _is_seen(snapshot, column):
         return {}
-    ends = {"min": facts.minimum, "max": facts.maximum}
-    values = {
-        name: literal_node(end)["literal"] if end.is_valid else None for name, end in ends.items()
-    }
-    return values | {"count": facts.num_values}
+    facts = column_facts(snapshot, column)
+    if facts is not None:
+        ends = {"min": _as_json(facts.minimum), "max": _as_json(facts.maximum)}
+        return ends | {"count": facts.num_values}
+    from pyspark_lance.table.scan.index_answers import bounds_by_index
+
+    low, high = bounds_by_index(snapshot, column) or (None, None)
+    return {} if low is None else {"min": _as_json(low), "max": _as_json(high)}
+
+
+def _as_json(value: pa.Scalar) -> Any:
+    return literal_node(value)["literal"] if value.is_valid else None
+
+
+def _counts(options: Mapping[str, str]) -> Facts:
+    """How many rows that match have each value of a column, or any, if bitmap indices tell it."""
+    from pyspark_lance.table.scan.index_answers import value_counts
+
+    _, snapshot = _open(options)
+    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    named = columns_of(predicate) if predicate is not None else frozenset()
+    column = options.get(keys.COLUMN) or next(iter(named), "")
+    known = value_counts(snapshot, column) if _is_seen(snapshot, column) else None
+    counts = None if known is None else known.where(predicate, column)
+    if counts is None:
+        return {}
+    values = map(_as_json, counts.values)
+    return {"rows": list(map(list, zip(values, counts.counts.tolist(), strict=True)))}
 
 
 def _is_seen(snapshot: Snapshot, name: str) -> bool:
@@ -328,13 +353,19 @@ def _is_seen(snapshot: Snapshot, name: str) -> bool:
 
 
 def _first(options: Mapping[str, str]) -> Facts:
-    """A condition that holds of the first rows of an order by one column, as few as zones tell."""
+    """A condition that holds of the first rows of an order by a column, as few as indices tell."""
     _, snapshot = _open(options)
     name, descending = options[keys.COLUMN], options[keys.DESCENDING] == "true"
     rows = int(options[keys.ROWS])
     if not _is_seen(snapshot, name):
         return {}
-    end = end_of_first_rows(snapshot, name, rows, descending=descending)
+    from pyspark_lance.table.scan.index_answers import first_values
+
+    first = first_values(snapshot, name, rows, descending=descending)
+    if first is not None:
+        end = first[-1]
+    else:
+        end = end_of_first_rows(snapshot, name, rows, descending=descending)
     if end is None:
         return {}
     column = {"column": [name]}
@@ -426,6 +457,7 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "absent": _absent,
     "plan": _plan,
     "bounds": _bounds,
+    "counts": _counts,
     "first": _first,
     "delete": _delete,
     "create": _create,

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeAlias
@@ -98,13 +99,15 @@ def index_candidates(
         )
 
 
-def indexed_columns(snapshot: Snapshot) -> tuple[str, ...]:
+def indexed_columns(snapshot: Snapshot, *kinds: str) -> tuple[str, ...]:
     """The top-level columns of which an index tells the rows that have a value."""
     fields = snapshot.schema.fields
     return tuple(
         field.name
         for field in fields
-        if any(segment.kind in (BTREE, BITMAP) for segment in usable_segments(snapshot, field.id))
+        if any(
+            one.kind in (kinds or (BTREE, BITMAP)) for one in usable_segments(snapshot, field.id)
+        )
     )
 
 
@@ -115,6 +118,36 @@ def usable_segments(snapshot: Snapshot, field_id: int) -> list[Segment]:
     segments = (segment_of(entry, stable_row_ids=stable) for entry in over)
     usable = [segment for segment in segments if isinstance(segment, Segment)]
     return sorted(usable, key=lambda segment: segment.kind == BLOOMFILTER)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSegment:
+    """A segment that can be read, by those who want more of it than the rows of a condition."""
+
+    opened: OpenSegment
+    covered: BitMap  # Fragments that it answers for, and no segment before it.
+    is_by_address: bool  # Whether it names rows by the addresses that they have now.
+    # The addresses, in covered fragments, of rows that it names; None if that is not known.
+    locate: Callable[[NDArray[np.uint64]], NDArray[np.uint64] | None]
+
+
+@contextmanager
+def asked_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[list[AskedSegment]]:
+    """The segments of one kind over a field, which others do not read meanwhile."""
+    lookups = _lookups_of(snapshot)
+    with lookups.lock:
+        left = BitMap(lookups.lengths)
+        asked = []
+        for segment in usable_segments(snapshot, indexed.id):
+            opened = _opened(lookups, segment, indexed) if segment.kind == kind else None
+            if opened is None:
+                continue
+            covered = _covered(lookups, segment) & left
+            left -= covered
+            is_by_address = not segment.names_row_ids and not _moves(lookups, segment)
+            locate = partial(_located, lookups, segment, covered=covered)
+            asked.append(AskedSegment(opened, covered, is_by_address, locate))
+        yield asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:
     if any(f.deletion_file is not None for f in fragments):
         return None
     zones = column_zones(snapshot, name)
-    if zones is None or not _is_exact(zones.bounds.minimum.type):
+    if zones is None or not is_exact(zones.bounds.minimum.type):
         return None
     num_rows = sum(f.physical_rows for f in fragments)
     if int((zones.stops - zones.starts).sum()) != num_rows:
@@ -154,7 +154,8 @@ def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:
     )
 
 
-def _is_exact(data_type: pa.DataType) -> bool:
+def is_exact(data_type: pa.DataType) -> bool:
+    """Whether values are whole numbers, days or times, whose bounds are values as they are."""
     kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
     return any(is_of(data_type) for is_of in kinds)
 

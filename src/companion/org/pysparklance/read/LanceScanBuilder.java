@@ -106,7 +106,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
       return false;
     }
     boolean descending = orders[0].direction() == SortDirection.DESCENDING;
-    if (filter == null && table.facts().path("zoned").has(column)) {
+    if (filter == null && table.facts().path("ordered").has(column)) {
       JsonNode first = Python.call("first", pinned(), "_lance.column", column, "_lance.rows",
           Integer.toString(rows), "_lance.descending", Boolean.toString(descending));
       filter = first.has("filter") ? first.get("filter").asText() : null;
@@ -131,13 +131,16 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     return pushAggregation(aggregation);
   }
 
-  /** The one row of counts and of bounds of lineage columns, if the metadata can tell. */
+  /** Counts and bounds, if the metadata or an index can tell. */
   @Override public boolean pushAggregation(Aggregation aggregation) {
     AggregateFunc[] functions = aggregation.aggregateExpressions();
     answer = null;
-    if (filter != null || table.rows() < 0 || functions.length == 0
-        || aggregation.groupByExpressions().length > 0) {
+    if (table.rows() < 0) {
       return false;
+    }
+    if (filter != null || functions.length == 0 || aggregation.groupByExpressions().length > 0) {
+      answer = CountedValues.answer(table, columns, pinned(), filter, aggregation);
+      return answer != null;
     }
     Object[] values = new Object[functions.length];
     StructType schema = new StructType();
@@ -165,7 +168,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     boolean isBound = function instanceof Min || function instanceof Max;
     String column = nameOf(function.children()[0]);
     return (counts || isBound)
-        && (table.lineage().has(column) || table.facts().path("zoned").has(column))
+        && (table.lineage().has(column) || table.facts().path("ordered").has(column))
         ? Python.call("bounds", pinned(), "_lance.column", column)
             .get(counts ? "count" : function instanceof Min ? "min" : "max")
         : null;

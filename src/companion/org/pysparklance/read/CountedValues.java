@@ -1,0 +1,94 @@
+package org.pysparklance.read;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.aggregate.*;
+import org.apache.spark.sql.types.*;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.types.UTF8String;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Python;
+
+/** How many rows have each value of a column, as bitmap indices tell it of all rows. */
+final class CountedValues {
+  private CountedValues() {}
+
+  /** The rows of {@code SELECT DISTINCT c}, or of counts by a value or a condition; or null. */
+  static LanceScan.LocalRows answer(Description table, StructType columns,
+      CaseInsensitiveStringMap asked, String filter, Aggregation aggregation) {
+    Expression[] by = aggregation.groupByExpressions();
+    AggregateFunc[] functions = aggregation.aggregateExpressions();
+    JsonNode counted = table.facts().path("counted");
+    StructField column = by.length == 1 ? field(columns, by[0]) : null;
+    boolean isKnown = by.length == 0 ? filter != null && functions.length > 0
+        : column != null && counted.has(column.name()) && value("0", column.dataType()) != null;
+    if (!isKnown || counted.isEmpty()
+        || !Arrays.stream(functions).allMatch(CountStar.class::isInstance)) {
+      return null;
+    }
+    JsonNode rows = Python.call(
+        "counts", asked, "_lance.column", column == null ? null : column.name()).get("rows");
+    return rows == null ? null : new LanceScan.LocalRows(schema(column, functions.length),
+        column == null ? new InternalRow[] {total(rows, functions.length)}
+            : each(rows, column.dataType(), functions.length),
+        "lance " + aggregation + " of " + table.title() + ", answered from an index");
+  }
+
+  private static StructField field(StructType columns, Expression by) {
+    return by instanceof NamedReference named && named.fieldNames().length == 1
+        ? Arrays.stream(columns.fields()).filter(one -> one.name().equals(named.fieldNames()[0]))
+            .findFirst().orElse(null) : null;
+  }
+
+  private static StructType schema(StructField column, int counts) {
+    StructType schema = column == null ? new StructType() : new StructType().add(column);
+    for (int i = 0; i < counts; i++) {
+      schema = schema.add("count " + i, DataTypes.LongType, false);
+    }
+    return schema;
+  }
+
+  private static InternalRow total(JsonNode rows, int counts) {
+    long sum = 0;
+    for (JsonNode row : rows) {
+      sum += row.get(1).asLong();
+    }
+    Object[] values = new Object[counts];
+    Arrays.fill(values, sum);
+    return new GenericInternalRow(values);
+  }
+
+  private static InternalRow[] each(JsonNode rows, DataType type, int counts) {
+    List<InternalRow> found = new ArrayList<>();
+    for (JsonNode row : rows) {
+      Object[] values = new Object[1 + counts];
+      Arrays.fill(values, row.get(1).asLong());
+      values[0] = row.get(0).isNull() ? null : value(row.get(0).asText(), type);
+      found.add(new GenericInternalRow(values));
+    }
+    return found.toArray(InternalRow[]::new);
+  }
+
+  /** A value as rows of Spark hold it; null for types that are not known. */
+  private static Object value(String text, DataType type) {
+    if (type.equals(DataTypes.StringType)) {
+      return UTF8String.fromString(text);
+    } else if (type.equals(DataTypes.BooleanType)) {
+      return Boolean.valueOf(text);
+    } else if (type.equals(DataTypes.ByteType)) {
+      return Byte.valueOf(text);
+    } else if (type.equals(DataTypes.ShortType)) {
+      return Short.valueOf(text);
+    } else if (type.equals(DataTypes.IntegerType) || type.equals(DataTypes.DateType)) {
+      return Integer.valueOf(text);
+    }
+    return type.equals(DataTypes.LongType) || type.equals(DataTypes.TimestampType)
+        || type.equals(DataTypes.TimestampNTZType) ? Long.valueOf(text) : null;
+  }
+}

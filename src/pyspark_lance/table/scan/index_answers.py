@@ -1,0 +1,251 @@
+"""What indices alone tell of a column: which values are first, and how often it has each.
+
+Entries of an index may name rows that are gone or have another value by now.  So what is told is
+proven: first values are read once more where they are, and counts have to add up to the rows of the
+table.  What cannot be proven, or costs much, takes a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.errors import LanceError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.row_address import OFFSET_BITS, group_by_fragment
+from pyspark_lance.format.row_address_tree_map import numbers_of
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.plain_values import plain_array, plain_numbers
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.single_column import matching_values
+from pyspark_lance.predicate.tree import can_raise, column_paths_of
+from pyspark_lance.table.index.bitmap import BitmapIndex, sets_at
+from pyspark_lance.table.index.btree import BTree
+from pyspark_lance.table.index.indexed_fields import as_seen, field_at
+from pyspark_lance.table.index.lookups import AskedSegment, asked_segments
+from pyspark_lance.table.index.segments import BITMAP, BTREE
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_facts import is_exact
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+
+MOST_FIRST_VALUES: Final = 1_000
+"""More of them take longer to prove than a scan to find."""
+_MOST_PAGES: Final = 64
+_MOST_VALUES: Final = 10_000
+# Rows that are called by their ids are looked up one by one.
+_MOST_LOCATED: Final = 4 << 20
+
+
+def first_values(
+    snapshot: Snapshot, name: str, rows: int, *, descending: bool, of_all: bool = False
+) -> pa.Array | None:
+    """The first ``rows`` values of a top-level column, nulls and NaN left aside.
+
+    ``of_all``: whether these are to be the first of all rows, not of those alone that B-trees
+    cover.
+
+    Returns:
+        The values, in the type in which conditions see the column, in order; None where B-trees do
+        not tell that many.
+    """
+    field, _ = field_at(snapshot.schema.fields, (name,))
+    if field is None or not 0 < rows <= MOST_FIRST_VALUES:
+        return None
+    try:
+        with asked_segments(snapshot, field, BTREE) as segments:
+            if not segments or (of_all and not _cover_all(snapshot, segments)):
+                return None
+            parts = [_first_of(snapshot, one, field, rows, descending) for one in segments]
+    except (LanceError, FileNotFoundError):
+        return None  # The scan says what is wrong with it.
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    every = pa.concat_arrays([values for values, _ in found])
+    where = np.concatenate([addresses for _, addresses in found])
+    order = pc.array_sort_indices(every, order="descending" if descending else "ascending")
+    chosen = order[:rows]
+    if len(chosen) < rows:
+        return None
+    first = every.take(chosen)
+    return first if _is_so(snapshot, field, first, where[chosen.to_numpy()]) else None
+
+
+def bounds_by_index(snapshot: Snapshot, name: str) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """The least and the greatest value of a column of whole numbers, days or times."""
+    low, high = (
+        first_values(snapshot, name, 1, descending=way, of_all=True) for way in (False, True)
+    )
+    if low is None or high is None or not is_exact(low.type):
+        return None
+    return low[0], high[0]
+
+
+def _cover_all(snapshot: Snapshot, segments: Iterable[AskedSegment]) -> bool:
+    covered = BitMap.union(*(segment.covered for segment in segments))
+    return all(f.id in covered for f in snapshot.manifest.fragments if f.num_rows)
+
+
+def _first_of(
+    snapshot: Snapshot, segment: AskedSegment, field: Field, rows: int, descending: bool
+) -> tuple[pa.Array, NDArray[np.uint64]] | None:
+    """The first values of the rows that are there, at least ``rows`` if there are, and where."""
+    tree = segment.opened
+    if not isinstance(tree, BTree) or not segment.is_by_address:
+        return None
+    pages = np.flatnonzero(~tree.bounds.all_null)[:: -1 if descending else 1]
+    values = [pa.array([], as_seen(tree.minimum, field).type)]
+    addresses = [np.empty(0, np.uint64)]
+    num_found = 0
+    for number, page in enumerate(pages):
+        if num_found >= rows:
+            break
+        if number == _MOST_PAGES:
+            return None
+        stored, ids = tree.read_pages(np.array([page]))
+        seen, names = as_seen(stored, field), plain_numbers(ids)
+        is_value = np.asarray(seen.is_valid())
+        if pa.types.is_floating(seen.type):
+            is_value &= ~np.asarray(pc.fill_null(pc.is_nan(seen), False))
+        is_value &= _are_there(snapshot, names, segment.covered)
+        values.append(seen.filter(plain_array(is_value)))
+        addresses.append(names[is_value])
+        num_found += int(is_value.sum())
+    return pa.concat_arrays(values), np.concatenate(addresses)
+
+
+def _are_there(
+    snapshot: Snapshot, addresses: NDArray[np.uint64], covered: BitMap
+) -> NDArray[np.bool_]:
+    """Which rows are live rows of covered fragments."""
+    own = {f.id: f for f in snapshot.manifest.fragments if f.id in covered}
+    numbers = addresses >> np.uint64(OFFSET_BITS)
+    there = np.zeros(len(addresses), np.bool_)
+    for number in np.unique(numbers).tolist():
+        if number not in own:
+            continue
+        inside = np.flatnonzero(numbers == number)
+        offsets = addresses[inside].astype(np.uint32)
+        deleted = snapshot.deletion_vector(own[number])
+        there[inside] = True if deleted is None else ~deleted.contains_each(offsets)
+    return there
+
+
+def _is_so(
+    snapshot: Snapshot, field: Field, values: pa.Array, addresses: NDArray[np.uint64]
+) -> bool:
+    """Whether rows have the values that are told of them, in whatever order."""
+    listed = ", ".join(map(str, np.unique(addresses).tolist()))
+    request = ScanRequest(
+        project(snapshot.schema, [field.name]),
+        predicate=parse_predicate(
+            f"{ROW_ADDRESS} IN ({listed})", predicate_schema(snapshot.schema)
+        ),
+    )
+    read = [
+        as_seen(batch.column(0), field)
+        for task in plan_scan(snapshot, request)
+        for batch in run(task)
+    ]
+    own = pa.concat_arrays(read) if read else values.slice(0, 0)
+    return bool(_sorted(own).equals(_sorted(values)))
+
+
+def _sorted(values: pa.Array) -> pa.Array:
+    return values.take(pc.array_sort_indices(values))
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCounts:
+    """The values of a column, and in how many rows each of them is."""
+
+    values: pa.Array  # Each, null too, in the type in which conditions see the column.
+    counts: NDArray[np.int64]  # Live rows that have it, shape (len(values),); never 0.
+
+    def where(self, predicate: Predicate | None, name: str) -> ValueCounts | None:
+        """Those for which a condition is true; None if it reads anything else."""
+        if predicate is None:
+            return self
+        if column_paths_of(predicate) != {(name,)} or can_raise(predicate):
+            return None
+        is_true = matching_values(predicate, (name,), self.values)
+        return ValueCounts(self.values.filter(plain_array(is_true)), self.counts[is_true])
+
+
+def value_counts(snapshot: Snapshot, name: str) -> ValueCounts | None:
+    """How often a top-level column has each value, if bitmap indices tell it for all rows."""
+    key = ("value counts", name)
+    if key not in snapshot.memo:
+        try:
+            snapshot.memo[key] = _counted(snapshot, name)
+        except (LanceError, FileNotFoundError):
+            snapshot.memo[key] = None  # As above.
+    return snapshot.memo[key]  # type: ignore[return-value]
+
+
+def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
+    field, _ = field_at(snapshot.schema.fields, (name,))
+    # Floats have several bit patterns of one value.
+    if field is None or pa.types.is_floating(field.to_arrow().type):
+        return None
+    keys: list[pa.Array] = []
+    counts: list[int] = []
+    with asked_segments(snapshot, field, BITMAP) as segments:
+        if not segments or not _cover_all(snapshot, segments):
+            return None
+        for segment in segments:
+            index = segment.opened
+            if not isinstance(index, BitmapIndex) or len(index.keys) > _MOST_VALUES:
+                return None
+            if not segment.is_by_address and snapshot.num_rows() > _MOST_LOCATED:
+                return None
+            sets = sets_at(index.file, np.arange(len(index.keys)))
+            if sets is None:
+                return None
+            keys.append(index.keys)
+            counts += _lengths(snapshot, segment, sets)
+    # Each row is under its value; where they add up, no row is under another one as well.
+    if sum(counts) != snapshot.num_rows():
+        return None
+    table = pa.table({"value": pa.concat_arrays(keys), "count": plain_array(np.array(counts))})
+    summed = table.group_by("value").aggregate([("count", "sum")])
+    summed = summed.filter(pc.greater(summed["count_sum"], 0)).combine_chunks()
+    return ValueCounts(
+        summed["value"].combine_chunks(),
+        plain_numbers(summed["count_sum"].combine_chunks()).astype(np.int64),
+    )
+
+
+def _lengths(
+    snapshot: Snapshot, segment: AskedSegment, sets: Iterable[dict[int, BitMap]]
+) -> Iterator[int]:
+    """How many live rows of covered fragments each set has."""
+    own = {f.id: f for f in snapshot.manifest.fragments if f.id in segment.covered}
+    deleted = {
+        number: gone.bitmap
+        for number, fragment in own.items()
+        if (gone := snapshot.deletion_vector(fragment)) is not None
+    }
+    for rows in sets:
+        here = rows
+        if not segment.is_by_address:
+            addresses = segment.locate(numbers_of(rows))
+            grouped = {} if addresses is None else group_by_fragment(np.unique(addresses))
+            here = {number: BitMap(offsets) for number, offsets in grouped.items()}
+        yield sum(
+            len(bitmap) - bitmap.intersection_cardinality(deleted.get(number, _NONE))
+            for number, bitmap in here.items()
+            if number in own
+        )
+
+
+_NONE: Final = BitMap()

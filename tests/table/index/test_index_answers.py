@@ -1,0 +1,111 @@
+"""What B-trees and bitmaps tell of a column without reading it, whatever came after."""
+
+from __future__ import annotations
+
+import random
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from local_changes import delete_rows
+from row_changes import set_to
+from table_access import read_ours
+from zone_map_tables import COLUMNS, PLACE, change, change_ours, parse, some_rows
+
+from pyspark_lance.table.index.indexed_fields import as_seen
+from pyspark_lance.table.scan.index_answers import first_values, value_counts
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+pytestmark = pytest.mark.interop
+
+
+def first_of(seen: pa.Array, count: int, descending: bool) -> pa.Array:
+    values = seen.drop_null()
+    if pa.types.is_floating(values.type):
+        values = values.filter(pc.invert(pc.is_nan(values)))
+    order = "descending" if descending else "ascending"
+    return values.take(pc.array_sort_indices(values, order=order))[:count]
+
+
+def check(path: str) -> set[str]:
+    """What is told is so; the kinds of answers that there were."""
+    snapshot, told = Snapshot.open(Table(path)), set()
+    everything = read_ours(path, system_columns=PLACE).combine_chunks()
+    for field in snapshot.schema.fields:
+        if field.name not in COLUMNS or not everything.num_rows:
+            continue
+        seen = as_seen(everything[field.name].combine_chunks(), field)
+        for count in (1, 5):
+            for descending in (False, True):
+                expected = first_of(seen, count, descending)
+                found = first_values(
+                    snapshot, field.name, count, descending=descending, of_all=True
+                )
+                if found is not None:
+                    assert pc.all(pc.equal(found, expected)).as_py(), (field.name, found, expected)
+                    told.add("first of all")
+                found = first_values(snapshot, field.name, count, descending=descending)
+                if found is not None:
+                    last = pc.less_equal(seen, found[-1])
+                    if descending:
+                        last = pc.or_kleene(pc.greater_equal(seen, found[-1]), pc.is_null(seen))
+                    assert pc.sum(last).as_py() >= count
+                    told.add("first")
+        counts = value_counts(snapshot, field.name)
+        if counts is not None:
+            own = {one["values"]: one["counts"] for one in pc.value_counts(seen).to_pylist()}
+            assert dict(zip(counts.values.to_pylist(), counts.counts, strict=True)) == own
+            told.add("counts")
+    return told
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 40))]
+)
+def test_what_indices_tell_is_what_the_rows_say(tmp_path, seed):
+    rng = random.Random(seed)
+    path = str(tmp_path / "t")
+    lance.write_dataset(
+        some_rows(rng, rng.randint(30, 150)), path, max_rows_per_file=rng.choice([20, 1000]),
+        enable_stable_row_ids=seed % 2 == 0,
+    )  # fmt: skip
+    for column in rng.sample([*COLUMNS], 8):
+        lance.dataset(path).create_scalar_index(
+            column, kind := rng.choice(["BTREE", "BITMAP"]), name=f"{column}_{kind}"
+        )
+    for column, kind in (("i", "BTREE"), ("s", "BITMAP")):
+        lance.dataset(path).create_scalar_index(column, kind, name=f"{column}_{kind}")
+    told = check(path)
+    for _ in range(4):
+        rng.choice([change, change, change_ours])(path, rng)
+        told |= check(path)
+        if rng.random() < 0.4:
+            lance.dataset(path).optimize.optimize_indices()
+            told |= check(path)
+    assert told >= {"first", "first of all", "counts"}
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_deleted_and_updated_rows_do_not_count(tmp_path, stable):
+    path = str(tmp_path / "t")
+    rows = pa.table({"n": range(1000), "k": [f"k{number % 5}" for number in range(1000)]})
+    lance.write_dataset(rows, path, max_rows_per_file=300, enable_stable_row_ids=stable)
+    lance.dataset(path).create_scalar_index("k", "BITMAP")
+    delete_rows(path, "n < 10 OR k = 'k4'")
+    snapshot = Snapshot.open(Table(path))
+    counts = value_counts(snapshot, "k")
+    assert counts.values.to_pylist() == ["k0", "k1", "k2", "k3"]
+    assert counts.counts.tolist() == [198] * 4
+    chosen = counts.where(parse(snapshot, "upper(k) IN ('K1', 'K3')"), "k")
+    assert chosen.counts.tolist() == [198] * 2
+    assert counts.where(parse(snapshot, "k = 'k1' AND n > 5"), "k") is None
+    set_to(path, "n = 11", k="new")
+    assert value_counts(Snapshot.open(Table(path)), "k") is None
+    lance.dataset(path).optimize.optimize_indices()
+    refreshed = value_counts(Snapshot.open(Table(path)), "k")
+    if refreshed is not None:
+        assert dict(zip(refreshed.values.to_pylist(), refreshed.counts, strict=True)) == {
+            "k0": 198, "k1": 197, "k2": 198, "k3": 198, "new": 1
+        }  # fmt: skip
