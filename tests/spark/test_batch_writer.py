@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -86,17 +85,16 @@ def test_columns_that_differ_by_case_only_are_read_and_written_by_their_exact_na
         one.commit([one.write(iter([table.select(names).to_batches()[0]]))])
     nulls = pa.table({"id": [None, None], "A": [3, 4], "a": [None, None]}, table.schema)
     assert lance.dataset(path).to_table() == pa.concat_tables([table, table, nulls])
+    told = WriteOptions.parse({"path": path, "caseSensitive": "true"})
     other = StructField("iD", LongType())
     with pytest.raises(InvalidInputError, match="'id' and 'iD' differ by case only"):
         LanceBatchWriter(options, StructType([row_id, other]), overwrite=False)
     with pytest.raises(SchemaMismatchError, match="a column 'iD', which the table does not have"):
-        LanceBatchWriter(
-            replace(options, case_sensitive=True), StructType([row_id, other]), overwrite=False
-        )
+        LanceBatchWriter(told, StructType([row_id, other]), overwrite=False)
     either = StructType([StructField("B", LongType()), StructField("b", LongType())])
     with pytest.raises(InvalidInputError, match="'B' and 'b' differ by case only"):
         LanceBatchWriter(options, either, overwrite=True)
-    LanceBatchWriter(replace(options, case_sensitive=True), either, overwrite=True)
+    LanceBatchWriter(told, either, overwrite=True)
 
 
 def test_a_missing_commit_message_is_an_error_and_nothing_is_committed(path, tmp_path):
