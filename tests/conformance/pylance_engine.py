@@ -20,11 +20,24 @@ def dataset(request, version):
 
 
 def rows(request):
-    scanner = dataset(request, request["version"]).scanner(
-        columns=[*COLUMNS, *LINEAGE[2:]], with_row_id=True, with_row_address=True
-    )
-    found = scanner.to_table().to_pylist()
-    return [[*(row[n] for n in LINEAGE), [row[n] for n in COLUMNS]] for row in found]
+    return rows_of(dataset(request, request["version"]))
+
+
+def rows_of(table):
+    """Releases that have no version columns leave these out."""
+    for names in (LINEAGE[2:], []):
+        try:
+            told = table.scanner(
+                columns=[*COLUMNS, *names], with_row_id=True, with_row_address=True
+            ).to_table()
+            break
+        except Exception as error:
+            if not names or "_row_" not in str(error):
+                raise
+    return [
+        [*(row.get(name) for name in LINEAGE), [row[name] for name in COLUMNS]]
+        for row in told.to_pylist()
+    ]
 
 
 def changes(request):

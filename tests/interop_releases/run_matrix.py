@@ -252,7 +252,8 @@ def environment(folder: Path, release: str) -> Path:
     python = folder / release / "bin" / "python"
     if not python.exists():
         venv.create(folder / release, with_pip=True)
-        install = [python, "-m", "pip", "install", "-q", f"pylance=={release}"]
+        wanted = "pylance" if release == "newest" else f"pylance=={release}"
+        install = [python, "-m", "pip", "install", "-q", wanted]
         subprocess.run(install, check=True)
     return python
 

@@ -37,7 +37,7 @@ def compared(case: str, question: Question, found: Answer) -> Compared:
             same = found.get("versions") == wanted["versions"]
             return Compared(case, question, () if same else ["versions"])
         case "rows":
-            return Compared(case, question, _rows_differ(wanted["rows"], found.get("rows", [])))
+            return Compared(case, question, rows_differ(wanted["rows"], found.get("rows", [])))
         case _:
             told = found.get("changes", {})
             wrong = [
@@ -52,13 +52,14 @@ def _expected(wanted: Answer) -> str:
     return str(wanted["error"]) if "error" in wanted else "an answer"
 
 
-def _rows_differ(wanted: Sequence[Any], found: Sequence[Any]) -> Sequence[str]:
+def rows_differ(wanted: Sequence[Any], found: Sequence[Any]) -> Sequence[str]:
+    """Which parts of rows are wrong; what is null in ``found`` is not told."""
     by_id = {row[0]: row[1:] for row in found}
     if len(by_id) != len(found) or by_id.keys() != {row[0] for row in wanted}:
         return ["row ids"]
     return [
         part for place, part in enumerate(_PARTS)
-        if any(by_id[row[0]][place] != row[1 + place] for row in wanted)
+        if any(by_id[row[0]][place] not in (row[1 + place], None) for row in wanted)
     ]  # fmt: skip
 
 
