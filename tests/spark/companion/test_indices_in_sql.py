@@ -146,36 +146,32 @@ def test_counts_bounds_and_first_rows_come_from_indices(companion, path):
     for column, kind in (("n", "btree"), ("kind", "bitmap"), ("flag", "bitmap"), ("at", "btree")):
         companion.sql(f"CREATE INDEX by_{column} ON {table} USING {kind} ({column})")
     lance.dataset(path).delete("n IN (0, 1, 2, 999) OR kind = 'k1' AND n < 100")
-    companion.read.parquet(as_parquet(companion, table, path)).createOrReplaceTempView("plain")
+    companion.read.parquet(as_parquet(companion, table, path)).cache().createOrReplaceTempView(
+        "plain"
+    )
     answered = (
         "SELECT count(*) FROM {} WHERE kind = 'k2'",
         "SELECT count(*), count(*) + 1 FROM {} WHERE kind IS NULL OR kind > 'k1'",
         "SELECT DISTINCT kind FROM {}",
-        "SELECT flag, count(*) FROM {} WHERE NOT flag GROUP BY flag",
         "SELECT kind, count(*) FROM {} GROUP BY kind HAVING count(*) > 0",
         "SELECT min(n), max(n), min(at), max(at) FROM {}",
     )
-    for query in answered:
-        assert "BatchScan" not in plan_of(companion.sql(query.format(table))), query
     others = (
         "SELECT count(*) FROM {} WHERE kind = 'k2' AND n > 100",
         "SELECT kind, flag, count(*) FROM {} GROUP BY kind, flag",
-        "SELECT kind, max(n) FROM {} GROUP BY kind",
         "SELECT count(DISTINCT kind), count(kind) FROM {}",
-        "SELECT n FROM {} ORDER BY n LIMIT 7",
         "SELECT n, kind FROM {} ORDER BY n DESC NULLS FIRST, kind LIMIT 7",
     )
     for query in answered + others:
-        found = sql(companion, query.format(table))
+        frame = companion.sql(query.format(table))
+        assert ("BatchScan" in plan_of(frame)) == (query in others), query
+        found = sorted((tuple(row) for row in frame.collect()), key=repr)
         assert found == sql(companion, query.format("plain")), query
     first = plan_of(companion.sql(f"SELECT n, kind FROM {table} ORDER BY n LIMIT 7"))
     (left,) = re.findall(r"index: by_n \(btree\), (\d+) of 971 rows", first)
     assert int(left) <= 20  # seven, and deleted ones before them
     companion.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 1")
     assert "BatchScan" in plan_of(companion.sql(f"SELECT DISTINCT kind FROM {table}"))
-    total = sql(companion, f"SELECT count(*) FROM {table} WHERE kind = 'k2'")
-    rows = sql(companion, f"SELECT count(*) FROM (SELECT * FROM {table}) WHERE kind || '' = 'k2'")
-    assert total == rows
 
 
 def as_parquet(session, table, path):
