@@ -237,10 +237,16 @@ def find_version(store: ObjectStore, version: int) -> ManifestLocation:
         raise TableNotFoundError(
             "there is no Lance table here", where=store.uri, hint="check the path"
         )
+    first, last = there[0].version, there[-1].version
+    few = (
+        f"version {first} is"
+        if first == last
+        else f"{len(there)} versions from {first} to {last} are"
+    )
     raise VersionNotFoundError(
         f"the table has no version {version}",
         where=store.uri,
-        hint=f"{len(there)} versions between {there[0].version} and {there[-1].version} are left",
+        hint=f"{few} left",
     )
 
 

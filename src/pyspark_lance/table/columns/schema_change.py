@@ -286,7 +286,8 @@ def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
         if name not in used:
             raise SchemaMismatchError(
                 f"the data have a column {name!r}, which the table does not have",
-                hint=f"the table's columns are {', '.join(known)}",
+                hint=f"the table's columns are {', '.join(known)}; an append with the option "
+                "mergeSchema = true adds new ones",
             )
     chosen = []
     for field in table.fields:

@@ -131,8 +131,8 @@ def _check_order(
         raise InvalidInputError(
             f"the change feed would start at version {first}, but the newest is {newest}",
             where=store.uri,
-            hint=f"version {newest + 1} is the next to come; whoever has read later ones has read "
-            "them of a table that is not here any more",
+            hint=f"begin at version {newest + 1} to follow the table from now on; if later "
+            "versions have been read here before, the table has been replaced",
         )
     if ending.version is not None and starting.version > ending.version:
         raise InvalidInputError(
