@@ -169,9 +169,12 @@ def num_read(path: str, condition: str) -> int:
 
 
 def test_rows_of_fragments_that_one_index_does_not_know_stay():
-    one = Candidates(np.array([0, 1], np.uint64), np.array([3, 5, 1 << 32 | 7], np.uint64))
-    other = Candidates(np.array([0, 2], np.uint64), np.array([5, 2 << 32 | 9], np.uint64))
+    ids, rows = np.array([0, 1], np.uint64), np.array([3, 5, 1 << 32 | 7], np.uint64)
+    one = Candidates(ids, rows, frozenset({"a"}))
+    ids, rows = np.array([0, 2], np.uint64), np.array([5, 2 << 32 | 9], np.uint64)
+    other = Candidates(ids, rows, frozenset({"b"}))
     for both in (one.both(other), other.both(one)):
+        assert both.indices == {"a", "b"}
         assert both.fragments.tolist() == [0, 1, 2]
         assert both.addresses.tolist() == [5, 1 << 32 | 7, 2 << 32 | 9]
     assert one.either(other).fragments.tolist() == [0]
