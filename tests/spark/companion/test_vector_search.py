@@ -147,7 +147,7 @@ def test_an_index_is_asked_where_there_is_one(companion, path, numbers):
         ("'searched', array(1, 2, 3, NULL)", "has no vector"),
         ("'searched', array(1, 2, 3, double('NaN'))", "query 0 holds NaN|has no vector"),
         ("'searched', array(1, 2, 3, 4), vector_column => 'name'", "holds no vectors"),
-        ("'searched', array(1, 2, 3, 4), distance_type => 'hamming'", "is no metric of vectors"),
+        ("'searched', array(1, 2, 3, 4), distance_type => 'hamming'", "is not a vector metric"),
         ("'plain', array(1, 2, 3, 4)", "the table has no column of vectors"),
         ("'double', array(1, 2, 3, 4)", "the table has several columns of vectors: say which"),
         ("'searched', array(1, 2, 3, 4), -1", "at least 1, not -1"),
