@@ -40,7 +40,7 @@ READS = {
     "alias", "appliedVersion", "branches", "branchPath", "changeCounts", "changes", "consumers",
     "create", "createIfNotExists", "createOrReplace", "detail", "forName", "forPath", "fragments",
     "history", "indices", "isLanceTable", "leftoverFiles", "lineageAudit", "nearest", "optimize",
-    "properties", "replace", "rowHistory", "scan", "tags", "take", "toDF", "verify",
+    "primaryKey", "properties", "replace", "rowHistory", "scan", "tags", "take", "toDF", "verify",
 }  # fmt: skip
 OF_BUILDER = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
 OF_TABLE_BUILDER = LanceTable.create(None)

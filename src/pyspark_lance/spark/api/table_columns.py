@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +37,7 @@ from pyspark_lance.table.columns.primary_key import primary_key, set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 
 @checks_keywords
@@ -49,6 +50,7 @@ class TableColumns:
 
     _spark: SparkSession
     _table: Table
+    _version_of: Callable[..., VersionSpec]
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
@@ -240,7 +242,7 @@ class TableColumns:
             >>> table.primaryKey()
             []
         """
-        return list(primary_key(self._latest().schema))
+        return list(primary_key(Snapshot.open(self._table, self._version_of(None)).schema))
 
     def _latest(self) -> Snapshot:
         return Snapshot.open(self._table)
