@@ -247,7 +247,7 @@ def test_missing_versions_and_missing_tables_are_told_apart():
     for version in (3, 5):
         put(store, version)
     for version in (0, -1, 4, 2**63 + 1, 2**64):
-        with pytest.raises(VersionNotFoundError, match="between 3 and 5"):
+        with pytest.raises(VersionNotFoundError, match="from 3 to 5"):
             find_version(store, version)
 
 

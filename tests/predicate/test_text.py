@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.predicate.conditions import columns_of, evaluate
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.tokens import tokenize_all
 from pyspark_lance.predicate.tree import And, Column, Comparison, In, Literal, Not, Or
 
 SCHEMA = pa.schema(
@@ -220,6 +221,23 @@ def test_forty_levels_of_parentheses_are_fine():
 
 def test_ten_thousand_nots_cancel_out():
     assert parse("NOT " * 10_000 + "flag") == parse("flag")
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("x IN (1, -2 ,3 )", "word word integers end"),
+        ("x IN (1,)", "word word operator number operator operator end"),
+        ("x IN (1 2)", "word word operator number number operator end"),
+        ("x IN (1,,2)", "word word operator number operator operator number operator end"),
+        ("x /* a * b */ = '--'", "word operator string end"),
+        ("x /* a **/ = '\\''", "word operator string end"),
+        ("x /* a * /", "word bad end"),
+        ("`a``b` = 'it''s'", "quoted operator string end"),
+    ],
+)
+def test_texts_fall_into_the_same_parts_in_every_release_of_python(text, kinds):
+    assert " ".join(token.kind for token in tokenize_all(text)) == kinds
 
 
 def test_long_chains_and_lists_are_understood():

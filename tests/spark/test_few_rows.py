@@ -61,13 +61,13 @@ def test_all_rows_come_with_the_plan_where_they_are_few(path):
 def test_nobody_gets_rows_who_does_not_ask(path):
     options = {"path": path, "_lance.call": "plan"}
     facts = json.loads(answer(options).fields[0].metadata["_lance"])
-    assert facts == {"fragments": 1, "rows": 100}
+    assert facts == {"fragments": 1, "rows": 100, "indices": []}
 
 
 def test_rows_of_more_bytes_than_asked_for_are_left_to_tasks(path):
     size = sum(len(base64.b64decode(text)) for text in plan(path)["batches"])
     assert len(rows_of(plan(path, small=size))) == 100
-    assert plan(path, small=size - 1) == {"fragments": 1, "rows": 100}
+    assert plan(path, small=size - 1) == {"fragments": 1, "rows": 100, "indices": []}
 
 
 def test_a_limit_is_read_of_each_task(path):
@@ -102,7 +102,7 @@ def test_who_chooses_partitions_gets_them(path):
 def test_a_damaged_file_is_left_to_tasks(path, tmp_path):
     (data,) = (tmp_path / "t" / "data").iterdir()
     data.write_bytes(data.read_bytes()[:-20])
-    assert plan(path) == {"fragments": 1, "rows": 100}
+    assert plan(path) == {"fragments": 1, "rows": 100, "indices": []}
 
 
 def test_what_no_batch_may_ask_for_is_refused_at_once(path):

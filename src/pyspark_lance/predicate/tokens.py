@@ -39,10 +39,13 @@ class Token:
 
 
 # Nothing is tried in two ways (``*+``), so that a long literal takes no memory beside its text.
+# A group that may fail behind its first character is not repeated so: Python before 3.11.5 goes
+# on where it failed.
 # What nothing closes goes to the end, so that nobody looks for its end twice.
 _TOKEN = re.compile(
-    r"""(?P<integers>(?<=\bin)\s*\(\s*-?\d{1,38}(?:\s*,\s*-?\d{1,38})*+\s*\))
-      | (?P<space>\s++|--[^\n]*+|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)
+    r"""(?P<integers>(?<=\bin)\s*\((?!  # nothing else than integers with commas between them
+          [\d\s,-]*?(?:,\s*[,)]|\d\s+-?\d|\d-|-(?!\d)|\d{39}))\s*-?\d[\d\s,-]*+\))
+      | (?P<space>\s++|--[^\n]*+|/\*(?s:.*?)\*/)
       | (?P<string>[rR]'[^']*+'|[rR]"[^"]*+"
           |'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'|"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+")
       | (?P<number>(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?(?:[bB][dD]|[lLsSyYfFdD])?(?!\w))
