@@ -185,7 +185,7 @@ def test_the_folder_catalog_has_one_namespace_that_need_not_be_named(companion):
         companion.sql("USE spark_catalog.default")
     with pytest.raises(Exception, match="SCHEMA_NOT_FOUND"):
         companion.sql("CREATE TABLE folder.other.t (id int)")
-    with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT\] the catalog has no place"):
+    with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT\] the catalog has no folder"):
         companion.sql("CREATE TABLE lance.t (id int)")
     names = {one.name for one in companion.catalog.listTables("default")}
     companion.sql("CREATE TABLE spark_catalog.default.listed USING lance AS SELECT 1 AS id")
