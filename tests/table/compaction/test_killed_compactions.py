@@ -26,48 +26,15 @@ from pyspark_lance.table.version.table import Table
 pytestmark = pytest.mark.interop
 
 SCRIPT = """
-import json, os, shutil, signal, sys
+import json, sys
 sys.path.insert(0, sys.argv[1])
-from directed_store import Director, directed, in_charge
+from killed_calls import kill_at_calls
 from pyspark_lance.table.compaction import reuse_index
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.version.table import Table
 
 root, given = sys.argv[2], json.loads(sys.argv[3])
 reuse_index.MOST_INLINE_BYTES = 0
-WRITES = ("open_output", "output.close", "put", "put_if_absent")
-
-def run(name, scenes):
-    shutil.copytree(f"{root}/before", f"{root}/{name}")
-    director = Director(scenes)
-    with directed(), in_charge(director):
-        compact(Table(f"{root}/{name}"), given)
-    return director.calls
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def first(director, call):
-    die()
-
-def then(director, call):
-    call()
-    die()
-
-calls = run("whole", {})
-died = []
-for number, (call, path) in enumerate(calls):
-    if call not in WRITES:
-        continue
-    for when, scene in (("before", first), ("after", then)):
-        name = f"{number}-{when}"
-        child = os.fork()
-        if not child:
-            run(name, {number: scene})
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, name
-        died.append([name, call, path.partition("/")[0]])
-print(json.dumps(died))
+print(json.dumps(kill_at_calls(root, lambda table: compact(table, given))))
 """
 OPTIONS = {"target_rows_per_fragment": 15, "materialize_deletions_threshold": 0.0}
 

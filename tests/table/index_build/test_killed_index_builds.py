@@ -43,50 +43,16 @@ from pyspark_lance.table.version.table import Table
 pytestmark = pytest.mark.interop
 
 SCRIPT = """
-import json, os, shutil, signal, sys
+import json, sys
 sys.path.insert(0, sys.argv[1])
-from directed_store import Director, directed, in_charge
+from killed_calls import kill_at_calls
 from pyspark_lance.table.index_build.column_indices import (
     create_index, drop_index, optimize_indices, refresh_indices,
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest
-from pyspark_lance.table.version.table import Table
 
-root, work, every_call = sys.argv[2], sys.argv[3], sys.argv[4] == "every call"
-WRITES = ("open_output", "output.close", "put", "put_if_absent")
-
-def run(name, scenes):
-    shutil.copytree(f"{root}/before", f"{root}/{name}")
-    director = Director(scenes)
-    table = Table(f"{root}/{name}")
-    with directed(), in_charge(director):
-        exec(work)
-    return director.calls
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def first(director, call):
-    die()
-
-def then(director, call):
-    try:
-        call()
-    finally:
-        die()
-
-died = []
-for number, (call, path) in enumerate(run("whole", {})):
-    if not every_call and call not in WRITES:
-        continue
-    for when, scene in (("before", first), ("after", then)):
-        name = f"{number}-{when}"
-        child = os.fork()
-        if not child:
-            run(name, {number: scene})
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, name
-        died.append([name, call, path.partition("/")[0]])
+_, _, root, work, calls = sys.argv
+died = kill_at_calls(root, lambda table: eval(work), every_call=calls == "every call")
 print(json.dumps(died))
 """
 WORK = {
