@@ -487,8 +487,7 @@ class LanceTable(
                 repr(self),
                 'give a condition, as "target.id = source.id", or setPrimaryKey("id") once',
             )
-        names = ["`" + name.replace("`", "``") + "`" for name in key]
-        return " AND ".join(f"`{self._alias}`.{name} = source.{name}" for name in names)
+        return " AND ".join(f"{quoted(self._alias, name)} = source.{quoted(name)}" for name in key)
 
     def _check_newest(self, call: str) -> None:
         """Refuses a call that changes a table which is held at a version.

@@ -77,6 +77,13 @@ class ReadOptions:
         """Whether the newest version is meant, whichever that is."""
         return self.changes is None and self.nearest is None and self.at == LATEST
 
+    def check_follows_table(self, refusal: str) -> None:
+        """Refuses, by the text ``refusal``, to work on any but the rows of the newest version."""
+        if not self.follows_table:
+            raise InvalidInputError(
+                refusal, hint=f"leave out {', '.join(NOT_OF_WRITES)}, readChangeFeed"
+            )
+
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """Reads the options of ``spark.read`` or of a view."""

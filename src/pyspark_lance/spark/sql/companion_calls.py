@@ -37,7 +37,7 @@ from pyspark_lance.predicate.types import (
     type_name,
 )
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.parse_options import NOT_OF_WRITES, ReadOptions, WriteOptions
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
 from pyspark_lance.spark.source.pushed_down import PushedDown, pinned_version
 from pyspark_lance.spark.source.read_plan import (
     open_pinned,
@@ -376,11 +376,9 @@ def _first(options: Mapping[str, str]) -> Facts:
 
 def _delete(options: Mapping[str, str]) -> Facts:
     read = ReadOptions.parse(options)
-    if not read.follows_table:
-        raise InvalidInputError(
-            "rows of an older version, a change feed or a vector search cannot be deleted",
-            hint=f"leave out {', '.join(NOT_OF_WRITES)}, readChangeFeed",
-        )
+    read.check_follows_table(
+        "rows of an older version, a change feed or a vector search cannot be deleted"
+    )
     pushed = PushedDown.parse(options)
 
     def condition(snapshot: Snapshot) -> Predicate:

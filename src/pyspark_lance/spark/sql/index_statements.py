@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.parse_options import NOT_OF_WRITES, ReadOptions
+from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.sql.procedures import PROCEDURES
 from pyspark_lance.table.index.index_facts import index_columns
 from pyspark_lance.table.index.segments import BLOOMFILTER, BTREE, ZONEMAP
@@ -35,11 +35,7 @@ Facts = dict[str, Any]
 def list_indices(options: Mapping[str, str]) -> Facts:
     """The name, kind and columns of every index of the newest version."""
     read = ReadOptions.parse(options)
-    if not read.follows_table:
-        raise InvalidInputError(
-            "rows of the past, and the nearest ones, get no index",
-            hint=f"leave out {', '.join(NOT_OF_WRITES)}, readChangeFeed",
-        )
+    read.check_follows_table("rows of the past, and the nearest ones, get no index")
     snapshot = Snapshot.open(read.table)
     return {"indices": [one._asdict() for one in index_columns(snapshot)]}
 

@@ -92,6 +92,10 @@ class Call:
         """An argument that must be there."""
         return self.arguments[name]
 
+    def names(self, name: str) -> tuple[str, ...]:
+        """Names with commas between them, that must be there."""
+        return tuple(one.strip() for one in self.text(name).split(","))
+
     def given(self, name: str, kind: type[int | float]) -> Any:
         """A number or, for ``bool``, yes or no; None if it was not given."""
         text = self.arguments.get(name)
@@ -358,8 +362,9 @@ def _of_columns(
 def _plan_zone_maps(call: Call) -> ZoneMapPlan:
     if "columns" not in call.arguments:
         return plan_refresh(call.table, call.settings)
-    names = [name.strip() for name in call.text("columns").split(",")]
-    return plan_zone_maps(call.table, names, call.number("rows_per_zone"), call.settings)
+    return plan_zone_maps(
+        call.table, call.names("columns"), call.number("rows_per_zone"), call.settings
+    )
 
 
 def _zoned(call: Call, result: ZoneMapResult) -> Rows:
@@ -368,7 +373,7 @@ def _zoned(call: Call, result: ZoneMapResult) -> Rows:
 
 def _plan_create(call: Call) -> IndexPlan:
     request = IndexRequest(
-        tuple(name.strip() for name in call.text("columns").split(",")),
+        call.names("columns"),
         call.arguments.get("kind", "btree").lower(),
         call.arguments.get("name"),
         call.flag("replace"),

@@ -260,8 +260,7 @@ def _enable_stable_row_ids(call: Call) -> Rows:
 
 
 def _set_primary_key(call: Call) -> Rows:
-    names = [name.strip() for name in call.text("columns").split(",")]
-    return [(set_primary_key(call.table, names, call.settings).version,)]
+    return [(set_primary_key(call.table, call.names("columns"), call.settings).version,)]
 
 
 def _create_tag(call: Call) -> Rows:

@@ -19,7 +19,7 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.row_address import OFFSET_BITS, group_by_fragment
+from pyspark_lance.format.row_address import fragment_ids, group_by_fragment, offsets
 from pyspark_lance.format.row_address_tree_map import numbers_of
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import plain_array, plain_numbers
@@ -128,15 +128,16 @@ def _are_there(
 ) -> NDArray[np.bool_]:
     """Which rows are live rows of covered fragments."""
     own = {f.id: f for f in snapshot.manifest.fragments if f.id in covered}
-    numbers = addresses >> np.uint64(OFFSET_BITS)
+    numbers = fragment_ids(addresses)
     there = np.zeros(len(addresses), np.bool_)
     for number in np.unique(numbers).tolist():
         if number not in own:
             continue
         inside = np.flatnonzero(numbers == number)
-        offsets = addresses[inside].astype(np.uint32)
         deleted = snapshot.deletion_vector(own[number])
-        there[inside] = True if deleted is None else ~deleted.contains_each(offsets)
+        there[inside] = (
+            True if deleted is None else ~deleted.contains_each(offsets(addresses[inside]))
+        )
     return there
 
 
@@ -240,7 +241,7 @@ def _lengths(
         if not segment.is_by_address:
             addresses = segment.locate(numbers_of(rows))
             grouped = {} if addresses is None else group_by_fragment(np.unique(addresses))
-            here = {number: BitMap(offsets) for number, offsets in grouped.items()}
+            here = {number: BitMap(inside) for number, inside in grouped.items()}
         yield sum(
             len(bitmap) - bitmap.intersection_cardinality(deleted.get(number, _NONE))
             for number, bitmap in here.items()

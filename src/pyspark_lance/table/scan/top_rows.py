@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.row_address import group_by_fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, run
 
+_NO_OFFSETS: Final = np.empty(0, np.uint32)
 _WORTHWHILE: Final = 1 / 16
 """Up to this share of its rows, a task fetches single rows."""
 
@@ -68,7 +70,7 @@ def _with_the_first_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) ->
             first.leave_out_others()
             if first.num_rows > most:
                 return None
-    slices = _at(task.slices, np.sort(first.addresses()))
+    slices = _at(task.slices, first.addresses())
     return replace(task, slices=slices, predicate=None, filter_fields=())
 
 
@@ -153,14 +155,12 @@ class _FirstRows:
 
 
 def _at(slices: tuple[ScanSlice, ...], addresses: NDArray[np.uint64]) -> tuple[ScanSlice, ...]:
-    """The slices with the rows at ``addresses``, which ascend."""
+    """The slices with the rows at ``addresses``."""
+    of_fragments = group_by_fragment(addresses)
     kept = []
     for scan_slice in slices:
-        base = scan_slice.fragment.id << 32
-        start, end = addresses.searchsorted(
-            np.array([base + scan_slice.start, base + scan_slice.end], np.uint64)
-        )
+        offsets = of_fragments.get(scan_slice.fragment.id, _NO_OFFSETS)
+        start, end = offsets.searchsorted([scan_slice.start, scan_slice.end])
         if start < end:
-            offsets = (addresses[start:end] & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
-            kept.append(replace(scan_slice, offsets=OffsetSet.of(offsets)))
+            kept.append(replace(scan_slice, offsets=OffsetSet.of(offsets[start:end])))
     return tuple(kept)
