@@ -175,9 +175,7 @@ def cleanup(folder: str, build: Callable[[str], None], title: str) -> None:
             lance.dataset(path).cleanup_old_versions(timedelta(0))
         else:
             cleanup_old_versions(
-                Table(path),
-                CleanupPolicy(older_than_s=0),
-                progress=partial(_note, steps),
+                Table(path), CleanupPolicy(older_than_s=0), progress=partial(_note, steps)
             )
         seconds, busy = time.perf_counter() - start, time.process_time() - cpu
         left = sum(1 for one in Path(path).rglob("*") if one.is_file())

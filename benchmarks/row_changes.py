@@ -34,10 +34,7 @@ import pyspark_lance
 FILES = 8
 STATEMENTS = ("UPDATE", "DELETE", "MERGE", "feed")
 # By the release of Spark.
-DELTA = {
-    "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
-    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
-}
+DELTA = {"4.1": "io.delta:delta-spark_4.1_2.13:4.4.0", "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 ICEBERG = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
 
 

@@ -181,9 +181,7 @@ def main() -> None:
             REPEATS,
         )
         add(
-            "one of ten columns (option columns)",
-            reader(columns="f0"),
-            ten["parquet"].select("f0"),
+            "one of ten columns (option columns)", reader(columns="f0"), ten["parquet"].select("f0")
         )
         add("lineage columns only", reader(columns="_rowid,_row_created_at_version"))
         add(

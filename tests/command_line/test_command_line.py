@@ -121,12 +121,7 @@ def test_changes(capsys, path):
         ("update_preimage", 5, 5),
     ]
     assert as_json(capsys, "changes", path, 4, 4, "--counts") == [
-        {
-            "version": 4,
-            "num_inserted_rows": 0,
-            "num_updated_rows": 0,
-            "num_deleted_rows": 1,
-        }
+        {"version": 4, "num_inserted_rows": 0, "num_updated_rows": 0, "num_deleted_rows": 1}
     ]
     assert len(as_json(capsys, "changes", path, 1, "--mode", "netChanges")) == 29
 

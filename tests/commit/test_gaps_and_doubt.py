@@ -327,10 +327,7 @@ def test_a_table_that_is_replaced_right_before_the_put_stays_as_it_is(store, fau
     faulty.before("put_if_absent", lambda path: make_anew(store, to))
     with pytest.raises(CommitConflictError, match="replaced"):
         commit(
-            faulty,
-            transaction(Append((new_fragment(7),)), 2),
-            base=base,
-            environment=environment(),
+            faulty, transaction(Append((new_fragment(7),)), 2), base=base, environment=environment()
         )
     assert versions(store) == list(range(1, to + 1))
     assert rows(store) == [5] + [1] * (to - 1)

@@ -192,8 +192,7 @@ def test_moved_rows_keep_created_at_through_several_updates():
     state = after(created(3), Append((new_fragment(2),)))
     first = state.manifest.fragments[0]
     update = Update(
-        updated_fragments=(with_deletions(first, 1),),
-        new_fragments=(new_fragment(3, row_ids=[1]),),
+        updated_fragments=(with_deletions(first, 1),), new_fragments=(new_fragment(3, row_ids=[1]),)
     )
     state = after(state, update)
     moved = state.manifest.fragments[2]

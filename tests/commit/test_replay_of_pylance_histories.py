@@ -14,12 +14,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
-from commit_replay import (
-    check_replay,
-    latest_pylance_version,
-    question,
-    read_pylance_version,
-)
+from commit_replay import check_replay, latest_pylance_version, question, read_pylance_version
 from commit_tables import commit
 
 from pyspark_lance.commit.next_manifest import CreateOptions

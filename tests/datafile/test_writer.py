@@ -195,10 +195,7 @@ def test_columns_that_are_not_nullable_are_read(tmp_path, version):
 @pytest.mark.parametrize("version", NEW_VERSIONS)
 @pytest.mark.parametrize("scheme", ["zstd", "lz4", "none"])
 def test_requested_compression_is_read(tmp_path, version, scheme):
-    arrays = {
-        **leaf_arrays(1500),
-        "list": pa.array([[f"text {n}"] * (n % 3) for n in range(1500)]),
-    }
+    arrays = {**leaf_arrays(1500), "list": pa.array([[f"text {n}"] * (n % 3) for n in range(1500)])}
     metadata = {"lance-encoding:compression": scheme}
     fields = [pa.field(name, array.type, metadata=metadata) for name, array in arrays.items()]
     arrays = [with_nulls(array, 0.1) for array in arrays.values()]

@@ -97,9 +97,7 @@ def test_keys_packed_structs_and_metadata_are_written_as_pylance_writes_them(tmp
         [
             pa.field("pk", pa.string(), nullable=False, metadata=key),
             pa.field(
-                "ck",
-                pa.string(),
-                metadata={"lance-schema:unenforced-clustering-key:position": "1"},
+                "ck", pa.string(), metadata={"lance-schema:unenforced-clustering-key:position": "1"}
             ),
             pa.field("p", PEOPLE, metadata={"lance-encoding:packed": "true"}),
             pa.field("n", pa.int8(), nullable=False, metadata={"k": "v"}),

@@ -13,8 +13,7 @@ from pyspark_lance.format.wire import (
 from pyspark_lance.proto import table_pb2
 
 values = st.one_of(
-    st.tuples(st.just(0), st.integers(0, 2**64 - 1)),
-    st.tuples(st.just(2), st.binary(max_size=300)),
+    st.tuples(st.just(0), st.integers(0, 2**64 - 1)), st.tuples(st.just(2), st.binary(max_size=300))
 )
 
 

@@ -58,7 +58,7 @@ lance.write_dataset(pa.table({"x": range(100)}), "with_deletions").delete("x < 3
 table = lance.write_dataset(pa.table({"x": range(10)}), "deleted_twice")
 table.delete("x < 3")
 table.delete("x = 7")
-""",
+"""
     },
     "0.7.5": {
         "with_deletions": """
@@ -90,7 +90,7 @@ table = lance.write_dataset(vectors(40), "vector_index", mode="append")
 table.optimize.optimize_indices()
 table.delete("id < 9")
 table.optimize.compact_files()
-""",
+"""
     },
     "0.8.19": {
         "list_columns": """
@@ -106,7 +106,7 @@ lance.write_dataset(
     }),
     "list_columns",
 )
-""",
+"""
     },
     # Field ids are given twice.
     "0.10.5": {
@@ -116,7 +116,7 @@ table.add_columns({"y": "x * 2", "z": "x * 3"})
 table.add_columns({"a": "-x"})
 table.drop_columns(["a", "z"])
 table.add_columns({"b": "x * 4", "c": "x * 5"})
-""",
+"""
     },
     # The version of the files is not recorded, or only by a flag.
     "0.15.0": {
@@ -157,7 +157,7 @@ lance.LanceDataset.commit(name, lance.LanceOperation.Append(files), read_version
         + """
 table = lance.write_dataset(numbers(0, 40), "scalar_index")
 table.create_scalar_index("x", "BTREE")
-""",
+"""
     },
     "0.20.0": {
         "scalar_indices": _NUMBERS
@@ -166,7 +166,7 @@ table = lance.write_dataset(numbers(0, 40), "scalar_indices")
 table.create_scalar_index("x", "BTREE")
 table.create_scalar_index("s", "BITMAP")
 table.delete("x = 3")
-""",
+"""
     },
     "0.21.0": {
         "indices_of_one_fragment": _VECTORS
@@ -175,7 +175,7 @@ table = lance.write_dataset(vectors(256), "indices_of_one_fragment")
 table.create_index("v", index_type="IVF_PQ", num_partitions=1, num_sub_vectors=1)
 table.insert(vectors(32))
 table.optimize.optimize_indices(num_indices_to_merge=0)
-""",
+"""
     },
     # With stable row ids: row ids among the deleted offsets, sequences without deleted rows.
     **{
@@ -217,7 +217,7 @@ def rows(start, names, **more):
 name = "members_in_another_order"
 lance.write_dataset(rows(1, "abc", extra=["p", "q"]), name)
 lance.write_dataset(rows(3, "cb"), name, mode="append")
-""",
+"""
     },
 }
 

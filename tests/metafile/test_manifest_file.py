@@ -71,11 +71,7 @@ def put(store, version, *, scheme=NamingScheme.V2, indices=(), content=None, wit
 def test_what_was_encoded_is_read(indices, with_transaction, count):
     store = MemoryStore()
     location, data = put(
-        store,
-        4,
-        indices=indices,
-        content=manifest(4, count),
-        with_transaction=with_transaction,
+        store, 4, indices=indices, content=manifest(4, count), with_transaction=with_transaction
     )
     file = read_manifest(store, location)
     assert file.location == location

@@ -145,10 +145,7 @@ def _make(path: str, shape: Shape) -> None:
 def write(table: Table, ids: list[int], **settings: object) -> None:
     data = rows_of(ids, 7)
     plan = plan_write(
-        table,
-        data.schema,
-        WriteSettings(properties=KEY, **settings),
-        existing=Snapshot.open(table),
+        table, data.schema, WriteSettings(properties=KEY, **settings), existing=Snapshot.open(table)
     )
     commit_write(plan, write_rows(plan, data.to_batches()))
 

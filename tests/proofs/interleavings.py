@@ -25,15 +25,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(one) for one in (_TESTS / "support", _TESTS, _TESTS.parent)]
 
 import interleaving
-from interleaving import (
-    Case,
-    Setup,
-    every_call,
-    remove_workplace,
-    run,
-    sweep,
-    sweep_by_ours,
-)
+from interleaving import Case, Setup, every_call, remove_workplace, run, sweep, sweep_by_ours
 from proofs.placed_operations import (
     OURS_OF_ROWS,
     OURS_OF_TABLES,

@@ -100,11 +100,7 @@ class State(NamedTuple):
 
 ENDS = ("done", "failed", "died")
 # The first version has a file that no later one has; the second and third share one.
-BEGINNING = (
-    (1, frozenset({"a"})),
-    (2, frozenset({"b"})),
-    (3, frozenset({"b", "c"})),
-)
+BEGINNING = ((1, frozenset({"a"})), (2, frozenset({"b"})), (3, frozenset({"b", "c"})))
 UPDATED = "b"
 
 

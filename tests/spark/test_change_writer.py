@@ -59,10 +59,7 @@ def test_two_merges_at_one_version_do_not_both_insert_a_key(path):
     with pytest.raises(RetryableCommitError):
         second.commit(too_late)
     second.abort(too_late)
-    assert read_ours(path).select(["id", "n"]).to_pylist() == [
-        {"id": 1, "n": 0},
-        {"id": 7, "n": 1},
-    ]
+    assert read_ours(path).select(["id", "n"]).to_pylist() == [{"id": 1, "n": 0}, {"id": 7, "n": 1}]
     assert files(path) == 2
 
 

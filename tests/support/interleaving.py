@@ -236,11 +236,7 @@ def places(calls: Sequence[tuple[str, str]]) -> dict[str, int]:
     last_look = max(looks, default=puts[0])
     reads = (n for n, (name, path) in enumerate(calls) if name == "get_tail" and "_ver" in path)
     planned = next(reads, 0) + 1
-    return {
-        "planned": min(planned, last_look),
-        "files written": last_look,
-        "put": puts[0],
-    }
+    return {"planned": min(planned, last_look), "files written": last_look, "put": puts[0]}
 
 
 @dataclass(frozen=True)

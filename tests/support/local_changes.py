@@ -30,12 +30,7 @@ from pyspark_lance.table.change.change_stages import (
     writes_rows,
 )
 from pyspark_lance.table.change.commit_changes import commit_changes, delete_everything
-from pyspark_lance.table.change.key_filter import (
-    KeyCollector,
-    KeyFilter,
-    is_hashable,
-    same_hashes,
-)
+from pyspark_lance.table.change.key_filter import KeyCollector, KeyFilter, is_hashable, same_hashes
 from pyspark_lance.table.change.merge import (
     Match,
     SourceKeys,

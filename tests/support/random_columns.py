@@ -15,10 +15,7 @@ FIXED = [
     pa.decimal256(50, 3), pa.date32(), pa.timestamp("us", "Europe/Paris"), pa.duration("us"),
 ]  # fmt: skip
 VARIABLE = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
-DICTIONARIES = [
-    pa.dictionary(pa.int8(), pa.string()),
-    pa.dictionary(pa.uint32(), pa.int64()),
-]
+DICTIONARIES = [pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.uint32(), pa.int64())]
 REQUESTS: list[dict[str, str]] = [
     {}, {}, {}, {"compression": "zstd"}, {"compression": "lz4"}, {"compression": "none"},
     {"structural-encoding": "miniblock"}, {"rle-threshold": "0.9"}, {"dict-divisor": "1"},

@@ -21,11 +21,7 @@ from pyspark_lance.table.change.change_stages import (
 )
 from pyspark_lance.table.change.commit_changes import commit_changes
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
-from pyspark_lance.table.change.rewrite_columns import (
-    commit_rewrite,
-    plan_rewrite,
-    rewrite_columns,
-)
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.change.sort_changes import Parts
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions

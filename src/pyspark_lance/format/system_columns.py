@@ -26,7 +26,7 @@ SYSTEM_COLUMNS: Final = (ROW_ID, ROW_ADDRESS, CREATED_AT, LAST_UPDATED_AT)
 VERSION_COLUMNS: Final = (CREATED_AT, LAST_UPDATED_AT)
 # Columns that other readers of Lance compute -> how.
 _OF_OTHERS: Final = {
-    "_fragid": "_fragid is _rowaddr divided by 4294967296, in SQL shiftright(_rowaddr, 32)",
+    "_fragid": "_fragid is _rowaddr divided by 4294967296, in SQL shiftright(_rowaddr, 32)"
 }
 
 

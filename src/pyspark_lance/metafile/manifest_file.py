@@ -244,9 +244,7 @@ def find_version(store: ObjectStore, version: int) -> ManifestLocation:
         else f"{len(there)} versions from {first} to {last} are"
     )
     raise VersionNotFoundError(
-        f"the table has no version {version}",
-        where=store.uri,
-        hint=f"{few} left",
+        f"the table has no version {version}", where=store.uri, hint=f"{few} left"
     )
 
 

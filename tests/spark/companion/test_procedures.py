@@ -122,10 +122,7 @@ def test_tables_are_found_by_the_names_that_sql_knows(companion, path):
         for one in range(2):
             companion.sql(f"INSERT INTO folder.kept VALUES ({one})")
             companion.sql(f"INSERT INTO kept_here VALUES ({one})")
-        for text in (
-            "folder.system.compact('kept')",
-            "spark_catalog.system.compact('kept_here')",
-        ):
+        for text in ("folder.system.compact('kept')", "spark_catalog.system.compact('kept_here')"):
             assert call(companion, text)[0]["fragments_removed"] == 2
         for text in (
             "folder.system.detail('folder.kept')",

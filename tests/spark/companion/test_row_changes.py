@@ -79,8 +79,7 @@ def test_a_merge_with_every_clause(companion, path, name):
         WHEN NOT MATCHED BY SOURCE AND t.id = 11 THEN DELETE"""
     )
     rows = sql(
-        companion,
-        f"SELECT id, s, m, {LINEAGE} FROM {name} WHERE id IN (1, 10, 11, 50, 70, 1000)",
+        companion, f"SELECT id, s, m, {LINEAGE} FROM {name} WHERE id IN (1, 10, 11, 50, 70, 1000)"
     )
     assert rows == sorted(
         [

@@ -353,8 +353,7 @@ def run_together(workers, meanwhile=lambda: None):
 
 
 @pytest.mark.parametrize(
-    ("processes", "updates"),
-    [(3, 8), pytest.param(8, 50, marks=pytest.mark.slow)],
+    ("processes", "updates"), [(3, 8), pytest.param(8, 50, marks=pytest.mark.slow)]
 )
 def test_processes_that_update_different_rows_beside_a_compactor(path, processes, updates):
     make(path, processes * updates)
@@ -381,8 +380,7 @@ def test_processes_that_update_different_rows_beside_a_compactor(path, processes
 
 
 @pytest.mark.parametrize(
-    ("processes", "increments"),
-    [(3, 5), pytest.param(8, 8, marks=pytest.mark.slow)],
+    ("processes", "increments"), [(3, 5), pytest.param(8, 8, marks=pytest.mark.slow)]
 )
 def test_processes_that_increment_one_row_lose_no_increment(path, processes, increments):
     make(path, 5)

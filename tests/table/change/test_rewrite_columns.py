@@ -21,11 +21,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.operation import Update
-from pyspark_lance.table.change.rewrite_columns import (
-    paths_of,
-    plan_rewrite,
-    rewrite_columns,
-)
+from pyspark_lance.table.change.rewrite_columns import paths_of, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -100,11 +96,7 @@ def test_only_the_rows_that_change_are_bumped_and_everything_else_stays(path):
     others = [n for n in before.column_names if n not in ("a", "_row_last_updated_at_version")]
     assert after.select(others).equals(before.select(others))
     updated = dict(
-        zip(
-            after["id"].to_pylist(),
-            after["_row_last_updated_at_version"].to_pylist(),
-            strict=True,
-        )
+        zip(after["id"].to_pylist(), after["_row_last_updated_at_version"].to_pylist(), strict=True)
     )
     assert updated == {i: 3 if i in (2, 3, 9) else 1 for i in updated}
     check_both(path)

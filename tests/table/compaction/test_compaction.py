@@ -102,10 +102,7 @@ def test_bins_are_those_of_pylance(tmp_path, seed):
         for threshold in (0.0, 0.1, 0.5, 1.0):
             theirs = Compaction.plan(
                 lance.dataset(path),
-                {
-                    "target_rows_per_fragment": target,
-                    "materialize_deletions_threshold": threshold,
-                },
+                {"target_rows_per_fragment": target, "materialize_deletions_threshold": threshold},
             )
             options = CompactionOptions(
                 target_rows_per_fragment=target, materialize_deletions_threshold=threshold
@@ -291,11 +288,7 @@ def test_new_files_end_before_their_lists_have_too_many_items(tmp_path, version)
     large = rows.slice(140, 1).set_column(2, "deep", [pa.array([[["y"] * 30] * 9])])
     rows = pa.concat_tables([rows.slice(0, 140), large, rows.slice(141)])
     lance.write_dataset(
-        rows,
-        path,
-        max_rows_per_file=20,
-        enable_stable_row_ids=True,
-        data_storage_version=version,
+        rows, path, max_rows_per_file=20, enable_stable_row_ids=True, data_storage_version=version
     )
     before = visible(path)
     result = compact(Table(path), {"max_items_per_file": most})
@@ -509,11 +502,7 @@ def test_indices_that_hold_row_ids_follow_and_others_give_up(tmp_path):
     write_table(path, rows.slice(0, 5))
     bodies = {index.name: index.uuid for index in Snapshot.open(Table(path)).indices}
     compact(Table(path), {"target_rows_per_fragment": 20})
-    assert bitmaps(path) == {
-        "id_idx": set(),
-        "kind_idx": {5, 6},
-        "tags_idx": {5, 6},
-    }
+    assert bitmaps(path) == {"id_idx": set(), "kind_idx": {5, 6}, "tags_idx": {5, 6}}
     assert bodies == {index.name: index.uuid for index in Snapshot.open(Table(path)).indices}
     dataset = lance.dataset(path)
     plan = dataset.scanner(filter="kind = 'a'").explain_plan()

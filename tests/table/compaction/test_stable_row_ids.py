@@ -11,11 +11,7 @@ from table_access import append, assert_same_rows, read_changes, read_ours, read
 from table_files import files_of, used_files
 from table_invariants import check_invariants
 
-from pyspark_lance.errors import (
-    InvalidInputError,
-    TableAlreadyExistsError,
-    UnsupportedFeatureError,
-)
+from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
 from pyspark_lance.table.compaction.compaction_task import rewrite_bin
@@ -88,10 +84,7 @@ def test_both_go_on_and_rows_keep_their_ids(migrated):
     feed = read_changes(migrated, first + 1, Snapshot.open(Table(migrated)).version, "netChanges")
     assert sorted(
         feed.filter(pa.compute.equal(feed["_change_type"], "delete"))["id"].to_pylist()
-    ) == [
-        30,
-        31,
-    ]
+    ) == [30, 31]
 
 
 def test_a_table_that_has_them_is_left_alone(tmp_path):

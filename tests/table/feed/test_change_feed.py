@@ -18,11 +18,7 @@ from table_access import (
     write_table,
 )
 
-from pyspark_lance.errors import (
-    InvalidInputError,
-    UnsupportedFeatureError,
-    VersionNotFoundError,
-)
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns

@@ -13,10 +13,7 @@ import pytest
 from known_history import History, add_times, expected
 from table_access import read_changes, remove_versions, write_table
 
-from pyspark_lance.table.columns.change_columns import (
-    add_null_columns,
-    drop_columns,
-)
+from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.feed.change_feed import count_changes
 from pyspark_lance.table.feed.change_window import ChangeWindow

@@ -396,8 +396,7 @@ def test_a_place_that_the_table_does_not_have_says_that_it_was_replaced(
 
 
 @pytest.mark.parametrize(
-    "value",
-    [{}, {"f": 2, "v": 1}, {"f": 1, "v": "1"}, {"f": 1, "v": 1, "i": 3}, {"f": 1, "v": -7}],
+    "value", [{}, {"f": 2, "v": 1}, {"f": 1, "v": "1"}, {"f": 1, "v": 1, "i": 3}, {"f": 1, "v": -7}]
 )
 def test_what_is_no_offset_is_refused(value):
     with pytest.raises(CorruptFileError):

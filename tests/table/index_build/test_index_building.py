@@ -28,11 +28,7 @@ from zone_map_tables import (
 )
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.errors import (
-    InvalidInputError,
-    RetryableCommitError,
-    UnsupportedFeatureError,
-)
+from pyspark_lance.errors import InvalidInputError, RetryableCommitError, UnsupportedFeatureError
 from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.row_address_tree_map import parse_tree_map
 from pyspark_lance.table.change.row_change import ChangeSettings

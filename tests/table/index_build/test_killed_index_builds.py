@@ -16,14 +16,7 @@ import lance
 import pytest
 from directed_store import Director, directed, in_charge, pause
 from local_changes import delete_rows
-from zone_map_tables import (
-    LISTS,
-    change,
-    change_ours,
-    check_rows,
-    some_rows,
-    with_lists,
-)
+from zone_map_tables import LISTS, change, change_ours, check_rows, some_rows, with_lists
 
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, RetryableCommitError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions

@@ -15,11 +15,7 @@ from local_changes import delete_rows
 from row_changes import set_to
 from zone_map_tables import COLUMNS, STRUCT, change_in_place, kept_rows, matching, some_rows
 
-from pyspark_lance.errors import (
-    InvalidInputError,
-    RetryableCommitError,
-    UnsupportedFeatureError,
-)
+from pyspark_lance.errors import InvalidInputError, RetryableCommitError, UnsupportedFeatureError
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions

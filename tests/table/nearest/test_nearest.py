@@ -16,12 +16,7 @@ from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nea
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import join_found, read_found, search
-from pyspark_lance.table.nearest.vectors import (
-    given_queries,
-    matrix_of,
-    queries_in,
-    vector_column,
-)
+from pyspark_lance.table.nearest.vectors import given_queries, matrix_of, queries_in, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -20,10 +20,7 @@ VALUES = [b"abc", b"", None, RNG.bytes(100_000)]
 BLOB = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
 PAIR = pa.struct([pa.field("i", pa.int64()), BLOB])
 
-STRUCTS = {
-    "struct": PAIR,
-    "struct_struct": pa.struct([pa.field("s", PAIR)]),
-}
+STRUCTS = {"struct": PAIR, "struct_struct": pa.struct([pa.field("s", PAIR)])}
 LISTS = {
     "list": pa.list_(BLOB),
     "large_list": pa.large_list(BLOB),

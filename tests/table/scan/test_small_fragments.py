@@ -69,8 +69,7 @@ def scanned(path: str, condition: str | None = None, **request: object) -> pa.Ta
 
 
 @pytest.mark.parametrize(
-    "condition",
-    [None, "id % 3 = 1", "id = 611", "twice > 300 and name like 'user-1%'", "x < 0.02"],
+    "condition", [None, "id % 3 = 1", "id = 611", "twice > 300 and name like 'user-1%'", "x < 0.02"]
 )
 def test_all_columns_and_lineage_are_those_of_pylance(path, condition):
     found = scanned(path, condition, system_columns=SYSTEM_COLUMNS)

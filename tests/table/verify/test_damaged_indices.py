@@ -15,11 +15,7 @@ from damage import bit_flips, splices, truncations
 from zone_map_tables import matching
 
 from pyspark_lance.table.change.row_change import ChangeSettings
-from pyspark_lance.table.index_build.column_indices import (
-    build_part,
-    commit_index,
-    create_index,
-)
+from pyspark_lance.table.index_build.column_indices import build_part, commit_index, create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.verify.verify import verify

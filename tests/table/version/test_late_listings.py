@@ -82,11 +82,9 @@ def test_a_cleanup_that_sees_new_versions_late_removes_nothing_that_they_need(
     policy = CleanupPolicy(older_than_s=0, error_if_tagged=False, delete_unverified=unverified)
     cleanup_old_versions(table, policy)
     LateStore.release_listings()
-    expected = {
-        "append": [3, 4, 5, 10, 11],
-        "delete": [3, 5],
-        "restore": [0, 1, 2],
-    }.get(change, [3, 4, 5])
+    expected = {"append": [3, 4, 5, 10, 11], "delete": [3, 5], "restore": [0, 1, 2]}.get(
+        change, [3, 4, 5]
+    )
     assert ids(table) == expected
     assert not verify(table).errors
 

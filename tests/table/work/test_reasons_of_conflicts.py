@@ -23,11 +23,7 @@ from pyspark_lance.errors import (
     RetryableCommitError,
     error_in,
 )
-from pyspark_lance.format.operation import (
-    ReserveFragments,
-    UnknownOperation,
-    UpdateMemWalState,
-)
+from pyspark_lance.format.operation import ReserveFragments, UnknownOperation, UpdateMemWalState
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.columns.change_columns import add_null_columns
 from pyspark_lance.table.compaction.compact import compact

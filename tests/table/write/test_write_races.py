@@ -233,12 +233,7 @@ def make_anew(path, versions):
 @pytest.mark.parametrize("versions", [1, 2, 3])
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"merge_schema": True},
-        {"overwrite": True},
-        replaces("day = 1"),
-    ],
+    [{}, {"merge_schema": True}, {"overwrite": True}, replaces("day = 1")],
     ids=["append", "merge schema", "overwrite", "replace"],
 )
 def test_a_write_for_a_table_that_was_made_anew_is_an_error(path, settings, versions):

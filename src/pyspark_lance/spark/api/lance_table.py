@@ -7,11 +7,7 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_lance.errors import (
-    InvalidInputError,
-    TableNotFoundError,
-    VersionNotFoundError,
-)
+from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.described_table import described
@@ -34,9 +30,7 @@ from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, MergeRequest, merge_once
 from pyspark_lance.spark.jobs.update_job import update_once
-from pyspark_lance.spark.options.parse_options import (
-    ReadOptions,
-)
+from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,

@@ -80,9 +80,7 @@ class LanceMergeBuilder(ForeignNames):
         return self._with(Match.MATCHED, RowAction.DELETE, condition, {})
 
     def whenNotMatchedInsert(  # noqa: N802
-        self,
-        condition: Expression | None = None,
-        values: Mapping[str, object] | None = None,
+        self, condition: Expression | None = None, values: Mapping[str, object] | None = None
     ) -> LanceMergeBuilder:
         """Inserts a row for each source row without a match.
 

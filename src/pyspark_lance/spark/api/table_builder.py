@@ -11,11 +11,7 @@ from typing import Generic, TypeVar
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
-from pyspark_lance.errors import (
-    InvalidInputError,
-    TableAlreadyExistsError,
-    UnsupportedFeatureError,
-)
+from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.spark.api.cached_tables import refresh_cached
 from pyspark_lance.spark.api.foreign_names import ForeignNames
 from pyspark_lance.spark.expressions.expressions import quoted

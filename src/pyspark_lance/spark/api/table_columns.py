@@ -56,9 +56,7 @@ class TableColumns:
     @typed_errors()
     @refreshes_cached
     def addColumns(  # noqa: N802
-        self,
-        columns: str | StructType | Mapping[str, Expression] | DataFrame,
-        **options: str,
+        self, columns: str | StructType | Mapping[str, Expression] | DataFrame, **options: str
     ) -> ColumnResult:
         """Adds columns at the end of the schema.
 

@@ -46,10 +46,7 @@ class TableHabits:
     compact: Callable[..., CompactionResult]
     restore: Callable[..., MetadataResult]
 
-    @answers(
-        compact_files="table.compact()",
-        optimize_indices="table.optimizeIndices()",
-    )
+    @answers(compact_files="table.compact()", optimize_indices="table.optimizeIndices()")
     def optimize(self) -> LanceOptimizeBuilder:
         """As in Delta: ``optimize().executeCompaction()`` is ``compact()``.
 

@@ -155,15 +155,7 @@ class TableSearch:
             None if filter is None else parse_predicate(filter, predicate_schema(snapshot.schema))
         )
         request = NearestRequest(
-            vectors,
-            kind,
-            k,
-            predicate,
-            read,
-            system,
-            segments,
-            nprobes,
-            refineFactor,
+            vectors, kind, k, predicate, read, system, segments, nprobes, refineFactor
         )
         plan = plan_nearest(snapshot, request)
 

@@ -46,11 +46,7 @@ from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.table_properties import properties_of
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.metadata_commits import (
-    MetadataResult,
-    restore,
-    set_properties,
-)
+from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties
 
 
 @checks_keywords

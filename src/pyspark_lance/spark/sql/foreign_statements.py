@@ -238,8 +238,5 @@ _FEED = (
     "SELECT … FROM t CHANGES FROM VERSION 3 TO VERSION 5 (Spark 4.2 and later), the option "
     "readChangeFeed, or LanceTable.changes(3, 5)"
 )
-_FUNCTIONS = {
-    "table_changes": _FEED,
-    "table_changes_by_path": _FEED,
-}
+_FUNCTIONS = {"table_changes": _FEED, "table_changes_by_path": _FEED}
 """Table functions of others, and what does the same."""

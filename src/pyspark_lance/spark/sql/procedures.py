@@ -419,10 +419,7 @@ PROCEDURES: Mapping[str, Procedure] = {
         _create_tag,
     ),
     "replace_tag": Procedure(
-        "Moves a tag to another version.",
-        StructType([_REQUIRED_NAME, *_AT]),
-        _NAMED,
-        _replace_tag,
+        "Moves a tag to another version.", StructType([_REQUIRED_NAME, *_AT]), _NAMED, _replace_tag
     ),
     "drop_tag": Procedure(
         "Forgets a tag; its version stays until a cleanup.",

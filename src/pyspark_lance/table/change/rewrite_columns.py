@@ -25,11 +25,7 @@ from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.datafile.writer import DataFileWriter
-from pyspark_lance.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    UnsupportedFeatureError,
-)
+from pyspark_lance.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile, new_data_file_name
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Update

@@ -242,11 +242,7 @@ class _Survey:
 
 
 def _survey(
-    store: ObjectStore,
-    table: Table,
-    policy: CleanupPolicy,
-    now_ns: int,
-    newest: int | None,
+    store: ObjectStore, table: Table, policy: CleanupPolicy, now_ns: int, newest: int | None
 ) -> _Survey:
     """Reads all manifests and tells the old ones."""
     locations = manifests_of(store)
@@ -444,10 +440,7 @@ def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None
     first_manifest = len(result.paths) - len(result.versions)
     manifests = [pending_removal_path(path) for path in result.paths[first_manifest:]]
     done = 0
-    for group, at_once in (
-        (result.paths[:first_manifest], _PARALLEL_BATCHES),
-        (manifests, 1),
-    ):
+    for group, at_once in ((result.paths[:first_manifest], _PARALLEL_BATCHES), (manifests, 1)):
         for count in _remove_batches(store, group, at_once):
             done += count
             if progress is not None:

@@ -45,11 +45,7 @@ from pyspark_lance.table.columns.schema_change import (
     without_fields,
 )
 from pyspark_lance.table.columns.widening import widened_field
-from pyspark_lance.table.rows.column_files import (
-    ColumnFile,
-    ColumnFilesRequest,
-    FragmentRows,
-)
+from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest, FragmentRows
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -92,9 +88,7 @@ class Target:
 
 
 def add_null_columns(
-    table: Table,
-    columns: pa.Schema,
-    settings: CommitSettings | None = None,
+    table: Table, columns: pa.Schema, settings: CommitSettings | None = None
 ) -> ColumnResult:
     """Adds nullable columns that are null in every row; writes no data file."""
     for column in columns:
@@ -113,9 +107,7 @@ def add_null_columns(
 
 
 def add_struct_members(
-    table: Table,
-    columns: pa.Schema,
-    settings: CommitSettings | None = None,
+    table: Table, columns: pa.Schema, settings: CommitSettings | None = None
 ) -> ColumnResult:
     """Adds members to structs, null in every row; writes no data file."""
 
@@ -160,9 +152,7 @@ def _with_missing(
 
 
 def drop_columns(
-    table: Table,
-    paths: Sequence[str],
-    settings: CommitSettings | None = None,
+    table: Table, paths: Sequence[str], settings: CommitSettings | None = None
 ) -> ColumnResult:
     """Drops columns, or fields of structs (``a.b``); writes no data file."""
 
@@ -176,10 +166,7 @@ def drop_columns(
 
 
 def rename_column(
-    table: Table,
-    path: str,
-    new_name: str,
-    settings: CommitSettings | None = None,
+    table: Table, path: str, new_name: str, settings: CommitSettings | None = None
 ) -> ColumnResult:
     """Renames a column, or a field of a struct; its id and its indices stay."""
 
@@ -245,10 +232,7 @@ def set_metadata(
 
 
 def add_columns(
-    table: Table,
-    columns: pa.Schema,
-    run: RunColumns,
-    settings: CommitSettings | None = None,
+    table: Table, columns: pa.Schema, run: RunColumns, settings: CommitSettings | None = None
 ) -> ColumnResult:
     """Adds columns whose values ``run`` computes for every row."""
     return _write_columns(
@@ -336,9 +320,7 @@ def _with_nullability(
 
 
 def commit_change(
-    table: Table,
-    plan: Callable[[Snapshot], Operation | None],
-    settings: CommitSettings | None,
+    table: Table, plan: Callable[[Snapshot], Operation | None], settings: CommitSettings | None
 ) -> ColumnResult:
     """Commits what ``plan`` says of the newest version."""
     result = commit_on_newest(table, plan, settings or CommitSettings())

@@ -161,10 +161,7 @@ def plan_compaction(
 
 
 def commit_round(
-    before: CompactionResult,
-    plan: CompactionPlan,
-    groups: Sequence[RewriteGroup],
-    work: UnitOfWork,
+    before: CompactionResult, plan: CompactionPlan, groups: Sequence[RewriteGroup], work: UnitOfWork
 ) -> tuple[CompactionResult, RetryableCommitError | None]:
     """Commits rewritten bins; all that landed by now, and why some have to be planned again."""
     try:

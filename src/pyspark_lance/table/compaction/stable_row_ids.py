@@ -13,11 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.errors import (
-    InvalidInputError,
-    TableAlreadyExistsError,
-    UnsupportedFeatureError,
-)
+from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Merge, Operation, Overwrite
 from pyspark_lance.format.row_id_sequence import RowIdSequence

@@ -26,11 +26,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.offset_set import NO_OFFSETS
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.metafile.manifest_file import (
-    ManifestLocation,
-    list_versions,
-    read_neighbours,
-)
+from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_neighbours
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.feed.change_mode import Deduplication
@@ -477,9 +473,7 @@ def _merged(
             yield replace(whole[0], slices=tuple(slices))
 
 
-def _what_and_when(
-    change: WholeChanges | UpdateChanges,
-) -> tuple[ChangeType, Commit, Side] | None:
+def _what_and_when(change: WholeChanges | UpdateChanges) -> tuple[ChangeType, Commit, Side] | None:
     """What changes that can be one have in common; None for those that stay by themselves."""
     if isinstance(change, UpdateChanges):
         return None

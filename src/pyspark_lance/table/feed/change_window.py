@@ -65,11 +65,7 @@ class ChangeWindow:
 
 
 def resolve_window(
-    table: Table,
-    starting: Bound,
-    ending: Bound,
-    *,
-    pinned_end: int | None = None,
+    table: Table, starting: Bound, ending: Bound, *, pinned_end: int | None = None
 ) -> ChangeWindow:
     """The window between two bounds in a table or branch.
 

@@ -25,11 +25,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.predicate.single_column import (
-    is_only_of_null,
-    is_true_of_null,
-    only_values,
-)
+from pyspark_lance.predicate.single_column import is_only_of_null, is_true_of_null, only_values
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.version.table_files import TableFiles

@@ -19,13 +19,7 @@ from pyspark_lance.codec.arrow_values import is_variable_width
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import pack_tree_map
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.index.bloom import (
-    BLOCK_BYTES,
-    BLOOM_FILE,
-    BLOOM_FILTER,
-    SALT,
-    ZONE_PLACES,
-)
+from pyspark_lance.table.index.bloom import BLOCK_BYTES, BLOOM_FILE, BLOOM_FILTER, SALT, ZONE_PLACES
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
 from pyspark_lance.table.index_build.value_hashes import hashes_of
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls

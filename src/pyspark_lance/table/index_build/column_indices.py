@@ -20,12 +20,7 @@ from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
-from pyspark_lance.table.index.segments import (
-    BITMAP,
-    BLOOMFILTER,
-    BTREE,
-    LABEL_LIST,
-)
+from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST
 from pyspark_lance.table.index_build.index_plan import (
     ROWS_PER_JOINED_SEGMENT,
     ROWS_PER_SEGMENT,
@@ -38,15 +33,9 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index,
     plan_index_refresh,
 )
-from pyspark_lance.table.index_build.segment_task import (
-    BuiltSegment,
-    SegmentTask,
-    build_segment,
-)
+from pyspark_lance.table.index_build.segment_task import BuiltSegment, SegmentTask, build_segment
 from pyspark_lance.table.index_build.zone_map_task import build_zones
-from pyspark_lance.table.index_build.zone_maps import (
-    written_zone_maps,
-)
+from pyspark_lance.table.index_build.zone_maps import written_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata

@@ -18,13 +18,7 @@ from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 
-def set_tag(
-    table: Table,
-    name: str,
-    at: VersionSpec = LATEST,
-    *,
-    replaces: bool = False,
-) -> Tag:
+def set_tag(table: Table, name: str, at: VersionSpec = LATEST, *, replaces: bool = False) -> Tag:
     """Names a version.
 
     ``name``: letters, digits, ``.``, ``_``, ``-``. ``replaces``: moves a tag of this name; there

@@ -17,12 +17,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.codec.xxh64 import xxh64_of_numbers
-from pyspark_lance.errors import (
-    CorruptFileError,
-    LanceError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from pyspark_lance.errors import CorruptFileError, LanceError, StorageError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import reuse_index_of
