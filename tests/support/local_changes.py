@@ -1,13 +1,13 @@
 """Delete, update and merge in this process: what Spark's jobs run, with Arrow in Spark's place.
 
-Scanning, joining and moving pieces from stage to stage is done here; all else (the stages, clauses,
-keys, what was read, the commit) is the product's own code, in the order of ``spark/jobs``.
+Scanning and joining is done here; all else (the stages and their order, clauses, keys, what was
+read, the commit) is the product's own code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,19 +16,6 @@ import pyarrow.compute as pc
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change import reads
-from pyspark_lance.table.change.change_stages import (
-    FRAGMENT,
-    PART,
-    PAYLOAD,
-    finish_stage,
-    gather,
-    note_stage,
-    payloads_of,
-    settle_stage,
-    sort_stage,
-    write_stage,
-    writes_rows,
-)
 from pyspark_lance.table.change.commit_changes import commit_changes, delete_everything
 from pyspark_lance.table.change.key_filter import KeyCollector, KeyFilter, is_hashable, same_hashes
 from pyspark_lance.table.change.merge import (
@@ -49,21 +36,6 @@ from pyspark_lance.table.change.moved_rows import (
     as_changes,
 )
 from pyspark_lance.table.change.plain_merge import PlainMerge
-from pyspark_lance.table.change.plain_merge_stages import (
-    BUCKET,
-    FILTER,
-    KIND,
-    SOURCE,
-    few_of_target,
-    few_of_task,
-    found_by_few,
-    match_stage,
-    pack_source,
-    parts_of_few,
-    split_source,
-    split_target,
-    target_tasks,
-)
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite
 from pyspark_lance.table.change.row_change import (
     ChangeResult,
@@ -71,7 +43,7 @@ from pyspark_lance.table.change.row_change import (
     RowAction,
     plan_change,
 )
-from pyspark_lance.table.change.sort_changes import Parts
+from pyspark_lance.table.change.run_changes import StagesHere, plain_pieces, run_changes, run_pieces
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -84,47 +56,11 @@ _TARGET_ROW = "__target_row"
 # Spark's part ------------------------------------------------------------------------------
 
 
-def shuffled(batches, column, tasks):
-    """The rows of each task, by a number that is in a column; sorted by it."""
-    batches = list(batches)
-    if not batches:
-        return [[] for _ in range(tasks)]
-    rows = pa.Table.from_batches(batches)
-    order = np.argsort(rows[column].to_numpy(), kind="stable")
-    rows = rows.take(pa.array(order))
-    task_of = rows[column].to_numpy() % tasks
-    return [rows.filter(pa.array(task_of == task)).to_batches() for task in range(tasks)]
-
-
 def matching_rows(plan, condition, *, columns, system):
     """Rows of the pinned version for which a text is true, by address."""
     every = predicate_schema(plan.schema)
     predicate = None if condition is None else parse_predicate(condition, every)
     return reads.matching_rows(plan, predicate, columns=columns, system=system)
-
-
-def run_change_job(plan, clauses, batches, *, one_match_each=False, tasks=1):
-    """As ``spark/jobs/change_job.py``."""
-    if not writes_rows(clauses):
-        return _settled(plan, note_stage(plan, clauses, batches), one_match_each, tasks)
-    parts = Parts.of(plan.snapshot().manifest.fragments)
-    pieces = sort_stage(plan, clauses, parts, batches, task=0)
-    return run_pieces(plan, clauses, pieces, one_match_each=one_match_each, tasks=tasks)
-
-
-def run_pieces(plan, clauses, pieces, *, one_match_each, are_few=False, tasks=1):
-    together = shuffled(pieces, PART, tasks)
-    if are_few:
-        finish = partial(finish_stage, plan, clauses, one_match_each)
-        return gather(plan, payloads_of(batch for one in together for batch in finish(one)))
-    written = (batch for one in together for batch in write_stage(plan, clauses, one))
-    return _settled(plan, written, one_match_each, tasks)
-
-
-def _settled(plan, written, one_match_each, tasks):
-    settle = partial(settle_stage, plan, one_match_each)
-    together = shuffled(written, FRAGMENT, tasks)
-    return gather(plan, payloads_of(batch for one in together for batch in settle(one)))
 
 
 def _again(attempt, uri, options, settings, environment):
@@ -162,7 +98,7 @@ def delete_rows(uri, condition=None, *, options=None, settings=None, environment
         rows = matching_rows(plan, condition, columns=(), system=(ROW_ID, ROW_ADDRESS))
         changes = (as_changes(batch, 0) for batch in rows)
         return replace(
-            run_change_job(plan, (Clause(RowAction.DELETE),), changes),
+            run_changes(StagesHere(), plan, (Clause(RowAction.DELETE),), [changes]),
             only_deletes=True,
             reads=reads.reads_where(plan.snapshot(), condition),
             description=condition,
@@ -180,7 +116,7 @@ def update_rows(uri, condition, columns, values, *, options=None, settings=None,
         rows = matching_rows(plan, condition, columns=every, system=(ROW_ID, ROW_ADDRESS))
         changes = (as_changes(batch, 0, values(batch)) for batch in rows)
         return replace(
-            run_change_job(plan, (Clause(RowAction.UPDATE, names),), changes),
+            run_changes(StagesHere(), plan, (Clause(RowAction.UPDATE, names),), [changes]),
             assigned=frozenset(names),
             reads=reads.reads_where(plan.snapshot(), condition),
         )
@@ -282,36 +218,13 @@ def _plain_merge(plan, source, keys, clauses):
 
 
 def _plain_changes(plan, merge, source, clauses, buckets):
-    """As ``spark/jobs/plain_merge_job.py``."""
-    staged = list(pack_source(merge, source.to_batches()))
-    rows = [batch for batch in staged if batch[KIND][0].as_py() == SOURCE]
-    filters = [batch[PAYLOAD][0].as_py() for batch in staged if batch[KIND][0].as_py() == FILTER]
-    known = reduce(KeyFilter.union, map(KeyFilter.of_bytes, filters), KeyFilter.of([]))
-    fragments = plan.snapshot().manifest.fragments
-    parts = Parts.of(fragments)
-    scan = target_tasks(plan, merge, known, None)
-    if buckets:
-        split = [*split_target(merge, known, buckets, scan), *split_source(merge, buckets, rows)]
-        tasks, found = shuffled(split, BUCKET, buckets), ()
-    else:
-        few = few_of_target(merge, known, few_of_task(len(scan)), scan)
-        pairs = ((batch[KIND][0].as_py(), batch[PAYLOAD][0].as_py()) for batch in few)
-        tasks, found = [rows], found_by_few(pairs)
-        parts = parts_of_few(fragments, found)
-    pieces = (
-        piece
-        for number, one in enumerate(tasks)
-        for batches in shuffled(one, KIND, 1)
-        for piece in match_stage(plan, merge, parts, found, batches, task=number)
+    """As ``spark/jobs/merge_job.py``, for plain merges."""
+    runner = StagesHere(max(1, buckets))
+    pieces, are_few, _ = plain_pieces(
+        runner, plan, merge, [source.to_batches()], may_be_few=not buckets
     )
-    return run_pieces(
-        plan,
-        merge.clauses,
-        pieces,
-        one_match_each=one_match_each(clauses),
-        are_few=not buckets,
-        tasks=max(1, buckets),
-    )
+    one_each = one_match_each(clauses)
+    return run_pieces(runner, plan, merge.clauses, pieces, one_match_each=one_each, are_few=are_few)
 
 
 def choose_clauses(clauses, joined, match):
@@ -352,9 +265,9 @@ def _joined_changes(plan, source, keys, clauses):
         pieces.append(pa.table(columns))
         order.append(places)
     changes = pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(order))))
-    return run_change_job(
-        plan, described, changes.to_batches(), one_match_each=one_match_each(clauses)
-    )
+    one_each = one_match_each(clauses)
+    batches = [changes.to_batches()]
+    return run_changes(StagesHere(), plan, described, batches, one_match_each=one_each)
 
 
 def _joined(plan, source, keys):

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.conformance import steps
 from pyspark_lance.conformance.model import Values
-from pyspark_lance.table.change.change_stages import (
-    PART,
-    finish_stage,
-    gather,
-    note_stage,
-    payloads_of,
-    settle_stage,
-    sort_stage,
-)
+from pyspark_lance.table.change.change_stages import writes_rows
 from pyspark_lance.table.change.commit_changes import commit_changes
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import ChangeSettings, RowAction, plan_change
-from pyspark_lance.table.change.sort_changes import Parts
+from pyspark_lance.table.change.run_changes import StagesHere, run_changes
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
@@ -84,21 +76,22 @@ def as_table(rows: Sequence[Values]) -> pa.Table:
 
 def _change(table: Table, change: steps.Change) -> None:
     columns = tuple(SCHEMA.names)
-    clauses = (
-        Clause(RowAction.UPDATE, columns),
-        Clause(RowAction.DELETE),
-        Clause(RowAction.INSERT, columns),
-    )
     nothing: Values = (None, None, None)
     moved = [*change.updated, *change.deleted]
     rows = as_table([
         *change.updated.values(), *([nothing] * len(change.deleted)), *change.inserted,
     ])  # fmt: skip
     absent = [None] * len(change.inserted)
-    numbers = [*[0] * len(change.updated), *[1] * len(change.deleted), *[2] * len(absent)]
+    sizes = {
+        Clause(RowAction.UPDATE, columns): len(change.updated),
+        Clause(RowAction.DELETE): len(change.deleted),
+        Clause(RowAction.INSERT, columns): len(absent),
+    }
+    clauses = [clause for clause, size in sizes.items() if size]
+    numbers = np.repeat(np.arange(len(clauses), dtype=np.int32), [sizes[one] for one in clauses])
     addresses = [*(change.addresses[row_id] for row_id in moved), *absent]
     rows = (
-        rows.append_column(CLAUSE, pa.array(numbers, pa.int32()))
+        rows.append_column(CLAUSE, pa.array(numbers))
         .append_column(CHANGED_ROW_ID, pa.array([*moved, *absent], pa.uint64()))
         .append_column(CHANGED_ADDRESS, pa.array(addresses, pa.uint64()))
     )
@@ -106,24 +99,10 @@ def _change(table: Table, change: steps.Change) -> None:
 
     def attempt(work: UnitOfWork) -> object:
         plan = plan_change(table, settings)
-        if not change.updated and not change.inserted:
-            noted = note_stage(plan, clauses[1:2], _renumbered(rows).to_batches())
-            settled = settle_stage(plan, False, noted)
-            done = replace(gather(plan, payloads_of(settled)), only_deletes=True)
-        else:
-            pieces = list(sort_stage(plan, clauses, Parts.all_in_one(), rows.to_batches(), task=0))
-            in_order = pa.Table.from_batches(pieces).sort_by(PART).to_batches()
-            finish = partial(finish_stage, plan, clauses, True)
-            done = gather(plan, payloads_of(finish(in_order)))
-        return commit_changes(done, work)
+        done = run_changes(StagesHere(), plan, clauses, [rows.to_batches()], one_match_each=True)
+        return commit_changes(replace(done, only_deletes=not writes_rows(clauses)), work)
 
     UnitOfWork(table, settings).run(attempt)
-
-
-def _renumbered(rows: pa.Table) -> pa.Table:
-    """Changes of which all are of one clause."""
-    place = rows.column_names.index(CLAUSE)
-    return rows.set_column(place, CLAUSE, pa.array([0] * rows.num_rows, pa.int32()))
 
 
 def _rewrite(table: Table, updated: Mapping[int, Values]) -> None:

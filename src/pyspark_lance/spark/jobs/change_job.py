@@ -1,44 +1,34 @@
 """Rows that change, as a DataFrame, become one version: the distributed half of every change.
 
 One Spark job, in which the changes are evaluated once, runs the stages of
-``table/change/change_stages.py``.  The driver receives one description for each file.  Only the
-DataFrame API is used, so it is the same in Spark Connect.
+``table/change/run_changes.py``.  The driver receives one description for each file; of a plain
+merge it holds the filter of the keys and a few rows of the target, too, both of a bounded size.
+Only the DataFrame API is used, so it is the same in Spark Connect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.spark.expressions.expressions import quoted
-from pyspark_lance.spark.jobs.stages import map_rows, numbered_stage, stage
+from pyspark_lance.spark.jobs.source_filter import collected_filter
+from pyspark_lance.spark.jobs.stages import map_rows, numbered_stage, over_tasks, stage
 from pyspark_lance.spark.options.parse_options import storage_options_of
-from pyspark_lance.table.change.change_stages import (
-    FRAGMENT,
-    PART,
-    PAYLOAD,
-    finish_stage,
-    gather,
-    note_stage,
-    settle_stage,
-    sort_stage,
-    write_stage,
-    writes_rows,
-)
-from pyspark_lance.table.change.commit_changes import RowChanges
-from pyspark_lance.table.change.moved_rows import Clause
+from pyspark_lance.table.change.change_stages import PAYLOAD
+from pyspark_lance.table.change.key_filter import KeyFilter
+from pyspark_lance.table.change.plain_merge_stages import FILTER, KIND, SOURCE
 from pyspark_lance.table.change.row_change import ChangePlan
-from pyspark_lance.table.change.sort_changes import Parts
+from pyspark_lance.table.change.run_changes import Stage
 
-_FRAGMENTS_PER_TASK = 64
-_MOST_TASKS = 64
-_MESSAGE_TYPE = f"{FRAGMENT} bigint, {PAYLOAD} binary"
-
-PIECE_TYPE = f"{PART} bigint, {PAYLOAD} binary"
-"""Rows that change, packed, and the part of the table that they are in."""
+_MOST_BUCKETS = 512
+# So many filters, of up to 2 MB each, are sent to the driver; more are united on their way.
+_FEW_FILTERS = 8
 
 
 def pinned_scan(
@@ -56,62 +46,72 @@ def pinned_scan(
     return spark.read.format("lance").options(**options).load(plan.table.uri)
 
 
-def run_change_job(
-    plan: ChangePlan, clauses: Sequence[Clause], changes: DataFrame, *, one_match_each: bool = False
-) -> RowChanges:
-    """Runs the job; commits nothing.
+class SparkStages:
+    """Runs stages as tasks of Spark; rows are a DataFrame."""
 
-    ``clauses``: what the numbers in ``changes`` mean; ``changes``: as
-    ``table.moved_rows.write_changes`` wants them, in any order; ``one_match_each``: report target
-    rows that have more than one row here.
-    """
-    if not writes_rows(clauses):
-        note = stage(partial(note_stage, plan, tuple(clauses)))
-        noted = map_rows(changes, note, _MESSAGE_TYPE)
-        return _settled(plan, noted, one_match_each=one_match_each)
-    pieces = packed_changes(plan, clauses, changes)
-    return run_pieces(plan, clauses, pieces, one_match_each=one_match_each)
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def run(
+        self,
+        rows: DataFrame,
+        work: Stage,
+        schema: pa.Schema,
+        *,
+        numbered: bool = False,
+        packed: bool = True,
+    ) -> DataFrame:
+        """See ``StageRunner.run``."""
+        task = numbered_stage(work) if numbered else stage(work)
+        # To ask for the names of the columns is a request in Spark Connect.
+        return rows.mapInArrow(task, _ddl(schema)) if packed else map_rows(rows, task, _ddl(schema))
+
+    def run_over(self, tasks: Sequence[Any], work: Stage, schema: pa.Schema) -> DataFrame:
+        """See ``StageRunner.run_over``."""
+        return over_tasks(self._spark, tasks, work, _ddl(schema))
+
+    def together(
+        self, rows: DataFrame, column: str, *, order: str | None = None, tasks: int | None = None
+    ) -> DataFrame:
+        """See ``StageRunner.together``."""
+        spread = rows.repartition(column) if tasks is None else rows.repartition(tasks, column)
+        return spread if order is None else spread.sortWithinPartitions(order)
+
+    def near(self, rows: DataFrame, column: str) -> DataFrame:
+        """See ``StageRunner.near``."""
+        return rows.hint("rebalance", sf.col(column)).sortWithinPartitions(column)
+
+    def union(self, rows: DataFrame, others: DataFrame) -> DataFrame:
+        """See ``StageRunner.union``."""
+        return rows.union(others)
+
+    def source_and_keys(self, staged: DataFrame) -> tuple[DataFrame, KeyFilter | None]:
+        """See ``StageRunner.source_and_keys``."""
+        # The job that asks for the filter fills the checkpoint.
+        staged = staged.localCheckpoint(eager=False)
+        parts = staged.where(sf.col(KIND) == FILTER).select(PAYLOAD)
+        keys = collected_filter(parts, unite_first=_num_partitions(staged) > _FEW_FILTERS)
+        return staged.where(sf.col(KIND) == SOURCE), keys
+
+    def collect(self, rows: DataFrame, *columns: str) -> Iterable[tuple[Any, ...]]:
+        """See ``StageRunner.collect``."""
+        return rows.select(*columns).collect()
+
+    def num_buckets(self) -> int:
+        """As many as Spark has shuffle partitions."""
+        asked = self._spark.conf.get("spark.sql.shuffle.partitions") or "200"
+        return max(1, min(_MOST_BUCKETS, int(asked)))
 
 
-def packed_changes(plan: ChangePlan, clauses: Sequence[Clause], changes: DataFrame) -> DataFrame:
-    """The changes packed, as ``PIECE_TYPE``; inserted rows are perhaps written already."""
-    parts = Parts.of(plan.snapshot().manifest.fragments)
-    sort = partial(sort_stage, plan, tuple(clauses), parts)
-    return map_rows(changes, numbered_stage(sort), PIECE_TYPE)
+def _ddl(schema: pa.Schema) -> str:
+    """The columns of a stage as Spark writes them."""
+    types = {pa.int64(): "bigint", pa.int32(): "int", pa.binary(): "binary"}
+    return ", ".join(f"{field.name} {types[field.type]}" for field in schema)
 
 
-def run_pieces(
-    plan: ChangePlan,
-    clauses: Sequence[Clause],
-    pieces: DataFrame,
-    *,
-    one_match_each: bool,
-    are_few: bool = False,
-) -> RowChanges:
-    """Runs the job for changes that are packed already; commits nothing.
-
-    ``pieces``: what ``sort_stage`` yields, as ``PIECE_TYPE``; ``one_match_each``: report target
-    rows that have more than one row here; ``are_few``: so few rows change that those of a part need
-    not be spread over tasks.
-    """
-    if are_few:
-        # Who has all rows of a fragment can write its deletion file as well.
-        together = pieces.repartition(PART).sortWithinPartitions(PART)
-        finish = partial(finish_stage, plan, tuple(clauses), one_match_each)
-        return _gathered(plan, together.mapInArrow(stage(finish), _MESSAGE_TYPE))
-    together = pieces.hint("rebalance", sf.col(PART)).sortWithinPartitions(PART)
-    write = partial(write_stage, plan, tuple(clauses))
-    written = together.mapInArrow(stage(write), _MESSAGE_TYPE)
-    return _settled(plan, written, one_match_each=one_match_each)
-
-
-def _settled(plan: ChangePlan, written: DataFrame, *, one_match_each: bool) -> RowChanges:
-    num_fragments = len(plan.snapshot().manifest.fragments)
-    tasks = min(_MOST_TASKS, 1 + num_fragments // _FRAGMENTS_PER_TASK)
-    settle = partial(settle_stage, plan, one_match_each)
-    together = written.repartition(tasks, FRAGMENT)
-    return _gathered(plan, together.mapInArrow(stage(settle), _MESSAGE_TYPE))
-
-
-def _gathered(plan: ChangePlan, settled: DataFrame) -> RowChanges:
-    return gather(plan, (bytes(row[PAYLOAD]) for row in settled.collect()))
+def _num_partitions(frame: DataFrame) -> float:
+    """Unknown, and so taken to be many, in Spark Connect and where RDDs are forbidden."""
+    try:
+        return frame.rdd.getNumPartitions()
+    except Exception:  # noqa: BLE001 - each kind of session has an error of its own
+        return math.inf

@@ -16,10 +16,11 @@ from pyspark_lance.spark.expressions.expressions import (
     readable_columns,
     reads_of,
 )
-from pyspark_lance.spark.jobs.change_job import pinned_scan, run_change_job
+from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.table.change.commit_changes import Prepared, delete_everything, prepared
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.change.run_changes import run_changes
 
 
 def delete_once(
@@ -34,7 +35,7 @@ def delete_once(
     changes = rows.where(as_column(condition)).select(
         sf.lit(0).alias(CLAUSE), sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS)
     )
-    done = run_change_job(plan, (Clause(RowAction.DELETE),), changes)
+    done = run_changes(SparkStages(spark), plan, (Clause(RowAction.DELETE),), changes)
     text = sql_text(condition) or str(condition)
     reads = reads_of(plan, condition)
     return prepared(replace(done, only_deletes=True, reads=reads, description=text))

@@ -17,7 +17,7 @@ from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.spark.jobs.change_job import packed_changes, run_change_job, run_pieces
+from pyspark_lance.spark.jobs.change_job import SparkStages
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
@@ -28,6 +28,7 @@ from pyspark_lance.table.change.merge import SourceKeys
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, Clause
 from pyspark_lance.table.change.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.change.run_changes import packed_changes, run_changes, run_pieces
 from pyspark_lance.table.rows.conform import conform_array
 from pyspark_lance.table.rows.packed_rows import unpack_rows
 
@@ -37,7 +38,7 @@ class MergeChanges:
     """What becomes of the rows of a merge."""
 
     clauses: tuple[Clause, ...]
-    frame: DataFrame  # The changes, as ``run_change_job`` wants them, or packed.
+    frame: DataFrame  # The changes, as ``run_changes`` wants them, or packed.
     is_packed: bool
     unchanged: frozenset[str] = frozenset()  # Columns whose new values are surely the old ones.
     are_few: bool = False  # Few rows of the table change; only known of packed ones.
@@ -45,11 +46,9 @@ class MergeChanges:
 
     def moved(self, plan: ChangePlan, *, one_match_each: bool) -> RowChanges:
         """Moves rows that change; commits nothing."""
-        if not self.is_packed:
-            return run_change_job(plan, self.clauses, self.frame, one_match_each=one_match_each)
-        return run_pieces(
-            plan, self.clauses, self.frame, one_match_each=one_match_each, are_few=self.are_few
-        )
+        run = partial(run_pieces, are_few=self.are_few) if self.is_packed else run_changes
+        runner = SparkStages(self.frame.sparkSession)
+        return run(runner, plan, self.clauses, self.frame, one_match_each=one_match_each)
 
 
 def rewritten_columns(
@@ -76,7 +75,9 @@ def run_by_columns(
     def packed() -> DataFrame:
         if changes.is_packed:
             return changes.frame
-        return packed_changes(plan, changes.clauses, changes.frame)
+        return packed_changes(
+            SparkStages(changes.frame.sparkSession), plan, changes.clauses, changes.frame
+        )
 
     def count() -> dict[int, int]:
         nonlocal counted

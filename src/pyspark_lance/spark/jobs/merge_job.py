@@ -28,10 +28,9 @@ from pyspark_lance.spark.expressions.expressions import (
     readable_columns,
     stored_values,
 )
-from pyspark_lance.spark.jobs.change_job import pinned_scan
+from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.merge_columns import MergeChanges, run_by_columns
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition, understood
-from pyspark_lance.spark.jobs.plain_merge_job import plain_pieces
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
 from pyspark_lance.spark.jobs.rewrite_job import RepeatedRowError
 from pyspark_lance.spark.jobs.semi_join import (
@@ -61,6 +60,7 @@ from pyspark_lance.table.change.merge import (
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.change.run_changes import plain_pieces
 
 SparkClause = MergeClause[Expression, Expression]
 
@@ -160,7 +160,9 @@ def _plain_changes(
     )
     if plain is None:
         return None
-    pieces, are_few, key_filter = plain_pieces(spark, plan, *plain, condition.target_filter)
+    pieces, are_few, key_filter = plain_pieces(
+        SparkStages(spark), plan, *plain, condition.target_filter
+    )
     keys = zip(plain[0].target_keys, plain[0].source_keys, strict=True)
     unchanged = frozenset(name for name, place in keys if plain[0].updates.get(name) == place)
     return MergeChanges(

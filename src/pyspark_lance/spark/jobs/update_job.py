@@ -27,7 +27,7 @@ from pyspark_lance.spark.expressions.expressions import (
     reads_of,
     stored_values,
 )
-from pyspark_lance.spark.jobs.change_job import pinned_scan, run_change_job
+from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.types.spark_types import spark_field
 from pyspark_lance.table.change.choose_rewrite import RewriteMode, choose_rewrite
@@ -35,6 +35,7 @@ from pyspark_lance.table.change.commit_changes import Prepared, explained, prepa
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.change.run_changes import run_changes
 
 
 def update_once(
@@ -71,7 +72,8 @@ def update_once(
         sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS),
         *new,
     )
-    done = run_change_job(plan, (Clause(RowAction.UPDATE, tuple(values)),), changes)
+    clause = Clause(RowAction.UPDATE, tuple(values))
+    done = run_changes(SparkStages(spark), plan, (clause,), changes)
     return explained(prepared(replace(done, assigned=frozenset(values), reads=reads)), choice)
 
 

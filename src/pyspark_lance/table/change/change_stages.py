@@ -28,8 +28,11 @@ FRAGMENT = "fragment"
 PAYLOAD = "payload"
 """Of both: packed rows, or what was done."""
 
-_PIECE = pa.schema([pa.field(PART, pa.int64()), pa.field(PAYLOAD, pa.binary())])
-_MESSAGE = pa.schema([pa.field(FRAGMENT, pa.int64()), pa.field(PAYLOAD, pa.binary())])
+PIECE = pa.schema([pa.field(PART, pa.int64()), pa.field(PAYLOAD, pa.binary())])
+"""Rows that change, packed, and the part of the table that they are in."""
+MESSAGE = pa.schema([pa.field(FRAGMENT, pa.int64()), pa.field(PAYLOAD, pa.binary())])
+"""What was done, and where."""
+
 _NOT_OF_A_FRAGMENT = -1
 # In the place of a part: the payload says what was written.
 _IS_WRITTEN = -1
@@ -55,10 +58,10 @@ def sort_stage(
     for piece in sort_changes(plan, clauses, parts, map(with_offsets, batches), task=task):
         if not isinstance(piece, SortedChanges):
             part, rows = piece
-            yield _batch(_PIECE, [(part, pack_rows(rows))])
+            yield _batch(PIECE, [(part, pack_rows(rows))])
         elif piece.new_fragments:
             written = WrittenChanges(piece.new_fragments, (), piece.num_inserted_rows, 0)
-            yield _batch(_PIECE, [(_IS_WRITTEN, pickle.dumps(written))])
+            yield _batch(PIECE, [(_IS_WRITTEN, pickle.dumps(written))])
 
 
 def write_stage(
@@ -134,7 +137,7 @@ def _noted(written: WrittenChanges) -> list[tuple[int, object]]:
 
 
 def _messages(messages: Iterable[tuple[int, object]]) -> pa.RecordBatch:
-    return _batch(_MESSAGE, [(fragment, pickle.dumps(what)) for fragment, what in messages])
+    return _batch(MESSAGE, [(fragment, pickle.dumps(what)) for fragment, what in messages])
 
 
 def payloads_of(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:

@@ -54,9 +54,10 @@ _TINY_ROWS = 4096
 _FEW_SKEW = 4
 _FEW_ROW_BYTES = 64
 
-_STAGED = pa.schema(
+STAGED = pa.schema(
     [pa.field(BUCKET, pa.int64()), pa.field(KIND, pa.int32()), pa.field(PAYLOAD, pa.binary())]
 )
+"""Of batches between stages."""
 
 
 def target_tasks(
@@ -203,5 +204,5 @@ def _payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
 
 def _staged(bucket: int, kind: int, payload: bytes) -> pa.RecordBatch:
     columns = [[bucket], [kind], [payload]]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _STAGED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_STAGED)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, STAGED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=STAGED)
