@@ -8,28 +8,65 @@ nothing but pyspark, and everything else when it is used.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
 
 if TYPE_CHECKING:
+    from pyspark_lance.metafile.refs_file import Branch, Tag
     from pyspark_lance.spark.api.lance_table import LanceTable
+    from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+    from pyspark_lance.spark.api.table_builder import LanceTableBuilder
+    from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
     from pyspark_lance.spark.companion import companion_jar
+    from pyspark_lance.table.change.row_change import ChangeResult
+    from pyspark_lance.table.cleanup.cleanup import CleanupResult
+    from pyspark_lance.table.cleanup.orphan_files import OrphanFile
+    from pyspark_lance.table.columns.change_columns import ColumnResult
+    from pyspark_lance.table.compaction.compact import CompactionResult
+    from pyspark_lance.table.compaction.stable_row_ids import CopyResult
+    from pyspark_lance.table.feed.change_feed import ChangeCounts
+    from pyspark_lance.table.index_build.column_indices import IndexResult
+    from pyspark_lance.table.index_build.vector_request import VectorIndexResult
+    from pyspark_lance.table.index_build.zone_maps import ZoneMapResult
+    from pyspark_lance.table.refs.consumers import Consumer
+    from pyspark_lance.table.verify.findings import Finding, VerifyResult
+    from pyspark_lance.table.work.metadata_commits import MetadataResult
 
 __version__ = "0.1.0"
 
-__all__ = ["DefaultSource", "LanceTable", "companion_jar", "errors"]
+# Where what users import is defined; it is loaded when it is asked for.
+_DEFINED_IN = {
+    "Branch": "metafile.refs_file",
+    "ChangeCounts": "table.feed.change_feed",
+    "ChangeResult": "table.change.row_change",
+    "CleanupResult": "table.cleanup.cleanup",
+    "ColumnResult": "table.columns.change_columns",
+    "CompactionResult": "table.compaction.compact",
+    "Consumer": "table.refs.consumers",
+    "CopyResult": "table.compaction.stable_row_ids",
+    "Finding": "table.verify.findings",
+    "IndexResult": "table.index_build.column_indices",
+    "LanceMergeBuilder": "spark.api.merge_builder",
+    "LanceOptimizeBuilder": "spark.api.table_habits",
+    "LanceTable": "spark.api.lance_table",
+    "LanceTableBuilder": "spark.api.table_builder",
+    "MetadataResult": "table.work.metadata_commits",
+    "OrphanFile": "table.cleanup.orphan_files",
+    "Tag": "metafile.refs_file",
+    "VectorIndexResult": "table.index_build.vector_request",
+    "VerifyResult": "table.verify.findings",
+    "ZoneMapResult": "table.index_build.zone_maps",
+    "companion_jar": "spark.companion",
+}
+
+__all__ = ["DefaultSource", "errors", *_DEFINED_IN]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LanceTable":
-        from pyspark_lance.spark.api.lance_table import LanceTable
-
-        return LanceTable
-    if name == "companion_jar":
-        from pyspark_lance.spark.companion import companion_jar
-
-        return companion_jar
+    if name in _DEFINED_IN:
+        return getattr(import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pyspark_lance.spark.api.foreign_names import unknown_in_package

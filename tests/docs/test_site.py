@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from browser import browser, chromium
 from documents import ROOT
 
+import pyspark_lance
 from pyspark_lance import LanceTable
 
 pytestmark = pytest.mark.skipif(
@@ -125,9 +127,20 @@ def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_in_it(site):
 
 
 def test_the_reference_has_every_method_under_the_name_that_users_import(site):
-    names = set(re.findall(r'id="(pyspark_lance\.[\w.]+)"', (site / "api.html").read_text()))
+    html = (site / "api.html").read_text()
+    names = set(re.findall(r'id="(pyspark_lance\.[\w.]+)"', html))
     public = {name for name in dir(LanceTable) if not name.startswith("_")}
     assert {f"pyspark_lance.LanceTable.{name}" for name in public} <= names
+    assert {f"pyspark_lance.{name}" for name in pyspark_lance.__all__} - names == {
+        "pyspark_lance.DefaultSource",  # which Spark looks for
+        "pyspark_lance.errors",  # has a page of its own
+        "pyspark_lance.companion_jar",  # stands in the module that switches the companion on
+    }
+    for name in names | set(re.findall(r'href="[^"]*#(pyspark_lance\.[\w.]+)"', html)):
+        assert re.match(r"pyspark_lance\.([A-Z]|spark\.(companion|threads|redaction)\b)", name), (
+            name
+        )
+        pkgutil.resolve_name(name)
 
 
 def test_no_page_is_cut_off_or_blank_or_asks_other_hosts(site, address, tab):
