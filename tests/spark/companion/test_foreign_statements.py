@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import ParseException
+from pyspark.errors import ParseException, PySparkException
 
 from pyspark_lance import LanceTable
 
@@ -22,6 +22,8 @@ TOLD = {
     "ALTER TABLE {table} CREATE INDEX i USING btree (id)": "columns => 'id', kind => 'btree'",
     "SHOW TAGS IN {table}": "CALL lance.system.tags(table => ",
     "OPTIMIZE {table} ZORDER BY (id)": "create_zonemap",
+    "ALTER TABLE {table} ADD COLUMN c INT CHECK (c > 0)": "ADD COLUMN … CHECK is not supported",
+    "ALTER TABLE {table} ADD COLUMNS (a INT, b INT GENERATED ALWAYS AS (a + 1))": "addColumns",
     "SELECT id FROM {table} WHERE _fragid = 0": "shiftright(_rowaddr, 32)",
 }
 
@@ -53,6 +55,8 @@ def test_other_statements_are_told_what_to_write(companion, path, table, stateme
         companion.sql(statement.format(path=path, table=table)).collect()
     assert TOLD[statement] in str(told.value)
     assert "Traceback" not in str(told.value)
+    # Not an error of Java's that shows but its stack.
+    assert isinstance(told.value, PySparkException)
 
 
 def test_what_spark_alone_understands_stays_as_it_is(companion):

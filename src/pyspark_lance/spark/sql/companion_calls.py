@@ -445,7 +445,10 @@ def _create_index(options: Mapping[str, str]) -> Facts:
 def _statement(options: Mapping[str, str]) -> Facts:
     from pyspark_lance.spark.sql.foreign_statements import statement_here
 
-    return {"run": statement_here(options[keys.STATEMENT])}
+    try:
+        return {"run": statement_here(options[keys.STATEMENT])}
+    except LanceError as error:  # what a parser throws must not be an exception of an analysis
+        return {"refused": str(error)}
 
 
 _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {

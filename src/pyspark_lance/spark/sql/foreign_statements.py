@@ -171,6 +171,22 @@ def _columns(said: Mapping[str, str]) -> str:
     raise _instead(f"{verb} COLUMNS … FROM", way)
 
 
+def _added_column(said: Mapping[str, str]) -> str:
+    """A rule, or an expression, of a column that is added: Spark parses neither."""
+    if said["generated"]:
+        raise _instead(
+            "ADD COLUMN … GENERATED",
+            "compute the column in each write; for the rows that are there, "
+            "LanceTable.addColumns({'name': 'expression'}) writes that column only",
+        )
+    rule = " ".join(said["rule"].upper().rstrip("( ").split())
+    raise _instead(
+        f"ADD COLUMN … {rule}",
+        "look for rows that break the rule before writing them, such as by "
+        'df.where("NOT (…)").isEmpty()',
+    )
+
+
 def _always(what: str, hint: str) -> Callable[[Mapping[str, str]], str]:
     def say(_: Mapping[str, str]) -> str:
         raise _instead(what, hint)
@@ -191,6 +207,10 @@ _TAGS_AND_BRANCHES = (
     r"ALTER TABLE {table} (?P<verb>CREATE|DROP) (?P<kind>TAG|BRANCH|INDEX) "
     r"(?:IF (?:NOT )?EXISTS )?(?P<name>\S+){rest}"
 )
+_ADDED_COLUMN = (
+    r"ALTER TABLE {table} ADD COLUMNS? .*\b(?:(?P<generated>GENERATED (?:ALWAYS|BY DEFAULT) AS\b)"
+    r"|(?P<rule>CHECK\s*\(|(?:UNIQUE|PRIMARY KEY|REFERENCES)\b)).*"
+)
 _STATEMENTS = tuple(
     (_pattern(text), say)
     for text, say in (
@@ -203,6 +223,10 @@ _STATEMENTS = tuple(
         (_TAGS_AND_BRANCHES, _reference),
         (r"SHOW (?P<kind>TAGS|BRANCHES|INDEXES|INDICES) (?:FROM|IN|ON) {table}{rest}", _shown),
         (r"ALTER TABLE {table} (?P<verb>ADD|UPDATE) COLUMNS .* FROM .*", _columns),
+        (
+            _ADDED_COLUMN,
+            _added_column,
+        ),
         (
             r"(?:CREATE|REPLACE) .*\b(?:SHALLOW|DEEP) CLONE .*",
             _always(

@@ -1,5 +1,6 @@
 package org.pysparklance.rules;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.lang.reflect.*;
 import java.util.*;
 import java.util.regex.Pattern;
@@ -25,7 +26,7 @@ public final class ForeignStatements implements InvocationHandler {
   private static final Pattern MAY_BE_KNOWN = Pattern.compile(
       "(?is)(\\s|--[^\\n]*\\n)*((OPTIMIZE|VACUUM|RESTORE|CONVERT|GENERATE|REORG)\\b"
       + "|DESC(RIBE)?\\s+(HISTORY|DETAIL)\\b|(ALTER|CREATE|REPLACE|SHOW)\\b.*"
-      + "\\b(CLONE|TAGS?|BRANCH(ES)?|INDEX(ES)?|INDICES|COLUMNS|PRIMARY)\\b).*");
+      + "\\b(CLONE|TAGS?|BRANCH(ES)?|INDEX(ES)?|INDICES|COLUMNS?|PRIMARY)\\b).*");
 
   private final SparkSession session;
   private final ParserInterface parser;
@@ -60,8 +61,12 @@ public final class ForeignStatements implements InvocationHandler {
 
   /** The statement to run in the place of {@code text}; null if nothing is known of it. */
   private static String here(String text) {
-    return Python.call("statement", CaseInsensitiveStringMap.empty(), "_lance.statement", text)
-        .path("run").textValue();
+    JsonNode told = Python.call(
+        "statement", CaseInsensitiveStringMap.empty(), "_lance.statement", text);
+    if (told.hasNonNull("refused")) {
+      throw new UnsupportedOperationException(told.path("refused").textValue());
+    }
+    return told.path("run").textValue();
   }
 
   /** Whether Spark reads {@code DESCRIBE HISTORY t} as a column, or looks for a function, in vain. */
