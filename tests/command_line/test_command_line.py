@@ -244,7 +244,7 @@ def test_the_quickstart_says_that_there_is_no_java(capsys, monkeypatch, tmp_path
         (["compact", "--materialize-deletions-threshold", "nan"], "from 0 to 1, not nan"),
         (["info", "--branch", "trail"], "the table has no branch at all"),
         (["fragments", "--version", "77"], "no version 77"),
-        (["fragments", "--version", "78"], "hint: 5 versions from 1 to 5 are left"),
+        (["fragments", "--version", "78"], "hint: it has 5 versions, from 1 to 5"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line_and_is_no_finding(

@@ -9,10 +9,11 @@ import subprocess
 import sys
 
 import lance
+import pyarrow as pa
 import pytest
 
 from pyspark_lance import LanceTable
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.spark.options.option_table import (
     COLUMN_TYPES,
     OPTIONS,
@@ -28,8 +29,11 @@ from pyspark_lance.spark.options.parse_options import (
     split_names,
 )
 from pyspark_lance.spark.options.stream_options import StreamOptions
+from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import version_at
 
 # What the documents, lance-spark and earlier releases call options, and how the option is called.
 ALIASES = {
@@ -205,6 +209,13 @@ def test_times_are_in_the_zone_of_the_session_where_the_companion_says_it(zone, 
 def test_lists_of_columns_take_any_name():
     names = split_names("a , `b,c`,`g``h`,```d```,` e`,`*`")
     assert names == ("a", "b,c", "g`h", "`d`", " e", "*")
+
+
+def test_a_time_before_the_first_version_is_told_as_it_was_given(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": [1]}), path)
+    with pytest.raises(VersionNotFoundError, match=r"at or before 2020-01-01T00:00:00\+00:00\n"):
+        version_at(Table(path).store(), parse_timestamp("2020-01-01"))
 
 
 def test_the_package_shows_what_there_is():

@@ -113,6 +113,15 @@ OF_ALL_TYPES = (
 MAPPINGS = {"Mapping[str, str]", "Mapping[str, str | None]", "Mapping[str, object]"}
 
 
+def test_a_missing_argument_is_told_without_how_that_was_found():
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'path'") as told:
+        LanceTable.forPath("/data/events")
+    assert told.value.__context__ is None
+    with pytest.raises(InvalidInputError, match="version cannot be 'x'") as told:
+        LanceTable.forPath(types.SimpleNamespace(conf={}), "/data/events", version="x")
+    assert told.value.__cause__ is None
+
+
 def test_arguments_of_other_types_are_refused(tmp_path):
     """By the annotations of all parameters; those of Spark's types are Spark's to look at."""
     path = str(tmp_path / "t")

@@ -125,7 +125,7 @@ def test_a_table_that_is_not_there_prints_no_error(spark, tmp_path, logged):
     assert logged == []
 
 
-def test_a_mistyped_column_is_told_with_the_names_that_were_meant(spark, tmp_path):
+def test_a_mistyped_column_is_told_with_the_names_that_were_meant(spark, tmp_path, logged):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": [1], "name": ["a"], "price": [1.0]}))
     table = LanceTable.forPath(spark, path)
@@ -146,8 +146,12 @@ def test_a_mistyped_column_is_told_with_the_names_that_were_meant(spark, tmp_pat
             merge.whenMatchedUpdate(set={"price": "source.costs"}).execute,
             "'source.costs'", "did you mean 'cost'",
         ),
+        (lambda: table.addColumns({"double": "pric * 2"}), "'pric'", "did you mean 'price'"),
     ]  # fmt: skip
     for change, name, hint in missing:
         with pytest.raises(InvalidInputError, match=f"(?s)no column {name}.*{hint}"):
             change()
+    with pytest.raises(InvalidInputError, match=r"'id' is ambiguous(?s:.*)target.id or source.id"):
+        table.merge(source, "id = id").whenMatchedDelete().execute()
+    assert logged == []
     assert read_ours(path).num_rows == 1

@@ -6,7 +6,6 @@ Source: docs/format/table-format.md, section 3.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +25,7 @@ from pyspark_lance.format.logical_type import (
     informative_encoding,
     logical_type_of,
 )
+from pyspark_lance.format.system_columns import near_names
 from pyspark_lance.proto import schema_pb2
 
 TOP_LEVEL: Final = -1
@@ -143,11 +143,7 @@ class LanceSchema:
         for field in self.fields:
             if field.name == name:
                 return field
-        near = difflib.get_close_matches(name, self.names, n=1)
-        raise InvalidInputError(
-            f"there is no column {name!r}",
-            hint=f"did you mean {near[0]!r}?" if near else f"columns: {', '.join(self.names)}",
-        )
+        raise InvalidInputError(f"there is no column {name!r}", hint=near_names(name, self.names))
 
     def select(self, names: Sequence[str]) -> LanceSchema:
         """The top-level fields with these names, in the order asked for."""

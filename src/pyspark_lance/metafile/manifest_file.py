@@ -238,13 +238,11 @@ def find_version(store: ObjectStore, version: int) -> ManifestLocation:
             "there is no Lance table here", where=store.uri, hint="check the path"
         )
     first, last = there[0].version, there[-1].version
-    few = (
-        f"version {first} is"
-        if first == last
-        else f"{len(there)} versions from {first} to {last} are"
-    )
+    every = f"it has {len(there)} versions, from {first} to {last}"
     raise VersionNotFoundError(
-        f"the table has no version {version}", where=store.uri, hint=f"{few} left"
+        f"the table has no version {version}",
+        where=store.uri,
+        hint=f"its only version is {first}" if first == last else every,
     )
 
 

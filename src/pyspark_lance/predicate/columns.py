@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import named
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, column_of_others
+from pyspark_lance.format.system_columns import LONG_NAME, SYSTEM_COLUMNS, near_names
 from pyspark_lance.predicate.tree import Column
 from pyspark_lance.predicate.types import spark_type_of
-
-_LONG = 100
-_MOST_SHOWN = 20
 
 
 def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
@@ -47,17 +41,6 @@ def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
     raise InvalidInputError(f"there is no {what} {_shown(name)}", hint=hint)
 
 
-def near_names(name: str, names: Sequence[str]) -> str:
-    """A hint for a name that is none of some: what was meant, or else which there are."""
-    way = column_of_others(name)
-    if way is not None:
-        return way
-    spelled_as = {known.lower(): known for known in names}
-    near = difflib.get_close_matches(name.lower()[:_LONG], spelled_as, n=1)
-    shown = ", ".join(names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")
-    return f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}"
-
-
 def _shown(name: str) -> str:
     """The name in quotes; of a very long one the beginning."""
-    return repr(name) if len(name) <= _LONG else f"{name[:_LONG]!r}…"
+    return repr(name) if len(name) <= LONG_NAME else f"{name[:LONG_NAME]!r}…"

@@ -58,6 +58,19 @@ def test_a_folder_that_is_not_there_is_said(folder):
     assert hint_of(folder / "other" / "Events").endswith(f"no folder {folder / 'other'} either")
 
 
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [("part-0.c000.snappy.parquet", "Parquet"), ("_delta_log/0.json", "Delta"), ("x.csv", "CSV")],
+)
+def test_a_folder_of_another_format_is_named(folder, file, kind):
+    path = folder / "visits" / file
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert hint_of(folder / "visits") == (
+        f"the folder holds {kind} files: spark.read.format({kind.lower()!r}) reads them"
+    )
+
+
 def test_stores_are_not_looked_through():
     assert hint_of("memory://somewhere/evnts") == "check the path"
 

@@ -84,7 +84,8 @@ class TableColumns:
         snapshot = self._latest()
         if isinstance(columns, Mapping):
             values = {unquoted(name): value for name, value in columns.items()}
-            schema, run = expression_columns(self._spark, snapshot, values)
+            with typed_errors(lambda: snapshot.schema.names):
+                schema, run = expression_columns(self._spark, snapshot, values)
         else:
             schema, run = joined_columns(self._spark, snapshot, columns)
         return add_columns(self._table, schema, run, settings)

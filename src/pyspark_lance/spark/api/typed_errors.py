@@ -6,23 +6,37 @@ Only text comes back from a Spark job; it holds the code, and with it the class.
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from pyspark_lance.errors import InvalidInputError, error_in
-from pyspark_lance.predicate.columns import near_names
+from pyspark_lance.format.system_columns import near_names
 from pyspark_lance.predicate.name_parts import name_parts
 
 # In the words of a classic session, and in those of a Connect server.
 _OF_ANOTHER_PLAN = ("MISSING_ATTRIBUTES", "CANNOT_RESOLVE_DATAFRAME_COLUMN")
 # The first line of an exception in a trace of Java's, if it has a code of Spark's.
 _CODED = re.compile(r"^(?:Caused by)?: [\w.$]+: (\[[A-Z_0-9.]+\] .*)$", re.MULTILINE)
-
-
 _UNKNOWN_NAME = ("UNRESOLVED_COLUMN", "UNRESOLVED_FIELD")
+# PySpark logs an error of analysis, pages of JSON, before it raises it.
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_says_it_itself = contextvars.ContextVar("says_it_itself", default=False)
+
+
+class _Unlogged(logging.Filter):
+    """Keeps PySpark from logging what ``typed_errors`` raises."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not _says_it_itself.get()
+
+
+_UNLOGGED = _Unlogged()
 
 
 @contextlib.contextmanager
@@ -34,11 +48,16 @@ def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") 
     ``columns``: gives the names that an expression may use. Spark, which is given the columns that
     are needed, would propose one of these only, or a name that is but ours.
     """
+    for logger in _LOGGERS:
+        PySparkLogger.getLogger(logger).addFilter(_UNLOGGED)
+    outside = _says_it_itself.set(True)
     try:
         yield
     except PySparkException as error:
         lance_error = (
-            error_in(str(error)) or _unknown_name(error, columns, alias) or _error_of_user(error)
+            error_in(str(error))
+            or _unknown_name(error, columns, alias)
+            or _error_of_user(error, alias)
         )
         if lance_error is None:
             raise
@@ -48,6 +67,8 @@ def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") 
         if lance_error is None:
             raise
         raise lance_error from None
+    finally:
+        _says_it_itself.reset(outside)
 
 
 def _error_of_subquery(trace: str) -> InvalidInputError | None:
@@ -79,8 +100,15 @@ def _unknown_name(
     return InvalidInputError(f"there is no column {shown!r}", hint=hint)
 
 
-def _error_of_user(error: PySparkException) -> InvalidInputError | None:
+def _error_of_user(error: PySparkException, alias: str) -> InvalidInputError | None:
     """What Spark says in words of its plans."""
+    if alias and error.getCondition() == "AMBIGUOUS_REFERENCE":
+        name = ".".join(name_parts((error.getMessageParameters() or {}).get("name", "")))
+        return InvalidInputError(
+            f"{name!r} is ambiguous: more than one column has that name",
+            hint=f"in a merge it is {alias}.{name} or source.{name}; where names differ by case "
+            "only, set spark.sql.caseSensitive = true",
+        )
     if not (error.getCondition() or "").startswith(_OF_ANOTHER_PLAN):
         return None
     return InvalidInputError(

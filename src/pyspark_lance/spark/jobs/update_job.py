@@ -15,7 +15,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import named, spellings
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, near_names
 from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import (
@@ -168,5 +168,5 @@ def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:
         return (column, *members[1:])
     raise InvalidInputError(
         f"there is no column {key!r} to set",
-        hint=f"the columns are {', '.join(field.name for field in schema.fields)}",
+        hint=near_names(key, [field.name for field in schema.fields]),
     )

@@ -326,7 +326,7 @@ def parsed(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) ->
     except ValueError as error:
         raise InvalidInputError(
             f"the option {name} cannot be {options[name]!r}", hint=str(error)
-        ) from error
+        ) from None
 
 
 def _is_case_sensitive(canonical: Mapping[str, str], options: Mapping[str, str]) -> bool:

@@ -126,7 +126,9 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
             check_words(called, given.keys() - known, shown, options, where=where)
         try:
             bound = signature.bind(*args, **given)
-        except TypeError:  # too many or too few, which the call itself tells
+        except TypeError:
+            bound = None
+        if bound is None:  # too many or too few, which the call itself tells
             return function(*args, **given)
         bound.arguments.update(checked_arguments(called, bound.arguments, checks, where))
         return function(*bound.args, **bound.kwargs)

@@ -66,7 +66,7 @@ def instant_of(spark: SparkSession, timestamp: str | datetime | None) -> int | N
     try:
         return parse_timestamp(timestamp, zone=session_zone(spark))
     except ValueError as error:
-        raise InvalidInputError(f"{timestamp!r} is not a time", hint=str(error)) from error
+        raise InvalidInputError(f"{timestamp!r} is not a time", hint=str(error)) from None
 
 
 def with_zone(text: str, zone: tzinfo) -> str:

@@ -223,10 +223,7 @@ _STATEMENTS = tuple(
         (_TAGS_AND_BRANCHES, _reference),
         (r"SHOW (?P<kind>TAGS|BRANCHES|INDEXES|INDICES) (?:FROM|IN|ON) {table}{rest}", _shown),
         (r"ALTER TABLE {table} (?P<verb>ADD|UPDATE) COLUMNS .* FROM .*", _columns),
-        (
-            _ADDED_COLUMN,
-            _added_column,
-        ),
+        (_ADDED_COLUMN, _added_column),
         (
             r"(?:CREATE|REPLACE) .*\b(?:SHALLOW|DEEP) CLONE .*",
             _always(

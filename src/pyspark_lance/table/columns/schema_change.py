@@ -25,6 +25,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name
+from pyspark_lance.format.system_columns import near_names
 from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.table.rows.blob_columns import table_schema
 from pyspark_lance.table.rows.conform import fits
@@ -70,7 +71,7 @@ def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
             where = f" in {'.'.join(field.name for field in fields)!r}" if fields else ""
             raise InvalidInputError(
                 f"there is no column {name!r}{where}",
-                hint=f"there are {', '.join(candidate.name for candidate in candidates)}",
+                hint=near_names(name, [candidate.name for candidate in candidates]),
             )
         fields.append(match)
         candidates = match.children

@@ -24,7 +24,7 @@ from pyspark_lance.format.system_columns import (
     ROW_ID,
     SYSTEM_COLUMNS,
     check_version_columns,
-    column_of_others,
+    near_names,
 )
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.tree import all_of
@@ -74,8 +74,7 @@ def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
     for name in names:
         field = fields.get(name)
         if field is None:
-            there = f"the columns are {', '.join(field.name for field in schema.fields)}"
-            hint = column_of_others(name) or there
+            hint = near_names(name, [field.name for field in schema.fields])
             raise InvalidInputError(f"there is no column {name!r}", hint=hint)
         if field in chosen:
             raise InvalidInputError(f"the column {name!r} is named twice")

@@ -18,6 +18,8 @@ _LOOKED_AT = 1000
 # As Delta Lake has it: a version, or a time of 17 digits.
 _VERSION_BEHIND = re.compile(r"(.+)@(?:v(\d+)|\d{17})")
 _SHOWN = 3
+# As their files end.
+_OTHER_FORMATS = ("Parquet", "ORC", "Avro", "CSV", "JSON")
 
 
 @contextlib.contextmanager
@@ -43,10 +45,27 @@ def _hint(table: Table) -> str | None:
     if near:
         return f"did you mean {' or '.join(near)}?"
     scheme, folder = split_uri(table.uri)
+    if scheme != "file":
+        return None
+    other = _other_format(folder)
+    if other is not None:
+        return f"the folder holds {other} files: spark.read.format({other.lower()!r}) reads them"
     parent = os.path.dirname(folder.rstrip("/"))
-    if scheme != "file" or os.path.isdir(parent):
+    if os.path.isdir(parent):
         return None
     return f"check the path: there is no folder {parent} either"
+
+
+def _other_format(folder: str) -> str | None:
+    """What else a folder holds, as its first files tell."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        names = [entry.name for entry in islice(entries, _LOOKED_AT)]
+        for of_its_own, name in (("_delta_log", "Delta"), ("metadata", "Iceberg")):
+            if of_its_own in names:
+                return name
+        endings = {name.rpartition(".")[2].lower() for name in names}
+        return next((name for name in _OTHER_FORMATS if name.lower() in endings), None)
+    return None
 
 
 def near_tables(table: Table) -> list[str]:

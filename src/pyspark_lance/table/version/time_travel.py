@@ -100,7 +100,9 @@ def version_at(
     index = newest_at(store, timestamp_ns, versions)
     if index is not None:
         return versions[index]
-    asked, first = (_shown(ns) for ns in (timestamp_ns, _committed_ns(store, versions[0])))
+    # A time that was given as microseconds came as the end of its microsecond.
+    given_ns = timestamp_ns - (1000 if timestamp_ns % 1000 else 0)
+    asked, first = (_shown(ns) for ns in (given_ns, _committed_ns(store, versions[0])))
     raise VersionNotFoundError(
         f"no version was committed at or before {asked}",
         where=store.uri,
