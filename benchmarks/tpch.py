@@ -1,231 +1,35 @@
 """Tables and queries like those of TPC-H, as Lance tables and as Parquet, in one session.
 
 python benchmarks/tpch.py [--scale 0.3] [--repeats 3] [--kind companion | plain] [--folder FOLDER]
-    [Q1 Q2 ...]
+    [--changed] [Q1 Q2 ...]
 
-The eight tables are made by numpy with TPC-H's columns, sizes and, near enough, its distributions;
-so these are no results of TPC-H.  Both formats are written by Spark from the same rows, and their
-answers are compared.  The queries take turns, format by format; the table has the medians of the
-seconds by the clock, and the geometric mean of the ratios.  Tables that a run left in the given
-folder are measured again.
+The eight tables come from the program ``tpchgen-cli`` (``pip install tpchgen-cli``, or its path in
+TPCHGEN); the queries are in words of our own, so these are no results of TPC-H.  Both formats are
+written by Spark from the same rows, and their answers are compared.  The queries take turns, format
+by format; the table has the medians of the seconds by the clock, and the geometric mean of the
+ratios.  Tables that a run left in the given folder are measured again.  ``--changed`` changes 1 %
+of the orders by MERGE first, and writes the rows that come of it as Parquet.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from served import start_session
 from timing import print_table
 
 FORMATS = ("lance", "parquet")
 PARTS = 2
-FIRST_DAY, LAST_DAY = 8035, 10_440  # 1992-01-01 and 1998-08-02, in days since 1970
-NATIONS = (
-    "ALGERIA ARGENTINA BRAZIL CANADA EGYPT ETHIOPIA FRANCE GERMANY INDIA INDONESIA IRAN IRAQ JAPAN "
-    "JORDAN KENYA MOROCCO MOZAMBIQUE PERU CHINA ROMANIA SAUDI_ARABIA VIETNAM RUSSIA "
-    "UNITED_KINGDOM UNITED_STATES"
-)
-REGION_OF_NATION = (0, 1, 1, 1, 4, 0, 3, 3, 2, 2, 4, 4, 2, 4, 0, 0, 0, 1, 2, 3, 4, 2, 3, 3, 1)
-COLORS = (
-    "almond antique aquamarine azure beige bisque black blue brown burlywood chocolate coral cream "
-    "cyan drab firebrick forest frosted ghost gold green grey honeydew indian ivory khaki lace"
-)
-WORDS = (
-    "carefully quickly furiously final ironic special regular express pending bold silent even "
-    "deposits requests accounts packages instructions theodolites foxes pinto beans sleep haggle"
-)
-
-
-class Maker:
-    """Makes columns of random values.
-
-    Args:
-        seed: The same one makes the same tables.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def keys(self, most: int, count: int) -> np.ndarray:
-        return self.rng.integers(1, most + 1, count)
-
-    def money(self, least: float, most: float, count: int) -> np.ndarray:
-        return np.round(self.rng.uniform(least, most, count), 2)
-
-    def one_of(self, words: list[str], count: int) -> pa.Array:
-        return pa.array(words).take(pa.array(self.rng.integers(0, len(words), count)))
-
-    def text(self, words: str, length: int, count: int, *, rare: str = "") -> pa.Array:
-        """Texts out of 20,000; one in a hundred has ``rare`` in it."""
-        pool = words.split()
-        some = [
-            " ".join(pool[place] for place in self.rng.integers(0, len(pool), length))
-            for _ in range(20_000)
-        ]
-        if rare:
-            some[::100] = [f"{rare} {text}" for text in some[::100]]
-        return self.one_of(some, count)
-
-    def phones(self, nations: np.ndarray) -> pa.Array:
-        numbers = self.rng.integers(100, 1000, (len(nations), 2))
-        return pa.array(
-            [f"{n + 10}-{a}-{b}-5555" for n, (a, b) in zip(nations, numbers, strict=True)]
-        )
-
-
-def as_days(days: np.ndarray) -> pa.Array:
-    return pa.array(days.astype(np.int32)).cast(pa.date32())
-
-
-def named(prefix: str, keys: np.ndarray) -> pa.Array:
-    return pa.array([f"{prefix}#{key:09d}" for key in keys])
-
-
-def make_tables(scale: float) -> dict[str, pa.Table]:
-    """The eight tables."""
-    make = Maker(7)
-    rng = make.rng
-    suppliers, parts = round(10_000 * scale), round(200_000 * scale)
-    customers, orders = round(150_000 * scale), round(1_500_000 * scale)
-    regions = ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"]
-    nations = [name.replace("_", " ") for name in NATIONS.split()]
-    tables = {
-        "region": pa.table({"r_regionkey": np.arange(5), "r_name": regions}),
-        "nation": pa.table(
-            {"n_nationkey": np.arange(25), "n_name": nations, "n_regionkey": REGION_OF_NATION}
-        ),
-    }
-    keys, nation = np.arange(1, suppliers + 1), rng.integers(0, 25, suppliers)
-    tables["supplier"] = pa.table(
-        {
-            "s_suppkey": keys,
-            "s_name": named("Supplier", keys),
-            "s_address": make.text(WORDS, 2, suppliers),
-            "s_nationkey": nation,
-            "s_phone": make.phones(nation),
-            "s_acctbal": make.money(-999, 9999, suppliers),
-            "s_comment": make.text(WORDS, 9, suppliers, rare="Customer some Complaints"),
-        }
-    )
-    keys = np.arange(1, parts + 1)
-    maker = rng.integers(1, 6, parts)
-    brands = [f"Brand#{one}{other}" for one in range(1, 6) for other in range(1, 6)]
-    kinds = [
-        f"{size} {coat} {metal}"
-        for size in ("STANDARD", "SMALL", "MEDIUM", "LARGE", "ECONOMY", "PROMO")
-        for coat in ("ANODIZED", "BURNISHED", "PLATED", "POLISHED", "BRUSHED")
-        for metal in ("TIN", "NICKEL", "BRASS", "STEEL", "COPPER")
-    ]
-    boxes = [
-        f"{size} {box}"
-        for size in ("SM", "LG", "MED", "JUMBO", "WRAP")
-        for box in ("CASE", "BOX", "BAG", "JAR", "PKG", "PACK", "CAN", "DRUM")
-    ]
-    tables["part"] = pa.table(
-        {
-            "p_partkey": keys,
-            "p_name": make.text(COLORS, 5, parts),
-            "p_mfgr": pa.array([f"Manufacturer#{one}" for one in range(1, 6)]).take(
-                pa.array(maker - 1)
-            ),
-            "p_brand": make.one_of(brands, parts),
-            "p_type": make.one_of(kinds, parts),
-            "p_size": rng.integers(1, 51, parts).astype(np.int32),
-            "p_container": make.one_of(boxes, parts),
-            "p_retailprice": np.round(900 + (keys % 1000) + (keys % 100) / 100, 2),
-        }
-    )
-    of_part = np.repeat(keys, 4)
-    supplier_of = (of_part + np.tile(np.arange(4), parts) * (suppliers // 4 + 1)) % suppliers + 1
-    tables["partsupp"] = pa.table(
-        {
-            "ps_partkey": of_part,
-            "ps_suppkey": supplier_of,
-            "ps_availqty": rng.integers(1, 10_000, 4 * parts).astype(np.int32),
-            "ps_supplycost": make.money(1, 1000, 4 * parts),
-            "ps_comment": make.text(WORDS, 12, 4 * parts),
-        }
-    )
-    keys, nation = np.arange(1, customers + 1), rng.integers(0, 25, customers)
-    segments = ["AUTOMOBILE", "BUILDING", "FURNITURE", "MACHINERY", "HOUSEHOLD"]
-    tables["customer"] = pa.table(
-        {
-            "c_custkey": keys,
-            "c_name": named("Customer", keys),
-            "c_address": make.text(WORDS, 2, customers),
-            "c_nationkey": nation,
-            "c_phone": make.phones(nation),
-            "c_acctbal": make.money(-999, 9999, customers),
-            "c_mktsegment": make.one_of(segments, customers),
-            "c_comment": make.text(WORDS, 9, customers),
-        }
-    )
-    of_order = rng.integers(1, 8, orders)
-    order_keys = np.arange(orders) // 8 * 32 + np.arange(orders) % 8 + 1
-    ordered = rng.integers(FIRST_DAY, LAST_DAY, orders)
-    lines = int(of_order.sum())
-    firsts = np.cumsum(of_order) - of_order
-    quantity = rng.integers(1, 51, lines).astype(np.float64)
-    part = make.keys(parts, lines)
-    price = np.round(quantity * (900 + part % 1000 + part % 100 / 100), 2)
-    day = np.repeat(ordered, of_order)
-    shipped = day + rng.integers(1, 122, lines)
-    received = shipped + rng.integers(1, 31, lines)
-    today = 9298  # 1995-06-17
-    tables["orders"] = pa.table(
-        {
-            "o_orderkey": order_keys,
-            # A third of the customers has no orders.
-            "o_custkey": make.keys(customers // 3, orders) * 3 - rng.integers(1, 3, orders),
-            "o_orderstatus": make.one_of(["F", "O", "P"], orders),
-            "o_totalprice": np.round(np.add.reduceat(price, firsts), 2),
-            "o_orderdate": as_days(ordered),
-            "o_orderpriority": make.one_of(
-                ["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"], orders
-            ),
-            "o_clerk": named("Clerk", make.keys(max(1, round(1000 * scale)), orders)),
-            "o_shippriority": np.zeros(orders, np.int32),
-            "o_comment": make.text(WORDS, 6, orders, rare="special some requests"),
-        }
-    )
-    returned = pa.array(["A", "R", "N"]).take(
-        pa.array(np.where(received <= today, rng.integers(0, 2, lines), 2))
-    )
-    modes = ["REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB"]
-    how = ["DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN"]
-    tables["lineitem"] = pa.table(
-        {
-            "l_orderkey": np.repeat(order_keys, of_order),
-            "l_partkey": part,
-            "l_suppkey": (part + rng.integers(0, 4, lines) * (suppliers // 4 + 1)) % suppliers + 1,
-            "l_linenumber": (np.arange(lines) - np.repeat(firsts, of_order) + 1).astype(np.int32),
-            "l_quantity": quantity,
-            "l_extendedprice": price,
-            "l_discount": rng.integers(0, 11, lines) / 100,
-            "l_tax": rng.integers(0, 9, lines) / 100,
-            "l_returnflag": returned,
-            "l_linestatus": pa.array(["F", "O"]).take(pa.array((shipped > today).astype(np.int8))),
-            "l_shipdate": as_days(shipped),
-            "l_commitdate": as_days(day + rng.integers(30, 91, lines)),
-            "l_receiptdate": as_days(received),
-            "l_shipinstruct": make.one_of(how, lines),
-            "l_shipmode": make.one_of(modes, lines),
-            "l_comment": make.text(WORDS, 4, lines),
-        }
-    )
-    return tables
-
 
 # What each query asks, in words of our own; the numbers are TPC-H's.
 QUERIES = {
@@ -421,20 +225,32 @@ QUERIES = {
 def write_tables(spark: SparkSession, folder: Path, scale: float) -> dict[str, float]:
     """Writes all tables in both formats; seconds of each format."""
     taken = dict.fromkeys(FORMATS, 0.0)
-    for name, table in make_tables(scale).items():
-        source = folder / "source" / name
-        source.mkdir(parents=True)
-        size = max(1, -(-table.num_rows // PARTS))
-        for part in range(PARTS):
-            if len(rows := table.slice(part * size, size)):
-                pq.write_table(rows, source / f"{part}.parquet")
-        rows = spark.read.parquet(str(source))
+    source = folder / "source"
+    subprocess.run(
+        [os.environ.get("TPCHGEN", "tpchgen-cli"), "parquet", f"--scale-factor={scale}",
+         f"--parts={PARTS}", f"--output-dir={source}"],
+        check=True,
+    )  # fmt: skip
+    for path in sorted(source.iterdir()):
+        rows = spark.read.parquet(str(path))
         for form in FORMATS:
             start = time.perf_counter()
-            rows.write.format(form).mode("append").save(str(folder / form / name))
+            rows.write.format(form).mode("append").save(str(folder / form / path.name))
             taken[form] += time.perf_counter() - start
-    shutil.rmtree(folder / "source")
+    shutil.rmtree(source)
     return taken
+
+
+def change_orders(spark: SparkSession, folder: Path) -> None:
+    """Changes 1 % of the orders by MERGE, and writes the rows that come of it as Parquet again."""
+    orders = str(folder / "lance" / "orders")
+    spark.sql(f"""
+        MERGE INTO lance.`{orders}` AS t USING (
+          SELECT o_orderkey, o_totalprice + 1 AS price FROM lance.`{orders}`
+          WHERE xxhash64(o_orderkey) % 100 = 0) AS s
+        ON t.o_orderkey = s.o_orderkey WHEN MATCHED THEN UPDATE SET o_totalprice = s.price""")
+    rows = spark.read.format("lance").load(orders)
+    rows.write.mode("overwrite").parquet(str(folder / "parquet" / "orders"))
 
 
 def loaded(spark: SparkSession, folder: Path, form: str) -> Callable[[str], DataFrame]:
@@ -472,6 +288,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--kind", choices=["companion", "plain"], default="companion")
     parser.add_argument("--folder")
+    parser.add_argument("--changed", action="store_true")
     parser.add_argument("queries", nargs="*", metavar="Q1")
     given = parser.parse_args()
     settings = {}
@@ -486,6 +303,8 @@ def main() -> None:
         taken = write_tables(spark, folder, given.scale)
         ratio = taken["lance"] / taken["parquet"]
         rows = [("writing all", *(f"{taken[form]:.2f}" for form in FORMATS), f"{ratio:.2f}")]
+    if given.changed:
+        change_orders(spark, folder)
     run = {form: loaded(spark, folder, form) for form in FORMATS}
     ratios = []
     for name in given.queries or QUERIES:
