@@ -150,6 +150,24 @@ def test_a_small_side_is_broadcast(companion, frame, path):
         companion.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
 
 
+def test_a_side_is_as_small_as_its_files_are(companion, path):
+    """Texts that files hold in few bytes are broadcast, long ones that they do not are not."""
+    ids = companion.range(2000)
+    ids.selectExpr("id", "repeat(id % 3, 40) AS s").write.format("lance").save(path + "/few")
+    texts = "concat_ws(' ', transform(sequence(1, 9), x -> md5(concat(x, id)))) AS s"
+    ids.selectExpr("id", texts).write.format("lance").save(path + "/many")
+    few, many = (companion.read.format("lance").load(f"{path}/{one}") for one in ("few", "many"))
+    big = companion.range(1_000_000)
+    threshold = companion.conf.get("spark.sql.autoBroadcastJoinThreshold")
+    companion.conf.set("spark.sql.autoBroadcastJoinThreshold", "60000")
+    try:
+        assert "BroadcastHashJoin" in plan_of(big.join(few, "id"))
+        assert "BroadcastHashJoin" in plan_of(big.join(many.select("id"), "id"))
+        assert "BroadcastHashJoin" not in plan_of(big.join(many, "id"))
+    finally:
+        companion.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
+
+
 def test_a_frame_keeps_its_version(companion, path):
     companion.range(3).write.format("lance").save(path)
     frame = companion.read.format("lance").load(path)

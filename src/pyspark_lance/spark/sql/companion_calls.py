@@ -58,6 +58,7 @@ from pyspark_lance.table.scan.scan_facts import (
     lineage_bounds,
     rows_left,
 )
+from pyspark_lance.table.scan.stored_sizes import stored_widths
 from pyspark_lance.table.version.near_tables import naming_near_tables
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table_properties import properties_of
@@ -172,6 +173,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "ordered": dict.fromkeys((*zoned, *indexed), True),
         "counted": dict.fromkeys(indexed_columns(snapshot, BITMAP), True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
+        "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
         "types": {name: kind for name, kind in types.items() if kind is not None},
     }
 

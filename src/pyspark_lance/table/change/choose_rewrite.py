@@ -7,15 +7,13 @@ physical rows of the touched fragments, in the columns that change.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.scan.plan_scan import column_width
+from pyspark_lance.table.scan.stored_sizes import field_widths, row_bytes
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Measured: to find a row that lies anywhere in a file and to decode its columns (CPU of a core).
@@ -166,14 +164,14 @@ def rewrite_cost(
     """
     rows_s = columns_s = 0.0
     stable = snapshot.uses_stable_row_ids
-    widths = _leaf_widths(snapshot.schema.fields)
-    chosen = _leaf_widths(field for field in snapshot.schema.fields if field.name in names)
+    widths = field_widths(snapshot.schema.fields)
+    chosen = field_widths(field for field in snapshot.schema.fields if field.name in names)
     for fragment in counted_fragments(snapshot):
         count = changed.get(fragment.id, 0)
         if not count:
             continue
-        whole = _row_bytes(fragment, widths.keys(), widths)
-        part = _row_bytes(fragment, chosen.keys(), widths)
+        whole = row_bytes(fragment, widths.keys(), widths)
+        part = row_bytes(fragment, chosen.keys(), widths)
         # What is deleted as a whole needs no deletion file.
         rows_s += (_FILE_S if count < fragment.num_rows else 0.0) + _FILE_S / 2
         everything_s = fragment.physical_rows * whole * _READ_BYTE_S
@@ -182,26 +180,6 @@ def rewrite_cost(
         columns_s += 2 * _FILE_S + stretches * _STRETCH_S
         columns_s += fragment.physical_rows * part * (_READ_BYTE_S + _WRITTEN_BYTE_S)
     return RewriteCost(rows_s, columns_s)
-
-
-def _leaf_widths(fields: Iterable[Field]) -> dict[int, float]:
-    """Rough bytes of a value of each field that has a column of its own."""
-    parts = (part for field in fields for part in field.walk())
-    return {part.id: column_width(part) for part in parts if part.is_leaf}
-
-
-def _row_bytes(fragment: Fragment, wanted: Collection[int], widths: Mapping[int, float]) -> float:
-    """Stored bytes of one row in the ``wanted`` fields; a file is shared out by their widths."""
-    total = 0.0
-    absent = set(wanted)
-    for file in fragment.files:
-        # What is not in the schema any more is taken for eight bytes wide.
-        every = sum(widths.get(field, 8.0) for field in file.fields)
-        held = sum(widths[field] for field in file.fields if field in wanted)
-        if held and file.size_bytes:
-            total += file.size_bytes / max(1, fragment.physical_rows) * held / every
-            absent.difference_update(file.fields)
-    return total + sum(widths[field] for field in absent)
 
 
 def _obstacle(snapshot: Snapshot, names: Collection[str]) -> str:

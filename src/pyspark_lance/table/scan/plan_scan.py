@@ -37,7 +37,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 DEFAULT_BATCH_ROWS = 65_536
 DEFAULT_BATCH_BYTES = 16 << 20
 # Assumed bytes of a value of variable width, when nothing better is known.
-_VARIABLE_WIDTH = 24
+VARIABLE_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def column_width(field: Field) -> float:
     if field.children:
         many = 8 if field.is_list or field.is_map else 1
         return many * sum(column_width(child) for child in field.children)
-    return _VARIABLE_WIDTH
+    return VARIABLE_WIDTH
 
 
 def _read_share(table: Sequence[Field], read: Sequence[Field]) -> float:

@@ -11,7 +11,8 @@ import org.apache.spark.sql.types.StructType;
  * What Python says of one version of a table.
  *
  * @param schema the columns, as the options of the read narrow them
- * @param facts root, version, title, rows, fragments, lineage columns, widths and types of columns
+ * @param facts root, version, title, rows, fragments, lineage columns, widths, stored bytes and types of
+ *     columns
  */
 public record Description(StructType schema, JsonNode facts) {
   public static Description of(JsonNode facts) {
@@ -61,11 +62,18 @@ public record Description(StructType schema, JsonNode facts) {
     return found;
   }
 
-  /** Bytes of one row of the given columns, roughly. */
-  public long rowBytes(StructType columns) {
-    long sum = 8;
+  /** Bytes of one row of the given columns in memory, roughly. */
+  public long rowBytes(StructType columns) { return 8 + (long) bytes(columns, "widths"); }
+
+  /** Bytes of so many rows in files, roughly: what Spark knows of sources that are files. */
+  public long storedBytes(StructType columns, long rows) {
+    return Math.max(1, (long) (rows * Math.max(1, bytes(columns, "stored"))));
+  }
+
+  private double bytes(StructType columns, String fact) {
+    double sum = 0;
     for (StructField column : columns.fields()) {
-      long whole = facts.get("widths").path(column.name()).asLong(8);
+      double whole = facts.path(fact).path(column.name()).asDouble(8);
       boolean isOwn = schema.getFieldIndex(column.name()).isDefined();
       long all = isOwn ? schema.apply(column.name()).dataType().defaultSize() : 0;
       long some = column.dataType().defaultSize();

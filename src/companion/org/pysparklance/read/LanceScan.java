@@ -228,7 +228,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     }
     long left = Math.min(table.rows(), plan().get("rows").asLong());
     long rows = limit < 0 ? left : Math.min(left, limit);
-    long bytes = Math.max(1, rows * table.rowBytes(columns));
+    long bytes = table.storedBytes(columns, rows);
     return new Estimate(OptionalLong.of(bytes), OptionalLong.of(rows));
   }
 

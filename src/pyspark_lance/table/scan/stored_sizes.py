@@ -1,0 +1,78 @@
+"""How many bytes of files the columns of a table take, by the sizes that the manifest states.
+
+Rough, and pure: a file is shared out by the widths of its columns' types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.scan.plan_scan import VARIABLE_WIDTH, column_width
+from pyspark_lance.table.version.snapshot import Snapshot
+
+# Columns of so many fragments together stand for all: plans have to be quick with a million.
+_MOST_PARTS = 5000
+# Files may hold values in much less than memory does, where Spark puts what it broadcasts.
+_MOST_COMPRESSION = 20
+_WIDTHS = "stored widths"
+
+
+def field_widths(fields: Iterable[Field]) -> dict[int, float]:
+    """Rough bytes of a value of each field by its id; none of those that have fields below."""
+    parts = (part for field in fields for part in field.walk())
+    return {part.id: column_width(part) if part.is_leaf else 0.0 for part in parts}
+
+
+def row_bytes(fragment: Fragment, wanted: Collection[int], widths: Mapping[int, float]) -> float:
+    """Stored bytes of one row in the ``wanted`` fields."""
+    stored = _field_bytes(fragment, widths)
+    return sum(stored[field] for field in wanted)
+
+
+def _field_bytes(fragment: Fragment, widths: Mapping[int, float]) -> dict[int, float]:
+    """Stored bytes of one row in each field.
+
+    A file is shared out by the widths of its fields.  What it has beyond these is of values of
+    variable width, if it has any.
+    """
+    stored = dict(widths)
+    for file in fragment.files:
+        if not file.size_bytes:
+            continue
+        # What is not in the schema any more is taken for eight bytes wide.
+        held = [widths.get(field, 8.0) for field in file.fields]
+        more = file.size_bytes / max(1, fragment.physical_rows) - sum(held)
+        many = sum(width == VARIABLE_WIDTH for width in held)
+        factor = 1.0 if more > 0 and many else 1 + more / max(1.0, sum(held))
+        each = more / many if more > 0 and many else 0.0
+        for field, width in zip(file.fields, held, strict=True):
+            if field in stored:
+                stored[field] = width * factor + (each if width == VARIABLE_WIDTH else 0.0)
+    return stored
+
+
+def stored_widths(snapshot: Snapshot) -> dict[str, float]:
+    """Stored bytes of one value of each top-level column, by name."""
+    if _WIDTHS not in snapshot.memo:
+        snapshot.memo[_WIDTHS] = _stored_widths(snapshot)
+    return snapshot.memo[_WIDTHS]  # type: ignore[return-value]
+
+
+def _stored_widths(snapshot: Snapshot) -> dict[str, float]:
+    widths = field_widths(snapshot.schema.fields)
+    fragments = snapshot.manifest.fragments
+    step = 1 + len(fragments) * len(widths) // _MOST_PARTS
+    some = [fragment for fragment in fragments[::step] if fragment.physical_rows]
+    sizes = [_field_bytes(fragment, widths) for fragment in some]
+    rows = [fragment.physical_rows for fragment in some]
+    found: dict[str, float] = {}
+    for field in snapshot.schema.fields:
+        own = field_widths([field])
+        total = sum(
+            count * size[part] for count, size in zip(rows, sizes, strict=True) for part in own
+        )
+        least = column_width(field) / _MOST_COMPRESSION
+        found[field.name] = max(total / sum(rows), least) if some else column_width(field)
+    return found
