@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.fragment import Fragment, SequenceSource
+from pyspark_lance.format.fragment import SPILLED, Fragment, SequenceSource
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.u64_segment import RangeSegment, U64Segment
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
@@ -66,6 +66,10 @@ def assign_lineage(
         The completed fragment and the first row id that is unused then.
     """
     num_rows = fragment.physical_rows
+    updated = RowDatasetVersionSequence.constant(num_rows, version).to_bytes()
+    if SPILLED in (fragment.row_ids, fragment.created_at):
+        # Hidden columns have all of the rows, all of which moved.
+        return replace(fragment, last_updated_at=updated), next_row_id
     carried = row_ids_of(fragment)
     num_moved = 0 if carried is None else len(carried)
     if num_moved > num_rows:
@@ -91,7 +95,7 @@ def assign_lineage(
             fragment,
             row_ids=row_ids,
             created_at=created.to_bytes(),
-            last_updated_at=RowDatasetVersionSequence.constant(num_rows, version).to_bytes(),
+            last_updated_at=updated,
         ),
         after,
     )

@@ -120,6 +120,13 @@ class Draft:
                     file.path,
                 )
 
+    def _has_spilled_lineage(self) -> bool:
+        """Whether lineage is in hidden columns; without the flag only new fragments can have it."""
+        if self.base.reader_flags & SPILLED_LINEAGE:
+            return any(fragment.has_spilled_lineage for fragment in self.fragments.values())
+        touched = self.touched & self.fragments.keys()
+        return any(self.fragments[key].has_spilled_lineage for key in touched)
+
     def finish(self, *, tag: str, now_ns: int) -> TableState:
         """The manifest, with all that follows from the rest."""
         for fragment_id in self.touched & self.fragments.keys():
@@ -149,9 +156,7 @@ class Draft:
             stable_row_ids=self.stable,
             has_config=bool(self.config),
             has_base_paths=bool(self.base_paths),
-            # We spill none, so that there is none where there was none.
-            has_spilled_lineage=bool(self.base.reader_flags & SPILLED_LINEAGE)
-            and any(fragment.has_spilled_lineage for fragment in fragments),
+            has_spilled_lineage=self._has_spilled_lineage(),
             previous_reader_flags=self.base.reader_flags,
             previous_writer_flags=self.base.writer_flags,
         )

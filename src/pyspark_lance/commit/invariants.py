@@ -14,10 +14,14 @@ from pyroaring import BitMap
 from pyspark_lance.commit.assign_lineage import created_at_of, last_updated_at_of, row_ids_of
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX, Indices
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.data_file import TOMBSTONE
-from pyspark_lance.format.feature_flags import SPILLED_LINEAGE
+from pyspark_lance.format.data_file import (
+    SPILLED_CREATED_AT,
+    SPILLED_LAST_UPDATED_AT,
+    SPILLED_ROW_ID,
+    TOMBSTONE,
+)
 from pyspark_lance.format.feature_flags import check_writable as check_writable_flags
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import (
     CreateIndex,
@@ -32,21 +36,16 @@ from pyspark_lance.format.operation import (
 _SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig, Restore)
 
 
-def check_writable(
-    manifest: Manifest, indices: Indices, *, replaces_all: bool = False, moves_rows: bool = False
-) -> None:
+def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool = False) -> None:
     """Refuses tables with a part that we would lose or break.
 
-    ``replaces_all``: whether none of its fragments stays. ``moves_rows``: whether fragments either
-    stay as they are, or their rows move to others whose lineage is inline; then it does not matter
-    that lineage is in hidden columns.
+    ``replaces_all``: whether none of its fragments stays.
 
     Raises:
         UnsupportedFeatureError: A feature flag, an unknown field, a write-ahead log, data files of
             several versions, fragments that share an id.
     """
-    allowed = SPILLED_LINEAGE if moves_rows else 0
-    check_writable_flags(manifest.reader_flags, manifest.writer_flags, allowed=allowed)
+    check_writable_flags(manifest.reader_flags, manifest.writer_flags)
     if not replaces_all:
         manifest.check_file_versions()
         manifest.check_fragment_ids()
@@ -151,7 +150,15 @@ def _check_fragment(fragment: Fragment, old: Fragment | None, built: Manifest) -
 
 def _check_lineage(fragment: Fragment, old: Fragment | None, built: Manifest) -> None:
     """Sequences that were not there before, byte for byte."""
-    if old is None or old.row_ids != fragment.row_ids:
+    for source, field_id in (
+        (fragment.row_ids, SPILLED_ROW_ID),
+        (fragment.created_at, SPILLED_CREATED_AT),
+        (fragment.last_updated_at, SPILLED_LAST_UPDATED_AT),
+    ):
+        held = source is not SPILLED or any(field_id in file.fields for file in fragment.files)
+        _require(held, "I5", f"a data file has the hidden column {field_id}", fragment)
+    # What is in hidden columns was looked at when it was written.
+    if fragment.row_ids is not SPILLED and (old is None or old.row_ids != fragment.row_ids):
         row_ids = row_ids_of(fragment)
         _require(row_ids is not None, "I5", "every fragment has row ids", fragment)
         assert row_ids is not None  # the line above says so
@@ -163,7 +170,8 @@ def _check_lineage(fragment: Fragment, old: Fragment | None, built: Manifest) ->
         old.created_at == fragment.created_at and old.last_updated_at == fragment.last_updated_at
     ):
         return
-    created, updated = created_at_of(fragment), last_updated_at_of(fragment)
+    created = None if fragment.created_at is SPILLED else created_at_of(fragment)
+    updated = None if fragment.last_updated_at is SPILLED else last_updated_at_of(fragment)
     for versions in (created, updated):
         if versions is not None:
             whole = len(versions) == fragment.physical_rows
@@ -194,8 +202,7 @@ def _check_flags(built: Manifest) -> None:
             _require(bool(word & bit) == present, "I8", f"flag {bit} tells the truth")
     has_ids = all(fragment.row_ids is not None for fragment in built.fragments)
     _require(has_ids or not built.uses_stable_row_ids, "I5", "every fragment has row ids")
-    # Only who may leave it there has come so far.
-    check_writable_flags(reader, writer, allowed=SPILLED_LINEAGE)
+    check_writable_flags(reader, writer)
 
 
 def _check_indices(built: Manifest, indices: Indices) -> None:

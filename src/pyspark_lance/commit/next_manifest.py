@@ -17,7 +17,7 @@ from pyspark_lance.commit.draft import Draft, TableState
 from pyspark_lance.commit.invariants import check_next_manifest, check_writable
 from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
 from pyspark_lance.format.manifest import Manifest
-from pyspark_lance.format.operation import Overwrite, Restore, Rewrite
+from pyspark_lance.format.operation import Overwrite, Restore
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 
@@ -52,12 +52,7 @@ def next_manifest(
         fill_new_table(draft, operation)
     else:
         replaces_all = isinstance(operation, Restore | Overwrite)
-        check_writable(
-            current.manifest,
-            current.indices,
-            replaces_all=replaces_all,
-            moves_rows=isinstance(operation, Rewrite),
-        )
+        check_writable(current.manifest, current.indices, replaces_all=replaces_all)
         draft = Draft.of(current)
         if isinstance(operation, Restore):
             restore(draft, operation, restored)

@@ -54,9 +54,10 @@ _WRITABLE: Final = (
     | NO_TRANSACTION_FILES
     | COVERED_INDEXES
     | MIXED_FILE_VERSIONS
+    | SPILLED_LINEAGE
 )
 # A fragment-reuse index concerns look-ups in indices alone, and scans can do without these.
-_READABLE: Final = _WRITABLE | TAGGED_FRAGMENT_REUSE | SPILLED_LINEAGE
+_READABLE: Final = _WRITABLE | TAGGED_FRAGMENT_REUSE
 
 _PAIRED: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, MANAGED_BLOBS, ZONE_WRITE_SEED)
 
@@ -66,9 +67,9 @@ def check_readable(reader_flags: int) -> None:
     _refuse(reader_flags & ~_READABLE, "read")
 
 
-def check_writable(reader_flags: int, writer_flags: int, *, allowed: int = 0) -> None:
+def check_writable(reader_flags: int, writer_flags: int) -> None:
     """Refuses a table that takes more than is implemented to write."""
-    _refuse((reader_flags | writer_flags) & ~(_WRITABLE | allowed), "written")
+    _refuse((reader_flags | writer_flags) & ~_WRITABLE, "written")
 
 
 def check_consistent(
@@ -130,11 +131,14 @@ def compute_flags(
 def flags_as_markdown() -> str:
     """The flags with which not everything works, as the table of the documents."""
     lines = ["| flag | feature | read | written | known by |", "|---|---|---|---|---|"]
+
+    def yes(is_done: int) -> str:
+        return "yes" if is_done else "no"
+
     for flag, (name, known_by) in _FEATURES.items():
         # The ids of columns that are still to come are no reader's concern.
         is_read = flag & (_READABLE | NON_REUSABLE_FIELD_IDS)
-        written = "where the rows move" if flag == SPILLED_LINEAGE else "no"
-        lines.append(f"| {flag} | {name} | {'yes' if is_read else 'no'} | {written} | {known_by} |")
+        lines.append(f"| {flag} | {name} | {yes(is_read)} | {yes(flag & _WRITABLE)} | {known_by} |")
     return "\n".join([*lines, f"| any other | such as semantic types | no | no | {_NEWER} |"])
 
 

@@ -7,9 +7,13 @@ Source: docs/format/table-format.md, section 4.1 (ExternalFile).
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, MissingFileError
 from pyspark_lance.format.fragment import ExternalFile
 from pyspark_lance.store.object_store import ObjectStore
+
+_RESTORE: Final = "put the file back as it was, from a copy; or read or restore another version"
 
 
 def read_sequence(store: ObjectStore, file: ExternalFile) -> bytes:
@@ -19,11 +23,12 @@ def read_sequence(store: ObjectStore, file: ExternalFile) -> bytes:
         # The size comes out of a message: looked at before anything of that size is asked for.
         there = store.size(file.path)
         if file.offset + file.size > there:
-            raise CorruptFileError(f"a sequence ends outside its file of {there} bytes", where)
+            what = f"a sequence ends outside its file of {there} bytes"
+            raise CorruptFileError(what, where, _RESTORE)
         return bytes(store.get_range(file.path, file.offset, file.offset + file.size))
     except FileNotFoundError as error:
         what = "the file of a row-id or version sequence is missing"
-        raise MissingFileError(what, where) from error
+        raise MissingFileError(what, where, _RESTORE) from error
     except InvalidInputError as error:
         what = "the file of a row-id or version sequence is outside of the table"
         raise CorruptFileError(what, where) from error

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
-from table_access import append, assert_same_rows, read_changes, read_ours, read_theirs
+from local_changes import commit_rewritten, delete_rows
+from row_changes import add_to, upsert
+from table_access import (
+    append,
+    assert_same_rows,
+    read_changes,
+    read_ours,
+    read_theirs,
+    write_table,
+)
 from table_files import move_sequences_outside
 
-from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.errors import CorruptFileError, MissingFileError
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.row_change import plan_change
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 pytestmark = pytest.mark.interop
 
@@ -67,19 +85,15 @@ def test_conditions_on_hidden_lineage_find_their_rows(path):
         assert sorted(found["id"].to_pylist()) == sorted(r["id"] for r in theirs if keep(r))
 
 
-def test_writing_is_refused_by_name(path):
-    with pytest.raises(UnsupportedFeatureError, match=r"2048|spill"):
-        append(path, 300, rows=1)
-
-
 def fragments_of(path):
     return Snapshot.open(Table(path)).manifest.fragments
 
 
-def test_a_compaction_moves_hidden_lineage_value_for_value(path):
+def test_a_table_that_spills_no_more_takes_its_lineage_back_when_rows_move(path):
     def lineage():
         return read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").to_pylist()
 
+    set_properties(Table(path), {"lance.row_lineage.spill": "false"})
     before = lineage()
     version = Snapshot.open(Table(path)).version
     feed = read_changes(path, 2, version, "none").num_rows
@@ -97,11 +111,171 @@ def test_a_compaction_moves_hidden_lineage_value_for_value(path):
     assert_same_rows(read_ours(path), read_theirs(path))
     lance.dataset(path).validate()
     assert read_changes(path, 2, Snapshot.open(Table(path)).version, "none").num_rows == feed
-    # Nothing is hidden any more, so that everybody may write again.
+    # Nothing is hidden any more, so that older software may write again.
     assert not Snapshot.open(Table(path)).manifest.reader_flags & 2048
     append(path, 300, rows=1)
     lance.dataset(path).update({"v": "'again'"}, where="id = 7")
     assert_same_rows(read_ours(path), read_theirs(path))
+
+
+class Twins:
+    """Two tables with one history, of which the first spills what it may."""
+
+    def __init__(self, folder, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.spilled, self.inline = str(folder / "spilled"), str(folder / "inline")
+        version = str(self.rng.choice(["2.0", "2.1", "2.2"]))
+        limit = {"lance.row_lineage.inline_max_bytes": str(self.rng.choice([0, 20, 40, 100]))}
+        for path, spills in ((self.spilled, "true"), (self.inline, "false")):
+            lance.write_dataset(
+                with_numbers(0, 60), path, enable_stable_row_ids=True, max_rows_per_file=25,
+                data_storage_version=version,
+            )  # fmt: skip
+            set_properties(Table(path), {"lance.row_lineage.spill": spills, **limit})
+            lance.dataset(path).create_scalar_index("id", "BTREE")
+        self.next_id = 60
+        self.was_hidden = False
+
+    def both(self, change) -> None:
+        """One change of each, after which both hold the same, whoever looks."""
+        for path in (self.spilled, self.inline):
+            change(path)
+        by_id = [("id", "ascending")]
+        ours = read_ours(self.spilled)
+        assert_same_rows(ours, read_theirs(self.spilled))
+        kept = ours.drop(["_rowaddr"]).sort_by(by_id)
+        assert kept.equals(read_ours(self.inline).drop(["_rowaddr"]).sort_by(by_id))
+        self.was_hidden |= any(one.has_spilled_lineage for one in fragments_of(self.spilled))
+        manifest = Snapshot.open(Table(self.inline)).manifest
+        assert not manifest.reader_flags & 2048
+
+    def step(self) -> None:
+        rng = self.rng
+        keys = rng.choice(self.next_id + 5, size=int(rng.integers(1, 30)), replace=False).tolist()
+        condition = f"id IN ({', '.join(map(str, keys))})"
+        rows, number = with_numbers(self.next_id, int(rng.integers(1, 9))), int(rng.integers(1000))
+        known = sorted(key for key in keys if key < self.next_id)
+        source = pa.concat_tables([with_number(known, number), rows])
+        theirs = bool(rng.integers(2))
+        match str(rng.choice(["append", "delete", "update", "columns", "merge", "compact", "add"])):
+            case "append":
+                self.both(lambda path: write(path, rows, theirs))
+                self.next_id += rows.num_rows
+            case "delete" if theirs:
+                self.both(lambda path: lance.dataset(path).delete(condition))
+            case "delete":
+                self.both(lambda path: delete_rows(path, condition))
+            case "update" if theirs:
+                change = {"n": f"n + {number}"}
+                self.both(lambda path: lance.dataset(path).update(change, where=condition))
+            case "update":
+                self.both(lambda path: add_to(path, condition, "n", number))
+            case "columns":
+                self.both(lambda path: rewrite_numbers(path, condition, number))
+            case "merge":
+                self.both(lambda path: merge(path, source, theirs))
+                self.next_id += rows.num_rows
+            case "compact":
+                options = {"target_rows_per_fragment": int(rng.choice([20, 1000]))}
+                options["materialize_deletions_threshold"] = 0.0
+                self.both(lambda path: compact_by(path, options, theirs))
+            case "add":
+                extra = "extra" in lance.dataset(self.spilled).schema.names
+                change = (lambda d: d.drop_columns(["extra"])) if extra else (
+                    lambda d: d.add_columns({"extra": "n * 2"})
+                )  # fmt: skip
+                self.both(lambda path: change(lance.dataset(path)))
+
+
+def is_id(key: int):
+    schema = predicate_schema(LanceSchema.from_arrow(with_numbers(0, 1).schema))
+    return parse_predicate(f"id = {key}", schema)
+
+
+def with_numbers(first: int, rows: int) -> pa.Table:
+    return with_number(list(range(first, first + rows)), first)
+
+
+def with_number(ids: list[int], number: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "n": pa.array([number] * len(ids))})
+
+
+def write(path: str, rows: pa.Table, theirs: bool) -> None:
+    if theirs:
+        lance.write_dataset(rows, path, mode="append")
+    else:
+        write_table(path, rows)
+
+
+def merge(path: str, source: pa.Table, theirs: bool) -> None:
+    if not theirs:
+        upsert(path, source)
+        return
+    builder = lance.dataset(path).merge_insert("id").when_matched_update_all()
+    builder.when_not_matched_insert_all().execute(source)
+
+
+def rewrite_numbers(path: str, condition: str, number: int) -> None:
+    plan = plan_change(Table(path))
+    found = read_ours(path, predicate=parse_predicate(condition, predicate_schema(plan.schema)))
+    if not found.num_rows:
+        return
+    found = found.select(["n", "_rowaddr"]).sort_by("_rowaddr")
+    found = found.set_column(0, "n", pa.array([number] * found.num_rows))
+    request = plan_rewrite(plan.snapshot(), ["n"])
+    commit_rewritten(plan, request, list(rewrite_columns(request, found.to_batches())))
+
+
+def compact_by(path: str, options: dict, theirs: bool) -> None:
+    if theirs:
+        lance.dataset(path).optimize.compact_files(**options)
+    else:
+        compact(Table(path), options)
+
+
+def run_twins(folder, seed: int) -> bool:
+    twins = Twins(folder, seed)
+    for _ in range(6):
+        twins.step()
+    path, newest = twins.spilled, lance.dataset(twins.spilled)
+    # An index names rows by their ids, which may be in hidden columns by now.
+    for key in range(0, twins.next_id, 7):
+        looked_up = [read_ours(one, predicate=is_id(key)) for one in (path, twins.inline)]
+        assert looked_up[0].drop(["_rowaddr"]).equals(looked_up[1].drop(["_rowaddr"]))
+        assert looked_up[0].num_rows == newest.count_rows(f"id = {key}")
+    newest.validate()
+    assert verify(Table(path), read_data=True).findings == ()
+    rows = read_ours(path)
+    if rows.num_rows:
+        ids = rows["_rowid"].take(pa.array(range(0, rows.num_rows, 3)))
+        taken = newest._take_rows(ids.to_pylist(), columns=["id"])
+        assert taken["id"].to_pylist() == rows["id"].to_pylist()[::3]
+    order = [(name, "ascending") for name in ("_commit_version", "_rowid", "_change_type")]
+    feeds = [
+        read_changes(one, 4, newest.version, "none").drop(["_commit_timestamp"]).sort_by(order)
+        for one in (twins.spilled, twins.inline)
+    ]
+    assert feeds[0].equals(feeds[1])
+    # A restore to before the first change, and on from there.
+    twins.both(lambda path: restore(Table(path), VersionSpec(version=4)))
+    twins.step()
+    cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0))
+    assert_same_rows(read_ours(path), read_theirs(path))
+    newest = lance.dataset(path)
+    newest.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert_same_rows(read_ours(path), read_theirs(path))
+    return twins.was_hidden
+
+
+def test_tables_that_spill_go_the_same_ways_as_those_that_do_not(tmp_path):
+    hidden = [run_twins(tmp_path / str(seed), seed) for seed in range(3)]
+    assert sum(hidden) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_tables_that_spill_go_the_same_ways_in_many_histories(tmp_path, seed):
+    run_twins(tmp_path, seed)
 
 
 def test_sequences_in_files_of_their_own_read_as_those_in_the_manifest(tmp_path):
@@ -131,3 +305,62 @@ def test_sequences_in_files_of_their_own_read_as_those_in_the_manifest(tmp_path)
     inline = list(everything())
     move_sequences_outside(path)
     assert list(everything()) == inline
+
+
+def spilled_updates(path: str, rows: int, limit: int, file_rows: int = 1 << 20) -> None:
+    """A table of which every other row was updated, here and there."""
+    ids = np.arange(rows)
+    values = np.random.default_rng(5).permutation(rows)
+    write_table(path, pa.table({"id": ids, "n": values}), max_rows_per_file=file_rows)
+    spills = {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": str(limit)}
+    set_properties(Table(path), spills)
+    add_to(path, f"n < {rows // 2}", "n", rows)
+
+
+@pytest.mark.parametrize("where", ["hidden column", "file of its own"])
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_lineage_that_is_missing_or_cut_short_is_named(tmp_path, where, damage):
+    path = str(tmp_path / "t")
+    spilled_updates(path, 200, 10 if where == "hidden column" else 1 << 20)
+    if where == "hidden column":
+        files = [file for fragment in fragments_of(path) for file in fragment.files]
+        (hidden,) = (file for file in files if max(file.fields) < 0)
+        broken = tmp_path / "t" / "data" / hidden.path
+    else:
+        move_sequences_outside(path)
+        source = fragments_of(path)[-1].row_ids
+        broken = tmp_path / "t" / source.path
+    whole = broken.read_bytes()
+    if damage == "missing":
+        broken.unlink()
+    else:
+        broken.write_bytes(whole[: len(whole) // 2])
+    kinds = {"missing": MissingFileError, "cut": CorruptFileError}
+    with pytest.raises(kinds[damage], match=broken.name) as raised:
+        read_ours(path)
+    assert raised.value.where
+    assert raised.value.hint
+    assert "bad_row_ids" in {one.kind for one in verify(Table(path)).findings}
+    broken.write_bytes(whole)
+    assert verify(Table(path)).findings == ()
+    assert read_ours(path).num_rows == 200
+
+
+@pytest.mark.parametrize("rows", [40_000, pytest.param(8_000_000, marks=pytest.mark.slow)])
+def test_scattered_updates_hardly_make_a_manifest_longer(tmp_path, rows):
+    path = str(tmp_path / "t")
+    file_rows = min(1 << 20, rows // 4)
+    spilled_updates(path, rows, 200 << 10 if rows > 1_000_000 else 1000, file_rows)
+    compact(
+        Table(path),
+        {"materialize_deletions_threshold": 0.0, "target_rows_per_fragment": file_rows},
+    )
+    snapshot = Snapshot.open(Table(path))
+    fragments = snapshot.manifest.fragments
+    hidden = sum(one.has_spilled_lineage for one in fragments)
+    assert hidden == len(fragments) >= 2
+    size = snapshot.store.size(snapshot.file.location.path)
+    # A fragment of a million rows says no more than one of few.
+    computed = size / len(fragments) * 100_000_000 / (1 << 20)
+    assert computed < 5_000_000
+    assert_same_rows(read_ours(path), read_theirs(path))

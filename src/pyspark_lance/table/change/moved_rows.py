@@ -19,6 +19,7 @@ from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -32,9 +33,11 @@ from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touch
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.work.written_files import remove_files
 
 # Columns of a batch of changes, besides those of the table.
 CLAUSE = "__lance_clause"
@@ -101,7 +104,13 @@ def write_changes(
         for batch in batches:
             task.note(batch)
         return task.result(())
-    return task.result(write_fragments(plan.write_request(), task.new_rows(batches)))
+    request = plan.write_request()
+    fragments = write_fragments(request, task.new_rows(batches))
+    try:
+        return task.result(spill_lineage(request, task.with_lineage(fragments)))
+    except BaseException:
+        remove_files(request.table.store(), files_of(fragments))
+        raise
 
 
 class _Task:
@@ -111,6 +120,7 @@ class _Task:
         self._clauses = clauses
         self._actions = np.array([clause.action for clause in clauses], dtype=np.int8)
         self._fields = plan.schema.fields
+        self._spills = plan.inline_lineage_bytes is not None
         self._rows = _RowSource(plan)
         self._touched: dict[int, TouchedRows] = {}
         self._row_ids: list[NDArray[np.uint64]] = []
@@ -132,8 +142,8 @@ class _Task:
             add_touched(self._touched, touched_rows(addresses, gone).values())
         return actions
 
-    def new_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows to write, whole; those that moved first."""
+    def new_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
+        """The rows to write, whole; those that moved first, None where a fragment ends."""
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -151,19 +161,26 @@ class _Task:
                     yield rows
             inserted = np.flatnonzero(actions == RowAction.INSERT)
             if len(inserted):
+                if self._spills and self._rows.stable and not self._num_inserted:
+                    # Ids of rows that are inserted are not known before the commit, so that they
+                    # cannot be in a hidden column.
+                    yield None
                 self._num_inserted += len(inserted)
                 for _, rows in self._in_parts(_rows_at(batch, inserted), self._inserted):
                     yield rows
 
     def result(self, fragments: tuple[Fragment, ...]) -> WrittenChanges:
         """What was done; ``fragments`` hold the rows of ``new_rows``."""
-        if self._rows.stable and self._row_ids:
-            fragments = with_lineage(
-                fragments, np.concatenate(self._row_ids), np.concatenate(self._created)
-            )
         return WrittenChanges(
             fragments, tuple(self._touched.values()), self._num_inserted, self._num_updated
         )
+
+    def with_lineage(self, fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
+        """The fragments with what the rows that moved bring along."""
+        if not self._rows.stable or not self._row_ids:
+            return fragments
+        ids, created = np.concatenate(self._row_ids), np.concatenate(self._created)
+        return with_lineage(fragments, ids, created)
 
     def _in_parts(
         self, batch: pa.RecordBatch, complete: _Complete

@@ -27,14 +27,16 @@ from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile, new_data_file_name
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.operation import Update
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import LAST_UPDATED_AT
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
 from pyspark_lance.table.rows.column_files import rows_by_fragment, stand_in
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -322,14 +324,30 @@ def commit_rewrite(
     work.register_files(paths_of(done))
     if not done:
         return ChangeResult()
-    manifest = plan.snapshot().manifest
-    fragments = {fragment.id: fragment for fragment in manifest.fragments}
-    operation = column_update(fragments, manifest.schema, request.columns, done)
+    snapshot = plan.snapshot()
+    touched = {rewrite.fragment_id for rewrite in done}
+    fragments = {
+        fragment.id: _with_inline_versions(snapshot, fragment)
+        for fragment in snapshot.manifest.fragments
+        if fragment.id in touched
+    }
+    operation = column_update(fragments, snapshot.schema, request.columns, done)
     proposal = work.propose(plan.base, operation, uuid=plan.transaction_uuid)
     result = work.commit(replace(proposal, reads=reads))
     if result is None:
         return ChangeResult()
     return ChangeResult(result.version, numUpdatedRows=sum(rewrite.num_changed for rewrite in done))
+
+
+def _with_inline_versions(snapshot: Snapshot, fragment: Fragment) -> Fragment:
+    """The fragment with its last-updated versions in the manifest, where a commit changes them."""
+    if fragment.last_updated_at is not SPILLED:
+        return fragment
+    lineage = FragmentReader(snapshot.files, fragment, stable_row_ids=True).lineage
+    assert isinstance(lineage, FragmentLineage)  # it is that of one fragment
+    versions = lineage.versions(LAST_UPDATED_AT)
+    assert versions is not None  # they are in a hidden column
+    return replace(fragment, last_updated_at=versions.to_bytes())
 
 
 def paths_of(rewritten: Iterable[RewrittenColumns]) -> list[str]:

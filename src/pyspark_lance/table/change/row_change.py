@@ -21,6 +21,7 @@ from pyspark_lance.metafile.manifest_file import ManifestLocation
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.choose_rewrite import RewriteChoice
 from pyspark_lance.table.rows.file_versions import table_dictionaries
+from pyspark_lance.table.rows.spilled_lineage import inline_lineage_bytes
 from pyspark_lance.table.rows.write_fragments import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
@@ -64,6 +65,8 @@ class ChangePlan:
     # Where the manifest of the version is, so that nobody looks for it again.
     location: ManifestLocation
     base: BaseVersion  # Tells the version from one of the same number in a table made anew.
+    # Longer sequences of row ids and versions go to hidden columns; None for none.
+    inline_lineage_bytes: int | None = None
     # The (application, version) pair of the settings was committed before, so there is nothing left
     # to do.
     is_done: bool = False
@@ -91,6 +94,7 @@ class ChangePlan:
             max_rows_per_file=self.settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
             max_bytes_per_file=self.settings.max_bytes_per_file or DEFAULT_MAX_BYTES_PER_FILE,
             dictionaries=table_dictionaries(self.snapshot()) if is_legacy else {},
+            inline_lineage_bytes=None if is_legacy else self.inline_lineage_bytes,
         )
 
 
@@ -120,24 +124,17 @@ def plan_change(
     settings: ChangeSettings | None = None,
     *,
     at: VersionSpec = LATEST,
-    moves_rows: bool = False,
 ) -> ChangePlan:
     """A plan on the newest version; writes nothing.
 
-    ``at``: the version that the rows are found in, for rows that somebody else has found;
-    ``moves_rows``: rows only move, and nothing of them changes.
+    ``at``: the version that the rows are found in, for rows that somebody else has found.
     """
-    return plan_change_of(Snapshot.open(table, at), settings, moves_rows=moves_rows)
+    return plan_change_of(Snapshot.open(table, at), settings)
 
 
-def plan_change_of(
-    snapshot: Snapshot, settings: ChangeSettings | None = None, *, moves_rows: bool = False
-) -> ChangePlan:
-    """As ``plan_change``, for whoever has opened the table: a second look may find another one.
-
-    ``moves_rows``: rows only move, and nothing of them changes.
-    """
-    check_writable(snapshot.manifest, snapshot.indices, moves_rows=moves_rows)
+def plan_change_of(snapshot: Snapshot, settings: ChangeSettings | None = None) -> ChangePlan:
+    """As ``plan_change``, for whoever has opened the table: a second look may find another one."""
+    check_writable(snapshot.manifest, snapshot.indices)
     settings = settings or ChangeSettings()
     return ChangePlan(
         table=snapshot.table,
@@ -149,5 +146,6 @@ def plan_change_of(
         transaction_uuid=str(uuid.uuid4()),
         location=snapshot.file.location,
         base=BaseVersion.of(snapshot.manifest),
+        inline_lineage_bytes=inline_lineage_bytes(snapshot.manifest.config),
         is_done=settings.is_done_in(snapshot),
     )

@@ -131,7 +131,7 @@ def plan_compaction(
     table: Table, given: Mapping[str, Any], settings: ChangeSettings
 ) -> CompactionPlan:
     """A plan on the newest version; writes nothing."""
-    change = plan_change(table, settings, moves_rows=True)
+    change = plan_change(table, settings)
     snapshot = change.snapshot()
     chosen = CompactionOptions.of(snapshot.manifest.config, given)
     if chosen.defer_index_remap and snapshot.uses_stable_row_ids:

@@ -27,6 +27,7 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage
 from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.scan.coalesced_fragments import Smallness
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
@@ -78,7 +79,7 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
                 f"{task.files.table.uri}, fragment {task.fragments[0].id} and those after it",
             )
         if task.stable_row_ids:
-            new = _with_lineage(new, _lineage_of(task, deleted))
+            new = spill_lineage(task.request, _with_lineage(new, _lineage_of(task, deleted)))
     except BaseException:
         remove_files(task.request.table.store(), files_of(new))
         raise

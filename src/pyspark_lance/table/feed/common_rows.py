@@ -18,9 +18,8 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.format.row_id_index import RowIdIndex
-from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import ROW_ID
-from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.fragment_reader import FragmentReader, row_ids_of
 from pyspark_lance.table.rows.lineage import Lineage
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
@@ -81,16 +80,8 @@ def index_of(
     files: TableFiles, fragments: Iterable[tuple[Fragment, DeletionVector | None]]
 ) -> RowIdIndex:
     """Finds the rows of fragments by their ids, but for some of each."""
-
-    def sequence(fragment: Fragment) -> RowIdSequence:
-        if isinstance(fragment.row_ids, bytes):
-            row_ids = RowIdSequence.from_bytes(fragment.row_ids)
-            return row_ids.expect_length(fragment.physical_rows)
-        ids = lineage_of(files, fragment).window(ROW_ID, 0, fragment.physical_rows)
-        return RowIdSequence.from_array(ids)
-
     return RowIdIndex.build(
-        (fragment.id, sequence(fragment), without) for fragment, without in fragments
+        (fragment.id, row_ids_of(files, fragment), without) for fragment, without in fragments
     )
 
 

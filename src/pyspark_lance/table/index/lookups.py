@@ -354,10 +354,7 @@ def _located(
 ) -> NDArray[np.uint64] | None:
     """The addresses of rows that are in covered fragments now."""
     if segment.names_row_ids:
-        ids = row_id_index(lookups.snapshot)
-        if ids is None:
-            return None
-        addresses, is_found = ids.addresses_of(names)
+        addresses, is_found = row_id_index(lookups.snapshot).addresses_of(names)
         addresses = addresses[is_found]
     else:
         addresses = moved_addresses(names, _moves(lookups, segment))

@@ -33,7 +33,7 @@ def names_moved_rows(snapshot: Snapshot, entry: IndexMetadata, fragments: Collec
         named = _named(IndexFile.open(snapshot.files, entry, BITMAP_FILE))
     except (LanceError, FileNotFoundError):
         return True
-    if ids is None or named is None:
+    if named is None:
         return True
     addresses, is_found = ids.addresses_of(named)
     now = np.unique(addresses[is_found] >> np.uint64(OFFSET_BITS))

@@ -49,7 +49,6 @@ def fragments_by_segment(
     left = {
         fragment.id: replace(fragment, created_at=None, last_updated_at=None)
         for fragment in snapshot.manifest.fragments
-        if isinstance(fragment.row_ids, bytes) or not snapshot.uses_stable_row_ids
     }
     found = []
     for segment in segments:

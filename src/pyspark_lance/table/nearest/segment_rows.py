@@ -13,12 +13,12 @@ from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_index import RowIdIndex
-from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.nearest.ivf_file import ROWS_FILE, IvfKind, IvfSegment
 from pyspark_lance.table.nearest.vectors import matrix_of
+from pyspark_lance.table.rows.fragment_reader import row_ids_of
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
@@ -97,7 +97,7 @@ class _StableRows:
         self._index = RowIdIndex.build(
             (
                 fragment.id,
-                RowIdSequence.from_bytes(_inline(fragment)),
+                row_ids_of(files, fragment),
                 load_deletion_vector(files, fragment, stable_row_ids=True),
             )
             for fragment in fragments
@@ -167,8 +167,3 @@ class _Matching:
 
 def _bit(places: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
     return np.left_shift(np.uint8(1), (places & 7).astype(np.uint8))
-
-
-def _inline(fragment: Fragment) -> bytes:
-    assert isinstance(fragment.row_ids, bytes)  # else the segment is not used
-    return fragment.row_ids

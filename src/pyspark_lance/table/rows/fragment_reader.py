@@ -27,6 +27,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.logical_type import least_bytes
 from pyspark_lance.format.logical_view import stored_field
+from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, system_array, system_field
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.store.local_store import LocalStore
@@ -409,6 +410,16 @@ class FragmentReader:
                 f"{field_id}, which no data file holds"
             )
         return np.asarray(batch.column(0).to_numpy(zero_copy_only=False), dtype=np.uint64)
+
+
+def row_ids_of(files: TableFiles, fragment: Fragment) -> RowIdSequence:
+    """The stable row ids of all rows of a fragment, deleted ones included, wherever they are."""
+    if isinstance(fragment.row_ids, bytes):
+        sequence = RowIdSequence.from_bytes(fragment.row_ids)
+        return sequence.expect_length(fragment.physical_rows)
+    lineage = FragmentReader(files, fragment, stable_row_ids=True).lineage
+    assert isinstance(lineage, FragmentLineage)  # it is that of one fragment
+    return lineage.row_ids()
 
 
 def _in_parts(

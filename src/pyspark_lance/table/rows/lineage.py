@@ -144,9 +144,9 @@ class FragmentLineage:
         if name not in self._sequences:
             assert not isinstance(source, type(SPILLED))
             if isinstance(source, ExternalFile):
-                sequence = _decoded(name, read_sequence(self._store(), source))
+                sequence = decoded_sequence(name, read_sequence(self._store(), source))
             else:
-                decode = _decoded_short if len(source) <= _SHORT_BYTES else _decoded
+                decode = _decoded_short if len(source) <= _SHORT_BYTES else decoded_sequence
                 sequence = decode(name, source)
             if len(sequence) != self._fragment.physical_rows:
                 raise CorruptFileError(
@@ -191,13 +191,14 @@ class JoinedLineage:
         return np.concatenate(values) if values else np.zeros(0, np.uint64)
 
 
-def _decoded(name: str, data: bytes) -> RowIdSequence | RowDatasetVersionSequence:
+def decoded_sequence(name: str, data: bytes) -> RowIdSequence | RowDatasetVersionSequence:
+    """A sequence of the lineage column ``name``, as the manifest has it."""
     kind = RowIdSequence if name == ROW_ID else RowDatasetVersionSequence
     return kind.from_bytes(data)
 
 
 # Tables of many small fragments are read again and again, as each change of rows does.
-_decoded_short = lru_cache(_MOST_SHORT)(_decoded)
+_decoded_short = lru_cache(_MOST_SHORT)(decoded_sequence)
 
 
 Lineage: TypeAlias = FragmentLineage | JoinedLineage

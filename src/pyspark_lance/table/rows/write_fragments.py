@@ -53,6 +53,8 @@ class WriteFragmentsRequest:
     max_items_per_file: int = DEFAULT_MAX_ITEMS_PER_FILE
     # Of a table of file version 0.1: the items of its dictionaries, by field id.
     dictionaries: Mapping[int, pa.Array] = field(default_factory=dict, repr=False)
+    # Longer sequences of row ids and versions go to hidden columns; None for none.
+    inline_lineage_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Refuses limits that are not positive."""
@@ -61,17 +63,21 @@ class WriteFragmentsRequest:
 
 
 def write_fragments(
-    request: WriteFragmentsRequest, batches: Iterable[pa.RecordBatch]
+    request: WriteFragmentsRequest, batches: Iterable[pa.RecordBatch | None]
 ) -> tuple[Fragment, ...]:
     """Writes ``batches`` as they come and returns fragments with id 0 and no row ids.
 
     Memory is bounded by the pages being filled.  When anything fails, the files written by
     this call are removed.
+
+    ``batches``: None among them ends a fragment.
     """
     files = FragmentFiles(request)
     try:
         for batch in batches:
-            if batch.num_rows:
+            if batch is None:
+                files.close_file()
+            elif batch.num_rows:
                 files.write(conform_batch(batch, request.schema.fields))
         files.close_file()
     except BaseException:

@@ -145,10 +145,7 @@ def _located(
     """The addresses of rows that are there, and which of the names these are."""
     if not segment.names_row_ids:
         return names, np.ones(len(names), np.bool_)
-    ids = row_id_index(snapshot)
-    if ids is None:
-        raise CorruptFileError("the row ids of the table cannot be looked up")
-    addresses, is_found = ids.addresses_of(names)
+    addresses, is_found = row_id_index(snapshot).addresses_of(names)
     return addresses[is_found], is_found
 
 
