@@ -13,7 +13,7 @@ from pyspark_lance.format.feature_flags import (
 )
 from pyspark_lance.proto import table_pb2
 
-READABLE = {1, 2, 4, 8, 16, 32, 128, 256, 1024, 2048}
+READABLE = {1, 2, 4, 8, 16, 32, 128, 256, 1024, 2048, 16384}
 WRITABLE = READABLE - {1024}
 
 
@@ -42,7 +42,10 @@ def test_refused_flags_are_named():
 
 
 def test_a_refusal_says_which_lance_knows_the_feature():
-    for flag, known_by in ((16384, "Lance 14.0.2"), (1 << 40, "a Lance newer than 14.0.2")):
+    for flag, known_by in (
+        (4096, "a Lance newer than 14.0.2"),
+        (1 << 40, "a Lance newer than 14.0.2"),
+    ):
         with pytest.raises(UnsupportedFeatureError) as raised:
             check_readable(flag)
         assert raised.value.hint.endswith(f"what knows them: {known_by}")
@@ -91,7 +94,8 @@ def test_flags_follow_the_state_of_the_table():
 
 
 def test_flags_of_the_last_version_are_forgotten_but_for_what_is_carried_over():
-    assert flags(previous_reader_flags=0xFFFF, previous_writer_flags=0xFFFF) == (384, 384)
+    kept = 128 | 256 | 16384
+    assert flags(previous_reader_flags=0xFFFF, previous_writer_flags=0xFFFF) == (kept, kept)
 
 
 @pytest.mark.interop
@@ -128,7 +132,7 @@ def test_pylance_refuses_whatever_is_corrupt_or_unreadable_to_us(tmp_path):
         return True
 
     for bit in range(20):
-        if 1 << bit in (2, 16384):  # "no row ids" is not about flags; managed blobs: pylance only
+        if 1 << bit == 2:  # "no row ids" is not about flags
             continue
         for words in ((1 << bit, 0), (0, 1 << bit), (1 << bit, 1 << bit)):
             # Opening alone makes pylance check the pairs of the writer word as well.

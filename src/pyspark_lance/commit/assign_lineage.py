@@ -91,12 +91,7 @@ def assign_lineage(
         )
         created = _created_at(fragment, moved, version, sources)
     return (
-        replace(
-            fragment,
-            row_ids=row_ids,
-            created_at=created.to_bytes(),
-            last_updated_at=updated,
-        ),
+        replace(fragment, row_ids=row_ids, created_at=created.to_bytes(), last_updated_at=updated),
         after,
     )
 

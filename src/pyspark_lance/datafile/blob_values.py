@@ -22,7 +22,7 @@ from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore
 
-INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
+INLINE, PACKED, DEDICATED, EXTERNAL, MANAGED, MANAGED_IN_BASE = range(6)
 """Where the bytes of a blob v2 are: its kind."""
 
 _SIDECAR_BITS: Final = 32
@@ -97,7 +97,9 @@ class _V2Blobs:
             _numbers(descriptors, name) for name in ("kind", "position", "size", "blob_id")
         )
         self._uris = descriptors.field("blob_uri")
-        unknown = self._valid & (self.kinds > EXTERNAL)
+        # A reference without a size is to all of an object outside of the table.
+        self._may_have_bytes = (self.sizes != 0) | (self.kinds == EXTERNAL)
+        unknown = self._valid & (self.kinds > MANAGED_IN_BASE)
         if unknown.any():
             raise UnsupportedFeatureError(
                 f"blobs of kind {self.kinds[unknown][0]}", where=file.place
@@ -116,6 +118,8 @@ class _V2Blobs:
             source = _Source(self._file.store, sidecar_path(self._file.path, blob_id))
             rows = np.flatnonzero(beside & (self._ids == blob_id))
             jobs.append(self._job(source, rows, blobs))
+        for rows, source in self._managed_objects():
+            jobs.append(self._job(source, rows, blobs))
         if external:
             jobs += self._external_jobs(blobs)
         _run(jobs, in_turn=isinstance(self._file.store, LocalStore) and not external)
@@ -132,14 +136,32 @@ class _V2Blobs:
         return uris
 
     def _external_jobs(self, blobs: list[Buffer]) -> Iterable[Callable[[], None]]:
-        rows = np.flatnonzero(self._valid & (self.kinds == EXTERNAL))
+        for rows, uri, base_id in self._objects(EXTERNAL):
+            source = _Source(*self._resolver().locate_external(uri, base_id))
+            yield self._job(source, rows, blobs)
+
+    def _managed_objects(self) -> Iterable[tuple[NDArray[np.int64], _Source]]:
+        """Rows and the object of the table that holds their blobs."""
+        for kind in (MANAGED, MANAGED_IN_BASE):
+            for rows, path, base_id in self._objects(kind):
+                if "://" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
+                    raise CorruptFileError(
+                        f"{path!r} is not the path of blobs in a table", where=self._file.place
+                    )
+                if kind == MANAGED:  # below the root of the data file
+                    yield rows, _Source(self._file.store, path)
+                else:
+                    yield rows, _Source(*self._resolver().locate_external(path, base_id))
+
+    def _objects(self, kind: int) -> Iterable[tuple[NDArray[np.int64], str, int]]:
+        """Rows whose blobs are of ``kind`` by the object that holds them: its URI and base."""
+        rows = np.flatnonzero(self._valid & (self.kinds == kind) & self._may_have_bytes)
         places: dict[tuple[str, int], list[int]] = {}
         uris = self._uris.take(pa.array(rows)).to_pylist()
         for row, uri in zip(rows.tolist(), uris, strict=True):
             places.setdefault((uri, int(self._ids[row])), []).append(row)
         for (uri, base_id), members in places.items():
-            source = _Source(*self._resolver().locate_external(uri, base_id))
-            yield self._job(source, np.array(members), blobs)
+            yield np.array(members), uri, base_id
 
     def _job(
         self, source: _Source, rows: NDArray[np.int64], blobs: list[Buffer]
@@ -151,6 +173,7 @@ class _V2Blobs:
                 raise MissingFileError(
                     "a file that holds blobs is missing",
                     where=f"{source.store.uri}/{source.path}, referred to by {self._file.place}",
+                    hint="put the file back as it was, from a copy; or read a version without it",
                 ) from error
 
         return fetch
@@ -169,7 +192,7 @@ class _V2Blobs:
         size = source.store.size(source.path)
         where = f"{source.store.uri}/{source.path}"
         # References may share bytes; what was written for this file does not.
-        shared = bool((kinds == EXTERNAL).all())
+        shared = bool((kinds >= EXTERNAL).all())
         _check_places(starts[closed], sizes[closed], size, where, may_overlap=shared)
         ranges = _ranges(starts[closed], sizes[closed])
         for row, piece in zip(

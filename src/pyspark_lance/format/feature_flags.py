@@ -55,6 +55,7 @@ _WRITABLE: Final = (
     | COVERED_INDEXES
     | MIXED_FILE_VERSIONS
     | SPILLED_LINEAGE
+    | MANAGED_BLOBS
 )
 # A fragment-reuse index concerns look-ups in indices alone, and scans can do without these.
 _READABLE: Final = _WRITABLE | TAGGED_FRAGMENT_REUSE
@@ -100,6 +101,7 @@ def compute_flags(
     has_config: bool,
     has_base_paths: bool,
     has_spilled_lineage: bool = False,
+    manages_blobs: bool = False,
     previous_reader_flags: int = 0,
     previous_writer_flags: int = 0,
 ) -> tuple[int, int]:
@@ -108,7 +110,8 @@ def compute_flags(
     ``has_deletion_files``: whether any fragment has a deletion file; ``stable_row_ids``: whether
     the table has stable row ids; ``has_config``: whether the table configuration is not empty;
     ``has_base_paths``: whether files may live under other roots; ``has_spilled_lineage``: whether
-    lineage of any fragment is in hidden columns; ``previous_reader_flags``: reader word of the
+    lineage of any fragment is in hidden columns; ``manages_blobs``: whether the schema asks for
+    blobs in objects of the table; ``previous_reader_flags``: reader word of the
     version before; ``previous_writer_flags``: writer word of the version before.
 
     Returns:
@@ -119,10 +122,11 @@ def compute_flags(
         | (STABLE_ROW_IDS if stable_row_ids else 0)
         | (BASE_PATHS if has_base_paths else 0)
         | (SPILLED_LINEAGE if has_spilled_lineage else 0)
+        | (MANAGED_BLOBS if manages_blobs else 0)
     )
     # Said of things that are carried over: file versions once mixed stay mixed, and index entries
-    # are copied as they are.
-    sticky = MIXED_FILE_VERSIONS | COVERED_INDEXES
+    # are copied as they are.  Blobs of older versions stay where they are.
+    sticky = MIXED_FILE_VERSIONS | COVERED_INDEXES | MANAGED_BLOBS
     reader = both | previous_reader_flags & sticky
     writer = both | previous_writer_flags & sticky | (TABLE_CONFIG if has_config else 0)
     return reader, writer

@@ -10,14 +10,7 @@ import pyarrow as pa
 import pytest
 from local_changes import commit_rewritten, delete_rows
 from row_changes import add_to, upsert
-from table_access import (
-    append,
-    assert_same_rows,
-    read_changes,
-    read_ours,
-    read_theirs,
-    write_table,
-)
+from table_access import append, assert_same_rows, read_changes, read_ours, read_theirs, write_table
 from table_files import move_sequences_outside
 
 from pyspark_lance.errors import CorruptFileError, MissingFileError
@@ -352,8 +345,7 @@ def test_scattered_updates_hardly_make_a_manifest_longer(tmp_path, rows):
     file_rows = min(1 << 20, rows // 4)
     spilled_updates(path, rows, 200 << 10 if rows > 1_000_000 else 1000, file_rows)
     compact(
-        Table(path),
-        {"materialize_deletions_threshold": 0.0, "target_rows_per_fragment": file_rows},
+        Table(path), {"materialize_deletions_threshold": 0.0, "target_rows_per_fragment": file_rows}
     )
     snapshot = Snapshot.open(Table(path))
     fragments = snapshot.manifest.fragments

@@ -120,10 +120,7 @@ class ChangeResult:
 
 
 def plan_change(
-    table: Table,
-    settings: ChangeSettings | None = None,
-    *,
-    at: VersionSpec = LATEST,
+    table: Table, settings: ChangeSettings | None = None, *, at: VersionSpec = LATEST
 ) -> ChangePlan:
     """A plan on the newest version; writes nothing.
 

@@ -21,12 +21,7 @@ from pyspark_lance.format.data_file import new_data_file_name
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import (
-    CREATED_AT,
-    LAST_UPDATED_AT,
-    ROW_ID,
-    system_array,
-)
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID, system_array
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.rows.lineage import SPILLED_FIELD_OF, decoded_sequence, source_of
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
