@@ -77,6 +77,23 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   public CaseInsensitiveStringMap options() { return options; }
 
+  /** Whether a condition holds of all rows that are read. */
+  public boolean holds(Predicate condition) { return Arrays.asList(pushed).contains(condition); }
+
+  /** Whether Python can leave out rows by one more condition, other than that there is a value. */
+  public boolean canTest(Predicate condition) {
+    return !ofRowChange && limit < 0 && top == null && !holds(condition)
+        && !condition.name().equals("IS_NOT_NULL") && translator.all(condition) != null;
+  }
+
+  /** This scan, with only the rows of which more conditions hold. */
+  public LanceScan narrowed(Predicate[] more) {
+    LanceScanBuilder asked = new LanceScanBuilder(table, columns, options);
+    asked.pushPredicates(
+        Stream.of(pushed, more).flatMap(Arrays::stream).toArray(Predicate[]::new));
+    return new LanceScan(asked);
+  }
+
   /** A scan whose rows are known while planning: Spark starts no task for it. */
   public record LocalRows(StructType readSchema, InternalRow[] rows, String description)
       implements LocalScan {}

@@ -82,7 +82,9 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     Map<Boolean, List<Predicate>> known = Arrays.stream(predicates)
         .collect(Collectors.partitioningBy(one -> translator.all(one) != null));
     pushed = known.get(true).toArray(Predicate[]::new);
-    filter = pushed.length == 0 ? null : translator.all(pushed);
+    // In one order, by which scans that read the same are seen to be equal.
+    filter = pushed.length == 0 ? null : translator.all(Arrays.stream(pushed).distinct()
+        .sorted(Comparator.comparing(Predicate::toString)).toArray(Predicate[]::new));
     return known.get(false).toArray(Predicate[]::new);
   }
 

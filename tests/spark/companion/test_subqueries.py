@@ -1,0 +1,74 @@
+"""Subqueries and joins with the companion: which rows their scans read, and what runs once."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import plan_of, sql
+
+pytestmark = pytest.mark.spark
+
+ROWS = (
+    "if(id % 11 = 0, null, id) AS k", "if(id % 13 = 0, null, id % 10) AS g", "id * 7 % 30 AS v",
+    "concat('g', id % 3) AS s",
+)  # fmt: skip
+# What Spark knows of the inner table only once the subquery has become a join.
+LATE = {
+    "SELECT k FROM {a} WHERE k = 5 AND EXISTS (SELECT 1 FROM {b} WHERE {b}.k = {a}.k)": "k = 5",
+    "SELECT k FROM {a} WHERE g = 7 AND g IN (SELECT g FROM {b} WHERE v > 3)": "v > 3",
+    "SELECT k FROM {a} WHERE g = 3 AND v > (SELECT avg(v) FROM {b} WHERE {b}.g = {a}.g)": "g = 3",
+    "SELECT k FROM {a} WHERE k < 9 AND NOT EXISTS (SELECT 1 FROM {b} WHERE {b}.k = {a}.k)": "",
+}
+
+
+@pytest.fixture(scope="module")
+def views(companion, tmp_path_factory):
+    """Two Lance tables, and the same rows of Spark's own."""
+    names = {}
+    for name, first, last in (("a", 0, 80), ("b", 40, 150)):
+        rows = companion.range(first, last, 1, 1).selectExpr(*ROWS)
+        path = str(tmp_path_factory.mktemp("views") / name)
+        rows.write.format("lance").save(path)
+        companion.read.format("lance").load(path).createOrReplaceTempView(f"subqueries_{name}")
+        rows.createOrReplaceTempView(f"subqueries_own_{name}")
+        names[name] = f"subqueries_{name}"
+    return names
+
+
+def own(views):
+    return {name: view.replace("subqueries_", "subqueries_own_") for name, view in views.items()}
+
+
+@pytest.mark.parametrize("query", LATE, ids=["exists", "in", "scalar", "not exists"])
+def test_a_condition_found_late_reaches_the_scan(companion, views, query):
+    text = query.format(**views)
+    scans = [line for line in plan_of(companion.sql(text)).split("\n") if "BatchScan" in line]
+    (inner,) = (scan for scan in scans if scan.partition(", reads:")[0].endswith("b version 1"))
+    assert LATE[query] in inner.partition("filters:")[2]
+    assert sql(companion, text) == sql(companion, query.format(**own(views)))
+
+
+def test_what_a_subquery_reads_as_the_query_does_is_read_once(companion, views):
+    query = """
+        WITH offers AS (SELECT {a}.k, {a}.v FROM {a} JOIN {b} ON {a}.g = {b}.g
+          WHERE {b}.v < 5 AND {b}.s = 'g1')
+        SELECT k, v FROM offers WHERE v = (
+          SELECT min(v) FROM offers AS i WHERE i.k = offers.k)"""
+    frame = companion.sql(query.format(**views))
+    found = sorted(frame.collect())
+    assert found == sorted(companion.sql(query.format(**own(views))).collect())
+    assert found
+    assert "ReusedExchange" in plan_of(frame).partition("Initial Plan")[0]
+
+
+def test_conditions_in_another_order_are_one_scan(companion, views):
+    join = "SELECT v FROM {a} JOIN (SELECT g FROM {b} WHERE %s) USING (g)"
+    one, other = (join % where for where in ("k > 9 AND v = 1", "v = 1 AND k > 9"))
+    frame = companion.sql(f"{one} UNION ALL {other}".format(**views))
+    assert len(frame.collect()) == 2 * companion.sql(one.format(**own(views))).count()
+    assert "ReusedExchange" in plan_of(frame).partition("Initial Plan")[0]
+
+
+def test_the_rows_of_a_limit_are_chosen_before_a_condition(companion, views):
+    query = "SELECT count(*) FROM (SELECT * FROM {a} LIMIT 4) WHERE k > 3"
+    assert companion.sql(query.format(**views)).first()[0] == 0
