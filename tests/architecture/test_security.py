@@ -21,7 +21,6 @@ CALLS = {"eval", "exec", "compile", "__import__"}
 # application, never from a table.
 PICKLES = {
     "spark/jobs/stages.py": "tasks that the driver gives to executors",
-    "spark/jobs/compact_job.py": "results that executors give to the driver",
     "spark/jobs/column_jobs.py": "results that executors give to the driver",
     "spark/jobs/rewrite_job.py": "results that executors give to the driver",
     "spark/jobs/index_job.py": "results that executors give to the driver",

@@ -48,7 +48,7 @@ CALLS_OF_DELTA = {
     "LanceTable.isDeltaTable(spark, p)": "isLanceTable",
     "LanceTable.convertToDelta(spark, p)": "spark.read.parquet",
     "table.optimize().where('…')": "executeCompaction",
-    "table.optimize().executeZOrderBy('id')": "createZonemap",
+    "table.optimize().executeZOrderBy('id')": lambda t: callable(t.optimize().executeZOrderBy),
     "LanceTable.create(spark).partitionedBy('day')": "replaceWhere",
     "LanceTable.create(spark).clusterBy('day')": "createIndex",
     "LanceTable.create(spark).tableName('t')": "location",
@@ -177,13 +177,16 @@ STATEMENTS = {
     "VACUUM t LITE RETAIN 0.5 HOURS": (
         "CALL lance.system.cleanup(table => 't', older_than => '1800s')"
     ),
+    "OPTIMIZE t ZORDER BY (day, `it's`)": (
+        "CALL lance.system.compact(table => 't', cluster_by => array('day', 'it\\'s'), "
+        "order => 'zorder')"
+    ),
     "VACUUM t WITH (before_version = 10)": (
         "CALL lance.system.cleanup(table => 't', before_version => 10)"
     ),
 }
 REFUSED = {
     "OPTIMIZE t WHERE day = '2026-11-20'": "system.compact",
-    "OPTIMIZE t ZORDER BY (id)": "create_zonemap",
     "RESTORE TABLE t TO VERSION AS OF 1": "system.restore(table => 't', version => 1)",
     "RESTORE t TO TIMESTAMP AS OF '2026-01-01'": "timestamp => '2026-01-01')",
     "DESCRIBE HISTORY t": "system.history(table => 't')",

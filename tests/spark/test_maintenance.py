@@ -42,6 +42,24 @@ def test_bins_are_rewritten_on_the_executors_and_a_failure_leaves_the_table(spar
     assert_same_rows(read_ours(path), read_theirs(path))
 
 
+def test_rows_are_sorted_across_fragments_on_the_executors(spark, tmp_path):
+    path = str(tmp_path / "t")
+    rows = spark.range(4000).selectExpr("id", "id * 37 % 101 AS a", "id * 59 % 89 AS b")
+    rows.repartition(3).write.format("lance").mode("append").save(path)
+    table = LanceTable.forPath(spark, path)
+    before = read_ours(path).drop(["_rowaddr"]).sort_by("_rowid")
+    given = {"clusterBy": ["a", "b"], "targetRowsPerFragment": 1500}
+    result = table.compact(**given, sortBytes=60_000)
+    assert (result.version, result.fragmentsRemoved, result.fragmentsAdded) == (2, 3, 2)
+    found = [(row.a, row.b) for row in table.scan(["a", "b"]).collect()]
+    assert found == sorted(found)
+    assert read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").equals(before)
+    assert_same_rows(read_ours(path), read_theirs(path))
+    assert table.changes(2, 2).count() == 0
+    assert table.compact(**given).version is None
+    assert table.optimize().executeZOrderBy("a", "b").numRows == 4000
+
+
 def test_indices_follow_later_where_that_is_asked_for(spark, tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):

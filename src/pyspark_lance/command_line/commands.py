@@ -14,11 +14,11 @@ from pyspark_lance.command_line.output import Output, Progress
 from pyspark_lance.command_line.picture import picture_of
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
-from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.result_names import snake_case
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
+from pyspark_lance.table.compaction.clustering_task import ClusteringTask
+from pyspark_lance.table.compaction.compact import compact, run_compaction_task
+from pyspark_lance.table.compaction.compaction_task import CompactionTask
 from pyspark_lance.table.feed.change_feed import ChangeRequest, count_changes, plan_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_task import run_changes
@@ -101,16 +101,18 @@ def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> 
         "materialize_deletions_threshold": given.materialize_deletions_threshold,
         "max_bytes_per_file": given.max_bytes_per_file,
         "max_source_rows": given.max_source_rows,
+        "cluster_by": tuple(given.cluster_by.split(",")) if given.cluster_by else (),
+        "order": given.order,
     }
     result = compact(table, options, rewrite=_rewrite_and_tell, dry_run=given.dry_run)
     output.row(row_of(result))
     return 0
 
 
-def _rewrite_and_tell(tasks: Sequence[CompactionTask]) -> Iterable[RewriteGroup]:
-    progress = Progress("bins rewritten")
+def _rewrite_and_tell(tasks: Sequence[CompactionTask | ClusteringTask]) -> Iterable[Any]:
+    progress = Progress("tasks done")
     for done, task in enumerate(tasks, 1):
-        yield rewrite_bin(task)
+        yield run_compaction_task(task)
         progress(done, len(tasks))
 
 

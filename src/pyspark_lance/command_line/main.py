@@ -143,6 +143,8 @@ def _add_compact(command: argparse.ArgumentParser) -> None:
     command.add_argument("--materialize-deletions-threshold", type=float)
     command.add_argument("--max-bytes-per-file", type=_count)
     command.add_argument("--max-source-rows", type=_count)
+    command.add_argument("--cluster-by", metavar="COLUMNS", help="sort the rows, such as day,user")
+    command.add_argument("--order", help="linear, zorder or hilbert")
     command.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 

@@ -210,6 +210,9 @@ def _rewrite(draft: Draft, operation: Rewrite) -> None:
             draft.put(fragment)
             new_ids.append(fragment.id)
         moves.append((group.old_fragments, new_ids))
+    if operation.clustering is not None:
+        sorted_now = (number for _, ids in moves for number in ids)
+        draft.config = operation.clustering.after(draft.config, sorted_now, draft.fragments)
     if operation.reuse_index is not None:
         draft.indices = with_reuse_index(draft.indices, operation.reuse_index, operation.replaces)
     else:

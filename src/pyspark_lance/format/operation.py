@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import UUID
 
+from pyspark_lance.format.clustering import Clustering
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
@@ -80,6 +81,9 @@ class Rewrite:
     reuse_index: IndexMetadata | None = field(default=None, compare=False)
     # The entry whose place it takes; None for the first one.
     replaces: UUID | None = field(default=None, compare=False)
+    # In which order the rows of new fragments are, for the configuration; not part of the
+    # transaction either.
+    clustering: Clustering | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ TOLD = {
     "CREATE TABLE copy SHALLOW CLONE {table}": "create_branch",
     "ALTER TABLE {table} CREATE INDEX i USING btree (id)": "columns => 'id', kind => 'btree'",
     "SHOW TAGS IN {table}": "CALL lance.system.tags(table => ",
-    "OPTIMIZE {table} ZORDER BY (id)": "create_zonemap",
     "ALTER TABLE {table} ADD COLUMN c INT CHECK (c > 0)": "ADD COLUMN … CHECK is not supported",
     "ALTER TABLE {table} ADD COLUMNS (a INT, b INT GENERATED ALWAYS AS (a + 1))": "addColumns",
+    "OPTIMIZE {table} WHERE id = 1 ZORDER BY (id)": "cluster_by => array(",
     "SELECT id FROM {table} WHERE _fragid = 0": "shiftright(_rowaddr, 32)",
 }
 

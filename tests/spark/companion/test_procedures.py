@@ -50,6 +50,25 @@ def test_compaction_runs_on_the_executors_and_changes_no_row(companion, path):
     assert (nothing["fragments_removed"], nothing["version"]) == (0, None)
 
 
+def test_rows_are_sorted_by_a_call_and_by_zorder(companion, path):
+    rows = companion.range(3000).selectExpr("id", "id * 37 % 101 AS `a,'b`", "id % 7 AS c")
+    rows.write.format("lance").mode("overwrite").save(path)
+    before = read_ours(path).drop(["_rowaddr"]).sort_by("_rowid")
+    (done,) = call(
+        companion,
+        f"lance.system.compact('{path}', cluster_by => array(\"a,'b\", 'c'), sort_bytes => 30000)",
+    )
+    assert done["num_rows"] == 3000
+    found = read_ours(path).select(["a,'b", "c"]).to_pylist()
+    assert found == sorted(found, key=lambda row: tuple(row.values()))
+    for statement in ("ZORDER BY (id, c)", "zorder by `id`, c"):
+        done = companion.sql(f"OPTIMIZE lance.`{path}` {statement}").first()
+        assert done["num_rows"] == (3000 if "(" in statement else 0)
+    assert read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").equals(before)
+    with pytest.raises(Exception, match="there is no column 'nothing'"):
+        call(companion, f"lance.system.compact('{path}', cluster_by => array('nothing'))")
+
+
 def test_cleanup_counts_as_vacuum_does(companion, path):
     call(companion, f"lance.system.create_tag('{path}', 'kept', version => 2)")
     with pytest.raises(Exception, match="tagged"):

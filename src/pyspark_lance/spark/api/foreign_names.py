@@ -118,13 +118,12 @@ OF_BUILDER: Mapping[str, str] = {
     "tableName": "location(path); a table of a catalog is made by spark.sql('CREATE TABLE … USING "
     "lance'), with the companion",
     "partitionedBy": f"there are no partitions: {_ZONES}; replaceWhere replaces a part",
-    "clusterBy": f"rows stay in the order in which they are written: {_ZONES}",
+    "clusterBy": f"table.compact(clusterBy=columns) sorts the rows: {_ZONES}",
 }
 """The same for the builder of a new table."""
 
 OF_OPTIMIZE: Mapping[str, str] = {
-    "where": "executeCompaction(), which takes the fragments that need it; there are no partitions",
-    "executeZOrderBy": f"df.sort(…) before rows are written: {_ZONES}",
+    "where": "executeCompaction(), which takes the fragments that need it; there are no partitions"
 }
 """The same for the builder of a compaction."""
 

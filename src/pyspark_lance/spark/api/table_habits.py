@@ -14,7 +14,7 @@ from pyspark_lance.table.work.metadata_commits import MetadataResult
 
 @checks_keywords
 class LanceOptimizeBuilder(ForeignNames):
-    """What ``LanceTable.optimize()`` gives; ``executeCompaction()`` runs it.
+    """What ``LanceTable.optimize()`` gives; ``executeCompaction()`` or ``executeZOrderBy`` runs it.
 
     Args:
         compact: Compacts the table.
@@ -36,6 +36,18 @@ class LanceOptimizeBuilder(ForeignNames):
             6
         """
         return self._compact()
+
+    def executeZOrderBy(self, *columns: str) -> CompactionResult:  # noqa: N802
+        """Runs ``LanceTable.compact(clusterBy=columns, order="zorder")``, which sorts the rows.
+
+        Args:
+            columns: Names.
+
+        Examples:
+            >>> table.optimize().executeZOrderBy("id").numRows
+            3
+        """
+        return self._compact(clusterBy=columns, order="zorder")
 
 
 @checks_keywords

@@ -69,7 +69,7 @@ class TableMaintenance:
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
     @refreshes_cached
-    def compact(
+    def compact(  # noqa: PLR0913
         self,
         *,
         targetRowsPerFragment: int | None = None,  # noqa: N803
@@ -79,6 +79,9 @@ class TableMaintenance:
         maxSourceRows: int | None = None,  # noqa: N803
         maxSourceFragments: int | None = None,  # noqa: N803
         deferIndexRemap: bool | None = None,  # noqa: N803
+        clusterBy: str | Sequence[str] = (),  # noqa: N803
+        order: str = "linear",
+        sortBytes: int | None = None,  # noqa: N803
         dryRun: bool = False,  # noqa: N803
         **options: str,
     ) -> CompactionResult:
@@ -87,6 +90,10 @@ class TableMaintenance:
         Only the speed of reads changes: rows keep their values, ids and versions, and change feeds
         return the same as before. Appends, deletes and updates may run concurrently. The old files
         stay until a cleanup. If nothing has to be compacted, no version is made.
+
+        With ``clusterBy`` the rows are sorted, across fragments: then zone maps and files leave out
+        more. What was sorted by the same columns in the same order stays as it is, but for small
+        fragments, which are sorted again together with new rows.
 
         Args:
             targetRowsPerFragment: Smaller fragments are merged with their neighbours; by default
@@ -99,12 +106,19 @@ class TableMaintenance:
             maxSourceFragments: Stops when this many fragments are rewritten.
             deferIndexRemap: Writes a fragment reuse index, so that Lance can still use its
                 indices; for tables without stable row ids.
+            clusterBy: Columns to sort the rows by; a field of a struct is ``struct.field``. Nulls
+                come first and NaN last.
+            order: ``"linear"`` sorts by the first column, and by the next where it is the same;
+                ``"zorder"`` and ``"hilbert"`` keep rows together that are alike in all columns.
+            sortBytes: Bytes of rows that a task sorts in memory, which takes about four times as
+                much; 128 MiB.
             dryRun: Only returns what would be done.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
-            InvalidInputError: A limit is invalid, or ``deferIndexRemap`` is set for a table with
-                stable row ids.
+            InvalidInputError: A limit is invalid, there is no such column or order, or
+                ``deferIndexRemap`` is set with ``clusterBy`` or for a table with stable row ids.
+            UnsupportedFeatureError: Values of a column have no order: lists, structs, JSON, blobs.
             RetryableCommitError: Other commits conflicted with all of the work, too often.
 
         Examples:
@@ -112,6 +126,10 @@ class TableMaintenance:
             >>> result = table.compact()
             >>> result.fragmentsRemoved, result.fragmentsAdded, result.numRows
             (2, 1, 6)
+            >>> table.compact(clusterBy="id").numRows
+            6
+            >>> table.compact(clusterBy="id").numRows  # sorted already
+            0
         """
         return compact(
             self._table,
@@ -123,6 +141,9 @@ class TableMaintenance:
                 "max_source_rows": maxSourceRows,
                 "max_source_fragments": maxSourceFragments,
                 "defer_index_remap": deferIndexRemap,
+                "cluster_by": (clusterBy,) if isinstance(clusterBy, str) else tuple(clusterBy),
+                "order": order,
+                "sort_bytes": sortBytes,
             },
             change_settings(options_of_change(options, self._table, self._spark)),
             rewrite=partial(rewrite_on_executors, self._spark),

@@ -20,6 +20,7 @@ _VACUUM = re.compile(
     r"(?:(?:FULL|LITE)\b\s*)?(?:RETAIN\s+(?P<hours>[\d.]+)\s+HOURS?\b\s*)?(?P<dry>DRY\s+RUN)?",
     re.IGNORECASE,
 )
+_ZORDER = re.compile(r"ZORDER\s+BY\s*\(?([^()]+)\)?", re.IGNORECASE)
 _AS_OF = re.compile(
     r"TO\s+(?:VERSION\s+AS\s+OF\s+(?P<version>\d+)"
     r"|TIMESTAMP\s+AS\s+OF\s+(?P<time>'[^']*'|\"[^\"]*\"))",
@@ -46,8 +47,11 @@ def statement_here(text: str) -> str | None:
 
 def _named(table: str) -> str:
     """The table as an argument of a procedure: a path in quotes is a path."""
-    name = table[1:-1] if table[:1] in ("'", '"') else table
-    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+    return _literal(table[1:-1] if table[:1] in ("'", '"') else table)
+
+
+def _literal(text: str) -> str:
+    escaped = text.strip().replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
@@ -63,11 +67,17 @@ def _instead(what: str, hint: str) -> UnsupportedFeatureError:
 
 def _optimize(said: Mapping[str, str]) -> str:
     rest = said["rest"]
+    zorder = _ZORDER.fullmatch(rest)
+    if zorder is not None:
+        names = ", ".join(_literal(name.replace("`", "")) for name in zorder[1].split(","))
+        return _call(
+            "compact", said["table"], {"cluster_by": f"array({names})", "order": "'zorder'"}
+        )
     if re.match(r"(WHERE|ZORDER)\b", rest, re.IGNORECASE):
         raise _instead(
-            "OPTIMIZE with WHERE or ZORDER BY",
-            f"{_call('compact', said['table'])} takes the fragments that need it; to lay rows out "
-            "in order, write them sorted once, then CALL lance.system.create_zonemap(…)",
+            "OPTIMIZE with WHERE",
+            f"{_call('compact', said['table'])} takes the fragments that need it; to sort rows, "
+            "add cluster_by => array(…)",
         )
     return _call(
         "compact", said["table"], _options(re.sub(r"^FULL\b\s*", "", rest, flags=re.IGNORECASE))

@@ -5,6 +5,7 @@ The state of such work goes from one call of Python to the next, by way of the c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -19,6 +20,7 @@ from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.spark.sql.metadata_tables import Rows, columns
 from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.compaction.clustering_task import ClusteringTask
 from pyspark_lance.table.compaction.compact import (
     CompactionPlan,
     CompactionResult,
@@ -147,13 +149,15 @@ class Compaction:
     retries: str = ""  # The attempts that were spent; empty for none.
 
     @property
-    def tasks(self) -> Sequence[CompactionTask]:
+    def tasks(self) -> Sequence[CompactionTask | ClusteringTask]:
         """What the executors do."""
         return self.plan.tasks
 
-    def go_on(self, call: Call, done: list[RewriteGroup]) -> Rows | Compaction:
-        """Commits rewritten bins; those that others changed meanwhile are planned again."""
-        return _commit(call, self, done)
+    def go_on(self, call: Call, done: list[Any]) -> Rows | Compaction:
+        """The next stage, or the commit; bins that others changed are planned again."""
+        if not self.plan.is_last:
+            return replace(self, plan=self.plan.after(done))
+        return _commit(call, self, self.plan.groups(done))
 
 
 # Compaction ----------------------------------------------------------------------------------
@@ -162,6 +166,8 @@ class Compaction:
 def start_compaction(call: Call) -> Rows | Compaction:
     """Plans a compaction, or says what one would do."""
     options = {name: call.given(name, kind) for name, kind in CONFIGURABLE.items()}
+    options["cluster_by"] = tuple(json.loads(call.arguments.get("cluster_by", "[]")))
+    options["order"] = call.arguments.get("order")
     if call.flag("dry_run"):
         return _compacted(compact(call.table, options, call.settings, dry_run=True))
     return _planned(call, options, CompactionResult(), "")
@@ -176,7 +182,7 @@ def _planned(
     return Compaction(plan, options, done, retries)
 
 
-def _commit(call: Call, work: Compaction, groups: list[RewriteGroup]) -> Rows | Compaction:
+def _commit(call: Call, work: Compaction, groups: Sequence[RewriteGroup]) -> Rows | Compaction:
     """Commits rewritten bins; those that others changed meanwhile are planned again."""
     unit = call.unit_of_work(work.retries)
     done, conflict = unit.once(partial(commit_round, work.done, work.plan, groups))

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -72,8 +72,10 @@ from pyspark_lance.spark.sql.procedure_work import (
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.primary_key import set_primary_key
+from pyspark_lance.table.compaction.clustering_task import ClusteringTask
+from pyspark_lance.table.compaction.compact import run_compaction_task
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
-from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
+from pyspark_lance.table.compaction.compaction_task import CompactionTask
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.index_build.column_indices import build_part
 from pyspark_lance.table.index_build.index_plan import IndexTask
@@ -182,10 +184,13 @@ def _as_json(value: Any) -> str:
     raise TypeError(f"{value!r} in the rows of a procedure")
 
 
+WorkTask: TypeAlias = CompactionTask | ClusteringTask | IndexTask | VectorTask
+
+
 class WorkPartition(InputPartition):
     """One task."""
 
-    def __init__(self, task: CompactionTask | IndexTask | VectorTask) -> None:
+    def __init__(self, task: WorkTask) -> None:
         self.task = task
 
 
@@ -213,9 +218,9 @@ class LanceTaskReader(DataSourceReader):
             yield pa.RecordBatch.from_arrays([done], names=BIN_RESULTS.names)
 
 
-def _done(task: CompactionTask | IndexTask | VectorTask) -> object:
-    if isinstance(task, CompactionTask):
-        return rewrite_bin(task)
+def _done(task: WorkTask) -> object:
+    if isinstance(task, CompactionTask | ClusteringTask):
+        return run_compaction_task(task)
     return run_vector_task(task) if isinstance(task, VectorTask) else build_part(task)
 
 
@@ -311,9 +316,11 @@ _NOTHING = StructType([])
 
 PROCEDURES: Mapping[str, Procedure] = {
     "compact": Procedure(
-        "Joins small fragments and rewrites those with many deleted rows, on the executors.",
+        "Joins small fragments, rewrites those with many deleted rows, or sorts rows.",
         columns(
             **{name: _TYPES[kind] for name, kind in CONFIGURABLE.items()},
+            cluster_by=ArrayType(_TEXT),
+            order=_TEXT,
             dry_run=_FLAG,
             user_metadata=_TEXT,
             **dict.fromkeys(_WITHOUT_EFFECT, _LONG),

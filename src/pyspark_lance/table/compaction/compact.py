@@ -15,12 +15,24 @@ from typing import Any
 
 from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
+from pyspark_lance.format.clustering import Clustering
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import reuse_index_of
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.compaction.clustering import ClusteringStage, plan_clustered_bins
+from pyspark_lance.table.compaction.clustering_task import (
+    ClusteringTask,
+    MergeTask,
+    SampleTask,
+    SortTask,
+    merge_runs,
+    sort_rows,
+    take_sample,
+)
 from pyspark_lance.table.compaction.compaction_plan import (
+    Bin,
     CompactionOptions,
     plan_bins,
     rows_per_fragment,
@@ -32,6 +44,8 @@ from pyspark_lance.table.compaction.reuse_index import (
     is_worth_a_note,
     next_reuse_index,
 )
+from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
+from pyspark_lance.table.sort.row_order import Curve, RowOrder
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
@@ -45,11 +59,36 @@ logger = logging.getLogger(__name__)
 class CompactionPlan:
     """One attempt to compact one version of a table.
 
-    ``tasks``: one for each bin, in the order of their fragments.
+    ``tasks``: one for each bin, in the order of their fragments; or those of a clustering that are
+    next.
     """
 
     change: ChangePlan
-    tasks: tuple[CompactionTask, ...]
+    tasks: tuple[CompactionTask | ClusteringTask, ...]
+    bins: tuple[Bin, ...]
+    rows_per_file: tuple[int, ...]  # Of the new fragments of each bin, at most.
+    clustering: ClusteringStage | None = None  # Has the tasks, if rows are to be sorted.
+    sorted_by: Clustering | None = None  # What the table says of the new fragments.
+
+    @property
+    def is_last(self) -> bool:
+        """Whether all is ready for a commit after the tasks."""
+        return self.clustering is None or self.clustering.is_last
+
+    def after(self, results: Sequence[Any]) -> CompactionPlan:
+        """The next stage, given what became of the tasks of this one, in their order."""
+        assert self.clustering is not None, "other plans have one stage"
+        clustering = self.clustering.after(results)
+        return replace(self, clustering=clustering, tasks=clustering.tasks)
+
+    def groups(self, results: Sequence[Any]) -> Sequence[RewriteGroup]:
+        """What to commit, given what became of the last tasks, in their order."""
+        return results if self.clustering is None else self.clustering.groups(results)
+
+    @property
+    def passing(self) -> tuple[Fragment, ...]:
+        """What tasks leave to each other, and no version names."""
+        return () if self.clustering is None else self.clustering.passing
 
 
 @also_snake_case
@@ -82,13 +121,26 @@ class CompactionResult:
         return self.conflictingBins
 
 
-RewriteBins = Callable[[Sequence[CompactionTask]], Iterable[RewriteGroup]]
-"""Rewrites bins, wherever; the groups may come in any order."""
+RewriteBins = Callable[[Sequence[CompactionTask | ClusteringTask]], Iterable[Any]]
+"""Does tasks, wherever: what became of each, in their order."""
 
 
-def rewrite_here(tasks: Sequence[CompactionTask]) -> Iterable[RewriteGroup]:
-    """Rewrites bins in this process, one after the other."""
-    return map(rewrite_bin, tasks)
+def run_compaction_task(task: CompactionTask | ClusteringTask) -> Any:
+    """Does a task of whatever stage; what it returns is for the plan."""
+    match task:
+        case CompactionTask():
+            return rewrite_bin(task)
+        case SampleTask():
+            return take_sample(task)
+        case SortTask():
+            return sort_rows(task)
+        case MergeTask():
+            return merge_runs(task)
+
+
+def rewrite_here(tasks: Sequence[CompactionTask | ClusteringTask]) -> Iterable[Any]:
+    """Does tasks in this process, one after the other."""
+    return map(run_compaction_task, tasks)
 
 
 def compact(
@@ -114,7 +166,12 @@ def compact(
         plan = plan_compaction(table, given or {}, settings)
         if plan.change.is_done or not plan.tasks:
             return replace(done, conflictingBins=0)
-        done, conflict = commit_round(done, plan, list(rewrite(plan.tasks)), work)
+        results = list(rewrite(plan.tasks))
+        while not plan.is_last:
+            plan = plan.after(results)
+            work.register(plan.passing)
+            results = list(rewrite(plan.tasks))
+        done, conflict = commit_round(done, plan, plan.groups(results), work)
         if conflict is not None:
             raise conflict
         return done
@@ -140,24 +197,48 @@ def plan_compaction(
             where=table.uri,
             hint="compact without deferIndexRemap",
         )
+    if chosen.defer_index_remap and chosen.cluster_by:
+        raise InvalidInputError(
+            "a fragment reuse index knows no rows that change their order",
+            where=table.uri,
+            hint="compact with clusterBy or with deferIndexRemap",
+        )
+    request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
+    if chosen.max_bytes_per_file is not None:
+        request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
+    if chosen.cluster_by:
+        return _plan_clustering(change, chosen, request)
     indices = current_indices(snapshot)
     bins = plan_bins(snapshot.manifest.fragments, indices, chosen)
     moved = frozenset(fragment.id for group in bins for fragment in group)
     notes_addresses = chosen.defer_index_remap and is_worth_a_note(indices, moved)
-    request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
-    if chosen.max_bytes_per_file is not None:
-        request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
+    rows = tuple(rows_per_fragment(group, chosen) for group in bins)
     tasks = tuple(
         CompactionTask(
             snapshot.files,
             group,
-            replace(request, max_rows_per_file=rows_per_fragment(group, chosen)),
+            replace(request, max_rows_per_file=most),
             snapshot.uses_stable_row_ids,
             notes_addresses,
         )
-        for group in bins
+        for group, most in zip(bins, rows, strict=True)
     )
-    return CompactionPlan(change, tasks)
+    return CompactionPlan(change, tasks, bins, rows)
+
+
+def _plan_clustering(
+    change: ChangePlan, chosen: CompactionOptions, request: WriteFragmentsRequest
+) -> CompactionPlan:
+    snapshot = change.snapshot()
+    order = RowOrder.of(snapshot.schema, chosen.cluster_by, Curve.parse(chosen.order))
+    known = Clustering.of(snapshot.manifest.config)
+    indices = current_indices(snapshot)
+    bins = plan_clustered_bins(snapshot.manifest.fragments, indices, chosen, order, known)
+    rows = tuple(rows_per_fragment(group, chosen) for group in bins)
+    requests = [replace(request, max_rows_per_file=most) for most in rows]
+    stage = ClusteringStage.first(snapshot, bins, requests, order, chosen.sort_bytes)
+    sorted_by = Clustering(order.field_ids, order.curve.value)
+    return CompactionPlan(change, stage.tasks, bins, rows, stage, sorted_by)
 
 
 def commit_round(
@@ -189,13 +270,14 @@ def commit_bins(
         StorageError: It is not certain whether the version was made.
     """
     change = plan.change
+    work.register(plan.passing)
     for group in groups:
         work.register(group.new_fragments)
     kept = sorted(groups, key=lambda group: group.old_fragments[0].id)
     if any(group.row_addresses is not None for group in kept):
         kept = _with_reserved_ids(change, kept)
     while kept:
-        operation = _operation(change, kept)
+        operation = _operation(plan, kept)
         try:
             result = work.commit(work.propose(change.base, operation, uuid=change.transaction_uuid))
         except RetryableCommitError:
@@ -236,11 +318,11 @@ def _with_reserved_ids(change: ChangePlan, groups: Sequence[RewriteGroup]) -> li
     ]
 
 
-def _operation(change: ChangePlan, groups: Sequence[RewriteGroup]) -> Rewrite:
+def _operation(plan: CompactionPlan, groups: Sequence[RewriteGroup]) -> Rewrite:
     """The rewrite; with a note on where rows go, if the groups know their addresses."""
     if any(group.row_addresses is None for group in groups):
-        return Rewrite(tuple(groups))
-    newest = Snapshot.open(change.table)
+        return Rewrite(tuple(groups), clustering=plan.sorted_by)
+    newest = Snapshot.open(plan.change.table)
     known = reuse_index_of(newest.indices)
     return Rewrite(
         tuple(groups),
@@ -309,12 +391,13 @@ def _together(before: CompactionResult, after: CompactionResult) -> CompactionRe
 
 
 def _dry_run_result(plan: CompactionPlan) -> CompactionResult:
-    old = [fragment for task in plan.tasks for fragment in task.fragments]
-    added = sum(-(-task.num_rows // task.request.max_rows_per_file) for task in plan.tasks)
+    old = [fragment for group in plan.bins for fragment in group]
+    live = [sum(fragment.num_rows for fragment in group) for group in plan.bins]
+    added = sum(-(-rows // most) for rows, most in zip(live, plan.rows_per_file, strict=True))
     return CompactionResult(
         fragmentsRemoved=len(old),
         fragmentsAdded=added,
         filesRemoved=_num_files(old),
         filesAdded=added,
-        numRows=sum(task.num_rows for task in plan.tasks),
+        numRows=sum(live),
     )

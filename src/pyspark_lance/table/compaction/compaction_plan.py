@@ -28,6 +28,7 @@ CONFIGURABLE: Final[Mapping[str, type[int | float]]] = {
     "max_source_fragments": int,
     "max_source_rows": int,
     "defer_index_remap": bool,
+    "sort_bytes": int,
 }
 """The options that a caller or a table may choose, as ``CompactionOptions`` has them."""
 
@@ -59,6 +60,10 @@ class CompactionOptions:
     max_source_rows: int | None = None
     # Bins are taken in order until they have more fragments; None for all.
     max_source_fragments: int | None = None
+    # Columns that rows are sorted by, across the fragments of a bin; none for rows as they are.
+    cluster_by: tuple[str, ...] = ()
+    order: str = "linear"  # Or along a curve: ``zorder``, ``hilbert``.
+    sort_bytes: int = 128 << 20  # Bytes of rows that a task sorts in memory.
     excluded_fragment_ids: frozenset[int] = frozenset()  # Fragments that are left as they are.
     # Indices stay as they are, and a note tells them where rows went; only for tables without
     # stable row ids.
@@ -72,6 +77,7 @@ class CompactionOptions:
             "max_items_per_file",
             "max_source_rows",
             "max_source_fragments",
+            "sort_bytes",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -118,12 +124,12 @@ def plan_bins(
     fragments: Iterable[Fragment], indices: Sequence[IndexMetadata], options: CompactionOptions
 ) -> tuple[Bin, ...]:
     """The bins, in the order of their fragments; none if the table is in good shape."""
-    coverage = _Coverage(indices)
-    runs: list[tuple[list[Fragment], list[_Candidate]]] = []
+    coverage = IndexCoverage(indices)
+    runs: list[tuple[list[Fragment], list[Candidate]]] = []
     previous: frozenset[int] | None = None
     for fragment in sorted(fragments, key=lambda fragment: fragment.id):
-        kind = _candidate(fragment, options)
-        if kind is _Candidate.NO:
+        kind = candidate(fragment, options)
+        if kind is Candidate.NO:
             previous = None
             continue
         covering = coverage.of(fragment.id)
@@ -134,7 +140,7 @@ def plan_bins(
         runs[-1][1].append(kind)
     bins: list[Bin] = []
     for run, kinds in runs:
-        if kinds != [_Candidate.WITH_NEIGHBOURS]:
+        if kinds != [Candidate.WITH_NEIGHBOURS]:
             bins += _split(run, options.target_rows_per_fragment)
     return _limited(bins, options)
 
@@ -145,32 +151,36 @@ def rows_per_fragment(fragments: Bin, options: CompactionOptions) -> int:
     return max(1, -(-rows // max(1, rows // options.target_rows_per_fragment)))
 
 
-class _Candidate(enum.Enum):
+class Candidate(enum.Enum):
+    """What is to become of a fragment."""
+
     NO = "stays as it is"
     ALONE = "is rewritten, whatever its neighbours are"
     WITH_NEIGHBOURS = "is rewritten if a neighbour is"
 
 
-def _candidate(fragment: Fragment, options: CompactionOptions) -> _Candidate:
+def candidate(fragment: Fragment, options: CompactionOptions) -> Candidate:
+    """What is to become of a fragment."""
     if fragment.id in options.excluded_fragment_ids or not fragment.physical_rows:
-        return _Candidate.NO
+        return Candidate.NO
     threshold = options.materialize_deletions_threshold
     if options.materialize_deletions and (
         fragment.num_deleted_rows / fragment.physical_rows > threshold
     ):
-        return _Candidate.ALONE
+        return Candidate.ALONE
     if fragment.physical_rows < options.target_rows_per_fragment:
-        return _Candidate.WITH_NEIGHBOURS
-    return _Candidate.NO
+        return Candidate.WITH_NEIGHBOURS
+    return Candidate.NO
 
 
-class _Coverage:
+class IndexCoverage:
     """Which index entries cover a fragment, by their position."""
 
     def __init__(self, indices: Sequence[IndexMetadata]) -> None:
         self._indices = [index for index in indices if index.fields]
 
     def of(self, fragment_id: int) -> frozenset[int]:
+        """The entries that cover a fragment, or may."""
         return frozenset(
             position
             for position, index in enumerate(self._indices)

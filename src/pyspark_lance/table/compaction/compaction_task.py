@@ -79,7 +79,7 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
                 f"{task.files.table.uri}, fragment {task.fragments[0].id} and those after it",
             )
         if task.stable_row_ids:
-            new = spill_lineage(task.request, _with_lineage(new, _lineage_of(task, deleted)))
+            new = spill_lineage(task.request, with_lineage(new, _lineage_of(task, deleted)))
     except BaseException:
         remove_files(task.request.table.store(), files_of(new))
         raise
@@ -123,8 +123,8 @@ def _live_rows(task: CompactionTask, deleted: _Deleted) -> Iterator[pa.RecordBat
 
 
 @dataclass(frozen=True, slots=True)
-class _Lineage:
-    """Of the live rows of a bin, in their order."""
+class Lineage:
+    """Ids and versions of rows, in their order."""
 
     row_ids: RowIdSequence
     created_at: RowDatasetVersionSequence
@@ -141,7 +141,8 @@ class _Lineage:
         )
 
 
-def _with_lineage(fragments: Sequence[Fragment], lineage: _Lineage) -> tuple[Fragment, ...]:
+def with_lineage(fragments: Sequence[Fragment], lineage: Lineage) -> tuple[Fragment, ...]:
+    """The fragments with the lineage of their rows, which are all."""
     done, start = [], 0
     for fragment in fragments:
         done.append(lineage.write_to(fragment, start))
@@ -149,9 +150,9 @@ def _with_lineage(fragments: Sequence[Fragment], lineage: _Lineage) -> tuple[Fra
     return tuple(done)
 
 
-def _lineage_of(task: CompactionTask, deleted: _Deleted) -> _Lineage:
+def _lineage_of(task: CompactionTask, deleted: _Deleted) -> Lineage:
     parts = [_live_lineage(task, fragment, deleted(fragment)) for fragment in task.fragments]
-    return _Lineage(
+    return Lineage(
         RowIdSequence.concat(part.row_ids for part in parts),
         RowDatasetVersionSequence.concat(part.created_at for part in parts),
         RowDatasetVersionSequence.concat(part.last_updated_at for part in parts),
@@ -160,7 +161,7 @@ def _lineage_of(task: CompactionTask, deleted: _Deleted) -> _Lineage:
 
 def _live_lineage(
     task: CompactionTask, fragment: Fragment, deleted: DeletionVector | None
-) -> _Lineage:
+) -> Lineage:
     """Of one fragment; what it does not say of its versions is made explicit."""
     lineage = FragmentReader(task.files, fragment, stable_row_ids=True).lineage
     assert isinstance(lineage, FragmentLineage)
@@ -172,5 +173,5 @@ def _live_lineage(
     if updated is None:
         updated = created
     if deleted is None:
-        return _Lineage(row_ids, created, updated)
-    return _Lineage(row_ids.without(deleted), created.without(deleted), updated.without(deleted))
+        return Lineage(row_ids, created, updated)
+    return Lineage(row_ids.without(deleted), created.without(deleted), updated.without(deleted))

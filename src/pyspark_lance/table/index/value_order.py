@@ -44,6 +44,26 @@ def sort_order(values: pa.Array, *, stable: bool = False) -> NDArray[np.int64]:
     return np.concatenate([np.flatnonzero(is_null), places[order]])
 
 
+def comparable(values: pa.Array) -> list[NDArray[Any]]:
+    """Whole numbers that have the order of values: first by the first array, shape (n,) each.
+
+    What is not a number is one by its place among the values of this array.
+    """
+    missing = np.asarray(values.is_null()) if values.null_count else None
+    if _is_numeric(values.type):
+        bare = [None, *values.buffers()[1:]]
+        present = pa.Array.from_buffers(values.type, len(values), bare, offset=values.offset)
+        numbers = _as_numbers(present)
+    else:
+        encoded = values.dictionary_encode()
+        places = np.empty(len(encoded.dictionary), np.int64)
+        places[sort_order(encoded.dictionary)] = np.arange(len(places))
+        codes = encoded.indices if missing is None else pc.fill_null(encoded.indices, 0)
+        numbers = places[plain_numbers(codes)] if len(places) else np.zeros(len(values), np.int64)
+    assert numbers is not None, "values are numbers, or have become some"
+    return [numbers] if missing is None else [~missing, np.where(missing, 0, numbers)]
+
+
 def is_in_order(values: pa.Array) -> bool:
     """Whether nulls come first, and then values that ascend; equal ones may follow each other."""
     present = values.slice(values.null_count)
@@ -90,6 +110,16 @@ def _order_of(values: pa.Array, stable: bool) -> NDArray[np.int64]:
     if numbers is not None:
         return np.argsort(numbers, kind="stable" if stable else None)
     return np.asarray(pc.sort_indices(values)).astype(np.int64)
+
+
+def _is_numeric(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_temporal(data_type)
+        or types.is_floating(data_type)
+        or types.is_integer(data_type)
+        or types.is_boolean(data_type)
+    )
 
 
 def _as_numbers(values: pa.Array) -> NDArray[Any] | None:

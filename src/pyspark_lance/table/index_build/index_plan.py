@@ -29,7 +29,6 @@ from pyspark_lance.table.index.segments import (
     segment_of,
 )
 from pyspark_lance.table.index.zone_map_file import is_zone_map
-from pyspark_lance.table.index_build.indexed_columns import named_path, path_to
 from pyspark_lance.table.index_build.joined_segments import StoredSegment
 from pyspark_lance.table.index_build.left_behind import names_moved_rows
 from pyspark_lance.table.index_build.segment_task import (
@@ -46,6 +45,7 @@ from pyspark_lance.table.index_build.zone_maps import (
     plan_wanted,
     wanted_zone_map,
 )
+from pyspark_lance.table.scan.column_paths import named_path, path_to
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -21,7 +21,6 @@ from pyspark_lance.format.wire import encode_varint, length_delimited
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
-from pyspark_lance.table.index_build.indexed_columns import only_fragments
 from pyspark_lance.table.index_build.vector_request import VectorIndexResult
 from pyspark_lance.table.nearest.ivf_build import (
     BuiltSegment,
@@ -38,6 +37,7 @@ from pyspark_lance.table.nearest.ivf_file import INDEX_FILE, ROWS_FILE, VECTOR_D
 from pyspark_lance.table.nearest.ivf_model import IvfShape
 from pyspark_lance.table.nearest.ivf_output import ModelPlace
 from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.scan.column_paths import only_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot

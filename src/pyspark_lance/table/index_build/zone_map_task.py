@@ -18,8 +18,8 @@ from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.table.index.zone_map_file import ZoneMap
-from pyspark_lance.table.index_build.indexed_columns import values_at
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
+from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 
 _OFFSETS: Final = np.uint64(2**32 - 1)

@@ -35,7 +35,6 @@ from pyspark_lance.table.index.zone_map_file import (
     read_zones_and_nulls,
     write_zone_map,
 )
-from pyspark_lance.table.index_build.indexed_columns import named_path, only_fragments, path_to
 from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE, check_rows_per_zone
 from pyspark_lance.table.index_build.zone_map_task import (
     BuiltZones,
@@ -44,6 +43,7 @@ from pyspark_lance.table.index_build.zone_map_task import (
     build_zones,
     check_can_have_zones,
 )
+from pyspark_lance.table.scan.column_paths import named_path, only_fragments, path_to
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -78,7 +78,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     ObjectNode given = Python.JSON.createObjectNode();
     for (int i = 0; i < fields().length; i++) {
       if (!input.isNullAt(i)) {
-        given.put(fields()[i].name(), input.get(i, fields()[i].dataType()).toString());
+        given.put(fields()[i].name(), text(input, i, fields()[i].dataType()));
       }
     }
     SparkSession session = SparkSession.active();
@@ -92,6 +92,18 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
         functions.from_json(functions.lit(reply.get("rows").asText()), rows)));
     return List.<Scan>of(new LanceScan.LocalRows(result.schema(),
         result.queryExecution().executedPlan().executeCollect(), name)).iterator();
+  }
+
+  /** An argument as Python reads it; a list as JSON. */
+  private static String text(InternalRow input, int number, DataType type) {
+    if (!(type instanceof ArrayType list)) {
+      return input.get(number, type).toString();
+    }
+    var values = Python.JSON.createArrayNode();
+    for (Object value : (Object[]) input.getArray(number).toObjectArray(list.elementType())) {
+      values.add(String.valueOf(value));
+    }
+    return values.toString();
   }
 
   /** Has Python do what a procedure does to a table, and executors its tasks; what it says then. */

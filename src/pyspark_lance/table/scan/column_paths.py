@@ -1,4 +1,4 @@
-"""Columns that get an index: how they are named, and how their values are read."""
+"""Columns by their names, with fields of structs, and how their values are read."""
 
 from __future__ import annotations
 

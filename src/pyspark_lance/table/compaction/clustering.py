@@ -1,0 +1,319 @@
+"""Clustering on its way, stage by stage of tasks: a sample, sorted runs, new fragments.
+
+Bins are clustered at the same time, each for itself.  One that fits into the memory of a task is
+written by the task that sorts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.clustering import Clustering
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.operation import RewriteGroup
+from pyspark_lance.table.compaction.clustering_task import (
+    ClusteringTask,
+    MergeTask,
+    Sample,
+    SampleTask,
+    SortTask,
+    slices_of,
+)
+from pyspark_lance.table.compaction.compaction_plan import (
+    Bin,
+    Candidate,
+    CompactionOptions,
+    IndexCoverage,
+    candidate,
+)
+from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
+from pyspark_lance.table.sort.row_order import RowOrder
+from pyspark_lance.table.sort.sorted_runs import Boundaries, Run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
+
+_SAMPLED_ROWS_PER_TASK: Final = 4 << 20
+_LEAST_SAMPLE: Final = 1 << 14
+_MOST_SAMPLE: Final = 1 << 20
+_SAMPLE_PER_RANGE: Final = 16
+# A range has such a part of the rows that a task may have in memory.
+_RANGES_PER_RUN: Final = 4
+# What has more runs would be merged from pieces of few rows; it is sorted in parts.
+_MOST_RUNS: Final = 512
+
+
+# The plan ----------------------------------------------------------------------------------
+
+
+def plan_clustered_bins(
+    fragments: Iterable[Fragment],
+    indices: Sequence[IndexMetadata],
+    options: CompactionOptions,
+    order: RowOrder,
+    known: Clustering | None,
+) -> tuple[Bin, ...]:
+    """The fragments that are sorted together, in their order; none if all are sorted.
+
+    What was sorted so before stays as it is, but for small fragments and those with many deleted
+    rows, which are sorted again beside new rows.
+
+    ``known``: what the table says of itself.
+    """
+    coverage = IndexCoverage(indices)
+    bins: dict[frozenset[int], list[Fragment]] = {}
+    beside: dict[frozenset[int], list[Fragment]] = {}
+    for fragment in sorted(fragments, key=lambda fragment: fragment.id):
+        if fragment.id in options.excluded_fragment_ids or not fragment.physical_rows:
+            continue
+        covering = coverage.of(fragment.id)
+        if not _is_sorted(fragment, order, known):
+            bins.setdefault(covering, []).append(fragment)
+            continue
+        kind = candidate(fragment, options)
+        if kind is Candidate.ALONE:
+            bins.setdefault(covering, []).append(fragment)
+        elif kind is Candidate.WITH_NEIGHBOURS and not _is_full(fragment, options):
+            beside.setdefault(covering, []).append(fragment)
+    whole = [
+        sorted([*group, *beside.get(covering, ())], key=lambda fragment: fragment.id)
+        for covering, group in bins.items()
+    ]
+    parts = [part for group in whole for part in _parts(group, options.sort_bytes)]
+    return _limited(sorted(parts, key=lambda group: group[0].id), options)
+
+
+def _is_sorted(fragment: Fragment, order: RowOrder, known: Clustering | None) -> bool:
+    if known is None or fragment.id not in known.fragment_ids or not fragment.files:
+        return False
+    is_same = (known.field_ids, known.order) == (order.field_ids, order.curve.value)
+    # Columns with other values since then are in another file.
+    return is_same and set(order.field_ids).issubset(fragment.files[0].fields)
+
+
+def _is_full(fragment: Fragment, options: CompactionOptions) -> bool:
+    """Whether its file ended because of its size."""
+    most = options.max_bytes_per_file
+    return most is not None and 2 * sum(file.size_bytes for file in fragment.files) >= most
+
+
+def _parts(group: Sequence[Fragment], sort_bytes: int) -> list[Bin]:
+    """Fragments whose files are not more than can be sorted together."""
+    parts: list[list[Fragment]] = [[]]
+    num_bytes = 0
+    for fragment in group:
+        own = sum(file.size_bytes for file in fragment.files)
+        if parts[-1] and num_bytes + own > _MOST_RUNS // 4 * sort_bytes:
+            parts.append([])
+            num_bytes = 0
+        parts[-1].append(fragment)
+        num_bytes += own
+    return [tuple(part) for part in parts]
+
+
+def _limited(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]:
+    """The first fragments that are within the limits; always one, so that work goes on."""
+    rows = fragments = 0
+    limited: list[Bin] = []
+    for group in bins:
+        kept: list[Fragment] = []
+        for fragment in group:
+            rows += fragment.num_rows
+            fragments += 1
+            too_many = (options.max_source_rows is not None and rows > options.max_source_rows) or (
+                options.max_source_fragments is not None
+                and fragments > options.max_source_fragments
+            )
+            if too_many and (limited or kept):
+                return (*limited, tuple(kept)) if kept else tuple(limited)
+            kept.append(fragment)
+        limited.append(tuple(kept))
+    return tuple(limited)
+
+
+# The stages --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SortedBin:
+    """One bin on its way."""
+
+    fragments: Bin
+    request: WriteFragmentsRequest  # How the new fragments are written.
+    order: RowOrder
+    bounds: Boundaries | None = None  # None if one task sorts all rows.
+
+    @property
+    def num_rows(self) -> int:
+        """Its live rows."""
+        return sum(fragment.num_rows for fragment in self.fragments)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringStage:
+    """The tasks that are next, of all bins; picklable."""
+
+    files: TableFiles
+    stable_row_ids: bool
+    sort_bytes: int
+    bins: tuple[SortedBin, ...]
+    tasks: tuple[ClusteringTask, ...] = ()
+    owners: tuple[int, ...] = ()  # The number of the bin of each task.
+    # Of each bin: what is there of its new fragments, which waits for those of others.
+    done: tuple[tuple[Fragment, ...], ...] = ()
+    passing: tuple[Fragment, ...] = ()  # What tasks leave to each other, and nothing else.
+
+    @classmethod
+    def first(
+        cls,
+        snapshot: Snapshot,
+        bins: Sequence[Bin],
+        requests: Sequence[WriteFragmentsRequest],
+        order: RowOrder,
+        sort_bytes: int,
+    ) -> ClusteringStage:
+        """The stage that takes samples.
+
+        ``requests``: how the new fragments of each bin are written.
+        """
+        stage = cls(
+            snapshot.files,
+            snapshot.uses_stable_row_ids,
+            sort_bytes,
+            tuple(SortedBin(*own, order) for own in zip(bins, requests, strict=True)),
+        )
+        return stage._with([stage._sampling(one) for one in stage.bins])
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the new fragments of all bins are there after the tasks."""
+        return not any(
+            isinstance(task, SampleTask) or (isinstance(task, SortTask) and task.bounds is not None)
+            for task in self.tasks
+        )
+
+    def after(self, results: Sequence[Any]) -> ClusteringStage:
+        """The next stage, given what became of the tasks of this one, in their order."""
+        by_bin = self._by_bin(results)
+        if any(isinstance(task, SampleTask) for task in self.tasks):
+            bins = tuple(
+                self._learned(one, own) for one, own in zip(self.bins, by_bin, strict=True)
+            )
+            num_bytes = [sum(sample.num_bytes for sample in own) for own in by_bin]
+            stage = replace(self, bins=bins)
+            return stage._with([stage._sorting(*own) for own in zip(bins, num_bytes, strict=True)])
+        runs = [[run for part in own for run in part] for own in by_bin]
+        merging: list[list[ClusteringTask]] = []
+        done = []
+        for one, own in zip(self.bins, runs, strict=True):
+            is_done = one.bounds is None
+            merging.append([] if is_done else list(self._merging(one, own)))
+            done.append(tuple(own) if is_done else ())
+        passing = tuple(run.fragment for own in runs for run in own if isinstance(run, Run))
+        return replace(self._with(merging), done=tuple(done), passing=passing)
+
+    def groups(self, results: Sequence[Any]) -> list[RewriteGroup]:
+        """The old fragments and the new ones, given what became of the last tasks."""
+        done = self.done or ((),) * len(self.bins)
+        groups = []
+        for one, before, own in zip(self.bins, done, self._by_bin(results), strict=True):
+            new = (*before, *(fragment for part in own for fragment in part))
+            num_written = sum(fragment.physical_rows for fragment in new)
+            if num_written != one.num_rows:
+                raise CorruptFileError(
+                    f"fragments of {one.num_rows} live rows gave {num_written} rows",
+                    f"{self.files.table.uri}, fragment {one.fragments[0].id} and others",
+                )
+            groups.append(RewriteGroup(one.fragments, new))
+        return groups
+
+    def _with(self, tasks: Sequence[Sequence[ClusteringTask]]) -> ClusteringStage:
+        """This with tasks of each bin."""
+        return replace(
+            self,
+            tasks=tuple(task for own in tasks for task in own),
+            owners=tuple(number for number, own in enumerate(tasks) for _ in own),
+        )
+
+    def _by_bin(self, results: Sequence[Any]) -> list[list[Any]]:
+        grouped: list[list[Any]] = [[] for _ in self.bins]
+        for owner, result in zip(self.owners, results, strict=True):
+            grouped[owner].append(result)
+        return grouped
+
+    def _sampling(self, one: SortedBin) -> list[ClusteringTask]:
+        step = one.num_rows // min(_MOST_SAMPLE, max(_LEAST_SAMPLE, one.num_rows // 16))
+        return [
+            SampleTask(
+                self.files,
+                slices,
+                one.request.schema.fields,
+                self.stable_row_ids,
+                one.order,
+                max(1, step),
+            )
+            for slices in slices_of(one.fragments, _SAMPLED_ROWS_PER_TASK)
+        ]
+
+    def _learned(self, one: SortedBin, samples: Sequence[Sample]) -> SortedBin:
+        """The bin with what a sample tells of its rows."""
+        found = [sample for sample in samples if len(sample.addresses)]
+        if not found:
+            return one
+        values = [pa.concat_arrays(parts) for parts in zip(*(s.values for s in found), strict=True)]
+        order = one.order.learned(values)
+        num_bytes = sum(sample.num_bytes for sample in found)
+        if num_bytes <= self.sort_bytes:
+            return replace(one, order=order)
+        addresses = np.concatenate([sample.addresses for sample in found])
+        wanted = int(_RANGES_PER_RUN * num_bytes // self.sort_bytes) + 1
+        num_ranges = max(1, min(wanted, len(addresses) // _SAMPLE_PER_RANGE))
+        bounds = Boundaries.of_sample(order, values, addresses, num_ranges)
+        return replace(one, order=order, bounds=bounds)
+
+    def _sorting(self, one: SortedBin, num_bytes: float) -> list[ClusteringTask]:
+        rows = sum(fragment.physical_rows for fragment in one.fragments)
+        if one.bounds is not None:
+            rows = max(1, int(one.num_rows * self.sort_bytes / num_bytes))
+        return [
+            SortTask(
+                self.files,
+                slices,
+                one.request,
+                self.stable_row_ids,
+                one.order,
+                self.sort_bytes,
+                one.bounds,
+            )
+            for slices in slices_of(one.fragments, rows)
+        ]
+
+    def _merging(self, one: SortedBin, runs: Sequence[Run]) -> Iterable[MergeTask]:
+        """A task for each new fragment."""
+        starts: NDArray[np.int64] = np.sum([run.cuts for run in runs], axis=0)
+        total, step = int(starts[-1]), one.request.max_rows_per_file
+        for first in range(0, total, step):
+            last = min(first + step, total)
+            low = int(starts.searchsorted(first, side="right")) - 1
+            high = int(starts.searchsorted(last, side="left"))
+            yield MergeTask(
+                self.files,
+                tuple(
+                    Run(run.fragment, run.cuts[low : high + 1])
+                    for run in runs
+                    if run.cuts[low] < run.cuts[high]
+                ),
+                one.request,
+                self.stable_row_ids,
+                one.order,
+                (0, high - low),
+                first - int(starts[low]),
+                last - first,
+            )

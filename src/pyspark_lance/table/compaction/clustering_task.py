@@ -1,0 +1,221 @@
+"""The tasks of a clustering: take a sample of rows, sort some, merge what was sorted.
+
+Rows keep everything but their place: values, row ids and both versions.  Each task has about
+``sort_bytes`` of rows in memory, twice while it sorts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.commit.commit_outcome import files_of
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.plain_values import plain_array, plain_numbers
+from pyspark_lance.table.compaction.compaction_task import (
+    SMALL_FOR_COMPACTION,
+    Lineage,
+    with_lineage,
+)
+from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
+from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
+from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.sort.row_order import RowOrder
+from pyspark_lance.table.sort.sorted_runs import (
+    Boundaries,
+    Run,
+    RunReader,
+    SortedRows,
+    lineage_names,
+    with_lineage_columns,
+    write_run,
+)
+from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.work.written_files import remove_files
+
+# How wide rows are is measured on so many of a task.
+_MEASURED_ROWS: Final = 1024
+_MEASURED_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some rows of a task."""
+
+    values: tuple[pa.Array, ...]  # Of each column of the order.
+    addresses: NDArray[np.uint64]
+    num_bytes: float  # What all live rows of the task take in memory, about.
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTask:
+    """Takes every so many-th row of some slices."""
+
+    files: TableFiles
+    slices: tuple[ScanSlice, ...]
+    fields: tuple[Field, ...]  # All columns of the table.
+    stable_row_ids: bool
+    order: RowOrder
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SortTask:
+    """Sorts the live rows of some slices, whose addresses ascend."""
+
+    files: TableFiles
+    slices: tuple[ScanSlice, ...]
+    request: WriteFragmentsRequest
+    stable_row_ids: bool
+    order: RowOrder
+    sort_bytes: int
+    # Where runs are cut; None if these are all rows, which then have their place.
+    bounds: Boundaries | None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Writes some rows of neighbouring ranges of runs."""
+
+    files: TableFiles
+    runs: tuple[Run, ...]
+    request: WriteFragmentsRequest
+    stable_row_ids: bool
+    order: RowOrder
+    ranges: tuple[int, int]  # From the first one to the one behind the last one.
+    skipped: int  # Rows of the first range that others write.
+    num_rows: int
+
+
+ClusteringTask: TypeAlias = SampleTask | SortTask | MergeTask
+
+
+def take_sample(task: SampleTask) -> Sample:
+    """The sample; where rows are of different widths, their number of bytes is a guess."""
+    scan = _scan(task, task.order.fields, (ROW_ADDRESS,))
+    values, addresses, num_rows = [], [np.empty(0, np.uint64)], 0
+    for batch in run(scan):
+        own = plain_array(np.arange(-num_rows % task.step, batch.num_rows, task.step))
+        values.append([column.take(own) for column in task.order.values(batch)])
+        addresses.append(plain_numbers(batch.column(ROW_ADDRESS).take(own)))
+        num_rows += batch.num_rows
+    whole = _scan(task, task.fields, ())
+    whole = replace(whole, batch_rows=_MEASURED_ROWS, batch_bytes=_MEASURED_BYTES)
+    first = next(run(whole), None)
+    row_bytes = first.nbytes / first.num_rows if first is not None else 0.0
+    columns = tuple(pa.concat_arrays(parts) for parts in zip(*values, strict=True))
+    return Sample(columns, np.concatenate(addresses), row_bytes * num_rows)
+
+
+def sort_rows(task: SortTask) -> tuple[Run, ...] | tuple[Fragment, ...]:
+    """Writes runs, of which there are several where rows are wider than was thought.
+
+    Returns:
+        The runs; where these are all rows, the new fragments with id 0.
+    """
+    kept = (ROW_ADDRESS, *lineage_names(stable_row_ids=task.stable_row_ids))
+    batches = run(_scan(task, task.request.schema.fields, kept))
+    if task.bounds is None:
+        return _write(task, SortedRows(task.order, list(batches)).batches())
+    runs: list[Run] = []
+    for held in _portions(batches, 2 * task.sort_bytes):
+        rows = SortedRows(task.order, held)
+        runs.append(write_run(task.request, kept[1:], rows, task.bounds))
+    return tuple(runs)
+
+
+def merge_runs(task: MergeTask) -> tuple[Fragment, ...]:
+    """Writes rows in their place; the new fragments have id 0."""
+    kept = lineage_names(stable_row_ids=task.stable_row_ids)
+    fields = with_lineage_columns(task.request.schema, kept).fields
+    reader = RunReader(task.files, fields, task.order, task.runs)
+    return _write(task, reader.rows(*task.ranges, task.skipped, task.num_rows))
+
+
+def _scan(
+    task: SampleTask | SortTask, fields: tuple[Field, ...], system: tuple[str, ...]
+) -> ScanTask:
+    return ScanTask(
+        files=task.files,
+        fields=fields,
+        filter_fields=(),
+        system_columns=system,
+        predicate=None,
+        stable_row_ids=task.stable_row_ids,
+        batch_rows=DEFAULT_BATCH_ROWS,
+        batch_bytes=DEFAULT_BATCH_BYTES,
+        slices=task.slices,
+        small=SMALL_FOR_COMPACTION,
+        checks_text=isinstance(task, SortTask),
+    )
+
+
+def _portions(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.RecordBatch]]:
+    """The batches in groups that have not much more than ``most`` bytes."""
+    held: list[pa.RecordBatch] = []
+    num_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        num_bytes += batch.nbytes
+        if num_bytes >= most:
+            yield held
+            held, num_bytes = [], 0
+    if held:
+        yield held
+
+
+def _write(
+    task: SortTask | MergeTask, batches: Iterator[pa.RecordBatch]
+) -> tuple[Fragment, ...]:  # fmt: skip
+    if not task.stable_row_ids:
+        return write_fragments(task.request, batches)
+    lineage: list[list[NDArray[np.uint64]]] = []
+    kept = (ROW_ID, CREATED_AT, LAST_UPDATED_AT)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            lineage.append([plain_numbers(batch.column(name)) for name in kept])
+            yield batch.drop_columns(kept)
+
+    new = write_fragments(task.request, rows())
+    if not new:
+        return ()
+    row_ids, created, updated = (np.concatenate(parts) for parts in zip(*lineage, strict=True))
+    sequences = Lineage(
+        RowIdSequence.from_array(row_ids),
+        RowDatasetVersionSequence.from_array(created),
+        RowDatasetVersionSequence.from_array(updated),
+    )
+    try:
+        return spill_lineage(task.request, with_lineage(new, sequences))
+    except BaseException:
+        remove_files(task.request.table.store(), files_of(new))
+        raise
+
+
+def slices_of(fragments: Sequence[Fragment], most_rows: int) -> list[tuple[ScanSlice, ...]]:
+    """The rows of fragments in groups of at most ``most_rows`` physical rows."""
+    groups: list[list[ScanSlice]] = [[]]
+    left = most_rows
+    for fragment in fragments:
+        start = 0
+        while start < fragment.physical_rows:
+            if not left:
+                groups.append([])
+                left = most_rows
+            end = min(start + left, fragment.physical_rows)
+            groups[-1].append(ScanSlice(fragment, start, end))
+            left -= end - start
+            start = end
+    return [tuple(group) for group in groups if group]

@@ -1,0 +1,184 @@
+"""RowOrder: by which columns rows are sorted, or along which curve through their values.
+
+Nulls come first and NaN last, as Spark sorts them.  On a curve a column counts by cells: each has
+about as many rows, and where they begin is learned from a sample.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_view import is_json_text
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.plain_values import plain_array
+from pyspark_lance.table.index.value_order import comparable, has_order, sort_order
+from pyspark_lance.table.scan.column_paths import named_path, values_at
+from pyspark_lance.table.sort.space_filling import hilbert_key, zorder_key
+
+_MOST_CELLS: Final = 4096
+_MOST_BITS: Final = 16
+_MOST_ON_A_CURVE: Final = 16
+
+
+class Curve(enum.Enum):
+    """How several columns share the order of rows."""
+
+    LINEAR = "linear"
+    """By the first column; where it is the same by the next."""
+    ZORDER = "zorder"
+    HILBERT = "hilbert"
+
+    @classmethod
+    def parse(cls, text: str) -> Curve:
+        """The order that a user names, in whatever case."""
+        for one in cls:
+            if one.value == text.lower():
+                return one
+        known = ", ".join(one.value for one in cls)
+        raise InvalidInputError(f"there is no order {text!r}", hint=f"there are {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class SortColumn:
+    """A column, or a field of a struct, that rows are sorted by."""
+
+    path: tuple[Field, ...]
+    descending: bool = False  # Then nulls come last, as in Spark.
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that lead to it."""
+        return tuple(part.name for part in self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """An order of rows; picklable."""
+
+    columns: tuple[SortColumn, ...]
+    curve: Curve = Curve.LINEAR
+    # On a curve, for each column: the values at which cells begin, ascending.
+    cells: tuple[pa.Array, ...] = ()
+
+    @classmethod
+    def of(
+        cls, schema: LanceSchema, names: Sequence[str], curve: Curve = Curve.LINEAR,
+        descending: Sequence[bool] = (),
+    ) -> RowOrder:  # fmt: skip
+        """By columns of a table.
+
+        ``names``: a field of a struct is ``struct.field``. ``descending``: for each name; none for
+        all ascending.
+
+        Raises:
+            InvalidInputError: No such column, none at all, or one twice.
+            UnsupportedFeatureError: Values of a column have no order.
+        """
+        if not names:
+            raise InvalidInputError("rows are to be sorted by no column", hint="name one or more")
+        paths = [named_path(schema, name) for name in names]
+        for name, path in zip(names, paths, strict=True):
+            _check_has_order(path[-1], name)
+        if len({path[-1].id for path in paths}) < len(paths):
+            raise InvalidInputError(f"a column is named twice in {', '.join(names)}")
+        if len(paths) == 1:
+            curve = Curve.LINEAR
+        if curve is not Curve.LINEAR and len(paths) > _MOST_ON_A_CURVE:
+            raise InvalidInputError(
+                f"{len(paths)} columns are too many for the order {curve.value!r}",
+                hint=f"name at most {_MOST_ON_A_CURVE}, or use the order 'linear'",
+            )
+        flags = descending or [False] * len(paths)
+        return cls(tuple(map(SortColumn, paths, flags)), curve)
+
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """The ids of the columns, in their order."""
+        return tuple(column.path[-1].id for column in self.columns)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of the table that the values are in, each once."""
+        return tuple({column.path[0].id: column.path[0] for column in self.columns}.values())
+
+    def learned(self, values: Sequence[pa.Array]) -> RowOrder:
+        """This order with the cells of a sample of the rows; of each column its values."""
+        if self.curve is Curve.LINEAR:
+            return self
+        return replace(self, cells=tuple(map(_cells, values)))
+
+    def values(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The values of each column, in a batch that has the columns of the table."""
+        return [_plain(values_at(batch, column.names)) for column in self.columns]
+
+    def keys(self, values: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
+        """What rows are compared by: the values, or where they are on the curve."""
+        if self.curve is Curve.LINEAR:
+            return tuple(values)
+        bits = min(_MOST_BITS, 64 // len(values))
+        grid = [_cell_of(one, cells, bits) for one, cells in zip(values, self.cells, strict=True)]
+        key = hilbert_key if self.curve is Curve.HILBERT else zorder_key
+        return (plain_array(key(grid, bits)),)
+
+    def places(
+        self, keys: Sequence[pa.Array], ties: NDArray[np.uint64] | None = None
+    ) -> NDArray[np.int64]:
+        """Where the rows are that come first, second, …; shape (n,).
+
+        ``keys``: as ``keys`` gives them. ``ties``: ascending where keys are equal, shape (n,); None
+        for the order in which rows come.
+        """
+        parts: list[NDArray[np.generic]] = []
+        descends = [column.descending for column in self.columns]
+        for key, reverse in zip(keys, descends, strict=False):
+            numbers = comparable(key)
+            parts += [~part for part in numbers] if reverse else numbers
+        if ties is not None:
+            parts.append(ties)
+        if len(parts) == 1:
+            return np.argsort(parts[0], kind="stable")
+        return np.lexsort(parts[::-1])
+
+
+def _check_has_order(field: Field, name: str) -> None:
+    data_type = field.to_arrow().type
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if field.children or field.is_blob or is_json_text(field) or not has_order(data_type):
+        raise UnsupportedFeatureError(
+            f"rows cannot be sorted by the column {name!r} of type {data_type}",
+            hint="columns of numbers, decimals, text, bytes, days and times have an order",
+        )
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def _cells(sample: pa.Array) -> pa.Array:
+    """Values that cut a sample into cells of about as many rows each."""
+    present = sample.drop_null()
+    order = sort_order(present)
+    count = min(_MOST_CELLS, len(order))
+    chosen = order[np.arange(count) * len(order) // max(count, 1)]
+    return present.take(plain_array(chosen)).unique()
+
+
+def _cell_of(values: pa.Array, cells: pa.Array, bits: int) -> NDArray[np.uint64]:
+    """The cell of each value, spread over all numbers of ``bits``; nulls have the first one."""
+    *present, numbers = comparable(pa.concat_arrays([values, cells]))
+    own, begins = numbers[: len(values)], numbers[len(values) :]
+    # What lies before the first cell shares its number with no null.
+    cell = begins.searchsorted(own, side="right").astype(np.uint64) + np.uint64(1)
+    if present:
+        cell[~present[0][: len(values)]] = 0
+    return (cell << np.uint64(bits)) // np.uint64(len(cells) + 2)
