@@ -14,7 +14,7 @@ from pyspark_lance.format.feature_flags import (
 from pyspark_lance.proto import table_pb2
 
 READABLE = {1, 2, 4, 8, 16, 32, 128, 256, 1024, 2048, 16384}
-WRITABLE = READABLE - {1024}
+WRITABLE = READABLE - {1024} | {32768}
 
 
 def accepts(check, *arguments):
@@ -95,7 +95,7 @@ def test_flags_follow_the_state_of_the_table():
 
 def test_flags_of_the_last_version_are_forgotten_but_for_what_is_carried_over():
     kept = 128 | 256 | 16384
-    assert flags(previous_reader_flags=0xFFFF, previous_writer_flags=0xFFFF) == (kept, kept)
+    assert flags(previous=(0xFFFF, 0xFFFF)) == (kept, kept)
 
 
 @pytest.mark.interop

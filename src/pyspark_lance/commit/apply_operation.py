@@ -82,6 +82,7 @@ def overwrite(draft: Draft, operation: Overwrite, data_storage_version: str | No
     """Other rows and another schema; numbering, configuration and bases go on."""
     if operation.initial_bases:
         raise InvalidInputError("base paths are given when a table is created, not overwritten")
+    _check_new_ids(draft, operation.schema)
     draft.schema = operation.schema
     draft.data_storage_version = data_storage_version or draft.data_storage_version
     draft.fragments = {}
@@ -89,6 +90,19 @@ def overwrite(draft: Draft, operation: Overwrite, data_storage_version: str | No
     draft.config = {**draft.config, **operation.config_upsert_values}
     for fragment in operation.fragments:
         draft.add_rows(fragment)
+
+
+def _check_new_ids(draft: Draft, schema: LanceSchema) -> None:
+    """Refuses new columns with ids that are taken, in tables that never use one again."""
+    kept = {(field.id, field.name) for field in draft.schema.walk()}
+    new = [field.id for field in schema.walk() if (field.id, field.name) not in kept]
+    allocated = draft.base.max_allocated_field_id
+    if allocated is not None and min(new, default=allocated + 1) <= allocated:
+        raise RetryableCommitError(
+            f"the id {min(new)} of a new column was given to another one meanwhile",
+            hint="run the operation again on the newest version",
+            conflict=ConflictReason.METADATA_CHANGED,
+        )
 
 
 def restore(draft: Draft, operation: Restore, restored: TableState | None) -> None:
@@ -102,9 +116,18 @@ def restore(draft: Draft, operation: Restore, restored: TableState | None) -> No
         raise UnsupportedFeatureError(
             f"version {old.version} and version {now.version} differ in having stable row ids"
         )
+    allocated = now.max_allocated_field_id
+    if allocated is not None:
+        if old.max_allocated_field_id is None:
+            raise UnsupportedFeatureError(
+                f"version {old.version} is older than the rule of the table that ids of columns "
+                "are never used again (flag 32768)",
+                hint="restore a version that has the rule, or read the old one and overwrite",
+            )
+        allocated = max(allocated, old.max_allocated_field_id)
     highest = [i for i in (old.max_fragment_id, now.max_fragment_id) if i is not None]
     # The timestamp of the newest version stays the one to come after.
-    draft.base = replace(old, timestamp_ns=now.timestamp_ns)
+    draft.base = replace(old, timestamp_ns=now.timestamp_ns, max_allocated_field_id=allocated)
     draft.schema = old.schema
     draft.fragments = {fragment.id: fragment for fragment in old.fragments}
     draft.indices = restored.indices

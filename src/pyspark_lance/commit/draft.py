@@ -135,6 +135,9 @@ class Draft:
         for fragment_id in self.touched & self.fragments.keys():
             self.fragments[fragment_id] = _without_dead_files(self.fragments[fragment_id])
         fragments = tuple(self.fragments[key] for key in sorted(self.fragments))
+        allocated = self.base.max_allocated_field_id
+        if allocated is not None:
+            allocated = max(allocated, self.schema.max_field_id)
         manifest = replace(
             self.base,
             version=self.version,
@@ -151,6 +154,7 @@ class Draft:
             config=self.config,
             table_metadata=self.table_metadata,
             base_paths=self.base_paths,
+            max_allocated_field_id=allocated,
             index_section=None,
             transaction_section=None,
         )
@@ -161,8 +165,8 @@ class Draft:
             has_base_paths=bool(self.base_paths),
             has_spilled_lineage=self._has_spilled_lineage(),
             manages_blobs=self.schema.metadata.get(MANAGED_BLOBS_KEY) == b"true",
-            previous_reader_flags=self.base.reader_flags,
-            previous_writer_flags=self.base.writer_flags,
+            keeps_field_ids=allocated is not None,
+            previous=(self.base.reader_flags, self.base.writer_flags),
         )
         return TableState(
             replace(manifest, reader_flags=reader_flags, writer_flags=writer_flags), self.indices

@@ -56,9 +56,10 @@ _WRITABLE: Final = (
     | MIXED_FILE_VERSIONS
     | SPILLED_LINEAGE
     | MANAGED_BLOBS
+    | NON_REUSABLE_FIELD_IDS
 )
 # A fragment-reuse index concerns look-ups in indices alone, and scans can do without these.
-_READABLE: Final = _WRITABLE | TAGGED_FRAGMENT_REUSE
+_READABLE: Final = _WRITABLE & ~NON_REUSABLE_FIELD_IDS | TAGGED_FRAGMENT_REUSE
 
 _PAIRED: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, MANAGED_BLOBS, ZONE_WRITE_SEED)
 
@@ -102,8 +103,8 @@ def compute_flags(
     has_base_paths: bool,
     has_spilled_lineage: bool = False,
     manages_blobs: bool = False,
-    previous_reader_flags: int = 0,
-    previous_writer_flags: int = 0,
+    keeps_field_ids: bool = False,
+    previous: tuple[int, int] = (0, 0),
 ) -> tuple[int, int]:
     """The reader and the writer word of a new manifest.
 
@@ -111,8 +112,8 @@ def compute_flags(
     the table has stable row ids; ``has_config``: whether the table configuration is not empty;
     ``has_base_paths``: whether files may live under other roots; ``has_spilled_lineage``: whether
     lineage of any fragment is in hidden columns; ``manages_blobs``: whether the schema asks for
-    blobs in objects of the table; ``previous_reader_flags``: reader word of the
-    version before; ``previous_writer_flags``: writer word of the version before.
+    blobs in objects of the table; ``keeps_field_ids``: whether ids of columns are never used again;
+    ``previous``: reader and writer word of the version before.
 
     Returns:
         (reader flags, writer flags).
@@ -127,8 +128,13 @@ def compute_flags(
     # Said of things that are carried over: file versions once mixed stay mixed, and index entries
     # are copied as they are.  Blobs of older versions stay where they are.
     sticky = MIXED_FILE_VERSIONS | COVERED_INDEXES | MANAGED_BLOBS
-    reader = both | previous_reader_flags & sticky
-    writer = both | previous_writer_flags & sticky | (TABLE_CONFIG if has_config else 0)
+    reader = both | previous[0] & sticky
+    writer = (
+        both
+        | previous[1] & sticky
+        | (TABLE_CONFIG if has_config else 0)
+        | (NON_REUSABLE_FIELD_IDS if keeps_field_ids else 0)
+    )
     return reader, writer
 
 

@@ -134,7 +134,10 @@ def plan_write(
             )
         if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
             version = settings.file_version or existing.manifest.file_version
-            schema = table_schema(data_schema, version)
+            allocated = existing.manifest.max_allocated_field_id
+            # Ids begin anew, unless the table never uses one again.
+            first_id = 0 if allocated is None else allocated + 1
+            schema = table_schema(data_schema, version, first_id)
             check_overwrite(existing.schema, schema, settings)
             columns = schema
         else:
