@@ -107,6 +107,19 @@ def test_every_kind_of_change_is_compared_and_may_be_left_out(kind, cases):
         assert (result.differs, result.left_out) == ([], [kind])
 
 
+def test_an_engine_that_tells_no_changes_is_not_judged_by_windows_without_an_answer():
+    asked = [(case, one) for case in read_cases(CASES) for one in case.questions]
+    refused = [
+        (case.name, one)
+        for case, one in asked
+        if one.request["ask"] == "changes" and "error" in one.answer
+    ]
+    assert refused
+    for name, question in refused:
+        assert compared(name, question, {"changes": {}}).differs == ()
+        assert compared(name, question, {"changes": {"insert": []}}).differs
+
+
 @pytest.mark.parametrize(
     ("engine", "told"),
     [

@@ -2,7 +2,8 @@
 """Random tables of releases of pylance read by us, and ours by them: ``poe interop``.
 
 Each release gets an environment of its own below ``--environments``; ``newest`` is the newest one
-that the package index has.  Ours are the tables of the conformance set.
+that the package index has, and ``lancedb`` its newest lancedb, which is only asked for our tables.
+Ours are the tables of the conformance set.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from pyspark_lance.conformance.report import compared, rows_differ
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "compatibility.md"
-ENGINE = HERE.parent / "conformance" / "pylance_engine.py"
+ENGINES = HERE.parent / "conformance"
+LANCEDB = "lancedb"
 MARK = "<!-- matrix -->\n"
 # 0.22.0 knows no data files of version 2.1.
 TRIED = [release for release in RELEASES if release != "0.22.0"]
 STEPS = 6
 
 
-def ours_read_by_them(python: Path, cases: list[Case]) -> tuple[Counter[str], set[str]]:
+def ours_read_by_them(command: str, cases: list[Case]) -> tuple[Counter[str], set[str]]:
     """How often versions of tables were read rightly, and what else there was."""
     counts: Counter[str] = Counter()
     told: set[str] = set()
-    with opened(f"'{python}' '{ENGINE}'") as ask, tempfile.TemporaryDirectory() as folder:
+    with opened(command) as ask, tempfile.TemporaryDirectory() as folder:
         for case in cases:
             path = case.unpack(Path(folder))
             for question in case.questions:
@@ -77,7 +79,7 @@ def theirs_read_by_us(python: Path, tables: int, seed: int) -> tuple[Counter[str
 
 def shown(counts: Counter[str]) -> str:
     """Counts in words, none left out."""
-    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "none"
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "–"
 
 
 def main() -> int:
@@ -85,7 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path(tempfile.gettempdir()) / "pylance_releases"
     parser.add_argument("--environments", type=Path, default=default)
-    parser.add_argument("--releases", nargs="*", default=[*TRIED, "newest"])
+    parser.add_argument("--releases", nargs="*", default=[*TRIED, "newest", LANCEDB])
     parser.add_argument("--tables", type=int, default=6)
     parser.add_argument("--seed", type=int, default=SEED)
     given = parser.parse_args()
@@ -95,11 +97,16 @@ def main() -> int:
     failed = False
     for release in given.releases:
         python = environment(given.environments, release)
-        asked = [python, "-c", "import lance; print(lance.__version__)"]
+        module = LANCEDB if release == LANCEDB else "lance"
+        asked = [python, "-c", f"import {module}; print({module}.__version__)"]
         name = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        name += " (the newest)" if release == "newest" else ""
-        ours, of_ours = ours_read_by_them(python, cases)
-        theirs, of_theirs = theirs_read_by_us(python, given.tables, given.seed)
+        name = f"{LANCEDB} {name}" if release == LANCEDB else name
+        name += " (the newest)" if release in ("newest", LANCEDB) else ""
+        engine = ENGINES / f"{LANCEDB if release == LANCEDB else 'pylance'}_engine.py"
+        ours, of_ours = ours_read_by_them(f"'{python}' '{engine}'", cases)
+        theirs, of_theirs = Counter[str](), set[str]()
+        if release != LANCEDB:
+            theirs, of_theirs = theirs_read_by_us(python, given.tables, given.seed)
         # What an old release makes of ours is told; it stays as it is.
         failed |= theirs["wrong"] > 0
         lines.append(f"| {name} | {shown(ours)} | {shown(theirs)} |")

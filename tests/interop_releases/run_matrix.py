@@ -252,7 +252,9 @@ def environment(folder: Path, release: str) -> Path:
     python = folder / release / "bin" / "python"
     if not python.exists():
         venv.create(folder / release, with_pip=True)
-        wanted = "pylance" if release == "newest" else f"pylance=={release}"
+        # A name, or a release of pylance.
+        newest = {"newest": "pylance", "lancedb": "lancedb"}
+        wanted = newest.get(release, f"pylance=={release}")
         install = [python, "-m", "pip", "install", "-q", wanted]
         subprocess.run(install, check=True)
     return python
