@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from pyspark_lance import LanceTable
+
 from .conftest import plan_of, sql
 
 pytestmark = pytest.mark.spark
 
+CBO = "spark.sql.cbo.enabled"
+THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 ROWS = (
     "if(id % 11 = 0, null, id) AS k", "if(id % 13 = 0, null, id % 10) AS g", "id * 7 % 30 AS v",
     "concat('g', id % 3) AS s",
@@ -72,3 +76,28 @@ def test_conditions_in_another_order_are_one_scan(companion, views):
 def test_the_rows_of_a_limit_are_chosen_before_a_condition(companion, views):
     query = "SELECT count(*) FROM (SELECT * FROM {a} LIMIT 4) WHERE k > 3"
     assert companion.sql(query.format(**views)).first()[0] == 0
+
+
+def test_the_cost_based_optimizer_learns_rows_and_columns_from_zone_maps(companion, tmp_path):
+    path = str(tmp_path / "table")
+    rows = companion.range(0, 20_000, 1, 1).selectExpr("id AS k", "id % 100 AS g", "id % 3 AS v")
+    rows.write.format("lance").save(path)
+    LanceTable.forPath(companion, path).createIndex("g", kind="zonemap")
+    frame = companion.read.format("lance").load(path)
+    frame.createOrReplaceTempView("estimated")
+    big = companion.range(1_000_000)
+    query = "SELECT k FROM estimated WHERE g = 4 AND v >= 0"
+    kept = {name: companion.conf.get(name) for name in (CBO, THRESHOLD)}
+    try:
+        companion.conf.set(THRESHOLD, "5000")
+        small = companion.sql(query)
+        assert "BroadcastHashJoin" not in plan_of(big.join(small, big.id == small.k))
+        companion.conf.set(CBO, "true")
+        small = companion.sql(query)
+        assert "BroadcastHashJoin" in plan_of(big.join(small, big.id == small.k))
+        costs = frame.groupBy("g").count()._jdf.queryExecution().stringWithStats()
+        assert "Aggregate" in costs and "rowCount=100" in costs
+        assert small.count() == 200
+    finally:
+        for name, value in kept.items():
+            companion.conf.set(name, value)

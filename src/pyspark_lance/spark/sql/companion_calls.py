@@ -303,6 +303,29 @@ def _plan(options: Mapping[str, str]) -> Facts:
     return facts | few_rows(options, read, snapshot, left, is_tested=predicate is not None)
 
 
+def _statistics(options: Mapping[str, str]) -> Facts:
+    """Estimates for Spark's cost-based optimizer: of rows that are left, and of columns."""
+    _, snapshot = _open(options)
+    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    left = rows_left(snapshot, predicate).rows
+    from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
+
+    rows = left if predicate is None else rows_estimate(snapshot, predicate, left)
+    columns: Facts = {}
+    for field in StructType.fromJson(json.loads(options[keys.SCHEMA])).fields:
+        if not _is_seen(snapshot, field.name):
+            continue
+        known = column_estimate(snapshot, field.name)
+        if known is not None:
+            columns[field.name] = {
+                "min": _as_json(known.minimum),
+                "max": _as_json(known.maximum),
+                "nulls": min(known.num_nulls, rows),
+                "distinct": max(1, min(known.num_distinct, rows)),
+            }
+    return {"rows": rows, "columns": columns}
+
+
 def _bounds(options: Mapping[str, str]) -> Facts:
     _, snapshot = _open(options)
     name = options[keys.COLUMN]
@@ -459,6 +482,7 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "exists": _exists,
     "absent": _absent,
     "plan": _plan,
+    "statistics": _statistics,
     "bounds": _bounds,
     "counts": _counts,
     "first": _first,

@@ -133,13 +133,16 @@ def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:
 
     Zones tell them while they cover all rows and none of those was deleted since.
     """
-    fragments = [f for f in snapshot.manifest.fragments if f.num_rows]
-    if any(f.deletion_file is not None for f in fragments):
-        return None
+    has_lost = any(f.num_rows and f.deletion_file for f in snapshot.manifest.fragments)
+    return None if has_lost else facts_of_zones(snapshot, name)
+
+
+def facts_of_zones(snapshot: Snapshot, name: str) -> ColumnFacts | None:
+    """As ``column_facts``, of all rows that there were when the zones were made."""
     zones = column_zones(snapshot, name)
     if zones is None or not is_exact(zones.bounds.minimum.type):
         return None
-    num_rows = sum(f.physical_rows for f in fragments)
+    num_rows = sum(f.physical_rows for f in snapshot.manifest.fragments if f.num_rows)
     if int((zones.stops - zones.starts).sum()) != num_rows:
         return None
     is_known = np.asarray(zones.bounds.minimum.is_valid()) | (

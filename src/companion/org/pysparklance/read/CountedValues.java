@@ -76,7 +76,7 @@ final class CountedValues {
   }
 
   /** A value as rows of Spark hold it; null for types that are not known. */
-  private static Object value(String text, DataType type) {
+  static Object value(String text, DataType type) {
     if (type.equals(DataTypes.StringType)) {
       return UTF8String.fromString(text);
     } else if (type.equals(DataTypes.BooleanType)) {

@@ -50,6 +50,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final boolean ofRowChange;
   private Scan python;
   private JsonNode plan;
+  private JsonNode statistics;
   private byte[][] few;
   private boolean isAsked;
   private boolean isStream;
@@ -239,17 +240,20 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
         + (table.rows() < 0 ? "" : " of " + table.rows()) + " rows";
   }
 
+  /** The bytes that are read; Spark asks for more than these only where it weighs costs. */
   @Override public Statistics estimateStatistics() {
     if (table.rows() < 0) {
-      return new Estimate(OptionalLong.empty(), OptionalLong.empty());
+      return new Estimate(OptionalLong.empty(), OptionalLong.empty(), Map.of());
     }
-    long left = Math.min(table.rows(), plan().get("rows").asLong());
+    if (statistics == null && (SQLConf.get().cboEnabled() || SQLConf.get().planStatsEnabled())) {
+      statistics = Python.call("statistics", pinned(), "_lance.schema", columns.json());
+    }
+    JsonNode known = statistics == null ? plan() : statistics;
+    long left = Math.min(table.rows(), known.get("rows").asLong());
     long rows = limit < 0 ? left : Math.min(left, limit);
-    long bytes = table.storedBytes(columns, rows);
-    return new Estimate(OptionalLong.of(bytes), OptionalLong.of(rows));
+    return new Estimate(OptionalLong.of(table.storedBytes(columns, rows)), OptionalLong.of(rows),
+        Estimate.of(columns, known.path("columns")));
   }
-
-  private record Estimate(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
 
   /** Scans that would read the same are equal, so that Spark runs them once. */
   @Override public boolean equals(Object other) {

@@ -1,0 +1,35 @@
+package org.pysparklance.read;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.*;
+import org.apache.spark.sql.connector.expressions.FieldReference;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.colstats.ColumnStatistics;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** What Spark's optimizer is told of a scan. */
+record Estimate(OptionalLong sizeInBytes, OptionalLong numRows,
+    Map<NamedReference, ColumnStatistics> columnStats) implements Statistics {
+  /** Of the columns of which Python knows something. */
+  static Map<NamedReference, ColumnStatistics> of(StructType columns, JsonNode known) {
+    Map<NamedReference, ColumnStatistics> all = new HashMap<>();
+    for (StructField column : columns.fields()) {
+      JsonNode one = known.path(column.name());
+      if (!one.isMissingNode()) {
+        all.put(FieldReference.column(column.name()), new OfColumn(
+            OptionalLong.of(one.get("distinct").asLong()),
+            OptionalLong.of(one.get("nulls").asLong()),
+            Optional.ofNullable(
+                CountedValues.value(one.get("min").asText(), column.dataType())),
+            Optional.ofNullable(
+                CountedValues.value(one.get("max").asText(), column.dataType()))));
+      }
+    }
+    return all;
+  }
+
+  private record OfColumn(OptionalLong distinctCount, OptionalLong nullCount,
+      Optional<Object> min, Optional<Object> max) implements ColumnStatistics {}
+}

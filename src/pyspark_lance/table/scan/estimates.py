@@ -1,0 +1,159 @@
+"""What zone maps and bitmap indices suggest of columns and conditions, for optimizers.
+
+Estimates only: no answer may come of them.  Nothing is told of a column whose zones do not cover
+all rows, since a range that leaves values out misleads more than none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_lance.predicate.tree import (
+    And,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+)
+from pyspark_lance.table.scan.index_answers import value_counts
+from pyspark_lance.table.scan.scan_facts import ColumnFacts, facts_of_zones
+from pyspark_lance.table.version.snapshot import Snapshot
+
+_RANGES = ("<", "<=", ">", ">=")
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnEstimate:
+    """What is thought of a column of whole numbers, days or times."""
+
+    minimum: pa.Scalar  # No value is less; null if all are.
+    maximum: pa.Scalar  # No value is greater; null if all are.
+    low: int  # The minimum as a number.
+    high: int  # The maximum as a number.
+    num_nulls: int
+    # Of these values: as many as bitmaps have, or else as many as could be within the range.
+    num_distinct: int
+    share_of_values: float  # Rows that are not null, of all.
+
+
+def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
+    """What indices suggest of a top-level column; None if they do not cover all rows."""
+    known = facts_of_zones(snapshot, name)
+    if known is None or not known.minimum.is_valid:
+        return None
+    facts: ColumnFacts = known
+    rows = sum(f.physical_rows for f in snapshot.manifest.fragments if f.num_rows)
+    low, high = Literal(facts.minimum).value, Literal(facts.maximum).value
+    counted = value_counts(snapshot, name)
+    distinct = min(facts.num_values, high - low + 1)
+    if counted is not None:
+        distinct = len(counted.values) - counted.values.null_count
+    nulls = rows - facts.num_values
+    return ColumnEstimate(
+        facts.minimum, facts.maximum, low, high, nulls, max(1, distinct), 1 - nulls / rows
+    )
+
+
+def rows_estimate(snapshot: Snapshot, predicate: Predicate, most: int) -> int:
+    """Rows for which a condition is thought to be true, of ``most`` that may be left."""
+    known: dict[str, ColumnEstimate | None] = {}
+
+    def estimate(name: str) -> ColumnEstimate | None:
+        if name not in known:
+            known[name] = column_estimate(snapshot, name)
+        return known[name]
+
+    share = _share(predicate, estimate)
+    live = sum(f.num_rows or 0 for f in snapshot.manifest.fragments)
+    return most if share is None else min(most, max(1, math.ceil(live * share)))
+
+
+_Estimates = Callable[[str], ColumnEstimate | None]
+
+
+def _share(term: Predicate, estimate: _Estimates) -> float | None:
+    """The share of rows for which a condition is true; None where nothing is known."""
+    match term:
+        case And(terms):
+            return _share_of_all(terms, estimate)
+        case Or(terms):
+            others = 1.0
+            for one in terms:
+                share = _share(one, estimate)
+                if share is None:
+                    return None
+                others *= 1 - share
+            return 1 - others
+        case Not(inner):
+            share = _share(inner, estimate)
+            return None if share is None else 1 - share
+        case IsNull(Column((name,))):
+            known = estimate(name)
+            return None if known is None else 1 - known.share_of_values
+        case In(Column((name,)), values):
+            known = estimate(name)
+            if known is None:
+                return None
+            return known.share_of_values * min(1.0, len(values) / known.num_distinct)
+        case Comparison():
+            return _compared(term, estimate)
+    return None
+
+
+def _share_of_all(terms: tuple[Predicate, ...], estimate: _Estimates) -> float | None:
+    """Two ends of one column are a range, whatever else is taken to be independent."""
+    shares: list[float] = []
+    cut: dict[str, float] = defaultdict(float)
+    for one in terms:
+        share = _share(one, estimate)
+        if share is None:
+            continue
+        parts = _parts(one) if isinstance(one, Comparison) else None
+        if parts is not None and parts[0] in _RANGES:
+            cut[parts[1]] += 1 - share
+        else:
+            shares.append(share)
+    for name, away in cut.items():
+        known = estimate(name)
+        assert known is not None
+        shares.append(max(1 - away, 1 / known.num_distinct))
+    return math.prod(shares) if shares else None
+
+
+def _compared(term: Comparison, estimate: _Estimates) -> float | None:
+    parts = _parts(term)
+    known = None if parts is None else estimate(parts[1])
+    if parts is None or known is None:
+        return None
+    operator, _, value = parts
+    equal = 1 / known.num_distinct if known.low <= value <= known.high else 0.0
+    if operator in ("=", "<>"):
+        share = equal if operator == "=" else 1 - equal
+    else:
+        below = min(1.0, max(0.0, (value - known.low) / (known.high - known.low + 1)))
+        upto = min(1.0, below + equal)
+        share = {"<": below, "<=": upto, ">": 1 - upto, ">=": 1 - below}[operator]
+    return known.share_of_values * share
+
+
+def _parts(term: Comparison) -> tuple[str, str, int] | None:
+    """Operator, column and whole number of a comparison."""
+    match term.left, term.right:
+        case Column((name,)), Literal() as literal:
+            operator = term.operator
+        case Literal() as literal, Column((name,)):
+            operator = _MIRRORED.get(term.operator, term.operator)
+        case _:
+            return None
+    is_known = operator in (*_RANGES, "=", "<>") and isinstance(literal.value, int)
+    return (operator, name, literal.value) if is_known else None

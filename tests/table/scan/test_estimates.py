@@ -1,0 +1,86 @@
+"""Estimates of zone maps and bitmaps: near the truth where values are even; bounds always hold."""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+COUNT = 8000
+
+
+def make_table(path: str, seed: int) -> pa.Table:
+    """Even numbers, days and nulls, in fragments with zone maps; some rows are deleted later."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.integers(-50, 1000, COUNT)
+    rows = pa.table(
+        {
+            "n": numbers,
+            "day": pa.array(rng.integers(9000, 9400, COUNT).astype(np.int32)).cast(pa.date32()),
+            "m": pa.array(rng.integers(0, 8, COUNT), mask=rng.random(COUNT) < 0.25),
+            "s": pa.array(numbers).cast(pa.string()),
+        }
+    )
+    table = lance.write_dataset(rows, path, max_rows_per_file=3000)
+    for column in ("n", "day", "m", "s"):
+        table.create_scalar_index(column, "ZONEMAP", name=column)
+    table.create_scalar_index("m", "BITMAP", name="bits")
+    if seed % 2:
+        table.delete(f"n % {seed + 3} = 0")
+    return lance.dataset(path).to_table()
+
+
+CONDITIONS = (
+    "n = 7", "n <> 7", "n < 300", "300 < n", "n BETWEEN 100 AND 200", "n >= 990 AND n <= 995",
+    "n IN (1, 2, 3, 4)", "NOT n > 500", "n < 0 OR n > 900", "m IS NULL", "m = 3 AND n < 500",
+    "m IS NOT NULL AND m > 5", "day < DATE '1995-01-01'", "n = 5000", "n > 100 AND s LIKE '1%'",
+    "n < 400 AND day >= DATE '1995-03-01' AND n > 200",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_a_condition_are_estimated_within_reach(tmp_path, seed):
+    path = str(tmp_path / "t.lance")
+    live = make_table(path, seed)
+    snapshot = Snapshot.open(Table(path))
+    for text in CONDITIONS:
+        predicate = parse_predicate(text, predicate_schema(snapshot.schema))
+        rows = lance.dataset(path).count_rows(filter=text.replace("DATE '", "date '"))
+        found = rows_estimate(snapshot, predicate, live.num_rows)
+        assert 1 <= found <= live.num_rows
+        if "LIKE" not in text:
+            assert abs(found - rows) <= 0.1 * live.num_rows, text
+        assert found <= 12 * max(rows, 20), text
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_hold_and_counts_are_those_of_all_rows(tmp_path, seed):
+    path = str(tmp_path / "t.lance")
+    live = make_table(path, seed)
+    snapshot = Snapshot.open(Table(path))
+    for name in ("n", "day", "m"):
+        known = column_estimate(snapshot, name)
+        assert known.low <= pc.min(live[name].cast(pa.int32())).as_py()
+        assert known.high >= pc.max(live[name].cast(pa.int32())).as_py()
+        distinct = pc.count_distinct(live[name]).as_py()
+        assert distinct <= known.num_distinct <= 1.5 * distinct
+    assert column_estimate(snapshot, "m").num_nulls >= live["m"].null_count
+    assert column_estimate(snapshot, "s") is None
+
+
+def test_a_fragment_without_zones_leaves_nothing_known(tmp_path):
+    path = str(tmp_path / "t.lance")
+    make_table(path, 2)
+    lance.write_dataset(lance.dataset(path).to_table(limit=5), path, mode="append")
+    snapshot = Snapshot.open(Table(path))
+    predicate = parse_predicate("n = 7", predicate_schema(snapshot.schema))
+    assert column_estimate(snapshot, "n") is None
+    assert rows_estimate(snapshot, predicate, 77) == 77
