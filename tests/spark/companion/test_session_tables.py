@@ -105,6 +105,21 @@ def test_an_external_table_is_replaced_where_it_is(companion, name, path):
     assert lance.dataset(path).count_rows() == 5
 
 
+@pytest.mark.parametrize("way", ["SQL", "saveAsTable"])
+def test_where_the_catalog_is_sparks_own_no_table_is_made_over_another(companion, name, path, way):
+    session = companion.newSession()
+    session.conf.set("spark.sql.catalog.spark_catalog", "builtin")
+    session.range(3).write.format("lance").save(path)
+    with pytest.raises(Exception, match="LANCE_TABLE_ALREADY_EXISTS"):
+        if way == "SQL":
+            session.sql(f"CREATE TABLE {name} USING lance LOCATION '{path}' AS SELECT 7L AS id")
+        else:
+            session.range(7, 8).write.format("lance").option("path", path).saveAsTable(name)
+    assert sql(session, f"SELECT * FROM lance.`{path}`") == [(0,), (1,), (2,)]
+    session.sql(f"CREATE TABLE {name} USING lance LOCATION '{path}'")
+    assert sql(session, f"SELECT * FROM {name}") == [(0,), (1,), (2,)]
+
+
 def test_tables_of_other_sources_are_untouched(companion, name):
     companion.sql(f"CREATE TABLE {name} (a int, b int) USING parquet PARTITIONED BY (b)")
     companion.sql(f"INSERT INTO {name} VALUES (1, 2)")

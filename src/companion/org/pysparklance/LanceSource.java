@@ -94,7 +94,10 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   /**
    * Spark asks a source for a table in one way, whether a read, a view, a stream or CREATE TABLE is
-   * behind it, and says nowhere which; only the callers on the stack tell.
+   * behind it, and says nowhere which; only the callers on the stack tell. A test
+   * fails where a release of Spark calls them otherwise: in tests/spark, companion/
+   * test_session_tables.py (views, {@code TableAsSelect}), companion/test_refused_statements.py
+   * ({@code DataFrameWriter}) and test_streams.py.
    */
   static boolean isCalledBy(String name) {
     return StackWalker.getInstance().walk(

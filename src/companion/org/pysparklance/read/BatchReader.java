@@ -81,13 +81,11 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   @Override public CustomTaskMetric[] currentMetricsValues() {
     return !python.isOver() ? new CustomTaskMetric[0]
         : Arrays.stream(python.currentMetricsValues()).map(metric -> switch (metric.name()) {
-          case "pythonNumRowsReceived" -> new Total(metric.name(), rows);
-          case "pythonDataReceived" -> new Total(metric.name(), bytes);
+          case "pythonNumRowsReceived" -> new LanceScan.Total(metric.name(), rows);
+          case "pythonDataReceived" -> new LanceScan.Total(metric.name(), bytes);
           default -> metric;
         }).toArray(CustomTaskMetric[]::new);
   }
-
-  private record Total(String name, long value) implements CustomTaskMetric {}
 
   private boolean take(InternalRow row) throws IOException {
     int length = Math.toIntExact(row.getLong(LENGTH));

@@ -14,6 +14,7 @@ import org.apache.spark.sql.connector.expressions.*;
 import org.apache.spark.sql.connector.expressions.aggregate.*;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.SQLConf;
@@ -45,8 +46,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final Predicate[] pushed;
   private final String filter;
   private final int limit;
+  private final CaseInsensitiveStringMap pinned;
   private final String top;
-  private final String topText;
   private final boolean ofRowChange;
   private Scan python;
   private JsonNode plan;
@@ -65,8 +66,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     this.pushed = asked.pushed;
     this.filter = asked.filter;
     this.limit = asked.limit;
-    this.top = asked.top;
-    this.topText = asked.topText;
+    this.pinned = asked.pinned();
+    this.top = asked.topText;
     this.ofRowChange = asked.built != null;
   }
 
@@ -99,15 +100,14 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   public record LocalRows(StructType readSchema, InternalRow[] rows, String description)
       implements LocalScan {}
 
-  @Override public StructType readSchema() { return columns; }
+  /** What a metric comes to in one task. */
+  public record Total(String name, long value) implements CustomTaskMetric {}
 
-  private CaseInsensitiveStringMap pinned() {
-    return LanceScanBuilder.pinned(table, options, filter, limit, top);
-  }
+  @Override public StructType readSchema() { return columns; }
 
   public synchronized Scan python() {
     if (python == null) {
-      python = read(pinned());
+      python = read(pinned);
     }
     return python;
   }
@@ -123,7 +123,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
    * are not the first of those that a join leaves.
    */
   @Override public NamedReference[] filterAttributes() {
-    return ofRowChange || top != null ? new NamedReference[0] : Arrays.stream(columns.fieldNames())
+    return ofRowChange || !top.isEmpty() ? new NamedReference[0] : Arrays.stream(columns.fieldNames())
         .filter(one -> table.facts().path("prunable").has(one))
         .map(FieldReference::column).toArray(NamedReference[]::new);
   }
@@ -145,7 +145,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /** The rows whose keys the other side of a join has. */
   public Scan python(String keys) {
-    return keys == null ? python() : read(Options.with(pinned(), "_lance.filter", keys));
+    return keys == null ? python() : read(Options.with(pinned, "_lance.filter", keys));
   }
 
   /** A stream goes on with every new version, so nothing is pinned. */
@@ -194,7 +194,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private JsonNode ask() {
     isAsked = true;
     long most = readsBatches() ? smallBytes() : 0;
-    JsonNode left = Python.call("plan", pinned(), "_lance.small_bytes", Long.toString(most),
+    JsonNode left = Python.call("plan", pinned, "_lance.small_bytes", Long.toString(most),
         "_lance.batches_of", most > 0 ? columns.json() : null, "_lance.way", columnar());
     JsonNode batches = ((ObjectNode) left).remove("batches");
     few = batches == null ? null : StreamSupport.stream(batches.spliterator(), false)
@@ -227,7 +227,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   @Override public String description() {
     JsonNode kept = plan().get("fragments");
     return "lance " + table.title() + ", reads: " + columns.simpleString()
-        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + topText
+        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
         + (kept == null ? "" : ", fragments: " + kept + " kept, "
             + (table.fragments() - kept.asLong()) + " skipped") + indices();
   }
@@ -257,7 +257,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /** Scans that would read the same are equal, so that Spark runs them once. */
   @Override public boolean equals(Object other) {
-    return other instanceof LanceScan scan && scan.pinned().equals(pinned())
+    return other instanceof LanceScan scan && scan.pinned.equals(pinned)
         && scan.columns.equals(columns);
   }
 

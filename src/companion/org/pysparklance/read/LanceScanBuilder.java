@@ -36,7 +36,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   Predicate[] pushed = new Predicate[0];
   public String filter;
   public int limit = -1;
-  String top;
+  private String top;
   String topText = "";
   /** The scans of a command that changes rows; null for those of other queries. */
   public List<LanceScan> built;
@@ -67,15 +67,10 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   }
 
   /** The options of a call about this version, and what of it is read. */
-  static CaseInsensitiveStringMap pinned(
-      Description table, CaseInsensitiveStringMap options, String filter, int limit, String top) {
+  CaseInsensitiveStringMap pinned() {
     return Options.with(options, "_lance.root", table.root(), "_lance.version", table.version(),
         "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit),
         "_lance.top", top);
-  }
-
-  private CaseInsensitiveStringMap pinned() {
-    return pinned(table, options, filter, limit, top);
   }
 
   @Override public Predicate[] pushPredicates(Predicate[] predicates) {

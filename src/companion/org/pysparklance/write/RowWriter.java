@@ -13,6 +13,7 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.internal.SQLConf;
 import org.pysparklance.python.EarlyWorkers;
+import org.pysparklance.read.LanceScan;
 
 /**
  * Gives rows to Python. After each of them Spark adds up what all columns of the Arrow batch hold
@@ -157,9 +158,7 @@ final class RowWriter implements DataWriter<InternalRow> {
         .flatMap(Arrays::stream)
         .collect(Collectors.groupingBy(
             CustomTaskMetric::name, Collectors.summingLong(CustomTaskMetric::value)));
-    return totals.entrySet().stream().map(one -> new Total(one.getKey(), one.getValue()))
+    return totals.entrySet().stream().map(one -> new LanceScan.Total(one.getKey(), one.getValue()))
         .toArray(CustomTaskMetric[]::new);
   }
-
-  private record Total(String name, long value) implements CustomTaskMetric {}
 }
