@@ -84,7 +84,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /** Whether Python can leave out rows by one more condition, other than that there is a value. */
   public boolean canTest(Predicate condition) {
-    return !ofRowChange && limit < 0 && top == null && !holds(condition)
+    return !ofRowChange && limit < 0 && top.isEmpty() && !holds(condition)
         && !condition.name().equals("IS_NOT_NULL") && translator.all(condition) != null;
   }
 
@@ -246,7 +246,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
       return new Estimate(OptionalLong.empty(), OptionalLong.empty(), Map.of());
     }
     if (statistics == null && (SQLConf.get().cboEnabled() || SQLConf.get().planStatsEnabled())) {
-      statistics = Python.call("statistics", pinned(), "_lance.schema", columns.json());
+      statistics = Python.call("statistics", pinned, "_lance.schema", columns.json());
     }
     JsonNode known = statistics == null ? plan() : statistics;
     long left = Math.min(table.rows(), known.get("rows").asLong());
