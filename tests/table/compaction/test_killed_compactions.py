@@ -44,9 +44,9 @@ def contents(path):
     return read_ours(path, system_columns=()).sort_by("id").to_pylist()
 
 
-def tidy_up(path):
+def tidy_up(path, given):
     """Finishes what was begun, and removes what is left of it."""
-    result = compact(Table(path), OPTIONS)
+    result = compact(Table(path), {**given, "defer_index_remap": False})
     policy = CleanupPolicy(older_than_s=0, delete_unverified=True)
     cleanup_old_versions(Table(path), policy)
     assert files_of(path) == used_files(path)
@@ -57,7 +57,14 @@ def tidy_up(path):
     return result
 
 
-@pytest.mark.parametrize("kind", ["rows keep their ids", "indices follow later"])
+KINDS = [
+    "rows keep their ids",
+    "indices follow later",
+    pytest.param("rows are sorted", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_compaction_leaves_the_table_before_or_after(tmp_path, kind):
     before, deferred = str(tmp_path / "before"), kind == "indices follow later"
     for first, rows in ((0, 10), (10, 10), (20, 100), (120, 10), (130, 10)):
@@ -67,6 +74,11 @@ def test_a_killed_compaction_leaves_the_table_before_or_after(tmp_path, kind):
     delete_rows(before, "id IN (3, 14, 133)")
     version, rows = Snapshot.open(Table(before)).version, contents(before)
     given = {**OPTIONS, "defer_index_remap": deferred}
+    files = 2
+    if kind == "rows are sorted":
+        # Two sorted runs, and all rows in files of about 50.
+        given |= {"cluster_by": ["id"], "sort_bytes": 1000, "target_rows_per_fragment": 60}
+        files = 4
     tests = str(Path(__file__).parents[2] / "support")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, tests, str(tmp_path), json.dumps(given)],
@@ -75,9 +87,10 @@ def test_a_killed_compaction_leaves_the_table_before_or_after(tmp_path, kind):
     assert done.returncode == 0, done.stderr
     died = json.loads(done.stdout)
     puts = [(call, folder) for _, call, folder in died]
-    # Two bins; a version for the ids of fragments, and a file, where indices follow later.
+    # Two bins, or what sorting takes; a version for the ids of fragments, and a file, where indices
+    # follow later.
     commits = 2 if deferred else 1
-    assert puts.count(("output.close", "data")) == 2 * 2
+    assert puts.count(("output.close", "data")) == 2 * files
     assert puts.count(("put_if_absent", "_versions")) == 2 * commits
     assert puts.count(("put", "_indices")) == 2 * (commits - 1)
     landed = 0
@@ -89,7 +102,7 @@ def test_a_killed_compaction_leaves_the_table_before_or_after(tmp_path, kind):
         assert contents(path) == rows, (name, call, folder)
         assert verify(Table(path)).errors == ()
         lance.dataset(path).validate()
-        again = tidy_up(path)
+        again = tidy_up(path, given)
         assert (again.version is None) == (now == version + commits), (name, call, folder)
         assert contents(path) == rows
         if deferred:

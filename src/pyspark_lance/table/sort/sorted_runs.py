@@ -70,13 +70,14 @@ class Run:
 class SortedRows:
     """Rows in memory, and their order.
 
-    ``batches``: the rows. Where they have addresses, which ascend, these are no longer needed when
-    the rows are sorted.
+    ``batches``: the rows; the list is empty afterwards, so that nobody else keeps them in memory.
+    Where they have addresses, which ascend, these are no longer needed when the rows are sorted.
     """
 
-    def __init__(self, order: RowOrder, batches: Sequence[pa.RecordBatch]) -> None:
+    def __init__(self, order: RowOrder, batches: list[pa.RecordBatch]) -> None:
         self._order = order
         joined = fewest_batches(batches)
+        batches.clear()
         self._addresses: list[NDArray[np.uint64]] = []
         if joined and ROW_ADDRESS in joined[0].schema.names:
             self._addresses = [plain_numbers(batch.column(ROW_ADDRESS)) for batch in joined]
@@ -161,7 +162,7 @@ class RunReader:
             FragmentReader(self.files, run.fragment, stable_row_ids=False) for run in self.runs
         ]
         for number in range(first, last):
-            held = []
+            held: list[pa.RecordBatch] = []
             for run, reader in zip(self.runs, readers, strict=True):
                 span = int(run.cuts[number]), int(run.cuts[number + 1])
                 if span[0] < span[1]:
