@@ -45,7 +45,11 @@ def test_bins_are_rewritten_on_the_executors_and_a_failure_leaves_the_table(spar
 def test_rows_are_sorted_across_fragments_on_the_executors(spark, tmp_path):
     path = str(tmp_path / "t")
     rows = spark.range(4000).selectExpr("id", "id * 37 % 101 AS a", "id * 59 % 89 AS b")
-    rows.repartition(3).write.format("lance").mode("append").save(path)
+    written = rows.repartition(3).write.format("lance").mode("append")
+    written.option("sortBy", "b DESC, a").save(path)
+    first = read_ours(path).sort_by("_rowaddr").to_pylist()
+    places = [(row["_rowaddr"] >> 32, -row["b"], row["a"]) for row in first]
+    assert places == sorted(places)
     table = LanceTable.forPath(spark, path)
     before = read_ours(path).drop(["_rowaddr"]).sort_by("_rowid")
     given = {"clusterBy": ["a", "b"], "targetRowsPerFragment": 1500}

@@ -52,7 +52,9 @@ def test_compaction_runs_on_the_executors_and_changes_no_row(companion, path):
 
 def test_rows_are_sorted_by_a_call_and_by_zorder(companion, path):
     rows = companion.range(3000).selectExpr("id", "id * 37 % 101 AS `a,'b`", "id % 7 AS c")
-    rows.write.format("lance").mode("overwrite").save(path)
+    rows.coalesce(1).write.format("lance").mode("overwrite").option("sortBy", "c DESC").save(path)
+    written = read_ours(path).sort_by("_rowaddr")["c"].to_pylist()
+    assert written == sorted(written, reverse=True)
     before = read_ours(path).drop(["_rowaddr"]).sort_by("_rowid")
     (done,) = call(
         companion,

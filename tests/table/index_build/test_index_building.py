@@ -37,7 +37,7 @@ from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.value_order import sort_order
-from pyspark_lance.table.index_build import joined_segments, sorted_rows
+from pyspark_lance.table.index_build import joined_segments
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, num_blocks
 from pyspark_lance.table.index_build.column_indices import (
     build_part,
@@ -51,6 +51,7 @@ from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index,
 from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES, RowSorter
 from pyspark_lance.table.scan import fragment_pruning
+from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -336,8 +337,8 @@ def test_rows_that_do_not_fit_are_sorted_as_those_that_do(kind, most_rows):
 @pytest.mark.parametrize("room", [1, 2, 3])
 def test_runs_of_which_only_a_part_is_in_memory_lose_no_row(monkeypatch, room):
     """Each run has many batches, of which some are read at a time."""
-    monkeypatch.setattr(sorted_rows, "_BATCH_ROWS", 16)
-    monkeypatch.setattr(sorted_rows, "_MERGED_BYTES", 5 * 256 * room)
+    monkeypatch.setattr(external_sort, "_BATCH_ROWS", 16)
+    monkeypatch.setattr(external_sort, "_MERGED_BYTES", 5 * 256 * room)
     values = pa.array(np.random.default_rng(room).permutation(1_000))
     with RowSorter(values.type, most_rows=200) as sorter:
         for start in range(0, len(values), 50):

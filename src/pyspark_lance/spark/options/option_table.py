@@ -133,6 +133,11 @@ OPTIONS = (
         "maxBytesPerFile", "write", "90 GB", "size at which a new data file is started",
     ),
     Option(
+        "sortBy", "write", "as they come",
+        "columns by which each task sorts its rows before it makes files, such as "
+        "`day, place DESC`",
+    ),
+    Option(
         "fileFormatVersion", "write", "the table's; new: 2.1",
         "0.1 (`legacy`), 2.0, 2.1 or 2.2; new tables with types that need 2.2 use 2.2",
         ("data_storage_version",),

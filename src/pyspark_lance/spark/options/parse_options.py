@@ -133,6 +133,7 @@ class WriteOptions:
     must_overwrite: bool = False
     streaming_query_id: str | None = None
     compact_every: int | None = None
+    sort_by: tuple[tuple[str, bool], ...] = ()
     keeps_declarations: bool = True
     allow_older_source: bool = False
     table_properties: Mapping[str, str] = field(default_factory=dict)
@@ -166,6 +167,7 @@ class WriteOptions:
             must_overwrite=mode == "overwrite",
             streaming_query_id=canonical.get("streamingQueryId") or None,
             compact_every=parsed(canonical, "compactEvery", parse_count),
+            sort_by=parsed(canonical, "sortBy", parse_sort_by) or (),
             allow_older_source=parsed(canonical, "allowOlderSource", parse_flag) or False,
             keeps_declarations=keys.REPLACE not in options,
             table_properties=table_properties,
@@ -340,10 +342,27 @@ def _retries(options: Mapping[str, str]) -> int:
     return DEFAULT_RETRIES if asked is None else asked
 
 
+def parse_sort_by(text: str) -> tuple[tuple[str, bool], ...]:
+    """Columns, and whether each is sorted from its greatest value: ``day, place DESC``."""
+    columns = []
+    for part in _split(text):
+        word = re.search(r"\s+(ASC|DESC)\s*$", part, re.IGNORECASE)
+        name = part[: word.start()] if word else part
+        columns += [
+            (own, word is not None and word[1].upper() == "DESC") for own in split_names(name)
+        ]
+    return tuple(columns)
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a comma list, in which backquotes may hold commas."""
+    return re.findall(r"(?:`(?:[^`]|``)*`|[^,`])+", text)
+
+
 def split_names(text: str) -> tuple[str, ...]:
     """The names of a comma list; a name in backquotes may hold commas, and backquotes twice."""
     names = []
-    for part in re.findall(r"(?:`(?:[^`]|``)*`|[^,`])+", text):
+    for part in _split(text):
         name = part.strip()
         if re.fullmatch(r"`(?:[^`]|``)*`", name):
             name = name[1:-1].replace("``", "`")

@@ -79,6 +79,7 @@ def write_settings(
         overwrite_schema=options.overwrite_schema,
         merge_schema=options.merge_schema,
         replace_where=options.replace_where,
+        sort_by=options.sort_by,
         source_version=source_version,
         config=options.table_properties,
     )

@@ -29,10 +29,11 @@ from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, write_bloom_filters
 from pyspark_lance.table.index_build.joined_segments import StoredSegment, sorted_rows_of
 from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
-from pyspark_lance.table.index_build.sorted_rows import MOST_BYTES, MOST_ROWS, RowSorter, merged
+from pyspark_lance.table.index_build.sorted_rows import RowSorter, merged
 from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.sort.external_sort import MOST_BYTES, MOST_ROWS
 from pyspark_lance.table.work.written_files import remove_files
 
 KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER)

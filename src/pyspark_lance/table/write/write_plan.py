@@ -40,6 +40,7 @@ from pyspark_lance.table.work.commit_settings import CommitSettings
 
 if TYPE_CHECKING:
     from pyspark_lance.predicate.conditions import Predicate
+    from pyspark_lance.table.sort.row_order import RowOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class WriteSettings(CommitSettings):
     merge_schema: bool = False  # Columns that the table lacks are added to it.
     # With ``overwrite``: only the rows that match this condition are replaced.
     replace_where: str | None = None
+    # Columns that each task sorts its rows by, and whether from the greatest to the least value.
+    sort_by: tuple[tuple[str, bool], ...] = ()
     # With ``overwrite``: the version of this very table that the data were read from; None if they
     # were not.
     source_version: int | None = None
@@ -96,6 +99,7 @@ class WritePlan:
     # Tells the version from one of the same number in a table made anew.
     base: BaseVersion | None = None
     condition: Predicate | None = None  # What every row must match.
+    order: RowOrder | None = None  # In which each task writes its rows; None as they come.
     # The (application, version) pair of the settings was committed before, so there is nothing to
     # write.
     is_done: bool = False
@@ -168,8 +172,19 @@ def plan_write(
         transaction_uuid=str(uuid.uuid4()),
         base=None if existing is None else BaseVersion.of(existing.manifest),
         condition=_condition(settings.replace_where, columns),
+        order=_order(settings.sort_by, columns),
         is_done=existing is not None and settings.is_done_in(existing),
     )
+
+
+def _order(sort_by: tuple[tuple[str, bool], ...], columns: LanceSchema) -> RowOrder | None:
+    if not sort_by:
+        return None
+    # Other writes have no order, and each process pays for what it imports.
+    from pyspark_lance.table.sort.row_order import RowOrder  # noqa: PLC0415
+
+    names, descending = zip(*sort_by, strict=True)
+    return RowOrder.of(columns, names, descending=descending)
 
 
 def _condition(text: str | None, columns: LanceSchema) -> Predicate | None:

@@ -53,6 +53,10 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
 
         text = plan.settings.replace_where or ""
         batches = matching_only(batches, plan.condition, text, plan.request.schema)
+    if plan.order is not None:
+        from pyspark_lance.table.sort.external_sort import sorted_batches  # noqa: PLC0415
+
+        batches = sorted_batches(plan.order, batches)
     return write_fragments(plan.request, batches)
 
 
