@@ -1,7 +1,8 @@
 """What each kind of Spark's Python processes imports: python benchmarks/imports.py.
 
 Milliseconds of processor time, the least of some runs: of PySpark's own modules, from the archive
-without compiled modules and with them (``companion install``), and of our work with its imports.
+without compiled modules and with them (``companion install``), of our work with its imports, and of
+a worker from its fork to the end of its first work, by PySpark's daemon and by ours.
 ``--modules KIND`` lists what one kind imports.
 """
 
@@ -23,6 +24,7 @@ from kinds_of_work import PROCESSES, run
 from pyspark_lance.spark.compiled_archives import compile_archives
 
 COUNTED = ("pyspark_lance", "numpy", "pyarrow", "google", "pandas")
+DAEMONS = ("pyspark.daemon", "pyspark_lance.spark.daemon")
 DAEMON = "import time, pyspark.daemon; print(time.process_time())"
 
 
@@ -34,6 +36,12 @@ def of_daemon(archives: list[Path], repeats: int) -> float:
         float(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
         for _ in range(repeats)
     )
+
+
+def of_worker(kind: str, folder: Path, daemon: str, repeats: int) -> float:
+    """Seconds of a worker that a daemon has forked."""
+    runs = [run(kind, folder, daemon) for _ in range(repeats)]
+    return min(one["spark"] + one["own"] for one in runs)
 
 
 def archives_of(folder: Path) -> list[Path]:
@@ -65,6 +73,11 @@ def main() -> None:
             rows.append((kind, f"{1000 * seconds:.0f}", str(len(modules)), *counts))
         header = ("work", "ms", "modules", *COUNTED)
         print_table("Our part of a process: imports and work", header, rows)
+        rows = []
+        for kind in [kind for kind, module in PROCESSES.items() if module == "pyspark.worker"]:
+            spent = [of_worker(kind, folder, one, given.repeats) for one in DAEMONS]
+            rows.append((kind, *(f"{1000 * seconds:.0f}" for seconds in spent)))
+        print_table("A worker from its fork on, ms, by the daemon", ("work", *DAEMONS), rows)
         archives = archives_of(folder)
         plain = of_daemon(archives, given.repeats)
         compiled = of_daemon(compile_archives(folder), given.repeats)

@@ -61,3 +61,8 @@ def test_a_process_imports_nothing_that_its_work_does_not_need(kind, folder):
         for name in modules
         if any(name == one or name.startswith(f"{one}.") for one in unwanted)
     ] == []
+
+
+@pytest.mark.parametrize("kind", ["scan", "write"])
+def test_a_worker_of_a_daemon_that_was_asked_imports_nothing(kind, folder):
+    assert run(kind, folder, "pyspark_lance.spark.daemon")["modules"] == []

@@ -1,6 +1,6 @@
 """What Spark has its Python processes do for a table, each alone in a process, and what it imports.
 
-``python kinds_of_work.py KIND FOLDER`` prints JSON; ``prepare FOLDER`` comes first.
+``python kinds_of_work.py KIND FOLDER [DAEMON]`` prints JSON; ``prepare FOLDER`` comes first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -100,25 +101,37 @@ def prepare(folder: Path) -> None:
         (folder / name).write_bytes(pickle.dumps(value))
 
 
-def run(kind: str, folder: Path) -> dict:
-    """Does it in a process of its own.
+def run(kind: str, folder: Path, daemon: str = "") -> dict:
+    """Does it in a process of its own; with ``daemon``, in one that this module has forked.
 
     Returns:
         ``spark``, ``own``: seconds of the processor for the imports of Spark's part, and for ours
         with the work itself; ``modules``: names of what the work imported.
     """
-    command = [sys.executable, __file__, kind, str(folder)]
+    command = [sys.executable, __file__, kind, str(folder), *([daemon] if daemon else [])]
     # No path of the one who runs it: a folder of tests is none that Spark's processes have.
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1]) if kind != "prepare" else {}
 
 
-def _main(kind: str, folder: Path) -> None:
+def _is_forked(daemon: str, module: str) -> bool:
+    """Goes on in a process that a daemon forks: one of ours that was asked, or PySpark's."""
+    made = importlib.import_module(daemon)
+    sys.argv[1:] = [module]
+    if hasattr(made, "prepare"):
+        made.prepare()
+        signal.raise_signal(signal.SIGUSR1)
+    return os.fork() != 0 and os.wait()[1] == 0
+
+
+def _main(kind: str, folder: Path, daemon: str = "") -> None:
     if kind == "prepare":
         prepare(folder)
         return
     importlib.import_module("pyspark.daemon")
+    if daemon and _is_forked(daemon, PROCESSES[kind]):
+        return
     importlib.import_module(PROCESSES[kind])
     spark, before = time.process_time(), set(sys.modules)
     work(kind, folder)
@@ -129,4 +142,4 @@ def _main(kind: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
-    _main(sys.argv[1], Path(sys.argv[2]))
+    _main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

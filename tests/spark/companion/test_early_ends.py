@@ -61,7 +61,7 @@ def workers():
             try:
                 stat = entry.joinpath("stat").read_text()
                 parents[entry.name] = stat.rpartition(") ")[2].split()[1]
-                if b"pyspark.daemon\\0pyspark.worker" in entry.joinpath("cmdline").read_bytes():
+                if b".daemon\\0pyspark.worker" in entry.joinpath("cmdline").read_bytes():
                     found.add(entry.name)
             except OSError:
                 pass  # it has just ended

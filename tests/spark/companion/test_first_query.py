@@ -39,7 +39,7 @@ def processes():
                 stat = entry.joinpath("stat").read_text()
                 parents[entry.name] = stat.rpartition(") ")[2].split()[1]
                 words = entry.joinpath("cmdline").read_bytes().decode().split("\\0")
-                if words[1:3] == ["-m", "pyspark.daemon"]:
+                if words[1:2] == ["-m"] and words[2].endswith(".daemon"):
                     found[entry.name] = words[3].rpartition(".")[2]
             except OSError:
                 pass  # it has just ended
@@ -73,6 +73,7 @@ print(json.dumps(processes()), flush=True)
 write_and_read()
 spark.conf.set("spark.sql.lance.driverStepBytes", "0")
 write_and_read()
+print(spark.sparkContext._jsc.sc().conf().get("spark.python.daemon.module"))
 spark.stop()
 """
 ONE = '{"create_data_source": 2, "worker": 3}'
@@ -89,8 +90,35 @@ def test_one_process_of_the_driver_and_the_early_workers_do_all_of_the_first_que
     once, twice = '9995968, "998", 3992', '19991936, "998", 7984'
     assert out.splitlines() == [
         "{}", "{}", f"[{once}, {ONE}]", "True", f"[{twice}, {SPARKS}]", "True",
+        "pyspark_lance.spark.daemon",
     ]  # fmt: skip
     assert "Traceback" not in errors and "Broken" not in errors
+
+
+OTHERS = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark_lance import companion_jar
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.jars", companion_jar()).getOrCreate()
+spark.range(3).write.format("lance").save(sys.argv[1])
+print(spark.read.format("lance").load(sys.argv[1]).where("hash(id) % 2 < 9").count())
+print(spark.sparkContext.parallelize([1, 2], 1).map(lambda n: 2 * n).sum())
+print(spark.sparkContext._jsc.sc().conf().get("spark.python.daemon.module", "none"))
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_functions_of_users_run_in_another_python_that_lacks_the_package(tmp_path):
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without installed packages
+    other.chmod(0o755)
+    command = ["env", f"PYSPARK_PYTHON={other}", f"PYSPARK_DRIVER_PYTHON={sys.executable}"]
+    out, errors = run_command(*command, sys.executable, "-c", OTHERS, tmp_path / "t")
+    assert out.splitlines() == ["3", "6", "none"]
+    assert "Traceback" not in errors
 
 
 SENT = """

@@ -2,31 +2,36 @@
 
 The JVM companion has workers started while the driver still plans. It names these functions in a
 pickle; what they return is a command of Spark's, a function of batches and the type of its rows.
+Where our daemon forks the workers, one has it do the imports for all, and ends.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead, warm_daemon
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_READS = (
+READS = (
     "pyspark_lance.spark.sql.driver_steps",
     "pyspark_lance.spark.source.batch_reader",
     "pyspark_lance.spark.source.shared_batches",
     "pyspark_lance.datafile.reader",
+    "pyspark_lance.datafile.v2_1.field_reader",
 )
-_WRITES = (
+WRITES = (
     "pyspark_lance.spark.sql.driver_steps",
     "pyspark_lance.spark.source.batch_writer",
     "pyspark_lance.datafile.writer",
+    "pyspark_lance.datafile.v2_1.field_writer",
 )
 Command = tuple["EarlyImports", StructType]
 
@@ -42,22 +47,23 @@ class EarlyImports:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Imports, and hears ``batches`` to their end."""
+        deque(batches, maxlen=0)
+        if warm_daemon():
+            os._exit(0)  # a worker that is forked from now on is ready sooner than this one
         for name in self._modules:
             importlib.import_module(name)
         trim_worker_overhead()
-        for _ in batches:
-            pass
         yield from ()
 
 
 def reads() -> Command:
     """What a worker needs to read local files in memory."""
-    return EarlyImports(_READS), _nothing()
+    return EarlyImports(READS), _nothing()
 
 
 def writes() -> Command:
     """What a worker needs to write."""
-    return EarlyImports(_WRITES), _nothing()
+    return EarlyImports(WRITES), _nothing()
 
 
 def _nothing() -> StructType:

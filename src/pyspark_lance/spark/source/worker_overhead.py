@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import traceback
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any
 from zipimport import zipimporter
 
 _print_exc = traceback.print_exc
+_DAEMON = "pyspark_lance.spark.daemon"
 
 
 def trim_worker_overhead() -> None:
@@ -23,11 +25,37 @@ def trim_worker_overhead() -> None:
     importer, the next import out of an archive makes one of a list that is kept elsewhere.
     """
     traceback.print_exc = _print_unless_left
+    warm_daemon()
     gc.freeze()
+    forget_archives()
+
+
+def forget_archives() -> None:
+    """Drops the importers of the archives that Spark names."""
     given = {os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter) and finder.archive in given:
             sys.path_importer_cache.pop(path, None)
+
+
+def warm_daemon() -> bool:
+    """Has the daemon that forked this worker import what tasks need, for the workers to come.
+
+    Returns:
+        False where that is PySpark's own daemon, or where it had done so before it forked this one.
+    """
+    daemon: Any = sys.modules.get("__main__")
+    if not _runs(_DAEMON) or daemon.is_warm or daemon.process != os.getppid():
+        return False
+    daemon.is_warm = True  # here; this worker asks only once
+    os.kill(daemon.process, signal.SIGUSR1)
+    return True
+
+
+def _runs(module: str) -> bool:
+    """Whether this process, or the one that forked it, was started to run ``module``."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name == module
 
 
 def end_quietly() -> None:
@@ -35,8 +63,7 @@ def end_quietly() -> None:
 
     Spark imports this package in a worker to learn the name of the source, and keeps the worker.
     """
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if spec is not None and spec.name == "pyspark.daemon":
+    if _runs("pyspark.daemon"):
         traceback.print_exc = _print_unless_left
 
 

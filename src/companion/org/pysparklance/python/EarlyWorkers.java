@@ -10,6 +10,7 @@ import java.util.stream.IntStream;
 import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskContext$;
+import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -24,9 +25,10 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Starts the Python workers of the first tasks while the driver still plans, where both share a
+ * Prepares the Python workers of the first tasks while the driver still plans, where both share a
  * machine: a new one needs a second for its imports. It is done as a task does it, by a read that
- * gives no row, so Spark keeps the workers for tasks as it keeps those of any other task.
+ * gives no row. One such worker has our daemon do the imports, and ends; PySpark's own daemon cannot,
+ * so there each worker does them, and Spark keeps it for tasks as it keeps those of any other task.
  */
 public final class EarlyWorkers {
   private static final int MOST = 4;
@@ -49,16 +51,21 @@ public final class EarlyWorkers {
     application = spark.applicationId();
     taken.set(0);
     String work = OF_WRITES.contains(question) ? "writes" : "reads";
-    starting = spark.isLocal()
-        ? startAll(Math.min(MOST, spark.defaultParallelism()), new Nothing(work)) : List.of();
+    starting = spark.isLocal() ? startAll(spark, new Nothing(work)) : List.of();
   }
 
-  private static List<Thread> startAll(int workers, Nothing source) {
+  private static List<Thread> startAll(SparkContext spark, Nothing source) {
+    int workers = Math.min(MOST, spark.defaultParallelism());
+    PythonFunction python = source.source().dataSourceCls();
     PartitionReaderFactory readers = source.scan().toBatch().createReaderFactory();
     Properties settings = new Properties();
     settings.putAll(CollectionConverters.asJava(SQLConf.get().getAllConfs()));
     return IntStream.range(0, workers).mapToObj(number -> {
-      Thread thread = new Thread(() -> run(readers, settings), "lance-early-worker-" + number);
+      Thread thread = new Thread(() -> {
+        if (!WarmDaemon.use(spark.conf(), python) || number == 0) {
+          run(readers, settings);
+        }
+      }, "lance-early-worker-" + number);
       thread.setDaemon(true);
       thread.start();
       return thread;

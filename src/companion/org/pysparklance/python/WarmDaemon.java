@@ -1,0 +1,67 @@
+package org.pysparklance.python;
+
+import java.io.IOException;
+import java.lang.ProcessBuilder.Redirect;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.apache.spark.SparkConf;
+import org.apache.spark.api.python.PythonFunction;
+
+/**
+ * The daemon that forks workers of Python: ours is PySpark's, and can import what tasks need before
+ * it forks them. Only where the Python of this package's workers, and that of all others, finds it,
+ * since no worker starts without it; and not where the session names another one.
+ */
+final class WarmDaemon {
+  private static final String SETTING = "spark.python.daemon.module";
+  private static final String MODULE = "pyspark_lance.spark.daemon";
+  /** The package is looked for, not imported. */
+  private static final String IS_THERE = """
+      import importlib.util, os, sys
+      found = importlib.util.find_spec("pyspark_lance")
+      folders = found and found.submodule_search_locations or ()
+      sys.exit(not any(os.path.exists(f"{one}/spark/daemon.py") for one in folders))
+      """;
+  private static final long LONGEST_WAIT_S = 20;
+
+  /** By the name of a Python. */
+  private static final Map<String, Boolean> FINDS = new HashMap<>();
+
+  private WarmDaemon() {}
+
+  /** Whether workers of {@code function} that are started from now on come from our daemon. */
+  static synchronized boolean use(SparkConf settings, PythonFunction function) {
+    if (!settings.contains(SETTING) && isFound(function)) {
+      settings.setIfMissing(SETTING, MODULE);
+    }
+    return settings.get(SETTING, "").equals(MODULE);
+  }
+
+  private static boolean isFound(PythonFunction function) {
+    Map<String, String> environment = System.getenv();
+    String others = environment.getOrDefault("PYSPARK_PYTHON", "python3");
+    return Stream.of(function.pythonExec(), others).distinct()
+        .allMatch(
+        python -> FINDS.computeIfAbsent(python, name -> finds(name, function.envVars())));
+  }
+
+  private static boolean finds(String python, Map<String, String> environment) {
+    ProcessBuilder asked = new ProcessBuilder(python, "-c", IS_THERE)
+        .redirectOutput(Redirect.DISCARD).redirectError(Redirect.DISCARD);
+    asked.environment().putAll(environment);
+    try {
+      Process process = asked.start();
+      process.getOutputStream().close();
+      boolean ends = process.waitFor(LONGEST_WAIT_S, TimeUnit.SECONDS);
+      process.destroy();
+      return ends && process.exitValue() == 0;
+    } catch (IOException failure) {
+      return false;
+    } catch (InterruptedException cancelled) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
+  }
+}
