@@ -31,12 +31,17 @@ ROW_CHANGES = (
 # A process reads the version that its table has.
 OLD_FILES = ("pyspark_lance.datafile.v2_0", "pyspark_lance.datafile.v0_1.field_reader")
 WRITERS = ("pyspark_lance.datafile.writer", "pyspark_lance.codec.structural", "pyarrow.compute")
+# The table has none.
+INDICES = (
+    "pyspark_lance.table.index.lookups", "pyspark_lance.table.index.bitmap",
+    "pyspark_lance.table.index.btree", "pyspark_lance.table.index.bloom",
+)  # fmt: skip
 LEFT_OUT = {
     "look up the source": ("numpy", "pyarrow", "google", "pyspark_lance.table", *CONDITIONS),
     "find the schema": (*WRITES, *SCANS, *CONDITIONS),
     "describe for the companion": (*WRITES, *OLD_FILES),
-    "plan a scan": WRITES,
-    "scan": (*WRITES, "pyspark_lance.predicate.parse", *OLD_FILES),
+    "plan a scan": (*WRITES, *INDICES),
+    "scan": (*WRITES, *INDICES, "pyspark_lance.predicate.parse", *OLD_FILES),
     "plan a write": (*ROW_CHANGES, *WRITERS),
     "write": ROW_CHANGES,
     "commit": (*ROW_CHANGES, *WRITERS),

@@ -30,7 +30,6 @@ from pyspark_lance.predicate.conditions import (
     row_id_candidates,
 )
 from pyspark_lance.predicate.prune import ColumnPath
-from pyspark_lance.table.index.lookups import index_candidates
 from pyspark_lance.table.index.row_ids import row_id_index_of
 from pyspark_lance.table.index.zone_pruning import zone_slices
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, source_of
@@ -69,7 +68,7 @@ def choose(snapshot: Snapshot, predicate: Predicate | None) -> ChosenSlices:
     """As ``choose_slices``, with the indices that were of use."""
     fragments = counted_fragments(snapshot)
     if predicate is None:
-        return ChosenSlices([ScanSlice(f, 0, f.physical_rows) for f in fragments])
+        return _whole(fragments)
     named = columns_of(predicate)
     bounds: dict[ColumnPath, Bounds] = {
         (name,): Bounds.of_lineage(*fragment_bounds(snapshot, fragments, name))
@@ -94,6 +93,10 @@ def choose(snapshot: Snapshot, predicate: Predicate | None) -> ChosenSlices:
     return ChosenSlices(slices)
 
 
+def _whole(fragments: Sequence[Fragment]) -> ChosenSlices:
+    return ChosenSlices([ScanSlice(f, 0, f.physical_rows) for f in fragments])
+
+
 def _indexed_slices(
     snapshot: Snapshot,
     predicate: Predicate,
@@ -101,6 +104,10 @@ def _indexed_slices(
     lineage: Mapping[ColumnPath, Bounds],
 ) -> ChosenSlices:
     """One slice for each fragment of which indices leave rows."""
+    if not snapshot.indices:
+        return _whole(fragments)
+    from pyspark_lance.table.index.lookups import index_candidates
+
     slices, zone_maps = zone_slices(snapshot, predicate, fragments, lineage)
     num_rows = sum(map(_num_rows, slices))
     if num_rows <= FEW_ROWS:
