@@ -18,7 +18,7 @@ from pyspark_lance.errors import (
     RetryableCommitError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.data_file import TOMBSTONE
+from pyspark_lance.format.data_file import SPILLED_ROW_ID, TOMBSTONE
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -317,6 +317,15 @@ def test_a_project_drops_files_and_indices_of_vanished_columns():
     state = after(state, Project(LanceSchema(SCHEMA.fields[:1])))
     assert {fragment.files for fragment in state.manifest.fragments} == {files[:1]}
     assert coverage(state) == {"on id": [0]}
+
+
+def test_a_project_keeps_files_that_hold_row_ids_alone():
+    state = created(2)
+    (whole,) = state.manifest.fragments
+    files = tuple(new_fragment(2, fields=(one,)).files[0] for one in (0, 1, SPILLED_ROW_ID))
+    state = after(state, Merge((replace(whole, files=files),), SCHEMA))
+    state = after(state, Project(LanceSchema(SCHEMA.fields[:1])))
+    assert state.manifest.fragments[0].files == (files[0], files[2])
 
 
 def test_a_merge_keeps_schema_metadata_it_does_not_mention():

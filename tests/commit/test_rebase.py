@@ -88,22 +88,32 @@ def test_rebase_joins_what_differs_and_refuses_what_is_shared(theirs, ours, as_u
     after = {f.id: set(files.load(f).to_array().tolist()) for f in moved.updated_fragments}
     after.update({number: set(range(ROWS)) for number in removed})
     assert after == {number: ours[number] | theirs[number] for number in ours}
+    assert len(files.vectors) == written + len(common - set(removed))
     for fragment in moved.updated_fragments:
         assert fragment.num_deleted_rows == len(after[fragment.id])
 
 
-def test_a_fragment_with_other_files_is_not_rebased():
-    files = Files()
-    other = replace(FRAGMENTS[0], files=new_fragment(ROWS).files)
-    current = Manifest(2, SCHEMA, (other,), max_fragment_id=2)
+def rebased(files, now):
+    """A delete of one row of the first fragment, which is ``now``."""
     mine = replace(FRAGMENTS[0], deletion_file=files.write(0, vector({1})))
-    result = rebase(
+    return rebase(
         Delete((mine,)),
         {0: np.array([1], np.uint32)},
         {0},
-        current,
+        Manifest(2, SCHEMA, (now,), max_fragment_id=2),
         load_deletions=files.load,
         write_deletions=files.write,
     )
+
+
+def test_what_others_said_of_the_rows_of_a_fragment_stays():
+    now = replace(FRAGMENTS[0], last_updated_at=b"later")
+    (fragment,) = rebased(Files(), now).operation.updated_fragments
+    assert replace(fragment, deletion_file=None) == now
+
+
+def test_a_fragment_with_other_files_is_not_rebased():
+    other = replace(FRAGMENTS[0], files=new_fragment(ROWS).files)
+    result = rebased(Files(), other)
     assert isinstance(result, RowConflict)
     assert "data files" in result.reason

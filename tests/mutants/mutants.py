@@ -1399,4 +1399,45 @@ MUTANTS = (
         "    joins = keep[1:] & keep[:-1]",
         ("tests/table/index/test_zone_maps.py",),
     ),
+    # Found by chance
+    Mutant(
+        "a rebase forgets what others said of a fragment",
+        "commit/rebase.py",
+        "replace(now[fragment_id], deletion_file=file)",
+        "replace(ours[fragment_id], deletion_file=file)",
+        ("tests/commit/test_rebase.py::test_what_others_said_of_the_rows_of_a_fragment_stays",),
+    ),
+    Mutant(
+        "a dropped column takes the row ids in files of their own with it",
+        "commit/apply_operation.py",
+        "any(f in present or f < TOMBSTONE for f in file.fields)",
+        "any(f in present for f in file.fields)",
+        ("tests/commit/test_next_manifest.py::test_a_project_keeps_files_that_hold_row_ids_alone",),
+    ),
+    Mutant(
+        "any number of first values is looked up in the driver",
+        "table/scan/index_answers.py",
+        "if field is None or not 0 < rows <= MOST_FIRST_VALUES:",
+        "if field is None:",
+        (
+            (
+                "tests/table/index/test_index_answers.py"
+                "::test_more_first_values_than_a_driver_should_hold_are_not_looked_up"
+            ),
+        ),
+    ),
+    Mutant(
+        "a list of whole floats is not in order",
+        "predicate/prune.py",
+        "fitting = sorted(number for number",
+        "fitting = list(number for number",
+        ("tests/predicate/test_pruning.py::test_bounds_of_pages_decide_what_they_can",),
+    ),
+    Mutant(
+        "a rebase writes deletion files of fragments that go",
+        "commit/rebase.py",
+        "        if fragment_id not in emptied:\n",
+        "        if True:\n",
+        ("tests/commit/test_rebase.py::test_rebase_joins_what_differs_and_refuses_what_is_shared",),
+    ),
 )

@@ -103,6 +103,8 @@ def page(low, high, kind, **options):
         ("x = 5", True, True),
         ("x IN (1, 2, 8)", False, True),
         ("x IN (3, 4, 5)", True, False),
+        ("x IN (-1.0, 5.0)", True, True),
+        ("x IN (-1.0, 1e18, 8.5)", False, True),
         ("x NOT IN (4, NULL)", False, True),
         ("x IS NULL", True, True),
         ("x <=> 9", False, True),

@@ -14,6 +14,7 @@ from table_access import read_ours
 from zone_map_tables import COLUMNS, PLACE, change, change_ours, parse, some_rows
 
 from pyspark_lance.table.index.indexed_fields import as_seen
+from pyspark_lance.table.scan import index_answers
 from pyspark_lance.table.scan.index_answers import first_values, value_counts
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -85,6 +86,15 @@ def test_what_indices_tell_is_what_the_rows_say(tmp_path, seed):
             lance.dataset(path).optimize.optimize_indices()
             told |= check(path)
     assert told >= {"first", "first of all", "counts"}
+
+
+def test_more_first_values_than_a_driver_should_hold_are_not_looked_up(tmp_path, monkeypatch):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"n": range(9, -1, -1)}), path)
+    lance.dataset(path).create_scalar_index("n", "BTREE")
+    monkeypatch.setattr(index_answers, "MOST_FIRST_VALUES", 3)
+    told = [first_values(Snapshot.open(Table(path)), "n", n, descending=False) for n in range(5)]
+    assert [one and one.to_pylist() for one in told] == [None, [0], [0, 1], [0, 1, 2], None]
 
 
 @pytest.mark.parametrize("stable", [False, True])
