@@ -19,6 +19,7 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -324,6 +325,7 @@ def main() -> None:
             (f"{name}, {len(answers['lance'])} rows", *(f"{one:.3f}" for one in medians),
              f"{ratios[-1]:.2f}")
         )  # fmt: skip
+        print(*rows[-1], file=sys.stderr, flush=True)  # a run takes long
     rows.append(("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.2f}"))
     spark.stop()
     if not given.folder:

@@ -68,12 +68,24 @@ def test_bounds_hold_and_counts_are_those_of_all_rows(tmp_path, seed):
     snapshot = Snapshot.open(Table(path))
     for name in ("n", "day", "m"):
         known = column_estimate(snapshot, name)
-        assert known.low <= pc.min(live[name].cast(pa.int32())).as_py()
-        assert known.high >= pc.max(live[name].cast(pa.int32())).as_py()
+        low, high = known.ends
+        assert low <= pc.min(live[name].cast(pa.int32())).as_py()
+        assert high >= pc.max(live[name].cast(pa.int32())).as_py()
         distinct = pc.count_distinct(live[name]).as_py()
         assert distinct <= known.num_distinct <= 1.5 * distinct
-    assert column_estimate(snapshot, "m").num_nulls >= live["m"].null_count
+    known = column_estimate(snapshot, "m")  # by its bitmap, which knows of deleted rows
+    assert known.num_rows - known.num_values == live["m"].null_count
+    assert known.num_distinct == pc.count_distinct(live["m"]).as_py()
     assert column_estimate(snapshot, "s") is None
+
+
+def test_a_bitmap_tells_of_texts_how_many_there_are(tmp_path):
+    path = str(tmp_path / "t.lance")
+    rows = pa.table({"s": pa.array(["a", "b", None, "c"] * 5)})
+    lance.write_dataset(rows, path).create_scalar_index("s", "BITMAP")
+    known = column_estimate(Snapshot.open(Table(path)), "s")
+    assert (known.num_distinct, known.num_values, known.num_rows) == (3, 15, 20)
+    assert known.ends is None
 
 
 def test_a_fragment_without_zones_leaves_nothing_known(tmp_path):

@@ -320,7 +320,7 @@ def _statistics(options: Mapping[str, str]) -> Facts:
             columns[field.name] = {
                 "min": _as_json(known.minimum),
                 "max": _as_json(known.maximum),
-                "nulls": min(known.num_nulls, rows),
+                "nulls": min(known.num_rows - known.num_values, rows),
                 "distinct": max(1, min(known.num_distinct, rows)),
             }
     return {"rows": rows, "columns": columns}

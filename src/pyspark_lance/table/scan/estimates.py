@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_lance.predicate.tree import (
     And,
@@ -24,8 +26,8 @@ from pyspark_lance.predicate.tree import (
     Or,
     Predicate,
 )
-from pyspark_lance.table.scan.index_answers import value_counts
-from pyspark_lance.table.scan.scan_facts import ColumnFacts, facts_of_zones
+from pyspark_lance.table.scan.index_answers import ValueCounts, value_counts
+from pyspark_lance.table.scan.scan_facts import facts_of_zones, is_exact
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _RANGES = ("<", "<=", ">", ">=")
@@ -34,34 +36,50 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class ColumnEstimate:
-    """What is thought of a column of whole numbers, days or times."""
+    """What is thought of a column; bounds of whole numbers, days and times only."""
 
-    minimum: pa.Scalar  # No value is less; null if all are.
-    maximum: pa.Scalar  # No value is greater; null if all are.
-    low: int  # The minimum as a number.
-    high: int  # The maximum as a number.
-    num_nulls: int
-    # Of these values: as many as bitmaps have, or else as many as could be within the range.
+    minimum: pa.Scalar  # No value is less; null where that is not known.
+    maximum: pa.Scalar  # No value is greater; null where that is not known.
+    num_values: int  # Rows that are not null, of ``num_rows``.
+    num_rows: int
+    # As many as bitmaps have or, without these, as could be within the bounds.
     num_distinct: int
-    share_of_values: float  # Rows that are not null, of all.
+
+    @property
+    def share_of_values(self) -> float:
+        """Rows that are not null, of all."""
+        return self.num_values / max(1, self.num_rows)
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """The bounds as numbers; None where they are not known."""
+        if not self.minimum.is_valid:
+            return None
+        return Literal(self.minimum).value, Literal(self.maximum).value
 
 
 def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
     """What indices suggest of a top-level column; None if they do not cover all rows."""
-    known = facts_of_zones(snapshot, name)
-    if known is None or not known.minimum.is_valid:
+    counted = value_counts(snapshot, name)
+    if counted is not None and len(counted.values):
+        return _counted(counted)
+    facts = facts_of_zones(snapshot, name)
+    if facts is None or not facts.minimum.is_valid:
         return None
-    facts: ColumnFacts = known
     rows = sum(f.physical_rows for f in snapshot.manifest.fragments if f.num_rows)
     low, high = Literal(facts.minimum).value, Literal(facts.maximum).value
-    counted = value_counts(snapshot, name)
-    distinct = min(facts.num_values, high - low + 1)
-    if counted is not None:
-        distinct = len(counted.values) - counted.values.null_count
-    nulls = rows - facts.num_values
-    return ColumnEstimate(
-        facts.minimum, facts.maximum, low, high, nulls, max(1, distinct), 1 - nulls / rows
-    )
+    distinct = max(1, min(facts.num_values, high - low + 1))
+    return ColumnEstimate(facts.minimum, facts.maximum, facts.num_values, rows, distinct)
+
+
+def _counted(counted: ValueCounts) -> ColumnEstimate:
+    is_value = np.asarray(counted.values.is_valid())
+    values, rows = counted.values.drop_null(), int(counted.counts.sum())
+    low = high = pa.scalar(None, values.type)
+    if is_exact(values.type):
+        low, high = pc.min(values), pc.max(values)
+    num_values = int(counted.counts[is_value].sum())
+    return ColumnEstimate(low, high, num_values, rows, max(1, len(values)))
 
 
 def rows_estimate(snapshot: Snapshot, predicate: Predicate, most: int) -> int:
@@ -136,11 +154,14 @@ def _compared(term: Comparison, estimate: _Estimates) -> float | None:
     if parts is None or known is None:
         return None
     operator, _, value = parts
-    equal = 1 / known.num_distinct if known.low <= value <= known.high else 0.0
+    if known.ends is None:
+        return None
+    low, high = known.ends
+    equal = 1 / known.num_distinct if low <= value <= high else 0.0
     if operator in ("=", "<>"):
         share = equal if operator == "=" else 1 - equal
     else:
-        below = min(1.0, max(0.0, (value - known.low) / (known.high - known.low + 1)))
+        below = min(1.0, max(0.0, (value - low) / (high - low + 1)))
         upto = min(1.0, below + equal)
         share = {"<": below, "<=": upto, ">": 1 - upto, ">=": 1 - below}[operator]
     return known.share_of_values * share

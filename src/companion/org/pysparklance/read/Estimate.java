@@ -6,6 +6,7 @@ import org.apache.spark.sql.connector.expressions.FieldReference;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.colstats.ColumnStatistics;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -21,13 +22,14 @@ record Estimate(OptionalLong sizeInBytes, OptionalLong numRows,
         all.put(FieldReference.column(column.name()), new OfColumn(
             OptionalLong.of(one.get("distinct").asLong()),
             OptionalLong.of(one.get("nulls").asLong()),
-            Optional.ofNullable(
-                CountedValues.value(one.get("min").asText(), column.dataType())),
-            Optional.ofNullable(
-                CountedValues.value(one.get("max").asText(), column.dataType()))));
+            bound(one.get("min"), column.dataType()), bound(one.get("max"), column.dataType())));
       }
     }
     return all;
+  }
+
+  private static Optional<Object> bound(JsonNode value, DataType type) {
+    return Optional.ofNullable(value.isNull() ? null : CountedValues.value(value.asText(), type));
   }
 
   private record OfColumn(OptionalLong distinctCount, OptionalLong nullCount,
