@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -206,6 +207,28 @@ def test_misspelt_commands_say_how_it_is_done(capsys, path):
         told = capsys.readouterr().err
         assert "usage:" in told
         assert ("'soon' is not a duration: such as 14days" in told) == ("soon" in arguments)
+
+
+def test_an_unknown_option_is_answered_by_the_usage_of_its_command(capsys, path):
+    for option in ("--versoin", "--tag"):
+        with pytest.raises(SystemExit):
+            main(["fragments", path, option, "1"])
+        told = capsys.readouterr().err
+        assert told.startswith("usage: ")
+        assert f"unrecognized arguments: {option} 1" in told
+        assert "[--version N]" in told
+
+
+def test_every_option_says_what_it_does(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    for command in re.findall(r"^    ([a-z]+)\b", capsys.readouterr().out, re.MULTILINE):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        lines = capsys.readouterr().out.partition("options:\n")[2].splitlines()
+        for line, below in zip(lines, [*lines[1:], ""], strict=True):
+            if line.startswith("  -"):
+                assert re.match(r"  -.*  \w", line) or below.startswith("      "), (command, line)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help(sys.stderr)
         return 2
-    given = parser.parse_args(arguments)
+    given, unknown = parser.parse_known_args(arguments)
+    if unknown:  # the usage of the command has what there is
+        given.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         _check_values(given)
         if given.run is None:
@@ -92,8 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     common = _Parser(add_help=False)
     common.add_argument("table", help="path or URI of the table")
-    common.add_argument("--branch", help="a branch of it")
-    common.add_argument("--output", choices=("text", "json"), default="text")
+    common.add_argument("--branch", help="a branch of the table; main unless given")
+    common.add_argument(
+        "--output", choices=("text", "json"), default="text", help="how to print; text unless given"
+    )
     common.add_argument(
         "--storage",
         action="append",
@@ -104,17 +108,17 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(name: str, run: object, text: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, parents=[common], help=text, description=text)
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, parser=command)
         return command
 
     info = add("info", show_info, "counts, sizes, properties, and advice on the shape of the table")
     info.add_argument("--plot", metavar="FILE", help="draw fragments over versions, as .svg")
     history = add("history", show_history, "the versions, the newest first, and who made them")
-    history.add_argument("--limit", type=_count, help="the newest so many")
+    history.add_argument("--limit", type=_count, metavar="N", help="only the newest N versions")
     fragments = add("fragments", show_fragments, "the layout of a version")
-    fragments.add_argument("--version", type=_count, help="the newest, unless given")
+    fragments.add_argument("--version", type=_count, metavar="N", help="the newest unless given")
     verify = add("verify", show_verification, "look for everything that is wrong")
-    verify.add_argument("--version", type=_count, help="the newest, unless given")
+    verify.add_argument("--version", type=_count, metavar="N", help="the newest unless given")
     verify.add_argument("--read-data", action="store_true", help="also decode every value")
     _add_compact(add("compact", show_compaction, "join small fragments, drop deleted rows"))
     _add_cleanup(add("cleanup", show_cleanup, "remove old versions and what only they need"))
@@ -124,39 +128,73 @@ def _parser() -> argparse.ArgumentParser:
         "last", type=_count, nargs="?", help="last version; the newest unless given"
     )
     changes.add_argument(
-        "--mode", choices=[mode.value for mode in Deduplication], default="dropCarryovers"
+        "--mode",
+        choices=[mode.value for mode in Deduplication],
+        default="dropCarryovers",
+        help="none keeps updates that change no value, netChanges has one change per row",
     )
-    changes.add_argument("--counts", action="store_true", help="only how many, by version")
+    changes.add_argument("--counts", action="store_true", help="only counts, one line per version")
     follow = add("tail", tail, "follow new versions as they come")
-    follow.add_argument("--start", type=_count, help="first version; the next one unless given")
-    follow.add_argument("--count", type=_count, help="stop after so many versions")
-    follow.add_argument("--interval", type=_interval, default=2.0, help="seconds between two looks")
+    follow.add_argument(
+        "--start", type=_count, metavar="N", help="first version; the next one unless given"
+    )
+    follow.add_argument("--count", type=_count, metavar="N", help="stop after N versions")
+    follow.add_argument(
+        "--interval",
+        type=_interval,
+        default=2.0,
+        metavar="SECONDS",
+        help="how often to look; 2 unless given",
+    )
     text = "write, change and follow a table of flights, with Spark, in a minute"
     example = commands.add_parser("quickstart", help=text, description=text)
-    example.set_defaults(run=None, storage=[])
-    example.add_argument("folder", nargs="?", help="keep the tables there")
+    example.set_defaults(run=None, storage=[], parser=example)
+    example.add_argument("folder", nargs="?", help="where the tables stay; else they are removed")
     return parser
 
 
 def _add_compact(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--target-rows-per-fragment", type=_count)
-    command.add_argument("--materialize-deletions-threshold", type=float)
-    command.add_argument("--max-bytes-per-file", type=_count)
-    command.add_argument("--max-source-rows", type=_count)
+    def add(name: str, kind: Callable[[str], float], metavar: str, text: str) -> None:
+        command.add_argument(name, type=kind, metavar=metavar, help=text)
+
+    add("--target-rows-per-fragment", _count, "N", "fragments with fewer rows are joined")
+    add(
+        "--materialize-deletions-threshold",
+        float,
+        "SHARE",
+        "rewrite fragments with more than this share of their rows deleted, 0 to 1",
+    )
+    add("--max-bytes-per-file", _count, "N", "size at which a new data file is started")
+    add("--max-source-rows", _count, "N", "stop when N rows are rewritten")
     command.add_argument("--cluster-by", metavar="COLUMNS", help="sort the rows, such as day,user")
     command.add_argument("--order", help="linear, zorder or hilbert")
-    command.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    command.add_argument("--dry-run", action="store_true", help="only print what would be done")
 
 
 def _add_cleanup(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--older-than", type=_seconds, metavar="DURATION", help="such as 14days")
-    command.add_argument("--before-version", type=_count)
-    command.add_argument("--retain-versions", type=_count)
-    command.add_argument("--keep-tagged", action="store_true", help="instead of an error")
     command.add_argument(
-        "--delete-unverified", action="store_true", help="young files, too; if nobody writes"
+        "--older-than",
+        type=_seconds,
+        metavar="DURATION",
+        help="remove versions older than this, such as 14days",
     )
-    command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    command.add_argument(
+        "--before-version", type=_count, metavar="N", help="remove versions before version N"
+    )
+    command.add_argument(
+        "--retain-versions", type=_count, metavar="N", help="remove all but the newest N versions"
+    )
+    command.add_argument(
+        "--keep-tagged",
+        action="store_true",
+        help="keep old versions that are tagged, instead of an error",
+    )
+    command.add_argument(
+        "--delete-unverified",
+        action="store_true",
+        help="also remove young files that no version names: only while nobody writes",
+    )
+    command.add_argument("--dry-run", action="store_true", help="only print what would be removed")
 
 
 def _seconds(text: str) -> float:

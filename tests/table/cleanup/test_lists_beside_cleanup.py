@@ -164,7 +164,7 @@ def test_a_version_that_goes_while_it_is_verified_is_not_there(changed, others):
     ends = set()
     for _ in at_each_call(changed, lambda path: ends.add(told(path, 3)), others):
         pass
-    assert ends == {(), "there is no version 3"}
+    assert ends == {(), "the table has no version 3"}
 
 
 def told(path, version):

@@ -21,6 +21,7 @@ from pyspark_lance.errors import (
     StorageError,
     TableNotFoundError,
     UnsupportedFeatureError,
+    VersionNotFoundError,
 )
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionVector
@@ -139,10 +140,11 @@ def _wanted(
     for location in reversed(locations):
         if version in (None, location.version):
             return location
-    raise TableNotFoundError(
-        "there is no Lance table here" if version is None else f"there is no version {version}",
-        where=store.uri,
-    )
+    if version is None:
+        raise TableNotFoundError(
+            "there is no Lance table here", where=store.uri, hint="check the path"
+        )
+    raise VersionNotFoundError(f"the table has no version {version}", where=store.uri)
 
 
 def _with_row_counts(table: Table, file: ManifestFile) -> Manifest:
