@@ -195,9 +195,9 @@ def test_two_that_make_one_name_get_one_table(ours):
 
 def test_places_lie_in_the_folder(root, ours, tmp_path):
     assert ours.place(("t",), f"{root}/some/where").root == f"{root}/some/where"
-    with pytest.raises(UnsupportedFeatureError, match="lie in its folder"):
+    with pytest.raises(UnsupportedFeatureError, match="are in its own folder"):
         ours.place(("t",), str(tmp_path / "elsewhere"))
-    with pytest.raises(UnsupportedFeatureError, match="lie in its folder"):
+    with pytest.raises(UnsupportedFeatureError, match="are in its own folder"):
         ours.place(("t",), f"{root}/../elsewhere")
 
 

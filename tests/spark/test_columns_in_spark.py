@@ -199,6 +199,6 @@ def test_merge_schema_replace_where_and_batches_of_an_application(spark, table):
     assert validated(table).version == 7
     with pytest.raises(Exception, match="do not match replaceWhere"):
         write(part, path, "overwrite", replaceWhere="id = 8")
-    with pytest.raises(Exception, match="replaceWhere goes with an overwrite"):
+    with pytest.raises(Exception, match="replaceWhere needs an overwrite"):
         write(part, path, replaceWhere="id = 8")
     assert lance.dataset(path).version == 7

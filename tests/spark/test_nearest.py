@@ -210,7 +210,7 @@ def test_tables_and_frames_without_rows(spark, tmp_path, table):
 def test_what_cannot_be_answered_is_refused(spark, table):
     vector = [1.0] * WIDTH
     wrong = [
-        (lambda: table.nearest(vector, k=0), "k is the number"),
+        (lambda: table.nearest(vector, k=0), "k, the number"),
         (lambda: table.nearest(vector, metric="manhattan"), "not a vector metric"),
         (lambda: table.nearest(vector[1:]), "a query has 3 numbers"),
         (lambda: table.nearest([vector, [float("nan")] * WIDTH]), "query 1 holds NaN"),
@@ -351,7 +351,7 @@ def test_an_option_of_a_read_gives_the_nearest_rows(spark, tmp_path, numbers):
         ('{"key": [1, 2, 3, 4], "probes": 3}', "has 'probes', which it does not know"),
         ('{"key": [1, 2, 3, 4], "use_index": 1}', "use_index that is neither true nor false"),
         ('{"key": [1, 2, 3, 4], "column": 1}', "column that is not a string"),
-        ('{"key": [1, 2, 3, 4], "k": 0}', "k is the number of rows to find"),
+        ('{"key": [1, 2, 3, 4], "k": 0}', "k, the number of rows to find"),
         ('{"key": [1, 2, 3]}', "a query has 3 numbers, the vectors of the column 4"),
         ('{"key": [1, 2, 3, 4], "metric": "hamming"}', "is not a vector metric"),
         ('{"key": [1, 2, 3, 4], "column": "name"}', "holds no vectors"),
@@ -374,11 +374,11 @@ ONE = [1.0, 2.0, 3.0, 4.0]
         ([[]], {}, "the queries have the shape|has no vector"),
         ([1.0, None, 2.0, 3.0], {}, "query 0 holds NaN|has no vector"),
         ([0.0] * WIDTH, {"metric": "cosine"}, "query 0 has no direction"),
-        (ONE, {"k": 0}, "k is the number of rows to find, at least 1, not 0"),
-        (ONE, {"k": -3}, "k is the number of rows to find, at least 1, not -3"),
+        (ONE, {"k": 0}, "k, the number of rows to find, must be at least 1, not 0"),
+        (ONE, {"k": -3}, "k, the number of rows to find, must be at least 1, not -3"),
         (ONE, {"metric": "hamming"}, "is not a vector metric"),
         (ONE, {"column": "name"}, "holds no vectors"),
-        (ONE, {"nprobes": 0}, "nprobes is a number, at least 1"),
+        (ONE, {"nprobes": 0}, "nprobes must be a number, at least 1"),
     ],
 )
 def test_the_method_and_the_option_refuse_the_same(

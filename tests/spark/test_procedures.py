@@ -102,7 +102,7 @@ def test_where_others_are_always_in_the_way_what_landed_is_told(path, monkeypatc
     done = run_tasks(answer["state"])
     delete_rows(path, "id IN (0, 2)")
     options |= {"_lance.state": answer["state"], "_lance.done": " ".join(done)}
-    with pytest.raises(RetryableCommitError, match="others changed 1 bins"):
+    with pytest.raises(RetryableCommitError, match="changed all 1 groups"):
         run_procedure(options)
 
 

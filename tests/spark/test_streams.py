@@ -283,7 +283,7 @@ def test_a_stream_begins_at_a_time_or_with_a_version_to_come(spark, source, tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"version": 1}, "the option version is not for streams"),
+        ({"version": 1}, "streams do not take the option version"),
         ({"readChangeFeed": True, "ignoreDeletes": True}, "leave out one of them"),
         pytest.param(
             {"maxRowsPerTrigger": 5},

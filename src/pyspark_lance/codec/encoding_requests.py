@@ -9,7 +9,7 @@ Keys start with ``lance-encoding:``::
     dict-divisor, dict-size-ratio, dict-max-size              limits of dictionaries
     packed, blob                   true: of structs and of blobs, about their place
 
-A key that asks for an encoding is honoured, or refused by name; so are its values. Keys that tune a
+A key that is an encoding is honoured, or refused by name; so are its values. Keys that tune a
 choice (``rle-threshold``, ``dict-divisor``, …) bind where there is that choice, and mean nothing
 elsewhere.
 """
@@ -270,8 +270,8 @@ class _Keys:
 
     def refused(self, key: str, where: str = "") -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
-            f"column {self.column}: {key}={self.metadata[key]} asks for an encoding that is not"
-            f" written{where and ' ' + where}",
+            f"column {self.column}: {key}={self.metadata[key]} is an encoding that is not"
+            f" supported{where and ' ' + where}",
             hint=f"remove {key} from the column's metadata",
         )
 

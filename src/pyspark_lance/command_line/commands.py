@@ -45,12 +45,12 @@ def _plot(table: Table, file: Path) -> None:
     if file.suffix.lower() != ".svg":
         raise InvalidInputError(
             f"pictures are drawn as SVG, and {str(file)!r} does not end with .svg",
-            hint=f"name it {file.stem + '.svg'!r}; browsers and editors of pictures "
-            "open it and save it in other formats",
+            hint=f"name it {file.stem + '.svg'!r}; browsers and image editors "
+            "open it and can convert it",
         )
     if not file.parent.is_dir():
         raise InvalidInputError(
-            f"there is no folder {str(file.parent)!r} for the picture", hint="make it first"
+            f"there is no folder {str(file.parent)!r} for the picture", hint="create it first"
         )
     file.write_bytes(to_svg(picture_of(table)).encode())
 

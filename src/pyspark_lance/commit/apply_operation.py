@@ -60,7 +60,7 @@ def apply_operation(draft: Draft, operation: Operation) -> None:
     """Changes ``draft`` as ``operation`` says."""
     builder = _BUILDERS.get(type(operation))
     if builder is None:
-        raise UnsupportedFeatureError(f"committing a {type(operation).__name__}")
+        raise UnsupportedFeatureError(f"{type(operation).__name__} operations cannot be committed")
     builder(draft, operation)
 
 

@@ -70,7 +70,10 @@ class ConditionalPutCommitHandler:
         except StorageError as error:
             return Undecided(failure or error)
         if holder is None:
-            return Undecided(failure or StorageError("the version is there and is not there"))
+            return Undecided(
+                failure
+                or StorageError("the store says both that the version exists and that it does not")
+            )
         return Committed() if holder == uuid else LostRace()
 
 

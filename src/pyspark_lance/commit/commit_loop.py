@@ -232,7 +232,7 @@ class _Commit:
             first = find_version(self._store, 1)
             if self._is_ours(first):
                 return self._result_at(first)
-        raise TableAlreadyExistsError(f"there is a table at {self._store.uri}")
+        raise TableAlreadyExistsError(f"there is already a table at {self._store.uri}")
 
     def _settled(
         self, latest: ManifestFile, newer: Sequence[tuple[int, Transaction]]
@@ -422,7 +422,7 @@ class _Commit:
         return RetryableCommitError(
             f"concurrent writers committed first {attempts} times in {elapsed_s:.1f} s",
             self._store.uri,
-            "try again, with more retries or a longer timeout",
+            "try again; commitRetries and commitTimeout allow more",
             ConflictReason.VERSION_TAKEN,
         )
 

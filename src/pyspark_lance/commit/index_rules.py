@@ -164,7 +164,7 @@ def with_reuse_index(indices: Indices, entry: IndexMetadata, replaces: UUID | No
     known = reuse_index_of(indices)
     if (None if known is None else known.uuid) != replaces:
         raise RetryableCommitError(
-            "another compaction put off the remapping of indices, too",
+            "another compaction deferred the remapping of indices, too",
             conflict=ConflictReason.INDEX_CHANGED,
         )
     return (*(index for index in indices if index is not known), entry)

@@ -59,8 +59,8 @@ def plain_type(stored: pa.DataType, name: str, *, time_as_integer: bool = False)
 def _plain_decimal(stored: pa.DataType, name: str) -> pa.DataType:
     if stored.precision > _MAX_DECIMAL128 or stored.scale < 0:
         raise UnsupportedFeatureError(
-            f"the column {name!r} is {stored}; decimals have at most {_MAX_DECIMAL128} digits and "
-            "no negative scale here",
+            f"the column {name!r} is {stored}; Spark's decimals have at most "
+            f"{_MAX_DECIMAL128} digits and no negative scale",
             hint="leave the column out with the option columns",
         )
     return pa.decimal128(stored.precision, stored.scale)
@@ -81,7 +81,7 @@ def _plain_nested(stored: pa.DataType, name: str, *, time_as_integer: bool) -> p
         key = plain_type(stored.key_type, f"{name}.key", time_as_integer=time_as_integer)
         return pa.map_(key, plain_field(stored.item_field))
     raise UnsupportedFeatureError(
-        f"the column {name!r} is {stored}, which has no counterpart outside of Lance",
+        f"the column {name!r} is {stored}, for which Spark has no type",
         hint="leave the column out with the option columns",
     )
 

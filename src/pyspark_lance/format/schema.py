@@ -239,7 +239,7 @@ def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
 def dotted_name(name: str) -> InvalidInputError:
     """The error of a column whose name others would take for a member of a struct."""
     return InvalidInputError(
-        f"the column name {name!r} holds a dot",
+        f"the column name {name!r} contains a dot",
         hint="rename the column, or make it a member of a struct",
     )
 

@@ -67,7 +67,7 @@ class CleanupMark:
                 f"the cleanup was held up for {asleep_s:.0f} s; versions that it was about to "
                 "remove may be needed by now",
                 self._store.uri,
-                hint="clean up once more",
+                hint="run the cleanup again",
             )
         self._put()
 

@@ -151,14 +151,14 @@ def check_branch_name(name: str) -> None:
     """Refuses names that Lance gives no branch."""
     _check_name(name, "branch", _BRANCH_NAME)
     if name == "main" or not is_branch_name(name):
-        raise InvalidInputError(f"{name!r} is not the name of a new branch")
+        raise InvalidInputError(f"a branch cannot be called {name!r}")
 
 
 def _check_name(name: str, word: str, pattern: re.Pattern[str]) -> None:
     dots = name.startswith(".") or name.endswith(".") or ".." in name
     if pattern.fullmatch(name) is None or dots or name.endswith(".lock"):
         raise InvalidInputError(
-            f"{name!r} is not the name of a {word}",
+            f"a {word} cannot be called {name!r}",
             hint="letters, digits, '.', '_' and '-', not with a dot at an end, not ending in .lock",
         )
 
@@ -295,7 +295,7 @@ def _no_such(
         hint = f"did you mean {near[0]!r}?"
     else:
         names = ", ".join(sorted(there))
-        hint = f"there are: {names}" if names else f"the table has no {kind} at all"
+        hint = f"there are: {names}" if names else f"the table has no {kind}"
     return VersionNotFoundError(f"there is no {kind} {name!r}", where=store.uri, hint=hint)
 
 

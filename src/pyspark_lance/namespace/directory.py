@@ -164,7 +164,7 @@ class DirectoryNamespace:
             return with_row(rows, object_id=key, object_type=TABLE, location=location)
         if row["object_type"] != TABLE or row["location"] != location:
             raise TableAlreadyExistsError(
-                f"{shown(name)} was created by somebody else meanwhile", self.root.uri
+                f"{shown(name)} was created by someone else at the same time", self.root.uri
             )
         return rows
 
@@ -212,7 +212,7 @@ class DirectoryNamespace:
     def _manifest(self) -> ManifestTable:
         if not self.uses_manifest:
             raise UnsupportedFeatureError(
-                f"namespaces are kept in {FOLDER}, which manifest_enabled = false leaves alone",
+                f"namespaces are kept in {FOLDER}, which manifest_enabled = false switches off",
                 self.root.uri,
                 "leave out the setting manifest_enabled of the catalog",
             )
@@ -239,7 +239,7 @@ class DirectoryNamespace:
         root, path = _plain(self.root.root) + "/", _plain(location)
         if not path.startswith(root):
             raise UnsupportedFeatureError(
-                f"the tables of this catalog lie in its folder, and {location} does not",
+                f"the tables of this catalog are in its own folder, and {location} is not in it",
                 self.root.uri,
                 "leave out LOCATION, or make the table in spark_catalog",
             )

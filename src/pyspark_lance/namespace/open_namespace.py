@@ -46,7 +46,7 @@ def open_namespace(settings: Mapping[str, str]) -> Namespace:
         )
     if "impl" in named or "uri" in named:
         raise InvalidInputError(
-            f"the catalog's settings do not say where its names are kept: impl = {impl}",
+            f"the catalog's settings do not say where its tables are: impl = {impl}",
             hint="impl = dir with path (or root), or impl = rest with uri",
         )
     return NoNamespace()

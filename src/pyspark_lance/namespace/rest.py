@@ -47,7 +47,7 @@ class RestNamespace:
     def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
         """Always refused: the protocol has no such operation."""
         raise UnsupportedFeatureError(
-            "a REST catalog changes no properties of namespaces", self.catalog.uri
+            "properties of namespaces in a REST catalog cannot be changed", self.catalog.uri
         )
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:

@@ -133,7 +133,7 @@ def _checked(values: pa.Array, pattern: str, wanted: pa.DataType) -> None:
         text = bad[0].as_py()
         shown = repr(text) if len(text) <= 80 else f"{text[:80]!r}…"
         raise InvalidInputError(
-            f"the text {shown} is not a valid {type_name(wanted)}",
+            f"the string {shown} is not a valid {type_name(wanted)}",
             hint="correct the value, or compare with a value of the right type",
         )
 
@@ -206,7 +206,9 @@ def _days(parts: pa.StructArray, wanted: pa.DataType) -> NDArray[np.int64]:
     after = (months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
     days = first + day - 1
     if not np.all(in_range & (day >= 1) & (days < after)):
-        raise InvalidInputError(f"a text names a day that does not exist in a {type_name(wanted)}")
+        raise InvalidInputError(
+            f"a string that is cast to {type_name(wanted)} has a day that does not exist"
+        )
     return days
 
 
@@ -219,7 +221,7 @@ def _trimmed_parts(values: pa.Array, pattern: str, wanted: pa.DataType) -> pa.St
 def _string_to_date(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
     days = _days(_trimmed_parts(values, _DATE_TEXT, wanted), wanted)
     if len(days) and (days.min() < -(2**31) or days.max() >= 2**31):
-        raise InvalidInputError("a text names a day beyond the range of date")
+        raise InvalidInputError("a string that is cast to date has a day out of range")
     return pa.array(days.astype(np.int32), mask=_null_mask(values)).cast(DATE)
 
 
@@ -242,7 +244,9 @@ def _string_to_timestamp(values: pa.Array, wanted: pa.DataType, time_zone: str) 
 def _time_of_day(parts: pa.StructArray, wanted: pa.DataType) -> NDArray[np.int64]:
     hour, minute, second = (_number(parts, name, 0) for name in ("hour", "minute", "second"))
     if not np.all((hour < 24) & (minute < 60) & (second < 60)):
-        raise InvalidInputError(f"a text names a time that does not exist in a {type_name(wanted)}")
+        raise InvalidInputError(
+            f"a string that is cast to {type_name(wanted)} has a time that does not exist"
+        )
     # Spark cuts digits beyond the microsecond.
     digits = pc.struct_field(parts, "fraction").fill_null("")
     digits = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6)

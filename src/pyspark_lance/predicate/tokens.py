@@ -117,7 +117,7 @@ def error_at(text: str, position: int, what: str, hint: str = "") -> InvalidInpu
     return InvalidInputError(
         f"the condition has an error at position {position}: {what}",
         where=shown,
-        hint=hint or "what is not known here, leave to Spark: df.where(…)",
+        hint=hint or "leave what is not supported here to Spark: df.where(…)",
     )
 
 

@@ -70,7 +70,7 @@ def enable(spark: SparkSession) -> None:
         answering = answering_class(spark)
         if answering != _SOURCE:
             raise InvalidInputError(
-                f"'lance' is answered by {answering}, which is not part of pyspark-lance",
+                f"the format 'lance' belongs to {answering}, which is not part of pyspark-lance",
                 hint="take the other Lance jar off the class path (spark.jars, spark.jars.packages "
                 "or the jars folder of Spark)",
             )

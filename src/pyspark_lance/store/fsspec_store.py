@@ -79,7 +79,7 @@ def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> Fssp
         scheme = "s3"
         if "@" in rest.partition("/")[0]:
             raise InvalidInputError(
-                "credentials do not belong into the URI of a table",
+                "the URI of a table must not contain credentials",
                 hint="use storage.aws_access_key_id and storage.aws_secret_access_key",
             )
     parsed = parse_storage_options(protocol, options, bucket=rest.partition("/")[0])

@@ -53,6 +53,8 @@ def split_uri(uri: str) -> tuple[str, str]:
     if rest.startswith("//"):  # file://host/path; Hadoop also writes file:/path
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
-            raise InvalidInputError(f"{uri!r} names the host {host!r}; only local files are there")
+            raise InvalidInputError(
+                f"{uri!r} names the host {host!r}; file:// is for local paths only"
+            )
         rest = slash + path
     return "file", os.path.abspath(unquote(rest) or "/")

@@ -41,7 +41,7 @@ def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping
         raise UnsupportedFeatureError(
             f"the table's files are partly in {uri!r}, another place than the table's own",
             where=table_uri,
-            hint=f"if it is to be trusted, name it in {PREFIX}{ALLOWED}",
+            hint=f"if you trust it, name it in {PREFIX}{ALLOWED}",
         )
     is_same_host = kind == own_kind and (kind in _WITHOUT_HOST or authority == own_authority)
     is_plain = _chain(uri) == _chain(table_uri)

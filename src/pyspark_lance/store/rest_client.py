@@ -113,7 +113,7 @@ class Issuer:
     def read(self, reply: Any) -> tuple[str, dict[str, str]]:
         """Location and storage options that an answer tells."""
         if not reply.location:
-            raise StorageError("the catalog did not say where the table lies", self.catalog.uri)
+            raise StorageError("the catalog did not say where the table is", self.catalog.uri)
         given = dict(reply.storage_options or {})
         if EXPIRES in given:
             given[ISSUER] = json.dumps(asdict(self))

@@ -322,7 +322,7 @@ def test_what_shows_changes_takes_none(companion, path):
                 "TRUNCATE TABLE followed_table",
                 "rows of an older version, a change feed or a vector search cannot be deleted",
             ),
-            ("UPDATE followed_table SET id = 1", "rows of the past cannot be changed"),
+            ("UPDATE followed_table SET id = 1", "an older version of a table cannot be changed"),
             ("INSERT INTO followed SELECT * FROM followed", "LANCE_INVALID_INPUT"),
         ):
             with pytest.raises(Exception, match=message):

@@ -136,7 +136,7 @@ def test_a_location_lies_in_the_folder(names, root, tmp_path):
     names.sql(f"CREATE TABLE names.placed (id int) LOCATION '{root}/some/where'")
     names.sql("INSERT INTO names.placed VALUES (1)")
     assert lance.dataset(f"{root}/some/where").count_rows() == 1
-    with pytest.raises(Exception, match="lie in its folder"):
+    with pytest.raises(Exception, match="are in its own folder"):
         names.sql(f"CREATE TABLE names.other (id int) LOCATION '{tmp_path}/x'")
     names.sql("DROP TABLE names.placed")
 

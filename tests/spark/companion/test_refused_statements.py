@@ -164,7 +164,7 @@ def test_views_of_other_rows_or_of_a_part_change_no_others(companion, path):
     part = "CREATE OR REPLACE TEMP VIEW part USING lance"
     for options, statement, says in (
         (f"nearest '{nearest}'", "DELETE FROM part", "a vector search cannot be deleted"),
-        ("version '1'", "INSERT INTO part SELECT * FROM part", "version shows other rows"),
+        ("version '1'", "INSERT INTO part SELECT * FROM part", "option version is read-only"),
         ("filter 'id > 10'", "INSERT OVERWRITE part SELECT * FROM part", "filter shows a part"),
     ):
         companion.sql(f"{part} OPTIONS (path '{path}', {options})")

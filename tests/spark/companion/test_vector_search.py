@@ -151,7 +151,10 @@ def test_an_index_is_asked_where_there_is_one(companion, path, numbers):
         ("'plain', array(1, 2, 3, 4)", "the table has no column of vectors"),
         ("'double', array(1, 2, 3, 4)", "the table has several columns of vectors: say which"),
         ("'searched', array(1, 2, 3, 4), -1", "at least 1, not -1"),
-        ("'searched', array(1, 2, 3, 4), 0", "k is the number of rows to find, at least 1, not 0"),
+        (
+            "'searched', array(1, 2, 3, 4), 0",
+            "k, the number of rows to find, must be at least 1, not 0",
+        ),
         ("'searched', array(1, 2, 3, 4), 'x'", "at least 1, not 'x'"),
         ("'searched', array(1, 2, 3, 4), 3, 4", "name the others, as in nprobes => 20"),
         ("'searched', array(1, 2, 3, 4), upper_bound => 2", "WHERE _distance < "),

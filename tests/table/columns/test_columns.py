@@ -378,7 +378,7 @@ def test_types_that_could_lose_values_are_refused(small):
     ]:  # fmt: skip
         with pytest.raises(InvalidInputError, match="cannot change"):
             widen_column(Table(small), name, kind, copied(name))
-    with pytest.raises(InvalidInputError, match="only columns"):
+    with pytest.raises(InvalidInputError, match="only whole columns"):
         widen_column(Table(small), "s.a", pa.float64(), copied("s"))
     lance.dataset(small).create_scalar_index("x", "BITMAP")
     with pytest.raises(InvalidInputError, match="x_idx"):

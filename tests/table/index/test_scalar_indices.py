@@ -601,7 +601,7 @@ def test_a_segment_that_names_fewer_rows_than_it_covers_is_not_asked(path, caplo
 
     with_changed_entries(path, claim_all)
     assert matching(path, "id = 17").num_rows == 2
-    assert "40000 of at least 40001" in caplog.text
+    assert "40000 rows, at least 40001" in caplog.text
 
 
 @pytest.mark.parametrize(

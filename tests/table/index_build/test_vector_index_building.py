@@ -658,12 +658,12 @@ def test_numbers_that_are_not_given_follow_the_table(tmp_path):
     [
         ({"column": "id"}, "holds no vectors"),
         ({"column": "w"}, "there is no column 'w'"),
-        ({"num_partitions": 0}, "num_partitions is a number from 1"),
-        ({"num_partitions": True}, "num_partitions is a number from 1"),
+        ({"num_partitions": 0}, "num_partitions must be a number from 1"),
+        ({"num_partitions": True}, "num_partitions must be a number from 1"),
         ({"num_sub_vectors": 5}, "5 sub-vectors do not divide vectors of 16 numbers"),
-        ({"kind": IvfKind.SQ, "num_sub_vectors": 4}, "only ivf_pq has codes"),
-        ({"sample_rate": 0}, "sample_rate is a number from 1"),
-        ({"seed": -1}, "seed is a number, at least 0"),
+        ({"kind": IvfKind.SQ, "num_sub_vectors": 4}, "sub-vectors is for ivf_pq only"),
+        ({"sample_rate": 0}, "sample_rate must be a number from 1"),
+        ({"seed": -1}, "seed must be a number, at least 0"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, flawed, message):

@@ -380,7 +380,7 @@ def test_queries_that_have_no_neighbours_are_refused_or_left_out(schema):
 @pytest.mark.parametrize("k", [0, -1, 2.5, "3", True, None])
 def test_the_number_of_rows_to_find_is_checked(schema, k):
     own = schema(v=vectors(np.ones((1, 2)), "float32"))
-    with pytest.raises(InvalidInputError, match="k is the number of rows to find"):
+    with pytest.raises(InvalidInputError, match="k, the number of rows to find"):
         NearestRequest(own.fields[0], Metric.L2, k, None, own, ())
 
 

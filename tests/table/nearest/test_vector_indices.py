@@ -333,5 +333,7 @@ def test_more_queries_than_are_ordered_at_once(tmp_path):
 @pytest.mark.parametrize("flawed", [{"nprobes": 0}, {"refine_factor": 0}, {"nprobes": 1.5}])
 def test_probes_and_refinement_are_numbers(tmp_path, flawed):
     make(tmp_path / "t", "flat", "l2", rows=300, partitions=1)
-    with pytest.raises(InvalidInputError, match=f"{next(iter(flawed))} is a number, at least 1"):
+    with pytest.raises(
+        InvalidInputError, match=f"{next(iter(flawed))} must be a number, at least 1"
+    ):
         ours(tmp_path / "t", [0.5] * WIDTH, 4, **flawed)

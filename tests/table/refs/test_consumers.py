@@ -66,7 +66,7 @@ def test_a_consumer_moves_both_ways_and_is_shown_with_its_lag(path):
     for version in (99, 0):
         with pytest.raises((VersionNotFoundError, InvalidInputError)):
             register_consumer(Table(path), "b", version)
-    with pytest.raises(InvalidInputError, match="is not the name"):
+    with pytest.raises(InvalidInputError, match="cannot be called"):
         register_consumer(Table(path), "no/name")
     with pytest.raises(VersionNotFoundError, match="no consumer 'b'"):
         unregister_consumer(Table(path), "b")

@@ -113,7 +113,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
         """
         if generatedAlwaysAs is not None or generatedByDefaultAs is not None:
             raise UnsupportedFeatureError(
-                f"the column {colName} cannot be generated: no writer of Lance would do it",
+                f"the column {colName} cannot be a generated column: Lance has none",
                 hint="compute it when rows are written, df.withColumn(…), or afterwards: "
                 "LanceTable.addColumns({'name': 'expression'}); _rowid numbers rows",
             )

@@ -78,7 +78,7 @@ def check_same_encodings(existing: pa.Field, metadata: Mapping[str, str]) -> Non
             if stored.get(key) != value:
                 raise InvalidInputError(
                     f"column {leaf.name}: the table does not have {key} = {value}",
-                    hint="the encoding of a column is chosen when the column is made",
+                    hint="the encoding of a column is fixed when the column is created",
                 )
 
 

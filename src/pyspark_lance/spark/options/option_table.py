@@ -394,7 +394,7 @@ def _is_of_column(word: str, columns: Collection[str]) -> bool:
 
 def _no_property(word: str, path: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{word} is an option of reads or writes, and no property of a table",
+        f"{word} is an option of reads or writes, not a table property",
         where=path,
         hint="give it in OPTIONS (…) of CREATE TABLE, or as an option of a write; what says how a "
         "table or a column is stored counts when that is made",
@@ -410,7 +410,7 @@ def _say_taken(words: tuple[str, ...], path: str) -> None:
 @lru_cache(maxsize=1024)
 def _say_unused(words: tuple[str, ...], path: str) -> None:
     """One line for each table, however often Spark has its options parsed."""
-    logger.warning("options without effect here, for %s: %s", path or "a table", ", ".join(words))
+    logger.warning("options that have no effect, for %s: %s", path or "a table", ", ".join(words))
 
 
 def _unknown(word: str) -> InvalidInputError:
@@ -422,7 +422,7 @@ def _unknown(word: str) -> InvalidInputError:
     guess = next((name for name in names if near and plain_word(name) == near[0]), None)
     return InvalidInputError(
         f"there is no option {word!r}",
-        hint=f"did you mean {guess}?" if guess else f"there are {_every_name()}",
+        hint=f"did you mean {guess}?" if guess else f"the options are {_every_name()}",
     )
 
 

@@ -203,12 +203,14 @@ def _refuse_other_rows(options: Mapping[str, str]) -> None:
     shown, _ = canonical_options(options, "read")
     if parsed(shown, "readChangeFeed", parse_flag):
         raise InvalidInputError(
-            "a view that shows changes takes no rows", hint="write to one without readChangeFeed"
+            "a view with readChangeFeed is read-only",
+            hint="write to a view without readChangeFeed, or to the table",
         )
     for name in NOT_OF_WRITES:
         if shown.get(name):
             raise InvalidInputError(
-                f"the option {name} shows other rows than those that are written to",
+                f"a view with the option {name} is read-only: it shows other rows than the "
+                "newest version",
                 hint=f"leave out {name}",
             )
 

@@ -44,8 +44,8 @@ class StreamOptions:
         for name in _NOT_OF_STREAMS:
             if name in canonical:
                 raise InvalidInputError(
-                    f"the option {name} is not for streams, which go on",
-                    hint="leave it out; startingVersion and startingTimestamp say where to begin",
+                    f"streams do not take the option {name}",
+                    hint="leave it out; startingVersion or startingTimestamp say where to begin",
                 )
         is_latest = canonical.get("startingVersion", "").strip().lower() == LATEST_VERSION
         starting = Bound(
@@ -79,7 +79,7 @@ def _updates(options: Mapping[str, str], *, shows_changes: bool) -> Updates:
     if shows_changes:
         if skips or ignores:
             raise InvalidInputError(
-                "readChangeFeed shows what skipChangeCommits and ignoreDeletes leave out",
+                "readChangeFeed contradicts skipChangeCommits and ignoreDeletes",
                 hint="leave out one of them",
             )
         return Updates.SHOWN

@@ -98,7 +98,9 @@ class _TableReader(DataSourceStreamReader):
         try:
             self._keep_after(StreamOffset.from_json(end))
         except (LanceError, OSError) as error:
-            logger.warning("a consumer could not be moved, so more is kept: %s", error)
+            logger.warning(
+                "a consumer could not be moved forward, so cleanups keep more versions: %s", error
+            )
 
     def _newest_offset(self) -> dict[str, int]:
         """All there is now has been read."""

@@ -162,9 +162,9 @@ class _Columns:
         entries = {change["name"]: change["value"] for change in changes}
         if _LOCATION in entries:
             raise UnsupportedFeatureError(
-                "a table cannot be moved",
+                "the location of a table cannot be changed",
                 where=self._table.uri,
-                hint="the other place gets a name by CREATE TABLE … USING lance LOCATION '…'",
+                hint="name the other location by CREATE TABLE … USING lance LOCATION '…'",
             )
         given = [name for name, value in entries.items() if value is not None]
         check_properties(given, Snapshot.open(self._table).schema.names, self._table.uri)

@@ -136,7 +136,7 @@ def _create(options: Mapping[str, str]) -> Facts:
 def _check_place(properties: Mapping[str, str | None]) -> None:
     if "location" in properties:
         raise UnsupportedFeatureError(
-            "namespaces of this catalog have no place of their own", hint="leave out LOCATION"
+            "namespaces of this catalog have no LOCATION of their own", hint="leave out LOCATION"
         )
 
 

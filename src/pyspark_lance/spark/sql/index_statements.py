@@ -47,7 +47,7 @@ def procedure_of_create(options: Mapping[str, str]) -> Facts:
     spelled = [".".join(path) for path in paths]
     if len(paths) != 1:
         raise InvalidInputError(
-            f"an index of {len(paths)} columns: {', '.join(spelled)}",
+            f"an index has one column, not {len(paths)}: {', '.join(spelled)}",
             hint="each index is on one column; make one for each of them",
         )
     if any("," in part for part in paths[0]):
@@ -57,13 +57,14 @@ def procedure_of_create(options: Mapping[str, str]) -> Facts:
         )
     if said["ofColumn"]:
         raise InvalidInputError(
-            "options of a column of an index", hint="write them after the columns: OPTIONS (…)"
+            "a column of an index takes no options",
+            hint="write them after the columns: OPTIONS (…)",
         )
     given = {name.lower(): text for name, text in said["properties"].items()}
     kind = given.pop("type", BTREE).lower()
     if kind not in _KINDS:
         raise InvalidInputError(
-            f"{kind!r} is not a kind of index", hint=f"there are {', '.join(_KINDS)}"
+            f"{kind!r} is not a kind of index", hint=f"use one of {', '.join(_KINDS)}"
         )
     is_vector = kind in _OF_VECTORS
     name = "create_vector_index" if is_vector else "create_index"
@@ -85,9 +86,10 @@ def _known(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[
             continue
         if name not in own:
             raise InvalidInputError(
-                f"{option!r} is no option of a {kind} index", hint=f"there are {', '.join(own)}"
+                f"{option!r} is no option of a {kind} index",
+                hint=f"its options are {', '.join(own)}",
             )
         if own[name] == LongType() and not re.fullmatch(r"[+-]?\d+", text):
-            raise InvalidInputError(f"the option {option!r} of an index is {text!r}, no number")
+            raise InvalidInputError(f"the option {option!r} of an index is {text!r}, not a number")
         known[name] = text
     return known

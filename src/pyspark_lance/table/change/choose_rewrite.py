@@ -55,7 +55,7 @@ def rewrite_mode(text: str) -> RewriteMode:
         return RewriteMode(text.strip().lower())
     except ValueError:
         raise InvalidInputError(
-            f"rows are not rewritten by {text!r}", hint=f"use one of {', '.join(RewriteMode)}"
+            f"the argument rewrite cannot be {text!r}", hint=f"use one of {', '.join(RewriteMode)}"
         ) from None
 
 
@@ -103,7 +103,7 @@ def choose_rewrite(
         return _rows(f"an index answers for {_listed(names)}, and goes on when rows move")
     if callable(changed):
         if rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S:
-            return _rows("the table is so small that to count what changes would cost more")
+            return _rows("the table is so small that counting the changes would cost more")
         changed = changed()
     cost = rewrite_cost(snapshot, names, changed)
     reason = (

@@ -66,7 +66,7 @@ class RewriteColumnsRequest:
         """Refuses versions that hold columns by other rules."""
         if self.file_version == "0.1":
             raise UnsupportedFeatureError(
-                "the table's files are version 0.1, of which no columns are rewritten",
+                "columns of data files of version 0.1 cannot be rewritten",
                 where=self.files.table.uri,
             )
 

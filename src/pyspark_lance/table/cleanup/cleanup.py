@@ -82,9 +82,13 @@ class CleanupPolicy:
     def __post_init__(self) -> None:
         """Refuses numbers that make no sense."""
         if self.older_than_s is not None and not self.older_than_s >= 0:
-            raise InvalidInputError(f"an age of {self.older_than_s} seconds")
+            raise InvalidInputError(
+                f"an age must not be negative, as {self.older_than_s} seconds are"
+            )
         if self.retain_versions is not None and self.retain_versions < 1:
-            raise InvalidInputError("at least one version is kept")
+            raise InvalidInputError(
+                f"at least one version must be kept, not {self.retain_versions}"
+            )
 
 
 @also_snake_case

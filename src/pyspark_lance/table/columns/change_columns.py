@@ -257,7 +257,9 @@ def widen_column(
         parents = find_field(snapshot.schema, path)
         old = parents[-1]
         if len(parents) > 1:
-            raise InvalidInputError(f"{path!r} is a part of a column; only columns change type")
+            raise InvalidInputError(
+                f"{path!r} is a field of a struct; only whole columns can change their type"
+            )
         first_id = next_field_id(snapshot.manifest)
         new = widened_field(old, new_type, first_id)
         if new is None:

@@ -103,14 +103,16 @@ def without_fields(schema: LanceSchema, paths: Iterable[str]) -> LanceSchema:
     for path in paths:
         *parents, field = find_field(schema, path)
         if any(parent.is_list or parent.is_map for parent in parents[-1:]):
-            raise InvalidInputError(f"{path!r} is what the column consists of; drop the column")
+            raise InvalidInputError(f"{path!r} is all that the column consists of; drop the column")
         if parents and len(parents[-1].children) == 1:
             raise InvalidInputError(
                 f"{path!r} is the only field of its struct", hint="drop the struct"
             )
         for parent in parents:
             if parent.is_packed or parent.is_blob:
-                raise InvalidInputError(f"{parent.name!r} is stored as a whole; {path!r} stays")
+                raise InvalidInputError(
+                    f"{path!r} cannot be dropped: {parent.name!r} is stored as a whole"
+                )
         for part in field.walk():
             if part.unenforced_primary_key or part.unenforced_clustering_key_position:
                 raise InvalidInputError(
@@ -128,7 +130,7 @@ def with_renamed(
     """The schema with the last name of ``path`` replaced."""
     *parents, field = find_field(schema, path)
     if any(parent.is_list or parent.is_map for parent in parents[-1:]):
-        raise InvalidInputError(f"{path!r} is an item, which has no name of its own")
+        raise InvalidInputError(f"{path!r} is an item of a list or map, which cannot be renamed")
     siblings = parents[-1].children if parents else schema.fields
     others = [sibling.name for sibling in siblings if sibling.id != field.id]
     check_new_name(new_name, top=not parents)
@@ -139,9 +141,7 @@ def with_renamed(
 def check_new_name(name: str, *, top: bool) -> None:
     """Refuses a name that is reserved or ambiguous in SQL."""
     if not name:
-        raise InvalidInputError(
-            "a column has an empty name", hint="give it one of a letter or more"
-        )
+        raise InvalidInputError("a column has an empty name", hint="give it a name")
     if top and "." in name:
         raise dotted_name(name)
     if name.lower() in RESERVED_NAMES:

@@ -193,7 +193,8 @@ def plan_compaction(
     chosen = CompactionOptions.of(snapshot.manifest.config, given)
     if chosen.defer_index_remap and snapshot.uses_stable_row_ids:
         raise InvalidInputError(
-            "the rows of this table have stable ids, so that indices have nothing to put off",
+            "deferIndexRemap is for tables without stable row ids; compaction leaves this table's "
+            "indices valid",
             where=table.uri,
             hint="compact without deferIndexRemap",
         )
@@ -252,7 +253,8 @@ def commit_round(
     conflict = None
     if landed.conflictingBins:
         conflict = RetryableCommitError(
-            f"others changed {landed.conflictingBins} bins",
+            f"other commits changed all {landed.conflictingBins} groups of fragments that were "
+            "compacted",
             plan.change.table.uri,
             conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
         )

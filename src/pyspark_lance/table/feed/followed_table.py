@@ -156,9 +156,10 @@ class FollowedTable:
         only_deletes = not changes.kept and not changes.inserted
         if updates is Updates.SKIPPED or (updates is Updates.DELETES_IGNORED and only_deletes):
             return []
-        what = "deletes rows" if only_deletes else "changes rows that were there"
+        what = "deletes rows" if only_deletes else "changes rows"
         raise UnsupportedFeatureError(
-            f"version {step.commit.version} {what}; this stream shows rows that are added",
+            f"version {step.commit.version} {what}; without readChangeFeed a stream shows only "
+            "rows that are added",
             where=self.table.uri,
             hint="readChangeFeed = true shows all changes, skipChangeCommits = true passes over "
             "such commits, ignoreDeletes = true over those that only delete",

@@ -27,7 +27,7 @@ class StreamOffset:
     def __post_init__(self) -> None:
         """Refuses a cursor that is nowhere."""
         if (self.rows > 0) != (self.target is not None) or self.version < -1 or self.rows < 0:
-            raise CorruptFileError(f"{self} is no place in a table")
+            raise CorruptFileError(f"{self} is not a valid stream offset")
 
     @property
     def is_in_snapshot(self) -> bool:

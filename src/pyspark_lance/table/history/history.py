@@ -70,7 +70,9 @@ def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
     ``limit``: the newest so many; None for all.
     """
     if limit is not None and limit < 0:
-        raise InvalidInputError(f"a history has no newest {limit} versions", table.uri)
+        raise InvalidInputError(
+            f"the limit of a history must not be negative, as {limit} is", table.uri
+        )
     return look_again(table.store(), lambda: _history(table, limit))
 
 

@@ -63,7 +63,7 @@ def _row_history(table: Table, row_id: int, version: int | None) -> list[RowStat
     states = list(_states(ancestry_of(newest), row_id))
     if not states:
         raise VersionNotFoundError(
-            f"no version that is left has a row with the id {row_id}", where=table.uri
+            f"no remaining version has a row with the id {row_id}", where=table.uri
         )
     return states
 

@@ -98,7 +98,9 @@ class LabelIndex(_SetsOfRows):
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> LabelIndex:
         """Reads which elements there are."""
         if not field.is_list or len(field.children) != 1 or field.children[0].children:
-            raise UnsupportedFeatureError("an index of labels over a column of no lists")
+            raise UnsupportedFeatureError(
+                "label_list indices are supported on columns of lists only"
+            )
         return cls._of_keys(files, entry, field.children[0])
 
     def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
@@ -124,10 +126,10 @@ def sets_at(
 
 def _known_set(data: pa.Buffer | None, where: str) -> dict[int, BitMap]:
     if data is None:
-        raise CorruptFileError("a value of a bitmap index without its rows", where)
+        raise CorruptFileError("a value of the bitmap index has no rows", where)
     parsed = parse_tree_map(data.to_pybytes(), where)
     known = {high: bitmap for high, bitmap in parsed.items() if bitmap is not None}
     if len(known) < len(parsed):
         # Nobody writes them, and they mean nothing where rows are called by their ids.
-        raise CorruptFileError("a value of a bitmap index that says it is in all rows", where)
+        raise CorruptFileError("a value of the bitmap index claims all rows", where)
     return known

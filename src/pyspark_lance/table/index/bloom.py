@@ -72,7 +72,7 @@ class BloomIndex:
         file.expect_columns(list(zip((*ZONE_PLACES, BLOOM_FILTER), kinds, strict=True)))
         zones = file.read_all(*ZONE_PLACES)
         if any(column.null_count for column in zones.columns):
-            raise CorruptFileError("zones without a place", file.where)
+            raise CorruptFileError("a zone of the bloom filter index has no position", file.where)
         numbers = [plain_numbers(column) for column in zones.columns]
         if any(len(part) and int(part.max()) >= 1 << OFFSET_BITS for part in numbers[:3]):
             raise CorruptFileError("a zone reaches beyond any fragment", file.where)
@@ -153,7 +153,9 @@ class BloomIndex:
         """Whether a zone's filter is without one of some hashes."""
         data = self.file.take(BLOOM_FILTER, np.array([zone]))[0].as_buffer()
         if data is None or not data.size or data.size % BLOCK_BYTES:
-            raise CorruptFileError("a bloom filter of no whole blocks", self.file.where)
+            raise CorruptFileError(
+                "a bloom filter is not a whole number of blocks", self.file.where
+            )
         blocks = np.frombuffer(data, "<u4").reshape(-1, 8)
         places = ((hashes >> np.uint64(32)) * np.uint64(len(blocks))) >> np.uint64(32)
         low = hashes.astype(np.uint32)[:, None]
@@ -169,7 +171,7 @@ class BloomIndex:
         except BatchTooLargeError:
             return None
         if batch.column(0).null_count:
-            raise CorruptFileError("a zone without a bloom filter", self.file.where)
+            raise CorruptFileError("a zone of the index has no bloom filter", self.file.where)
         return batch.column(0)
 
     def _addresses(self, zones: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -72,12 +72,14 @@ class BTree:
         cls, data: IndexFile, field: Field, page_rows: int, pages: pa.RecordBatch, where: str
     ) -> BTree:
         if pages.column("null_count").null_count or pages.column("page_idx").null_count:
-            raise CorruptFileError("pages of a B-tree without a place", where)
+            raise CorruptFileError("a page of the B-tree index has no position", where)
         places = plain_numbers(pages.column("page_idx"))
         order = np.argsort(places, kind="stable")
         num_rows = data.reader.num_rows
         if not np.array_equal(places[order], np.arange(-(-num_rows // page_rows))):
-            raise CorruptFileError(f"{len(places)} pages of a B-tree of {num_rows} rows", where)
+            raise CorruptFileError(
+                f"the B-tree index lists {len(places)} pages for {num_rows} rows", where
+            )
         pages = pages.take(plain_array(order))
         minimum, maximum = pages.column("min"), pages.column("max")
         null_count = plain_numbers(pages.column("null_count"))
@@ -162,7 +164,9 @@ class BTree:
 
     def _check_ids(self, ids: pa.Array) -> None:
         if ids.null_count:
-            raise CorruptFileError("a page of a B-tree has rows without a name", self.data.where)
+            raise CorruptFileError(
+                "a page of the B-tree index has rows without an id", self.data.where
+            )
 
     def _ends_of(self, pages: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         starts = pages * self.page_rows
@@ -175,10 +179,12 @@ class BTree:
         lengths = ends - starts
         nulls_fit = (self.null_count <= lengths) & ((self.null_count == lengths) == all_null)
         if not (nulls_fit & ((self.null_count > 0) == has_null)).all():
-            raise CorruptFileError("pages of a B-tree with other nulls than they say", where)
+            raise CorruptFileError(
+                "the null counts of the B-tree index contradict its values", where
+            )
         low, high = (as_seen(end, self.field) for end in (self.minimum, self.maximum))
         if not _ascend(pc.if_else(plain_array(has_null), high, low), high):
-            raise CorruptFileError("pages of a B-tree out of order", where)
+            raise CorruptFileError("the pages of the B-tree index are not in order", where)
 
     def _check_values(
         self, pages: NDArray[np.int64], lengths: NDArray[np.int64], values: pa.Array
@@ -193,7 +199,9 @@ class BTree:
             and _same(values.take(plain_array(ends - 1)), self.maximum.take(of_pages))
         )
         if not is_right:
-            raise CorruptFileError("a page of a B-tree holds other values", self.data.where)
+            raise CorruptFileError(
+                "a page of the B-tree index holds other values than its entry says", self.data.where
+            )
 
 
 def _places_of(numbers: NDArray[np.int64], values: pa.Array) -> NDArray[np.int64]:
@@ -208,15 +216,24 @@ def _places_of(numbers: NDArray[np.int64], values: pa.Array) -> NDArray[np.int64
 def _page_rows(lookup: IndexFile) -> int:
     metadata = lookup.reader.schema.metadata
     if metadata.get(_RANGES, b"false") != b"false":
-        raise UnsupportedFeatureError("a B-tree in files by range", where=lookup.where)
+        raise UnsupportedFeatureError(
+            "B-tree indices that are split into files by range are not supported",
+            where=lookup.where,
+        )
     if PAGE_ROWS_KEY not in metadata:
-        raise UnsupportedFeatureError("a B-tree without the size of a page", where=lookup.where)
+        raise UnsupportedFeatureError(
+            "B-tree indices without a page size are not supported", where=lookup.where
+        )
     try:
         page_rows = int(metadata[PAGE_ROWS_KEY])
     except ValueError as error:
-        raise CorruptFileError("a B-tree without the size of a page", lookup.where) from error
+        raise CorruptFileError(
+            "the page size of the B-tree index is not a number", lookup.where
+        ) from error
     if not 0 < page_rows < 1 << 32:
-        raise CorruptFileError(f"a B-tree of pages of {page_rows} rows", lookup.where)
+        raise CorruptFileError(
+            f"the B-tree index has a page size of {page_rows} rows", lookup.where
+        )
     return page_rows
 
 

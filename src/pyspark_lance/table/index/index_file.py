@@ -42,7 +42,7 @@ class IndexFile:
             for (_, found), (_, wanted) in zip(own, columns, strict=True)
         ):
             shown = ", ".join(f"{name} {kind}" for name, kind in own)
-            raise CorruptFileError(f"a file of an index has the columns {shown}", self.where)
+            raise CorruptFileError(f"an index file has unexpected columns: {shown}", self.where)
 
     def read_all(self, *names: str) -> pa.RecordBatch:
         """Some columns of all rows."""

@@ -304,7 +304,7 @@ def _addresses(
 def _give_up(lookups: _Lookups, segment: Segment, error: Exception) -> None:
     lookups.keep(segment.entry.uuid, None)
     logger.warning(
-        "the index %r of %s cannot be read, so scans read what it could leave out: %s",
+        "the index %r of %s cannot be read and is not used: %s",
         segment.entry.name,
         lookups.snapshot.uri,
         error,
@@ -327,7 +327,7 @@ def _open(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment:
     fragments = lookups.snapshot.manifest.fragments
     least = sum(fragment.num_rows for fragment in fragments if fragment.id in covered)
     if opened.num_rows is not None and opened.num_rows < least:
-        raise CorruptFileError(f"it names {opened.num_rows} of at least {least} rows")
+        raise CorruptFileError(f"it has {opened.num_rows} rows, at least {least} are expected")
     return opened
 
 

@@ -66,13 +66,18 @@ class ZoneMap:
         if set(columns) != {"min", "max", *_COUNTS} or any(
             columns[name] != kind for name, kind in _COUNTS.items()
         ):
-            raise UnsupportedFeatureError(f"a zone map of the columns {columns}", where=where)
+            raise UnsupportedFeatureError(
+                f"zone maps with the columns {columns} are not supported", where=where
+            )
         if columns["min"] != columns["max"]:
             raise CorruptFileError(
-                f"zones from {columns['min']} to {columns['max']}, of two types", where=where
+                f"the minima of the zone map are {columns['min']}, its maxima {columns['max']}",
+                where=where,
             )
         if any(batch.column(name).null_count for name in _COUNTS):
-            raise CorruptFileError("zones without a place or a count", where=where)
+            raise CorruptFileError(
+                "a zone of the zone map has no position or no count", where=where
+            )
         numbers = [plain_numbers(batch.column(name)) for name in _COUNTS]
         order = np.lexsort((numbers[3], numbers[2]))
         zones = cls(

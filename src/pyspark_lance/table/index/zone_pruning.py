@@ -251,10 +251,7 @@ def _read(snapshot: Snapshot, index: IndexMetadata, field: Field) -> tuple[ZoneM
         minimum, maximum = (as_seen(end, field) for end in zones.trusted_bounds())
     except (LanceError, FileNotFoundError) as error:
         logger.warning(
-            "the index %r of %s cannot be read, so scans read what it could leave out: %s",
-            index.name,
-            snapshot.uri,
-            error,
+            "the index %r of %s cannot be read and is not used: %s", index.name, snapshot.uri, error
         )
         return None
     return zones, Bounds(minimum, maximum, zones.null_count > 0, zones.all_null)

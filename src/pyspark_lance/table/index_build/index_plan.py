@@ -118,11 +118,13 @@ def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) ->
     """What ``create_index`` builds; writes nothing."""
     if request.kind not in INDEX_KINDS:
         raise InvalidInputError(
-            f"{request.kind!r} is not a kind of index", hint=f"there are {', '.join(INDEX_KINDS)}"
+            f"{request.kind!r} is not a kind of index", hint=f"use one of {', '.join(INDEX_KINDS)}"
         )
     if request.rows_per_zone is not None:
         if request.kind not in (ZONEMAP, BLOOMFILTER):
-            raise InvalidInputError(f"a {request.kind} index has no zones")
+            raise InvalidInputError(
+                f"rowsPerZone is for zonemap and bloomfilter indices, not for {request.kind}"
+            )
         check_rows_per_zone(request.rows_per_zone)
     if not request.columns:
         raise InvalidInputError("an index of no column", hint="name one column or more")
@@ -231,7 +233,7 @@ def entries_of(snapshot: Snapshot, name: str) -> tuple[IndexMetadata, ...]:
         raise InvalidInputError(
             f"there is no index {name!r}",
             where=snapshot.uri,
-            hint=f"there are {', '.join(known)}" if known else "there is none",
+            hint=f"its indices are {', '.join(known)}" if known else "the table has no index",
         )
     return found
 

@@ -44,11 +44,11 @@ class VectorIndexRequest:
         for name, limit in most.items():
             value = getattr(self, name)
             if value is not None and not (_is_whole(value) and 0 < value <= limit):
-                raise InvalidInputError(f"{name} is a number from 1 to {limit}, not {value!r}")
+                raise InvalidInputError(f"{name} must be a number from 1 to {limit}, not {value!r}")
         if self.seed is not None and not (_is_whole(self.seed) and self.seed >= 0):
-            raise InvalidInputError(f"seed is a number, at least 0, not {self.seed!r}")
+            raise InvalidInputError(f"seed must be a number, at least 0, not {self.seed!r}")
         if self.num_sub_vectors is not None and self.kind is not IvfKind.PQ:
-            raise InvalidInputError("only ivf_pq has codes of sub-vectors")
+            raise InvalidInputError("the number of sub-vectors is for ivf_pq only")
 
 
 @also_snake_case

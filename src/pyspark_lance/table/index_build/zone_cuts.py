@@ -22,7 +22,9 @@ _OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
 def check_rows_per_zone(rows_per_zone: int) -> None:
     """Refuses zones that cannot be."""
     if not 0 < rows_per_zone < _MOST_ROWS_PER_ZONE:
-        raise InvalidInputError(f"zones of {rows_per_zone} rows", hint="8192 is a good number")
+        raise InvalidInputError(
+            f"rows per zone must be positive, not {rows_per_zone}", hint="8192 is a good number"
+        )
 
 
 @dataclass(slots=True)

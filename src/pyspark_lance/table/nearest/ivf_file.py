@@ -77,7 +77,9 @@ def open_ivf(files: TableFiles, entry: IndexMetadata, width: int) -> IvfSegment:
     try:
         return _segment(entry, index, rows, width)
     except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise CorruptFileError(f"the metadata of a vector index: {error!r}", index.where) from error
+        raise CorruptFileError(
+            f"the metadata of a vector index cannot be read: {error!r}", index.where
+        ) from error
 
 
 def _segment(entry: IndexMetadata, index: IndexFile, rows: IndexFile, width: int) -> IvfSegment:
@@ -91,23 +93,29 @@ def _segment(entry: IndexMetadata, index: IndexFile, rows: IndexFile, width: int
     _, _, centroids = read_partitions(_buffer(index, of_index["lance:ivf"]))
     starts, lengths, _ = read_partitions(_buffer(rows, of_rows["lance:ivf"]))
     if of_rows["distance_type"].decode() != metric or centroids is None:
-        raise CorruptFileError("the files of a vector index are of two kinds", index.where)
+        raise CorruptFileError(
+            "the two files of a vector index do not belong together", index.where
+        )
     is_inside = (starts >= 0).all() and (starts + lengths <= rows.reader.num_rows).all()
     if centroids.shape != (len(starts), width) or len(lengths) != len(starts) or not is_inside:
-        raise CorruptFileError("the partitions of a vector index are not its rows", rows.where)
+        raise CorruptFileError("the partitions of a vector index do not match its rows", rows.where)
     storage = json.loads(json.loads(of_rows["storage_metadata"])[0])
     known = (entry, kind, Metric(metric), centroids, starts, lengths)
     if kind is IvfKind.PQ:
         parts, bits = storage["num_sub_vectors"], storage["nbits"]
         if bits not in (4, 8):
-            raise UnsupportedFeatureError(f"codes of {bits} bits in a vector index", rows.where)
+            raise UnsupportedFeatureError(
+                f"vector indices with codes of {bits} bits are not supported", rows.where
+            )
         book = read_tensor(_buffer(rows, storage["codebook_position"]))
         shaped = book.reshape(parts, 1 << bits, width // parts).astype(np.float32)
         return IvfSegment(*known, codebook=shaped, transposed=bool(storage["transposed"]))
     if kind is IvfKind.SQ:
         low, high = storage["bounds"]["start"], storage["bounds"]["end"]
         if storage["num_bits"] != 8:
-            raise UnsupportedFeatureError("levels of a vector index in other bits", rows.where)
+            raise UnsupportedFeatureError(
+                "vector indices of kind ivf_sq are supported with 8 bits only", rows.where
+            )
         return IvfSegment(*known, bounds=(float(low), (float(high) - float(low)) / _SQ_LEVELS))
     return IvfSegment(*known)
 

@@ -130,7 +130,7 @@ def read_model(files: TableFiles, place: ModelPlace) -> IvfModel:
         return _model(index, rows)
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise CorruptFileError(
-            f"the metadata of a vector index: {error!r}", f"{store.uri}/{path}"
+            f"the metadata of a vector index cannot be read: {error!r}", f"{store.uri}/{path}"
         ) from error
 
 
@@ -151,7 +151,9 @@ def _model(index: DataFileReader, rows: DataFileReader) -> IvfModel:
         return IvfModel(kind, metric, centroids, bounds=bounds)
     if kind is IvfKind.PQ:
         if storage["nbits"] not in _CODE_BITS.values():
-            raise UnsupportedFeatureError("codes of a vector index in other bits")
+            raise UnsupportedFeatureError(
+                "vector indices with codes of other than 8 bits cannot be extended"
+            )
         book = read_tensor(bytes(rows.global_buffer(int(storage["codebook_position"]))))
         parts, words = int(storage["num_sub_vectors"]), 1 << int(storage["nbits"])
         return IvfModel(kind, metric, centroids, codebook=book.reshape(parts, words, -1))

@@ -55,11 +55,13 @@ class NearestRequest:
         """Refuses a number of rows that is none, and a plain value."""
         check_enum(self.metric, Metric)
         if not _is_count(self.k):
-            raise InvalidInputError(f"k is the number of rows to find, at least 1, not {self.k!r}")
+            raise InvalidInputError(
+                f"k, the number of rows to find, must be at least 1, not {self.k!r}"
+            )
         for name in ("nprobes", "refine_factor"):
             value = getattr(self, name)
             if value is not None and not _is_count(value):
-                raise InvalidInputError(f"{name} is a number, at least 1, not {value!r}")
+                raise InvalidInputError(f"{name} must be a number, at least 1, not {value!r}")
 
 
 def _is_count(value: object) -> bool:

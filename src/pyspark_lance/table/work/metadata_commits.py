@@ -45,7 +45,7 @@ def restore(
     def plan(newest: Snapshot) -> Operation | None:
         if newest.manifest.branch != old.manifest.branch:
             raise InvalidInputError(
-                f"version {old.version} is one of the branch {old.manifest.branch or MAIN!r}",
+                f"version {old.version} belongs to the branch {old.manifest.branch or MAIN!r}",
                 where=newest.uri,
                 hint="restore it there",
             )
@@ -69,7 +69,7 @@ def set_properties(
         if not key or key.startswith(OWN_PREFIX):
             raise InvalidInputError(f"{key!r} is not the name of a property")
         if value is not None and not isinstance(value, str):
-            raise InvalidInputError(f"the property {key!r} is {value!r}, not a text")
+            raise InvalidInputError(f"the property {key!r} is {value!r}, not a string")
 
     def plan(newest: Snapshot) -> Operation | None:
         manifest = newest.manifest

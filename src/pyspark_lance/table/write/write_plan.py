@@ -74,7 +74,7 @@ class WriteSettings(CommitSettings):
         if self.replace_where is not None:
             if not self.overwrite:
                 raise InvalidInputError(
-                    "replaceWhere goes with an overwrite", hint='use mode("overwrite")'
+                    "replaceWhere needs an overwrite", hint='use mode("overwrite")'
                 )
             if self.merge_schema or self.overwrite_schema:
                 raise InvalidInputError(

@@ -167,7 +167,7 @@ public class LanceTable
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
     if (Options.isOfThePast(options)) {
       throw new UnsupportedOperationException(
-          "[LANCE_INVALID_INPUT] rows of the past cannot be changed\n  hint: leave out "
+          "[LANCE_INVALID_INPUT] an older version of a table cannot be changed\n  hint: leave out "
               + String.join(", ", Options.OF_THE_PAST));
     }
     if (described() == null || described().lineage().isEmpty()) {  // Python refuses the latter

@@ -52,7 +52,7 @@ public final class ChangedViews extends Rule<LogicalPlan> {
     if (leaves.size() == 1 && leaves.get(0) instanceof DataSourceV2Relation relation
         && relation.table() instanceof LanceTable table) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the view "
-          + view.desc().identifier().table() + " shows what a query makes of a table\n  hint: change "
+          + view.desc().identifier().table() + " is a query, which cannot be changed\n  hint: change "
           + "the table itself, " + table.name());
     }
   }

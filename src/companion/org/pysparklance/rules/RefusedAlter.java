@@ -12,7 +12,7 @@ final class RefusedAlter extends Rule<LogicalPlan> {
     if (plan instanceof SetTableProperties set && set.table() instanceof ResolvedTable altered
         && altered.table() instanceof LanceTable && HiddenOptions.hasSecrets(set.properties())) {
       throw new UnsupportedOperationException(
-          "[LANCE_INVALID_INPUT] storage options of a table are not changed by ALTER TABLE\n"
+          "[LANCE_INVALID_INPUT] ALTER TABLE cannot change storage options\n"
               + "  hint: give them to reads and writes, to spark.sql.catalog.<name>.storage.*, or "
               + "by the environment of the store");
     }
