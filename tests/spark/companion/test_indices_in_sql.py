@@ -95,7 +95,7 @@ def test_if_exists_and_if_not_exists(companion, table, path):
         ("USING fts (id)", "not a kind of index.*btree, .*zonemap.*ivf_pq"),
         ("USING btree (id OPTIONS (a = 'b'))", "takes no options"),
         ("USING btree (id) OPTIONS (rows_per_zone = 5)", "no option of a btree index.*user_meta"),
-        ("USING zonemap (id) OPTIONS (rows_per_zone = 'many')", "'many', no number"),
+        ("USING zonemap (id) OPTIONS (rows_per_zone = 'many')", "'many', not a number"),
         ("USING btree (nothing)", "nothing"),
     ],
 )
