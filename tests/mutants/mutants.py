@@ -1440,4 +1440,121 @@ MUTANTS = (
         "        if True:\n",
         ("tests/commit/test_rebase.py::test_rebase_joins_what_differs_and_refuses_what_is_shared",),
     ),
+    Mutant(
+        "every step of a batch goes on behind the first row",
+        "table/feed/batch_ends.py",
+        "rows_that_fit(changes, start.rows if end == start else 0, budget)",
+        "rows_that_fit(changes, start.rows, budget)",
+        ("tests/table/feed/test_streams.py::test_every_cut_gives_the_same_rows",),
+    ),
+    Mutant(
+        "net changes that are too many for a batch go with others",
+        "table/feed/batch_ends.py",
+        "        if place is not None and end != start:\n            return end",
+        "        if False:\n            return end",
+        (
+            (
+                "tests/table/feed/test_streams.py"
+                "::test_net_changes_keep_to_the_limits_of_a_batch_by_whole_versions"
+            ),
+        ),
+    ),
+    Mutant(
+        "every version of a batch goes on behind its first row",
+        "table/feed/batch_tasks.py",
+        "            first=start.rows if version == start.target else 0,",
+        "            first=start.rows,",
+        ("tests/table/feed/test_streams.py::test_the_batches_of_a_random_history_are_its_feed",),
+    ),
+    Mutant(
+        "what is left of a table begins before a stream's start",
+        "table/feed/followed_table.py",
+        "min(version for version in there if version >= reached)",
+        "min(version for version in there)",
+        (
+            (
+                "tests/table/feed/test_streams.py"
+                "::test_a_version_that_was_removed_half_read_is_an_error_or_passed_over"
+            ),
+        ),
+    ),
+    Mutant(
+        "updates pass for deletes where deletes are ignored",
+        "table/feed/followed_table.py",
+        "        only_deletes = not changes.kept and not changes.inserted",
+        "        only_deletes = not changes.inserted",
+        ("tests/table/feed/test_streams.py::test_without_changes_only_appended_rows_are_shown",),
+    ),
+    Mutant(
+        "an index tells of rows that it does not cover",
+        "table/index/lookups.py",
+        "    addresses = addresses[np.isin(fragments, numbers)]\n",
+        "",
+        (
+            (
+                "tests/table/index/test_scalar_indices.py"
+                "::test_scans_with_indices_find_what_scans_without_find"
+            ),
+        ),
+    ),
+    Mutant(
+        "an index that lost rows is asked",
+        "table/index/lookups.py",
+        "if opened.num_rows is not None and opened.num_rows < least:",
+        "if False:",
+        (
+            (
+                "tests/table/index/test_scalar_indices.py"
+                "::test_a_segment_that_names_fewer_rows_than_it_covers_is_not_asked"
+            ),
+        ),
+    ),
+    Mutant(
+        "either of two conditions is answered for fragments that one index knows",
+        "table/index/lookups.py",
+        "fragments = np.intersect1d(self.fragments, other.fragments, assume_unique=True)",
+        "fragments = np.union1d(self.fragments, other.fragments)",
+        (
+            (
+                "tests/table/index/test_scalar_indices.py"
+                "::test_rows_of_fragments_that_one_index_does_not_know_stay"
+            ),
+        ),
+    ),
+    Mutant(
+        "an index with further columns is read as one without",
+        "table/index/segments.py",
+        "if parse_message(table_pb2.IndexMetadata, entry.raw).covering_fields:",
+        "if False:",
+        (
+            (
+                "tests/table/index/test_scalar_indices.py"
+                "::test_an_entry_that_is_not_known_is_passed_over"
+            ),
+        ),
+    ),
+    Mutant(
+        "the first row of a new fragment is taken for the last of the one before",
+        "table/index/reused_fragments.py",
+        '    which = np.searchsorted(ends, places, "right")',
+        '    which = np.searchsorted(ends, places, "left")',
+        (
+            (
+                "tests/table/compaction/test_deferred_remap.py"
+                "::test_rows_that_moved_are_found_in_each_of_several_new_fragments"
+            ),
+        ),
+    ),
+    Mutant(
+        "an index finds rows that were gone when others moved",
+        "table/index/reused_fragments.py",
+        "    places = places[before[np.minimum(places, len(before) - 1)] == asked]\n",
+        "",
+        (
+            (
+                "tests/table/index/test_scalar_indices.py"
+                "::test_a_table_whose_indices_follow_later_is_asked_through_the_note"
+            ),
+        ),
+    ),
 )

@@ -14,18 +14,27 @@ import pyarrow.compute as pc
 import pytest
 from indexed_tables import check, check_used, make_indices, some_rows
 from local_changes import commit_rewritten, delete_rows
+from pyroaring import BitMap64
 from table_access import read_ours, write_table
 from table_files import files_of, used_files
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
-from pyspark_lance.format.fragment_reuse import ReuseDetails, reuse_index_of
+from pyspark_lance.format.fragment_reuse import (
+    FragmentDigest,
+    ReuseDetails,
+    ReuseGroup,
+    ReuseVersion,
+    reuse_index_of,
+)
+from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction import reuse_index
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
 from pyspark_lance.table.compaction.compaction_task import rewrite_bin
+from pyspark_lance.table.index.reused_fragments import moved_addresses
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -106,6 +115,23 @@ def rewrite_in_place(path):
 def rewrite_elsewhere(tasks):
     """Tasks and what comes of them go to other processes and back."""
     return [pickle.loads(pickle.dumps(rewrite_bin(pickle.loads(pickle.dumps(t))))) for t in tasks]
+
+
+def test_rows_that_moved_are_found_in_each_of_several_new_fragments():
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        old = np.concatenate([row_addresses(2, np.arange(30)), row_addresses(5, np.arange(30))])
+        stayed = np.sort(rng.choice(old, int(rng.integers(10, 60)), replace=False))
+        cuts = np.sort(rng.choice(np.arange(1, len(stayed)), 3, replace=False))
+        lengths = np.diff([0, *cuts, len(stayed)])
+        new = tuple(FragmentDigest(9 + n, int(rows), 0) for n, rows in enumerate(lengths))
+        gone = tuple(FragmentDigest(n, 30, 0) for n in (2, 5))
+        group = ReuseGroup(BitMap64(stayed).serialize(), gone, new)
+        now = np.concatenate([row_addresses(one.id, np.arange(one.physical_rows)) for one in new])
+        others = row_addresses(3, np.arange(4))
+        asked = rng.permutation(np.concatenate([others, old]))
+        found = moved_addresses(asked, (ReuseVersion(1, (group,)),))
+        assert sorted(found.tolist()) == sorted([*others.tolist(), *now.tolist()])
 
 
 def test_every_index_answers_after_one_compaction_and_the_next(tmp_path):
