@@ -110,7 +110,7 @@ class TableMaintenance:
                 come first and NaN last.
             order: ``"linear"`` sorts by the first column, and by the next where it is the same;
                 ``"zorder"`` and ``"hilbert"`` keep rows together that are alike in all columns.
-            sortBytes: Bytes of rows that a task sorts in memory, which takes about four times as
+            sortBytes: Bytes of rows that a task sorts in memory, which takes about five times as
                 much; 128 MiB.
             dryRun: Only returns what would be done.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
