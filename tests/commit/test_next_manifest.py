@@ -621,8 +621,8 @@ def test_an_append_to_100_000_fragments_takes_less_than_a_second():
         for number in range(100_000)
     )
     large = replace(state.manifest, fragments=many, max_fragment_id=99_999, next_row_id=1_000_000)
-    started = time.perf_counter()
+    started = time.process_time()
     manifest = after(TableState(large), Append((new_fragment(5),))).manifest
-    elapsed = time.perf_counter() - started
+    elapsed = time.process_time() - started
     assert manifest.fragments[-1].id == 100_000
     assert elapsed < 1.0

@@ -19,33 +19,41 @@ from table_access import write_table
 
 import pyspark_lance
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.data_file import DataFile, new_data_file_name
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.encoded_u64_array import EncodedU64Array
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment
 from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.predicate.tree import Literal
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
-NUMBERS = st.integers(0, 2**63)
+NUMBERS = st.integers(0, 2**62)
+IDS = st.integers(0, 2**32 - 1)
 BASES = st.none() | st.integers(0, 9)
 SEQUENCES = (
     st.none()
     | st.just(SPILLED)
-    | st.binary(min_size=1, max_size=9)
+    | st.binary(max_size=9)
     | st.builds(ExternalFile, st.text(), NUMBERS, NUMBERS)
 )
+# Names as writers give them are not sent as they are.
+NAMES = st.binary(min_size=16, max_size=16).map(new_data_file_name) | st.sampled_from(
+    ["plain.lance", "ü/ü.lance", "01" * 12 + "AB" * 13 + ".lance", "1" * 24 + "0" * 27 + ".lance"]
+)
 FILES = st.builds(
-    DataFile,
-    st.text(),
-    st.lists(st.integers(-5, 9), max_size=4).map(tuple),
-    st.lists(st.integers(-1, 9), max_size=4).map(tuple),
+    lambda path, columns, *rest: DataFile(
+        path, tuple(one for one, _ in columns), tuple(two for _, two in columns), *rest
+    ),
+    NAMES,
+    st.lists(st.tuples(st.integers(-5, 9), st.integers(-1, 9)), max_size=4),
     st.integers(0, 9),
     st.integers(0, 9),
     NUMBERS,
@@ -53,9 +61,9 @@ FILES = st.builds(
 )
 FRAGMENTS = st.builds(
     Fragment,
-    NUMBERS,
+    IDS,
     st.lists(FILES, max_size=3).map(tuple),
-    NUMBERS,
+    IDS,
     st.none()
     | st.builds(DeletionFile, st.sampled_from(DeletionFileType), NUMBERS, NUMBERS, NUMBERS, BASES),
     SEQUENCES,
@@ -67,8 +75,9 @@ SLICES = st.builds(
     FRAGMENTS,
     NUMBERS,
     NUMBERS,
-    st.none() | st.lists(st.integers(0, 2**32 - 1)).map(lambda one: np.array(one, np.uint32)),
+    st.none() | st.lists(IDS).map(lambda one: OffsetSet.of(np.unique(np.array(one, np.uint32)))),
 )
+LINEAGE = st.sets(st.sampled_from([CREATED_AT, LAST_UPDATED_AT, ROW_ID]))
 FIELDS = st.lists(st.builds(Field, st.integers(0, 99), st.text(), st.just("int32"))).map(tuple)
 TASKS = st.builds(
     ScanTask,
@@ -86,6 +95,9 @@ TASKS = st.builds(
     NUMBERS,
     st.lists(SLICES, max_size=3).map(tuple),
 )
+PACKED_SLICES = st.builds(
+    lambda slices, lineage: Slices.of(slices).keeping(lineage), st.lists(SLICES), LINEAGE
+)
 OFFSETS = st.sampled_from(["<u2", "<u4"]).flatmap(
     lambda width: st.lists(st.integers(0, 2**16 - 1)).map(lambda one: np.array(one, width))
 )
@@ -102,6 +114,7 @@ CONSTANTS = st.one_of(
 # What decides itself how it is pickled.
 PACKED = {
     ScanTask: TASKS,
+    Slices: PACKED_SLICES,
     Table: st.builds(
         Table,
         st.text(),

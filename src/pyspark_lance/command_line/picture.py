@@ -72,9 +72,7 @@ def picture_of(table: Table) -> Drawing:
     snapshots = [*_opened(table, older[hidden:]), newest]
     numbers = [snapshot.version for snapshot in snapshots]
     entries = {entry.version: entry for entry in history(table, len(numbers))}
-    most = max(
-        sum(fragment.physical_rows for fragment in each.manifest.fragments) for each in snapshots
-    )
+    most = max(int(each.manifest.fragments.columns.physical_rows.sum()) for each in snapshots)
     is_wide = len(numbers) <= _WIDE_UP_TO
     width, pitch = (52.0, 92.0) if is_wide else (20.0, 34.0)
     columns = [

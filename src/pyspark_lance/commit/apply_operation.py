@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from pyspark_lance.commit.fragment_changes import (
     changed_fragment_ids,
     removed_fragment_ids,
 )
+from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.commit.index_rules import (
     after_rewrite,
     replaced_indices,
@@ -36,6 +37,7 @@ from pyspark_lance.format.data_file import TOMBSTONE, DataFile
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
 from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, Fragment
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import (
     Append,
@@ -85,7 +87,7 @@ def overwrite(draft: Draft, operation: Overwrite, data_storage_version: str | No
     _check_new_ids(draft, operation.schema)
     draft.schema = operation.schema
     draft.data_storage_version = data_storage_version or draft.data_storage_version
-    draft.fragments = {}
+    draft.fragments = FragmentsById()
     draft.indices = ()
     draft.config = {**draft.config, **operation.config_upsert_values}
     for fragment in operation.fragments:
@@ -129,7 +131,8 @@ def restore(draft: Draft, operation: Restore, restored: TableState | None) -> No
     # The timestamp of the newest version stays the one to come after.
     draft.base = replace(old, timestamp_ns=now.timestamp_ns, max_allocated_field_id=allocated)
     draft.schema = old.schema
-    draft.fragments = {fragment.id: fragment for fragment in old.fragments}
+    draft.fragments = FragmentsById(old.fragments)
+    draft.touched = set(old.fragments.ids.tolist())
     draft.indices = restored.indices
     draft.max_fragment_id = max(highest, default=None)
     draft.next_row_id = max(old.next_row_id, now.next_row_id)
@@ -180,11 +183,8 @@ def _replace_fragments(draft: Draft, operation: Delete | Update) -> None:
 
 
 def _update(draft: Draft, operation: Update) -> None:
-    before = draft.fragments
     # Moved rows lived in fragments that the update touches; the others are a last resort.
-    touched = changed_fragment_ids(operation)
-    sources = [before[i] for i in sorted(touched & before.keys())]
-    sources += [fragment for i, fragment in before.items() if i not in touched]
+    sources = _FirstOf(draft.base.fragments, changed_fragment_ids(operation))
 
     changed = {
         fragment.id: changed_fields(draft.existing(fragment.id), fragment)
@@ -201,6 +201,19 @@ def _update(draft: Draft, operation: Update) -> None:
     for fragment in operation.new_fragments:
         draft.add_rows(fragment, sources)
     draft.indices = without_changed_values(draft.indices, changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstOf:
+    """Fragments of which some come first; the others are rarely asked for, and many."""
+
+    fragments: Fragments
+    first: Set[int]  # Ids, not all of which are there.
+
+    def __iter__(self) -> Iterator[Fragment]:
+        is_first = np.isin(self.fragments.ids, list(self.first))
+        for places in (is_first, ~is_first):
+            yield from self.fragments.take(np.flatnonzero(places))
 
 
 def _updated_offsets(operation: Update) -> dict[int, NDArray[np.uint32]]:
@@ -258,7 +271,7 @@ def _merge(draft: Draft, operation: Merge) -> None:
     if not draft.stable and operation.fragments and _all_have_row_ids(operation.fragments):
         _give_stable_row_ids(draft, operation)
         return
-    before = draft.fragments
+    before = {fragment.id: fragment for fragment in draft.base.fragments}
     given = {fragment.id for fragment in operation.fragments}
     missing = before.keys() - given
     if missing:
@@ -306,7 +319,7 @@ def _give_stable_row_ids(draft: Draft, operation: Merge) -> None:
         replace(fragment, row_ids=None, created_at=None, last_updated_at=None)
         for fragment in operation.fragments
     ]
-    if bare != list(draft.fragments.values()) or operation.schema != draft.schema:
+    if bare != list(draft.base.fragments) or operation.schema != draft.schema:
         raise RetryableCommitError(
             "the table changed since its rows were given ids",
             hint="run the operation again on the newest version",
@@ -331,7 +344,7 @@ def _project(draft: Draft, operation: Project) -> None:
             needed[file.fields] = any(f in present or f < TOMBSTONE for f in file.fields)
         return needed[file.fields]
 
-    for fragment in tuple(draft.fragments.values()):
+    for fragment in draft.base.fragments:
         files = tuple(file for file in fragment.files if is_needed(file))
         if len(files) != len(fragment.files):
             draft.put(replace(fragment, files=files))

@@ -77,7 +77,7 @@ def outcome_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]
     if transaction is None:
         return unknown
     operation = transaction.operation
-    if files & files_of(_fragments_named(operation)):
+    if files & files_of(fragments_named(operation)):
         return CommitOutcome.IN_HISTORY
     if newer[0].version != ours.manifest.version + 1:
         return unknown
@@ -172,7 +172,8 @@ def transaction_in_file(store: ObjectStore, name: str) -> Transaction | None:
         return None
 
 
-def _fragments_named(operation: Operation) -> tuple[Fragment, ...]:
+def fragments_named(operation: Operation) -> tuple[Fragment, ...]:
+    """The fragments that an operation has as they are before or after it."""
     match operation:
         case Append() | Overwrite() | Merge():
             return operation.fragments
@@ -197,6 +198,6 @@ def _content(manifest: Manifest) -> tuple[object, ...]:
         manifest.next_row_id,
         manifest.schema,
         dict(manifest.config),
-        tuple(fragment.id for fragment in manifest.fragments),
+        tuple(manifest.fragments.ids.tolist()),
         files_of(manifest.fragments),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_lance.commit.assign_lineage import assign_lineage
+from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.commit.index_rules import Indices
 from pyspark_lance.errors import CommitConflictError, InvalidInputError
 from pyspark_lance.format.data_file import TOMBSTONE
@@ -36,7 +37,7 @@ class Draft:
     base: Manifest
     version: int
     schema: LanceSchema
-    fragments: dict[int, Fragment]
+    fragments: FragmentsById
     indices: Indices
     max_fragment_id: int | None
     next_row_id: int
@@ -44,7 +45,7 @@ class Draft:
     config: Mapping[str, str]
     table_metadata: Mapping[str, str]
     base_paths: tuple[BasePath, ...]
-    touched: set[int] = field(default_factory=set)
+    touched: set[int] = field(default_factory=set)  # Ids of fragments that are new or changed.
 
     @classmethod
     def of(cls, state: TableState) -> Draft:
@@ -54,7 +55,7 @@ class Draft:
             base=manifest,
             version=manifest.version + 1,
             schema=manifest.schema,
-            fragments={fragment.id: fragment for fragment in manifest.fragments},
+            fragments=FragmentsById(manifest.fragments),
             indices=state.indices,
             max_fragment_id=manifest.max_fragment_id,
             next_row_id=manifest.next_row_id,
@@ -127,14 +128,14 @@ class Draft:
         """Whether lineage is in hidden columns; without the flag only new fragments can have it."""
         if self.base.reader_flags & SPILLED_LINEAGE:
             return any(fragment.has_spilled_lineage for fragment in self.fragments.values())
-        touched = self.touched & self.fragments.keys()
-        return any(self.fragments[key].has_spilled_lineage for key in touched)
+        return any(self.fragments[key].has_spilled_lineage for key in self.touched)
 
     def finish(self, *, tag: str, now_ns: int) -> TableState:
         """The manifest, with all that follows from the rest."""
-        for fragment_id in self.touched & self.fragments.keys():
+        self.touched = {one for one in self.touched if one in self.fragments}
+        for fragment_id in self.touched:
             self.fragments[fragment_id] = _without_dead_files(self.fragments[fragment_id])
-        fragments = tuple(self.fragments[key] for key in sorted(self.fragments))
+        fragments = self.fragments.fragments()
         allocated = self.base.max_allocated_field_id
         if allocated is not None:
             allocated = max(allocated, self.schema.max_field_id)
@@ -159,7 +160,7 @@ class Draft:
             transaction_section=None,
         )
         reader_flags, writer_flags = compute_flags(
-            has_deletion_files=any(f.deletion_file is not None for f in fragments),
+            has_deletion_files=bool(fragments.columns.has_deletions.any()),
             stable_row_ids=self.stable,
             has_config=bool(self.config),
             has_base_paths=bool(self.base_paths),

@@ -9,6 +9,8 @@ Source: docs/format/table-format.md, section 14.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from pyroaring import BitMap
 
 from pyspark_lance.commit.assign_lineage import created_at_of, last_updated_at_of, row_ids_of
@@ -22,6 +24,7 @@ from pyspark_lance.format.data_file import (
 )
 from pyspark_lance.format.feature_flags import check_writable as check_writable_flags
 from pyspark_lance.format.fragment import SPILLED, Fragment
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import (
     CreateIndex,
@@ -65,21 +68,28 @@ def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool =
 
 
 def check_next_manifest(
-    current: Manifest | None, built: Manifest, indices: Indices, operation: Operation
+    current: Manifest | None,
+    built: Manifest,
+    indices: Indices,
+    operation: Operation,
+    touched: Set[int],
 ) -> None:
-    """Asserts the invariants of a manifest that was just built."""
+    """Asserts the invariants of a manifest that was just built.
+
+    ``touched``: ids of the fragments that are new or changed; the others are taken over unseen.
+    """
     _check_numbers(current, built, operation)
     _check_schema(current, built, operation)
-    before = {f.id: f for f in current.fragments} if current is not None else {}
-    previous_id = -1
-    for fragment in built.fragments:
-        _require(previous_id < fragment.id, "I1", "fragment ids ascend", fragment)
-        previous_id = fragment.id
-        # Fragments that nothing happened to are the same objects, so this costs little.
-        old = before.get(fragment.id)
-        if old is not fragment:
+    ids = built.fragments.ids
+    _require(bool((ids[1:] > ids[:-1]).all()), "I1", "fragment ids ascend")
+    before = Fragments.of(()) if current is None else current.fragments
+    for fragment_id in sorted(touched):
+        place, fragment = before.place_of(fragment_id), built.fragment(fragment_id)
+        old = None if place is None else before[place]
+        if old != fragment:
             _check_fragment(fragment, old, built)
-    _require(previous_id <= _highest_id(built), "I1", "no id is above max_fragment_id")
+    highest = int(ids[-1]) if len(ids) else -1
+    _require(highest <= _highest_id(built), "I1", "no id is above max_fragment_id")
     _check_flags(built)
     # Every other operation only removes entries and coverage.
     if isinstance(operation, CreateIndex):
@@ -191,7 +201,8 @@ def _check_lineage(fragment: Fragment, old: Fragment | None, built: Manifest) ->
 def _check_flags(built: Manifest) -> None:
     """The flag words say what the manifest has."""
     reader, writer = built.reader_flags, built.writer_flags
-    deletions = any(fragment.deletion_file is not None for fragment in built.fragments)
+    columns = built.fragments.columns
+    deletions = bool(columns.has_deletions.any())
     for bit, present, words in (
         (1, deletions, (reader, writer)),
         (2, built.uses_stable_row_ids, (reader, writer)),
@@ -200,7 +211,7 @@ def _check_flags(built: Manifest) -> None:
     ):
         for word in words:
             _require(bool(word & bit) == present, "I8", f"flag {bit} tells the truth")
-    has_ids = all(fragment.row_ids is not None for fragment in built.fragments)
+    has_ids = bool(columns.has_row_ids.all())
     _require(has_ids or not built.uses_stable_row_ids, "I5", "every fragment has row ids")
     check_writable_flags(reader, writer)
 

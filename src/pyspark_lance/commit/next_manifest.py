@@ -64,9 +64,8 @@ def next_manifest(
         draft.config, application_version(transaction.properties)
     )
     state = draft.finish(tag=transaction.tag, now_ns=now_ns)
-    check_next_manifest(
-        current.manifest if current else None, state.manifest, state.indices, operation
-    )
+    before = current.manifest if current else None
+    check_next_manifest(before, state.manifest, state.indices, operation, draft.touched)
     return state
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_lance.conformance.steps import History
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
@@ -90,12 +91,8 @@ def _flagged(flag: int) -> Callable[[Manifest], Manifest]:
 
 def _with_too_few_row_ids(manifest: Manifest) -> Manifest:
     first, *others = manifest.fragments
-    return dataclasses.replace(
-        manifest,
-        fragments=(
-            dataclasses.replace(first, row_ids=RowIdSequence.consecutive(0, 1).to_bytes()), *others,
-        ),
-    )  # fmt: skip
+    first = dataclasses.replace(first, row_ids=RowIdSequence.consecutive(0, 1).to_bytes())
+    return dataclasses.replace(manifest, fragments=Fragments.of([first, *others]))
 
 
 def _as_it_is(_folder: Path) -> None:

@@ -5,6 +5,7 @@ Source: docs/format/table-format.md, sections 1.1, 3.3, 4.2; protos/table.proto,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,11 +66,15 @@ class DataFile:
     @property
     def file_version(self) -> str:
         """Version of the file format: '0.1', '2.0', '2.1', '2.2', '2.3'."""
-        version = (self.major_version, self.minor_version)
-        return _VERSION_NAMES.get(version, f"{version[0]}.{version[1]}")
+        return file_version_name(self.major_version, self.minor_version)
 
 
-def check_data_file(path: str, fields: tuple[int, ...], column_indices: tuple[int, ...]) -> None:
+def file_version_name(major: int, minor: int) -> str:
+    """The version of the file format that a manifest states so."""
+    return _VERSION_NAMES.get((major, minor), f"{major}.{minor}")
+
+
+def check_data_file(path: str, fields: Sequence[int], column_indices: Sequence[int]) -> None:
     """Refuses what no reader may follow."""
     if len(fields) != len(column_indices) and column_indices:
         raise CorruptFileError(
@@ -89,5 +94,4 @@ def new_data_file_name(uuid_bytes: bytes) -> str:
 
     ``uuid_bytes``: the 16 bytes of a random UUID.
     """
-    bits = "".join(f"{byte:08b}" for byte in uuid_bytes[:3])
-    return f"{bits}{uuid_bytes[3:16].hex()}.lance"
+    return f"{int.from_bytes(uuid_bytes[:3]):024b}{uuid_bytes[3:16].hex()}.lance"

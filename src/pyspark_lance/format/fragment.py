@@ -23,7 +23,7 @@ from pyspark_lance.proto import table_pb2
 MAX_FRAGMENT_ID: Final = 2**32 - 1
 """Row addresses have 32 bits for the fragment."""
 
-_MAX_PHYSICAL_ROWS: Final = 2**32
+MAX_PHYSICAL_ROWS: Final = 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _read_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragmen
         )
         if (
             fragment.id > MAX_FRAGMENT_ID
-            or fragment.physical_rows > _MAX_PHYSICAL_ROWS
+            or fragment.physical_rows > MAX_PHYSICAL_ROWS
             or message.overlays
         ):
             _check_fragment(fragment, has_overlays=bool(message.overlays))
@@ -204,7 +204,7 @@ def _check_fragment(fragment: Fragment, *, has_overlays: bool) -> None:
         )
     if fragment.id > MAX_FRAGMENT_ID:
         raise CorruptFileError(f"fragment id {fragment.id} has more than 32 bits")
-    if fragment.physical_rows > _MAX_PHYSICAL_ROWS:
+    if fragment.physical_rows > MAX_PHYSICAL_ROWS:
         raise CorruptFileError(
             f"fragment {fragment.id} states {fragment.physical_rows} rows, more than 2**32"
         )
@@ -231,6 +231,22 @@ _READ_SOURCE: Final[dict[str | None, _Read]] = {
     ),
     "column_last_updated_at_versions": lambda message: SPILLED,
 }
+
+
+_INLINE: Final = {
+    "row_ids": ("inline_row_ids", "row_id_sequence"),
+    "created_at": ("inline_created_at_versions", "created_at_version_sequence"),
+    "last_updated_at": ("inline_last_updated_at_versions", "last_updated_at_version_sequence"),
+}
+
+
+def sources_in(messages: Iterable[table_pb2.DataFragment], sequence: str) -> list[SequenceSource]:
+    """Where one of the sequences of each is.
+
+    ``sequence``: its name in ``Fragment``.
+    """
+    inline, oneof = _INLINE[sequence]
+    return [getattr(message, inline) or _read_source(message, oneof) for message in messages]
 
 
 def _read_source(message: table_pb2.DataFragment, oneof: str) -> SequenceSource:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from operator import attrgetter, le
 from typing import Any, Final
+
+import numpy as np
 
 from pyspark_lance.errors import (
     CorruptFileError,
@@ -19,6 +19,8 @@ from pyspark_lance.errors import (
     LanceError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.format.cut_manifest import CutManifest, cut_manifest
+from pyspark_lance.format.data_file import file_version_name
 from pyspark_lance.format.feature_flags import (
     MIXED_FILE_VERSIONS,
     STABLE_ROW_IDS,
@@ -27,7 +29,7 @@ from pyspark_lance.format.feature_flags import (
     check_readable,
 )
 from pyspark_lance.format.fragment import Fragment, fragments_from_protos
-from pyspark_lance.format.fragment_bytes import CutManifest, FragmentBytes, cut_manifest
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.wire import drop_unknown_fields, parse_message
 from pyspark_lance.proto import table_pb2
@@ -102,7 +104,8 @@ class Manifest:
 
     version: int  # Number of the version; bit 63 marks a detached one.
     schema: LanceSchema  # Columns, and schema metadata.
-    fragments: tuple[Fragment, ...] = ()  # By ascending id.
+    # By ascending id; any sequence of fragments is taken.
+    fragments: Fragments = dataclasses.field(default_factory=lambda: Fragments.of(()))
     timestamp_ns: int = 0  # Commit time, nanoseconds since 1970 UTC; 0 if it was not recorded.
     tag: str = ""  # Unused in practice.
     reader_flags: int = 0  # See ``feature_flags``.
@@ -134,49 +137,33 @@ class Manifest:
     # it again.
     has_unknown_fields: bool = False
 
-    @classmethod
-    def from_bytes(cls, data: Any, where: str = "") -> Manifest:
-        """Decodes a serialized Manifest message.
-
-        ``data``: bytes-like; ``where``: file and byte range, for errors.
-        """
-        message = parse_message(table_pb2.Manifest, data, where)
-        try:
-            return _from_message(message)[0]
-        except (CorruptFileError, UnsupportedFeatureError) as error:
-            raise _with_where(error, where) from error
+    def __post_init__(self) -> None:
+        """Takes fragments in any form."""
+        object.__setattr__(self, "fragments", Fragments.of(self.fragments))
 
     @classmethod
-    def beside(
-        cls, data: Any, known: FragmentBytes | None, where: str = ""
-    ) -> tuple[Manifest, FragmentBytes | None]:
-        """Like ``from_bytes``, but fragments that a neighbour has too are not parsed again.
+    def from_bytes(cls, data: Any, where: str = "", known: Fragments | None = None) -> Manifest:
+        """Decodes a serialized Manifest message, but of its fragments only the columns.
 
-        ``data``: bytes-like. ``known``: the fragments of a neighbouring version; None for none.
-        ``where``: file and byte range, for errors.
-
-        Returns:
-            The manifest, and what the next one can share with it; None if that is nothing.
+        ``data``: bytes-like; ``where``: file and byte range, for errors. ``known``: fragments of a
+        neighbouring version, which are not looked at again; None for none.
         """
         data = bytes(data)
         cut = cut_manifest(data, known)
         try:
-            parsed = None if cut is None else _from_cut(cut)
+            found = None if cut is None else _from_cut(cut)
         except LanceError:
-            # Read alone, it says what is wrong.
-            parsed = None
-        if cut is None or parsed is None:
-            return cls.from_bytes(data, where), None
-        manifest, stored = parsed
-        # What nobody understands is looked for in each manifest anew.
-        if manifest.has_unknown_fields:
-            return manifest, None
-        return manifest, FragmentBytes(data, cut.offsets, stored)
+            # Read as a whole, it says what is wrong.
+            found = None
+        try:
+            return found or _from_message(parse_message(table_pb2.Manifest, data, where))
+        except (CorruptFileError, UnsupportedFeatureError) as error:
+            raise _with_where(error, where) from error
 
     def to_bytes(self) -> bytes:
         """The serialized message."""
+        fields = table_pb2.Manifest(fields=self.schema.to_protos())
         message = table_pb2.Manifest(
-            fields=self.schema.to_protos(),
             version=self.version,
             version_aux_data=self.version_aux_data,
             schema_metadata=self.schema.metadata,
@@ -195,9 +182,6 @@ class Manifest:
             transaction_section=self.transaction_section,
             max_allocated_field_id=self.max_allocated_field_id,
         )
-        add = message.fragments.add
-        for fragment in self.fragments:
-            fragment.write_to(add())
         if self.timestamp_ns:
             message.timestamp.seconds, message.timestamp.nanos = divmod(self.timestamp_ns, _NS)
         if self.writer_version is not None:
@@ -213,7 +197,14 @@ class Manifest:
         if self.data_storage_version:
             message.data_format.file_format = self.file_format
             message.data_format.version = self.data_storage_version
-        return message.SerializeToString(deterministic=True)
+        # In the order of their numbers, as the library would have it.
+        return b"".join(
+            (
+                fields.SerializeToString(deterministic=True),
+                self.fragments.encoded(),
+                message.SerializeToString(deterministic=True),
+            )
+        )
 
     @property
     def has_dictionary_values(self) -> bool:
@@ -236,12 +227,7 @@ class Manifest:
 
     def file_versions(self) -> set[str]:
         """Versions of the data files that there are."""
-        files = {
-            (file.major_version, file.minor_version): file
-            for fragment in self.fragments
-            for file in fragment.files
-        }
-        return {file.file_version for file in files.values()}
+        return {file_version_name(*version) for version in self.fragments.file_versions}
 
     def check_file_versions(self) -> None:
         """Refuses data files of several versions that nothing says may be mixed."""
@@ -256,13 +242,13 @@ class Manifest:
 
     def check_fragment_ids(self) -> None:
         """Refuses a manifest in which an id does not say which fragment is meant."""
-        for before, after in pairwise(self.fragments):
-            if before.id == after.id:
-                raise UnsupportedFeatureError(
-                    f"two fragments have the id {after.id}, a mistake of Lance before 0.17",
-                    f"version {self.version}",
-                    "it can be read; go back to a version before, or overwrite the table",
-                )
+        ids = self.fragments.ids
+        for place in np.flatnonzero(ids[1:] == ids[:-1])[:1]:
+            raise UnsupportedFeatureError(
+                f"two fragments have the id {ids[place]}, a mistake of Lance before 0.17",
+                f"version {self.version}",
+                "it can be read; go back to a version before, or overwrite the table",
+            )
 
     @property
     def uses_stable_row_ids(self) -> bool:
@@ -276,28 +262,20 @@ class Manifest:
 
     def fragment(self, fragment_id: int) -> Fragment:
         """The fragment with this id."""
-        low, high = 0, len(self.fragments)
-        while low < high:
-            middle = (low + high) // 2
-            if self.fragments[middle].id < fragment_id:
-                low = middle + 1
-            else:
-                high = middle
-        if low < len(self.fragments) and self.fragments[low].id == fragment_id:
-            return self.fragments[low]
+        place = self.fragments.place_of(fragment_id)
+        if place is not None:
+            return self.fragments[place]
         raise InvalidInputError(f"version {self.version} has no fragment {fragment_id}")
 
 
-def _from_cut(cut: CutManifest) -> tuple[Manifest, tuple[Fragment, ...]] | None:
+def _from_cut(cut: CutManifest) -> Manifest | None:
     """As ``_from_message``; None if some fragments stand apart from the others."""
     message = parse_message(table_pb2.Manifest, cut.rest())
     return None if message.fragments else _from_message(message, cut)
 
 
-def _from_message(
-    message: table_pb2.Manifest, cut: CutManifest | None = None
-) -> tuple[Manifest, tuple[Fragment, ...]]:
-    """The manifest, checked as far as one manifest alone allows; and its fragments as stored.
+def _from_message(message: table_pb2.Manifest, cut: CutManifest | None = None) -> Manifest:
+    """The manifest, checked as far as one manifest alone allows.
 
     ``message``: all of it, or without the fragments; ``cut``: has the fragments if ``message`` does
     not have them.
@@ -319,7 +297,8 @@ def _from_message(
         if field.id < 0:
             raise CorruptFileError(f"column {field.name!r} has the negative field id {field.id}")
     if cut is None:
-        stored, has_unknown = fragments_from_protos(message.fragments), False
+        stored = Fragments.of(fragments_from_protos(message.fragments))
+        has_unknown = False
     else:
         stored, has_unknown = cut.fragments()
     fragments = _in_order(stored)
@@ -348,42 +327,41 @@ def _from_message(
         has_unknown_fields=drop_unknown_fields(message) or has_unknown,
     )
     _check_rows(manifest)
-    return manifest, stored
+    return manifest
 
 
-def _in_order(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
+def _in_order(fragments: Fragments) -> Fragments:
     """The fragments by ascending id, as most manifests have them already.
 
     Releases of Lance before 0.17 may have given one id to several; such a table is only read.
     """
-    ids = list(map(attrgetter("id"), fragments))
-    if all(map(le, ids, islice(ids, 1, None))):
+    ids = fragments.ids
+    if (ids[1:] >= ids[:-1]).all():
         return fragments
-    return tuple(sorted(fragments, key=lambda fragment: fragment.id))
+    return fragments.take(np.argsort(ids, kind="stable"))
 
 
-def _max_fragment_id(message: table_pb2.Manifest, fragments: tuple[Fragment, ...]) -> int | None:
+def _max_fragment_id(message: table_pb2.Manifest, fragments: Fragments) -> int | None:
     """Releases of Lance up to 0.22 leave out a highest id of zero."""
     if message.HasField("max_fragment_id"):
         return int(message.max_fragment_id)
-    return max((fragment.id for fragment in fragments), default=None)
+    return int(fragments.ids.max()) if len(fragments) else None
 
 
 def _check_rows(manifest: Manifest) -> None:
     """Refuses fragments whose rows would have to be guessed."""
-    stable = manifest.uses_stable_row_ids
+    columns = manifest.fragments.columns
+    ids, rows, deleted = columns.ids, columns.physical_rows, columns.num_deleted_rows
     # Counts without a writer, or of zero, are not known: the files are asked.
-    is_counted = manifest.writer_version is not None
-    doubtful = [f for f in manifest.fragments if f.deletion_file is not None or f.row_ids is None]
-    for fragment in doubtful:
-        if is_counted and 0 < fragment.physical_rows < fragment.num_deleted_rows:
+    if manifest.writer_version is not None:
+        for place in np.flatnonzero((rows > 0) & (rows < deleted))[:1]:
             raise CorruptFileError(
-                f"fragment {fragment.id} states {fragment.num_deleted_rows} deleted rows "
-                f"of {fragment.physical_rows}"
+                f"fragment {ids[place]} states {deleted[place]} deleted rows of {rows[place]}"
             )
-        if stable and fragment.row_ids is None:
+    if manifest.uses_stable_row_ids:
+        for place in np.flatnonzero(~columns.has_row_ids)[:1]:
             raise CorruptFileError(
-                f"fragment {fragment.id} has no row ids in a table with stable row ids"
+                f"fragment {ids[place]} has no row ids in a table with stable row ids"
             )
 
 

@@ -7,7 +7,7 @@ Source: docs/format/table-format.md, sections 6.1, 6.3, 6.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +38,22 @@ from pyspark_lance.format.u64_segment import (
 )
 from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import row_ids_pb2
+
+
+def single_ranges(
+    sequences: Sequence[object],
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
+    """First and last id of serialized sequences that are one range each; None if some are not."""
+    if len(sequences) < WORTHWHILE_RANGES:
+        return None
+    data = [one for one in sequences if isinstance(one, bytes) and one]
+    ranges = decode_ranges(b"".join(data), versions=False)
+    # As many ranges as sequences, of which none is empty: each has one.
+    if ranges is None or not len(ranges.starts) == len(data) == len(sequences):
+        return None
+    if (ranges.starts == ranges.ends).any():
+        return None
+    return ranges.starts, ranges.ends - np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.fragment_bytes import FragmentBytes
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.index_metadata import (
     IndexMetadata,
     indices_from_section,
@@ -257,34 +257,38 @@ def _stat(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLoc
 
 
 def read_manifest(
-    store: ObjectStore, location: ManifestLocation, *, with_indices: bool = True
+    store: ObjectStore,
+    location: ManifestLocation,
+    *,
+    with_indices: bool = True,
+    known: Fragments | None = None,
 ) -> ManifestFile:
-    """Reads and checks one manifest."""
-    file = _opened(store, location)
+    """Reads and checks one manifest.
+
+    ``known``: fragments of another version, which are not looked at again; None for none.
+    """
+    return _manifest_of(location, _opened(store, location), with_indices, known)
+
+
+def _manifest_of(
+    location: ManifestLocation, file: _FileBytes, with_indices: bool, known: Fragments | None
+) -> ManifestFile:
     position, end = file.manifest_range()
-    manifest = Manifest.from_bytes(file.read(position, end), file.where(position, end))
+    manifest = Manifest.from_bytes(file.read(position, end), file.where(position, end), known)
     return _checked(location, file, manifest, with_indices=with_indices)
+
+
+def known_to_neighbours(file: ManifestFile) -> Fragments | None:
+    """The fragments that a neighbour need not look at again; None where it must.
+
+    What nobody understands is looked for in each manifest anew.
+    """
+    return None if file.manifest.has_unknown_fields else file.manifest.fragments
 
 
 def _opened(store: ObjectStore, location: ManifestLocation) -> _FileBytes:
     is_small = (location.size or 0) <= _WHOLE_BYTES
     return _FileBytes.open(store, location.path, location.size if is_small else None)
-
-
-def read_manifest_beside(
-    store: ObjectStore, location: ManifestLocation, known: FragmentBytes | None
-) -> tuple[ManifestFile, FragmentBytes | None]:
-    """As ``read_manifest``, but parses only the fragments that another version does not have.
-
-    ``known``: the fragments of the other version; None if there is none.
-
-    Returns:
-        The manifest, and its own fragments for the next one; None if they cannot be shared.
-    """
-    file = _opened(store, location)
-    position, end = file.manifest_range()
-    manifest, own = Manifest.beside(file.read(position, end), known, file.where(position, end))
-    return _checked(location, file, manifest, with_indices=True), own
 
 
 def read_neighbours(
@@ -294,13 +298,11 @@ def read_neighbours(
 
     Of each only what the one before does not have is parsed; the others are fetched meanwhile.
     """
-    known: FragmentBytes | None = None
+    known: Fragments | None = None
     for location, file in zip(locations, _fetched(store, locations), strict=True):
-        position, end = file.manifest_range()
-        manifest, known = Manifest.beside(
-            file.read(position, end), known, file.where(position, end)
-        )
-        yield _checked(location, file, manifest, with_indices=False)
+        found = _manifest_of(location, file, False, known)
+        known = known_to_neighbours(found)
+        yield found
 
 
 def read_transactions(

@@ -54,7 +54,7 @@ def update_once(
     names = tuple(dict.fromkeys(assigned_target(key, plan.schema)[0] for key in assignments))
     matching = partial(_matching, spark, plan, condition, assignments, alias)
     if condition is None:
-        changed: Any = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+        changed: Any = snapshot.manifest.fragments.rows_by_id()
     else:
         changed = lambda: _count(matching(ROW_ADDRESS))  # noqa: E731 - a job, run if it can pay
     choice = choose_rewrite(snapshot, names, rewrite, changed)

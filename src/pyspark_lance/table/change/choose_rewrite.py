@@ -96,7 +96,7 @@ def choose_rewrite(
     settled = _settled(snapshot, names, asked)
     if settled is not None or names is None:
         return settled or _ROWS_COME_OR_GO
-    everything = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+    everything = snapshot.manifest.fragments.rows_by_id()
     # An index stops answering for a fragment when the column is rewritten; when rows move, it
     # goes on answering for the others.
     if _is_indexed(snapshot, names, everything if callable(changed) else changed):

@@ -21,6 +21,7 @@ from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.commit.fragment_changes import changed_fields
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
@@ -136,7 +137,7 @@ def _reads_of(
 
 def _with_fragments(read: Snapshot, file: ManifestFile, fragments: Sequence[Fragment]) -> Snapshot:
     """A version of the table with some of its fragments."""
-    manifest = replace(file.manifest, fragments=tuple(fragments))
+    manifest = replace(file.manifest, fragments=Fragments.of(fragments))
     files = TableFiles(read.table, manifest.base_paths)
     return Snapshot(read.table, read.store, replace(file, manifest=manifest), files)
 

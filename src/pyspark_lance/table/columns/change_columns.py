@@ -101,7 +101,7 @@ def add_null_columns(
     def operation(snapshot: Snapshot) -> Operation:
         schema = _with_new_columns(snapshot, columns, settings).schema
         check_null_columns(snapshot.schema, schema, snapshot.manifest.file_version)
-        return _merge(snapshot, schema, snapshot.manifest.fragments)
+        return _merge(snapshot, schema, tuple(snapshot.manifest.fragments))
 
     return commit_change(table, operation, settings)
 
@@ -148,7 +148,7 @@ def _with_missing(
     check_null_columns(snapshot.schema, schema, version)
     if schema == snapshot.schema:
         return None
-    return _merge(snapshot, schema, snapshot.manifest.fragments)
+    return _merge(snapshot, schema, tuple(snapshot.manifest.fragments))
 
 
 def drop_columns(

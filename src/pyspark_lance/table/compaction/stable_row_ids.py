@@ -9,7 +9,7 @@ Source: docs/format/table-format.md, sections 6.3, 7.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pyspark_lance.commit.next_manifest import CreateOptions
@@ -71,7 +71,7 @@ def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) 
     return change_metadata(table, plan, settings)
 
 
-def _with_lineage(fragments: tuple[Fragment, ...], version: int) -> Iterator[Fragment]:
+def _with_lineage(fragments: Iterable[Fragment], version: int) -> Iterator[Fragment]:
     """Ids from 0 on, in the order of addresses; every row made by ``version``."""
     next_row_id = 0
     for fragment in fragments:
@@ -127,7 +127,7 @@ def copy_with_stable_row_ids(
     return UnitOfWork(target, settings).once(attempt)
 
 
-def _in_groups(fragments: tuple[Fragment, ...]) -> Iterator[tuple[Fragment, ...]]:
+def _in_groups(fragments: Iterable[Fragment]) -> Iterator[tuple[Fragment, ...]]:
     """Neighbours that fill a file together."""
     held: list[Fragment] = []
     rows = 0

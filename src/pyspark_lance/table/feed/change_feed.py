@@ -52,11 +52,11 @@ from pyspark_lance.table.feed.column_history import ColumnHistory, brings_back
 from pyspark_lance.table.feed.common_rows import KeptRows
 from pyspark_lance.table.feed.net_changes import net_changes
 from pyspark_lance.table.feed.version_changes import holds_any, version_changes
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
 from pyspark_lance.table.scan.pack_tasks import (
     OPEN_COST_BYTES,
     pack_by_cost,
-    slice_cost,
+    slice_costs,
     split_slice,
 )
 from pyspark_lance.table.scan.plan_scan import (
@@ -354,7 +354,7 @@ class ChangePlanner:
         side = self._side(change.snapshot, compared=False)
         self._units.append(
             (
-                slice_cost(scan_slice, 1.0),
+                float(slice_costs(Slices.of([scan_slice]), 1.0)[0]),
                 WholeChanges(change.change_type, change.commit, side, (scan_slice,)),
             )
         )
@@ -385,8 +385,10 @@ class ChangePlanner:
     def tasks(self) -> tuple[ChangeTask, ...]:
         """All changes, cut and packed."""
         in_order = np.argsort(np.array(self._step_of, dtype=np.int64), kind="stable").tolist()
-        units = (self._units[index] for index in in_order)
-        groups = pack_by_cost(units, _cut, self._request.parallelism)
+        units = [self._units[index] for index in in_order]
+        costs = np.array([cost for cost, _ in units], np.float64)
+        work = [change for _, change in units]
+        groups = pack_by_cost(costs, work, _cut, self._request.parallelism)
         named = {side for _, change in self._units for side in _sides_of(change)}
         sides = {side: self._version_files(side) for side in named}
         request = self._request

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import SPILLED, Fragment
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.offset_set import WINDOW_ROWS, OffsetSet, OffsetSetBuilder
 from pyspark_lance.format.operation import Rewrite
 from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
@@ -26,11 +27,7 @@ from pyspark_lance.format.row_address import offsets as offsets_of
 from pyspark_lance.format.system_columns import LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.table.feed.common_rows import KeptRows, index_of, lineage_of
-from pyspark_lance.table.scan.fragment_pruning import (
-    UNKNOWN_BOUNDS,
-    counted_fragments,
-    row_id_bounds,
-)
+from pyspark_lance.table.scan.fragment_pruning import UNKNOWN_BOUNDS, row_id_bounds
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _U64Array = NDArray[np.uint64]
@@ -105,27 +102,23 @@ def _fragments_by_id(
     before: Snapshot | None, after: Snapshot, *, only_differing: bool
 ) -> tuple[Mapping[int, Fragment], Mapping[int, Fragment]]:
     """The fragments of both, with those that are the same unless ``only_differing``."""
-    old: Sequence[Fragment] = () if before is None else before.manifest.fragments
-    new: Sequence[Fragment] = after.manifest.fragments
-    if only_differing:
-        old, new = _differing(old, new)
-    there = () if before is None else counted_fragments(before, old)
-    here = counted_fragments(after, new)
-    return (
-        {fragment.id: fragment for fragment in there},
-        {fragment.id: fragment for fragment in here},
+    old = Fragments.of(()) if before is None else before.manifest.fragments
+    new = after.manifest.fragments
+    both: tuple[Sequence[Fragment], ...] = _differing(old, new) if only_differing else (old, new)
+    there, here = (
+        {fragment.id: fragment for fragment in fragments if fragment.physical_rows}
+        for fragments in both
     )
+    return there, here
 
 
-def _differing(
-    old: Sequence[Fragment], new: Sequence[Fragment]
-) -> tuple[list[Fragment], list[Fragment]]:
+def _differing(old: Fragments, new: Fragments) -> tuple[list[Fragment], list[Fragment]]:
     """The fragments of each side that are not the same on the other; both by ascending id."""
     only_old: list[Fragment] = []
     only_new: list[Fragment] = []
     here = there = 0
     while here < len(old) and there < len(new):
-        same = _common_length(old, here, new, there)
+        same = old.same_run(here, new, there)
         here, there = here + same, there + same
         if here == len(old) or there == len(new):
             break
@@ -137,18 +130,6 @@ def _differing(
             only_new.append(new_fragment)
             there += 1
     return [*only_old, *old[here:]], [*only_new, *new[there:]]
-
-
-def _common_length(old: Sequence[Fragment], here: int, new: Sequence[Fragment], there: int) -> int:
-    """How many fragments are the same from two positions on; fast where they are one object."""
-    length, step, is_growing = 0, 16, True
-    while step:
-        run = old[here + length : here + length + step]
-        is_same = len(run) == step and run == new[there + length : there + length + step]
-        length += step if is_same else 0
-        is_growing &= is_same
-        step = 2 * step if is_growing else step // 2
-    return length
 
 
 def live_offsets(snapshot: Snapshot, rows: FragmentRows) -> OffsetSet:

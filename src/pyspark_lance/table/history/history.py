@@ -126,9 +126,9 @@ def history_entry(
         user_metadata=properties.get(MESSAGE_PROPERTY),
         application_id=properties.get(APPLICATION_PROPERTY),
         writer=None if writer is None else f"{writer.library} {writer.version}",
-        num_rows=sum(fragment.num_rows for fragment in manifest.fragments),
+        num_rows=manifest.fragments.num_rows,
         num_fragments=len(manifest.fragments),
-        num_bytes=_num_bytes(manifest.fragments),
+        num_bytes=int(manifest.fragments.columns.num_bytes.sum()),
         manifest_bytes=_size_of(store, file),
         tags=tuple(sorted(tags)),
     )
@@ -181,10 +181,6 @@ def moment(nanoseconds: int) -> datetime:
     return whole.replace(microsecond=nanoseconds % 10**9 // 1000)
 
 
-def _num_bytes(fragments: Sequence[Fragment]) -> int:
-    return sum(file.size_bytes for fragment in fragments for file in fragment.files)
-
-
 def _size_of(store: ObjectStore, file: ManifestFile) -> int:
     size = file.location.size
     return store.size(file.location.path) if size is None else size
@@ -229,10 +225,10 @@ def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
         branch=manifest.branch,
         last_modified=moment(manifest.timestamp_ns),
         num_rows=snapshot.num_rows(),
-        num_deleted_rows=sum(fragment.num_deleted_rows for fragment in manifest.fragments),
+        num_deleted_rows=int(manifest.fragments.columns.num_deleted_rows.sum()),
         num_fragments=len(manifest.fragments),
         num_files=sum(len(fragment.files) for fragment in manifest.fragments),
-        num_bytes=_num_bytes(manifest.fragments),
+        num_bytes=int(manifest.fragments.columns.num_bytes.sum()),
         manifest_bytes=_size_of(snapshot.store, snapshot.file),
         num_versions=len(versions),
         oldest_version=versions[0].version if versions else snapshot.version,
@@ -303,7 +299,7 @@ def _fragment_detail(fragment: Fragment) -> FragmentDetail:
         fragment_id=fragment.id,
         num_rows=fragment.num_rows,
         physical_rows=fragment.physical_rows,
-        num_bytes=_num_bytes([fragment]),
+        num_bytes=sum(file.size_bytes for file in fragment.files),
         files=tuple(file.path for file in fragment.files),
         first_row_id=None if ids is None else ids[0],
         last_row_id=None if ids is None else ids[1],

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +23,8 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import ReuseVersions, covered_now
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.predicate.conditions import Predicate
@@ -86,13 +86,13 @@ _OPENERS: Final[dict[str, Callable[..., OpenSegment]]] = {
 
 
 def index_candidates(
-    snapshot: Snapshot, predicate: Predicate, fragments: Sequence[Fragment]
+    snapshot: Snapshot, predicate: Predicate, fragments: Fragments
 ) -> Candidates | None:
     """The only rows of some of ``fragments`` that can satisfy a condition; None if unknown."""
     if not any(entry.fields for entry in snapshot.indices):
         return None
     lookups = _lookups_of(snapshot)
-    wanted = BitMap([fragment.id for fragment in fragments])
+    wanted = BitMap(fragments.ids.astype(np.uint32))
     with lookups.lock:
         return rows_that_may_match(
             predicate, partial(_ask, lookups, wanted), Candidates.both, Candidates.either
@@ -232,7 +232,8 @@ class _Lookups:
 def _lookups_of(snapshot: Snapshot) -> _Lookups:
     lookups = snapshot.memo.get("index lookups")
     if lookups is None:
-        lengths = {f.id: f.physical_rows for f in snapshot.manifest.fragments}
+        columns = snapshot.manifest.fragments.columns
+        lengths = dict(zip(columns.ids.tolist(), columns.physical_rows.tolist(), strict=True))
         # Of two threads that come here together, both take the one that was first.
         lookups = snapshot.memo.setdefault("index lookups", _Lookups(snapshot, lengths=lengths))
     assert isinstance(lookups, _Lookups)
@@ -324,8 +325,8 @@ def _open(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment:
     files: TableFiles = lookups.snapshot.files
     opened = _OPENERS[segment.kind](files, segment.entry, indexed)
     covered = _covered(lookups, segment)
-    fragments = lookups.snapshot.manifest.fragments
-    least = sum(fragment.num_rows for fragment in fragments if fragment.id in covered)
+    columns = lookups.snapshot.manifest.fragments.columns
+    least = int(columns.num_rows[np.isin(columns.ids, list(covered))].sum())
     if opened.num_rows is not None and opened.num_rows < least:
         raise CorruptFileError(f"it has {opened.num_rows} rows, at least {least} are expected")
     return opened

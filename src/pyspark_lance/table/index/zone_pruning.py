@@ -19,7 +19,7 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
@@ -28,7 +28,7 @@ from pyspark_lance.predicate.tree import column_paths_of
 from pyspark_lance.table.index.indexed_fields import as_seen, field_at, is_of_type
 from pyspark_lance.table.index.segments import title_of
 from pyspark_lance.table.index.zone_map_file import ZoneMap, is_zone_map, read_zone_map
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_slice import Slices
 from pyspark_lance.table.version.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ _NO_PLACE = -1
 def zone_slices(
     snapshot: Snapshot,
     predicate: Predicate,
-    fragments: Sequence[Fragment],
+    fragments: Fragments,
     lineage: Mapping[ColumnPath, Bounds],
-) -> tuple[list[ScanSlice], frozenset[str]]:
+) -> tuple[Slices, frozenset[str]]:
     """One slice for each fragment of which a zone may hold rows that satisfy ``predicate``.
 
     ``fragments``: those that are left, each with rows.
@@ -56,7 +56,7 @@ def zone_slices(
         if (column := _zones_of(snapshot, path, rows)) is not None
     }
     if not columns:
-        return [ScanSlice(f, 0, f.physical_rows) for f in fragments], frozenset()
+        return Slices.whole(fragments), frozenset()
     cuts = [rows.starts, *(ends for column in columns.values() for ends in column.ends)]
     starts = np.unique(np.concatenate(cuts))
     starts = starts[starts < rows.total]
@@ -81,19 +81,19 @@ class _Rows:
     ``starts``: the first row of each.
     """
 
-    fragments: Sequence[Fragment]
+    fragments: Fragments
     starts: NDArray[np.int64]
     total: int
 
     @classmethod
-    def of(cls, fragments: Sequence[Fragment]) -> _Rows:
-        ends = np.cumsum([f.physical_rows for f in fragments], dtype=np.int64)
+    def of(cls, fragments: Fragments) -> _Rows:
+        ends = np.cumsum(fragments.columns.physical_rows)
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if len(ends) else ends
         return cls(fragments, starts, int(ends[-1]) if len(ends) else 0)
 
     def places_of(self, fragment_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Where among the fragments each is; negative for those that are not there."""
-        own = np.array([f.id for f in self.fragments], dtype=np.uint64)
+        own = self.fragments.ids.astype(np.uint64)
         order = np.argsort(own)
         at = np.searchsorted(own, fragment_ids, sorter=order)
         places = order[np.minimum(at, len(own) - 1)]
@@ -126,7 +126,8 @@ class ColumnZones:
 
 def column_zones(snapshot: Snapshot, name: str) -> ColumnZones | None:
     """The zones of a top-level column in all fragments with rows; None without any."""
-    fragments = [f for f in snapshot.manifest.fragments if f.num_rows]
+    fragments = snapshot.manifest.fragments
+    fragments = fragments.take(np.flatnonzero(fragments.columns.num_rows))
     return _zones_of(snapshot, (name,), _Rows.of(fragments))
 
 
@@ -175,13 +176,13 @@ def _located(
     ids = np.fromiter(covered, np.uint64, len(covered))
     chosen = np.flatnonzero((places >= 0) & np.isin(zones.fragment_id, ids))
     places = places[chosen]
-    lengths = np.array([f.physical_rows for f in rows.fragments], dtype=np.int64)[places]
+    lengths = rows.fragments.columns.physical_rows[places]
     starts = np.minimum(zones.start[chosen].astype(np.int64), lengths)
     stops = np.minimum(zones.end[chosen].astype(np.int64), lengths)
     first = rows.starts[places]
     nulls = zones.null_count[chosen].astype(np.int64)
     # Which zones of a fragment lost its deleted rows is not looked up: each may have lost all.
-    lost = np.array([f.num_deleted_rows for f in rows.fragments], dtype=np.int64)[places]
+    lost = rows.fragments.columns.num_deleted_rows[places]
     values = stops - starts - nulls - zones.nan_count[chosen].astype(np.int64) - lost
     return ColumnZones(
         first + starts,
@@ -206,31 +207,26 @@ def _joined(parts: Sequence[Bounds]) -> Bounds:
 
 def _slices(
     rows: _Rows, starts: NDArray[np.int64], place: NDArray[np.int64], keep: NDArray[np.bool_]
-) -> list[ScanSlice]:
+) -> Slices:
     """The parts that are kept, as slices."""
     stops = np.append(starts[1:], rows.total)
     # Neighbours of one fragment that are both kept are one range.
     joins = keep[1:] & keep[:-1] & (place[1:] == place[:-1])
     begins = keep & ~np.concatenate([[False], joins])
     ends = keep & ~np.concatenate([joins, [False]])
+    numbers, first, count = np.unique(place[begins], return_index=True, return_counts=True)
+    fragments, origins = rows.fragments.take(numbers), rows.starts[numbers]
     firsts, lasts = starts[begins], stops[ends]
-    of_fragment = place[begins]
-    bounds = np.searchsorted(of_fragment, np.arange(len(rows.fragments) + 1))
-    slices: list[ScanSlice] = []
-    for number in np.unique(of_fragment).tolist():
-        fragment, origin = rows.fragments[number], rows.starts[number]
-        chosen = slice(bounds[number], bounds[number + 1])
-        ranges = list(
-            zip((firsts[chosen] - origin).tolist(), (lasts[chosen] - origin).tolist(), strict=True)
-        )
-        if len(ranges) == 1:
-            slices.append(ScanSlice(fragment, *ranges[0]))
-            continue
-        offsets = OffsetSet(BitMap())
-        for first, last in ranges:
-            offsets.bitmap.add_range(first, last)
-        slices.append(ScanSlice(fragment, 0, fragment.physical_rows, offsets))
-    return slices
+    slices = Slices(fragments, firsts[first] - origins, lasts[first] - origins)
+    offsets = {}
+    for number in np.flatnonzero(count > 1).tolist():
+        chosen = slice(first[number], first[number] + count[number])
+        ranges = OffsetSet(BitMap())
+        for low, high in zip(firsts[chosen].tolist(), lasts[chosen].tolist(), strict=True):
+            ranges.bitmap.add_range(low - int(origins[number]), high - int(origins[number]))
+        offsets[number] = ranges
+        slices.starts[number], slices.ends[number] = 0, fragments.columns.physical_rows[number]
+    return Slices(fragments, slices.starts, slices.ends, offsets)
 
 
 def _bounded_zones(

@@ -159,7 +159,7 @@ def commit_index(plan: IndexPlan, built: Sequence[BuiltPart], work: UnitOfWork) 
         for planned, task, segment in zip(owners, tasks, segments, strict=True)
     )
     replaced = tuple(entry for planned in plan.segmented for entry in planned.replaced)
-    rows = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+    rows = snapshot.manifest.fragments.rows_by_id()
     num_rows = sum(rows[number] for task in tasks for number in task.fragments)
     if plan.zone_maps is not None:
         zones = [part for part in built if not isinstance(part, BuiltSegment)]

@@ -191,7 +191,7 @@ def _planned(
 ) -> PlannedIndex:
     check_can_be_indexed(request.kind, path[-1], column)
     name, replaced = _named(snapshot, path, request)
-    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    every = frozenset(snapshot.manifest.fragments.ids.tolist())
     zones = ROWS_PER_ZONE if request.rows_per_zone is None else request.rows_per_zone
     tasks = _tasks(snapshot, request.kind, path, every, request.rows_per_segment, zones)
     return PlannedIndex(name, request.kind, path[-1], replaced, tasks)
@@ -249,7 +249,7 @@ def _refreshed(
     if path is None:
         return None
     kind = kind_of(entries[0])
-    rows = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+    rows = snapshot.manifest.fragments.rows_by_id()
     covered = _covered_by_each(snapshot, entries)
     num_rows = {uuid: sum(rows[number] for number in ids) for uuid, ids in covered.items()}
     dead = [entry for entry in entries if not covered[entry.uuid]]

@@ -144,7 +144,7 @@ def plan_vector_index(
     column = vector_column(snapshot.schema, request.column)
     shape = shape_of(snapshot, column, request)
     name, replaced = _free_name(snapshot, column, request)
-    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    every = frozenset(snapshot.manifest.fragments.ids.tolist())
     folder = uuid.uuid4()
     model = ModelPlace(folder)
     scan = _whole_scan(snapshot, column)
@@ -217,7 +217,7 @@ def _wanted_segment(
     column = fields.get(entries[0].fields[0])
     if column is None:
         return None
-    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    every = frozenset(snapshot.manifest.fragments.ids.tolist())
     moves = reuse_versions(snapshot)
     bitmaps = [entry.fragment_bitmap for entry in entries]
     missing = every.difference(*(covered_now(one, moves) for one in bitmaps if one is not None))

@@ -88,7 +88,7 @@ def shape_of(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> 
     width = width_of(column)
     partitions = request.num_partitions
     if partitions is None:
-        rows = sum(fragment.num_rows for fragment in snapshot.manifest.fragments)
+        rows = snapshot.manifest.fragments.num_rows
         partitions = rows // _ROWS_OF_PARTITION[request.kind]
         partitions = max(1, min(_MOST_PARTITIONS, partitions))
     if request.kind is not IvfKind.PQ:

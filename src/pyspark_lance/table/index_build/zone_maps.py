@@ -174,7 +174,7 @@ def plan_wanted(change: ChangePlan, wanted: Sequence[WantedZoneMap]) -> ZoneMapP
         named = ", ".join(".".join(path) for path in paths)
         raise InvalidInputError(f"a column is named twice in {named}")
     snapshot = change.snapshot()
-    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    every = frozenset(snapshot.manifest.fragments.ids.tolist())
     return ZoneMapPlan(change, tuple(wanted), _tasks(snapshot, wanted, every), every)
 
 
@@ -187,7 +187,7 @@ def plan_refresh(table: Table, settings: ChangeSettings) -> ZoneMapPlan:
 def plan_refresh_of(change: ChangePlan, indices: Sequence[IndexMetadata]) -> ZoneMapPlan:
     """What brings those of some entries up to date that are zone maps; writes nothing."""
     snapshot = change.snapshot()
-    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    every = frozenset(snapshot.manifest.fragments.ids.tolist())
     by_name: dict[str, list[IndexMetadata]] = {}
     for index in indices:
         if is_zone_map(index):
@@ -244,7 +244,7 @@ def _written(
     work: UnitOfWork,
 ) -> tuple[IndexMetadata, int]:
     """The entry of one zone map, whose file is there, and how many zones it has."""
-    live = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    live = frozenset(snapshot.manifest.fragments.ids.tolist())
     zones, nulls, covered = _taken_over(snapshot, planned, live - plan.fragments)
     for part in parts:
         zones.append(ZoneMap.from_batch(part.rows))

@@ -8,7 +8,7 @@ whatever the table holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -249,8 +249,8 @@ def _sound_vectors(column: pa.Array, metric: Metric) -> tuple[_Floats, NDArray[n
 
 
 def _some_slices(
-    slices: tuple[ScanSlice, ...], count: int, rng: np.random.Generator
-) -> tuple[ScanSlice, ...]:
+    slices: Sequence[ScanSlice], count: int, rng: np.random.Generator
+) -> Sequence[ScanSlice]:
     """Slices of about ``count`` of the rows, in runs; of all if there are not more."""
     ends = np.cumsum([part.end - part.start for part in slices])
     total = int(ends[-1]) if len(slices) else 0
@@ -266,7 +266,7 @@ def _some_slices(
         offsets = (own - end + part.end).astype(np.uint32)
         if len(own):
             found.append(replace(part, offsets=OffsetSet.of(offsets)))
-    return tuple(found)
+    return found
 
 
 # Encoding --------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def why_unused(snapshot: Snapshot, number: str) -> str:
     """
     (entry,) = (one for one in snapshot.indices if str(one.uuid) == number)
     columns = [field for field in snapshot.schema.fields if entry.fields == (field.id,)]
-    live = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    live = frozenset(snapshot.manifest.fragments.ids.tolist())
     if reuse_index_of(snapshot.indices) is not None:
         return "a compaction with deferIndexRemap moved its rows"
     if live.isdisjoint(entry.fragment_bitmap or ()):
@@ -85,7 +85,7 @@ def why_unused(snapshot: Snapshot, number: str) -> str:
 def _segments(snapshot: Snapshot, column: Field) -> tuple[IvfSegment, ...]:
     if reuse_index_of(snapshot.indices) is not None:
         return ()  # row addresses in the index are those of before a compaction
-    live = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    live = frozenset(snapshot.manifest.fragments.ids.tolist())
     found = []
     for entry in snapshot.indices:
         # As in Lance, what answers for no fragment does not say which metric is meant, either.

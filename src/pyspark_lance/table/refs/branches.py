@@ -27,6 +27,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.feature_flags import BASE_PATHS
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import Clone
 from pyspark_lance.format.transaction import Transaction
@@ -211,7 +212,7 @@ def _as_clone(state: TableState, origin: str, name: str | None) -> TableState:
     return TableState(
         replace(
             manifest,
-            fragments=tuple(_moved(fragment, base.id) for fragment in manifest.fragments),
+            fragments=Fragments.of(_moved(one, base.id) for one in manifest.fragments),
             base_paths=(base, *manifest.base_paths),
             branch=name,
             timestamp_ns=max(time.time_ns(), manifest.timestamp_ns + 1),

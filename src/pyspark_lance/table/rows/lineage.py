@@ -32,6 +32,9 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.sequence_file import read_sequence
 from pyspark_lance.store.object_store import ObjectStore
 
+# The names of the sequences of a fragment.
+SEQUENCE_OF = {ROW_ID: "row_ids", CREATED_AT: "created_at", LAST_UPDATED_AT: "last_updated_at"}
+
 SPILLED_FIELD_OF = {
     ROW_ID: SPILLED_ROW_ID,
     CREATED_AT: SPILLED_CREATED_AT,
@@ -220,6 +223,5 @@ def _shared_constant(value: int) -> NDArray[np.uint64]:
 
 def source_of(fragment: Fragment, name: str) -> SequenceSource:
     """Where a fragment keeps the values of the lineage column ``name``."""
-    if name == ROW_ID:
-        return fragment.row_ids
-    return fragment.created_at if name == CREATED_AT else fragment.last_updated_at
+    source: SequenceSource = getattr(fragment, SEQUENCE_OF[name])
+    return source

@@ -66,7 +66,8 @@ def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
     facts = facts_of_zones(snapshot, name)
     if facts is None or not facts.minimum.is_valid:
         return None
-    rows = sum(f.physical_rows for f in snapshot.manifest.fragments if f.num_rows)
+    columns = snapshot.manifest.fragments.columns
+    rows = int(columns.physical_rows[columns.num_rows > 0].sum())
     low, high = Literal(facts.minimum).value, Literal(facts.maximum).value
     distinct = max(1, min(facts.num_values, high - low + 1))
     return ColumnEstimate(facts.minimum, facts.maximum, facts.num_values, rows, distinct)
@@ -92,7 +93,7 @@ def rows_estimate(snapshot: Snapshot, predicate: Predicate, most: int) -> int:
         return known[name]
 
     share = _share(predicate, estimate)
-    live = sum(f.num_rows or 0 for f in snapshot.manifest.fragments)
+    live = snapshot.manifest.fragments.num_rows
     return most if share is None else min(most, max(1, math.ceil(live * share)))
 
 

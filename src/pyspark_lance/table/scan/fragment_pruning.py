@@ -9,16 +9,18 @@ is the live one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import SequenceSource
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_address import group_by_fragment
-from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.row_id_sequence import RowIdSequence, single_ranges
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.predicate.conditions import (
@@ -32,9 +34,12 @@ from pyspark_lance.predicate.conditions import (
 from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.table.index.row_ids import row_id_index_of
 from pyspark_lance.table.index.zone_pruning import zone_slices
-from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, source_of
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, SEQUENCE_OF
+from pyspark_lance.table.rows.scan_slice import Slices
 from pyspark_lance.table.version.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark_lance.table.index.lookups import Candidates
 
 UNKNOWN_BOUNDS = 0, 2**64 - 1
 """Of values in a file or a hidden column: the manifest does not tell."""
@@ -55,11 +60,11 @@ class ChosenSlices:
     ``indices``: the titles of those that leave rows out.
     """
 
-    slices: list[ScanSlice]
+    slices: Slices
     indices: frozenset[str] = frozenset()
 
 
-def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanSlice]:
+def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> Slices:
     """One slice for each fragment that may hold rows that satisfy ``predicate``."""
     return choose(snapshot, predicate).slices
 
@@ -68,7 +73,7 @@ def choose(snapshot: Snapshot, predicate: Predicate | None) -> ChosenSlices:
     """As ``choose_slices``, with the indices that were of use."""
     fragments = counted_fragments(snapshot)
     if predicate is None:
-        return _whole(fragments)
+        return ChosenSlices(Slices.whole(fragments))
     named = columns_of(predicate)
     bounds: dict[ColumnPath, Bounds] = {
         (name,): Bounds.of_lineage(*fragment_bounds(snapshot, fragments, name))
@@ -78,86 +83,71 @@ def choose(snapshot: Snapshot, predicate: Predicate | None) -> ChosenSlices:
     if not bounds:
         return _indexed_slices(snapshot, predicate, fragments, {})
     places = np.flatnonzero(parts_that_can_match(predicate, bounds, len(fragments)))
-    possible = [fragments[index] for index in places]
+    possible = fragments.take(places)
     addresses = _candidate_addresses(snapshot, predicate, possible)
     if addresses is None:
         left = {path: known.take(places) for path, known in bounds.items()}
         return _indexed_slices(snapshot, predicate, possible, left)
     by_fragment = group_by_fragment(addresses)
-    slices = [
-        ScanSlice(f, 0, f.physical_rows, offsets=OffsetSet.of(np.unique(inside)))
-        for f in possible
-        if f.id in by_fragment
-        and len(inside := by_fragment[f.id][by_fragment[f.id] < f.physical_rows])
-    ]
-    return ChosenSlices(slices)
-
-
-def _whole(fragments: Sequence[Fragment]) -> ChosenSlices:
-    return ChosenSlices([ScanSlice(f, 0, f.physical_rows) for f in fragments])
+    named_ids = np.fromiter(by_fragment, np.int64, len(by_fragment))
+    whole = Slices.whole(possible.take(np.flatnonzero(np.isin(possible.ids, named_ids))))
+    offsets = {}
+    for place, (number, rows) in enumerate(
+        zip(whole.fragments.ids.tolist(), whole.ends.tolist(), strict=True)
+    ):
+        inside = by_fragment[number]
+        offsets[place] = OffsetSet.of(np.unique(inside[inside < rows]))
+    return ChosenSlices(whole.with_offsets(offsets))
 
 
 def _indexed_slices(
     snapshot: Snapshot,
     predicate: Predicate,
-    fragments: Sequence[Fragment],
+    fragments: Fragments,
     lineage: Mapping[ColumnPath, Bounds],
 ) -> ChosenSlices:
     """One slice for each fragment of which indices leave rows."""
     if not snapshot.indices:
-        return _whole(fragments)
+        return ChosenSlices(Slices.whole(fragments))
     from pyspark_lance.table.index.lookups import index_candidates
 
     slices, zone_maps = zone_slices(snapshot, predicate, fragments, lineage)
-    num_rows = sum(map(_num_rows, slices))
+    num_rows = int(slices.num_rows.sum())
     if num_rows <= FEW_ROWS:
         return ChosenSlices(slices, zone_maps)
-    left = [scan_slice.fragment for scan_slice in slices]
-    candidates = index_candidates(snapshot, predicate, left)
+    candidates = index_candidates(snapshot, predicate, slices.fragments)
     if candidates is None:
         return ChosenSlices(slices, zone_maps)
-    known = frozenset(candidates.fragments.tolist())
-    narrowed = [
-        _narrowed(scan_slice, candidates.offsets_of(scan_slice.fragment.id))
-        if scan_slice.fragment.id in known
-        else scan_slice
-        for scan_slice in slices
-    ]
-    is_narrower = sum(map(_num_rows, narrowed)) < num_rows
-    return ChosenSlices(
-        [scan_slice for scan_slice in narrowed if _num_rows(scan_slice)],
-        zone_maps | candidates.indices if is_narrower else zone_maps,
-    )
+    known = np.flatnonzero(np.isin(slices.fragments.ids, candidates.fragments.astype(np.int64)))
+    narrowed = {
+        place: offsets
+        for place in known.tolist()
+        if (offsets := _narrowed(slices, place, candidates)) is not None
+    }
+    left = slices.with_offsets(narrowed)
+    is_narrower = int(left.num_rows.sum()) < num_rows
+    return ChosenSlices(left, zone_maps | candidates.indices if is_narrower else zone_maps)
 
 
-def _narrowed(scan_slice: ScanSlice, offsets: NDArray[np.uint32]) -> ScanSlice:
-    """The slice with only those of its rows that are at ``offsets``; as it is if that is many."""
-    start, end = scan_slice.start, scan_slice.end
-    first, last = np.searchsorted(offsets, (start, end))
+def _narrowed(slices: Slices, place: int, candidates: Candidates) -> OffsetSet | None:
+    """The only rows of a slice that can match; None if that is many."""
+    offsets = candidates.offsets_of(int(slices.fragments.ids[place]))
+    first, last = np.searchsorted(offsets, (slices.starts[place], slices.ends[place]))
     rows = OffsetSet.of(offsets[first:last])
-    if scan_slice.offsets is not None:
-        rows = rows.both(scan_slice.offsets)
-    if len(rows) > _MOST_SHARE * _num_rows(scan_slice):
-        return scan_slice
-    return ScanSlice(scan_slice.fragment, start, end, rows)
+    if place in slices.offsets:
+        rows = rows.both(slices.offsets[place])
+    return None if len(rows) > _MOST_SHARE * slices.num_rows[place] else rows
 
 
-def _num_rows(scan_slice: ScanSlice) -> int:
-    if scan_slice.offsets is not None:
-        return len(scan_slice.offsets)
-    return scan_slice.end - scan_slice.start
-
-
-def counted_fragments(
-    snapshot: Snapshot, fragments: Iterable[Fragment] | None = None
-) -> list[Fragment]:
-    """The fragments that have rows, of some or all."""
-    chosen = snapshot.manifest.fragments if fragments is None else fragments
-    return [fragment for fragment in chosen if fragment.physical_rows]
+def counted_fragments(snapshot: Snapshot) -> Fragments:
+    """The fragments that have rows."""
+    fragments = snapshot.manifest.fragments
+    has_rows = fragments.columns.physical_rows > 0
+    return fragments if has_rows.all() else fragments.take(np.flatnonzero(has_rows))
 
 
 def _candidate_addresses(
-    snapshot: Snapshot, predicate: Predicate, possible: Sequence[Fragment]
+    snapshot: Snapshot, predicate: Predicate, possible: Fragments
 ) -> NDArray[np.uint64] | None:
     """Addresses of the only rows that can match; None when the condition names no rows."""
     addresses = row_address_candidates(predicate)
@@ -176,7 +166,7 @@ def _candidate_addresses(
     return np.intersect1d(addresses, row_ids)
 
 
-def fragment_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _LowAndHigh:
+def fragment_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _LowAndHigh:
     """Smallest and largest value of a lineage column for each fragment, shapes (len(fragments),).
 
     Computed once for a snapshot, since one session asks many questions of it.
@@ -188,29 +178,27 @@ def fragment_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str
     return memo[key]  # type: ignore[return-value]
 
 
-def _compute_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _LowAndHigh:
+def _compute_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _LowAndHigh:
     if name == ROW_ADDRESS or (name == ROW_ID and not snapshot.uses_stable_row_ids):
-        ids = np.array([f.id for f in fragments], dtype=np.uint64)
-        rows = np.array([f.physical_rows for f in fragments], dtype=np.uint64)
-        first = ids << np.uint64(32)
+        rows = fragments.columns.physical_rows.astype(np.uint64)
+        first = fragments.ids.astype(np.uint64) << np.uint64(32)
         return first, first + rows - np.uint64(1)
+    low, high = np.empty(len(fragments), np.uint64), np.empty(len(fragments), np.uint64)
     read = row_id_bounds if name == ROW_ID else _version_bounds
-    known: dict[bytes, tuple[int, int]] = {}
-    pairs = [_bounds_of(source_of(f, name), read, known) for f in fragments]
-    table = np.array(pairs, dtype=np.uint64).reshape(-1, 2)
-    return table[:, 0].copy(), table[:, 1].copy()
-
-
-def _bounds_of(
-    source: object, read: Callable[[bytes], tuple[int, int]], known: dict[bytes, tuple[int, int]]
-) -> tuple[int, int]:
-    if source is None:
-        return DEFAULT_VERSION, DEFAULT_VERSION
-    if not isinstance(source, bytes):
-        return UNKNOWN_BOUNDS
-    if source not in known:
-        known[source] = read(source)
-    return known[source]
+    known: dict[SequenceSource, tuple[int, int]] = {None: (DEFAULT_VERSION, DEFAULT_VERSION)}
+    done = 0
+    for sources in fragments.sources(SEQUENCE_OF[name]):
+        here = slice(done, done + len(sources))
+        done = here.stop
+        ranges = single_ranges(sources) if name == ROW_ID else None
+        if ranges is not None:
+            low[here], high[here] = ranges
+            continue
+        for source in set(sources) - known.keys():
+            known[source] = read(source) if isinstance(source, bytes) else UNKNOWN_BOUNDS
+        table = np.array([known[source] for source in sources], np.uint64)
+        low[here], high[here] = table.T
+    return low, high
 
 
 def row_id_bounds(data: bytes) -> tuple[int, int]:

@@ -92,7 +92,8 @@ def bounds_by_index(snapshot: Snapshot, name: str) -> tuple[pa.Scalar, pa.Scalar
 
 def _cover_all(snapshot: Snapshot, segments: Iterable[AskedSegment]) -> bool:
     covered = BitMap.union(*(segment.covered for segment in segments))
-    return all(f.id in covered for f in snapshot.manifest.fragments if f.num_rows)
+    columns = snapshot.manifest.fragments.columns
+    return covered.issuperset(BitMap(columns.ids[columns.num_rows > 0].tolist()))
 
 
 def _first_of(

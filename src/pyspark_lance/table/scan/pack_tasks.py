@@ -6,10 +6,14 @@ piece that would keep one task busy for too long is cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final, TypeVar
 
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
 
 # As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
 _MOST_TASK_BYTES: Final = 128 << 20
@@ -24,37 +28,44 @@ _W = TypeVar("_W")
 
 
 def pack_by_cost(
-    work: Iterable[tuple[float, _W]], split: Callable[[_W, int], Sequence[_W]], parallelism: int
-) -> list[list[_W]]:
+    costs: NDArray[np.float64],
+    work: Sequence[_W],
+    split: Callable[[_W, int], Sequence[_W]],
+    parallelism: int,
+) -> list[Sequence[_W]]:
     """Groups of neighbouring pieces of work, one for each task; the order is kept.
 
-    ``work``: costs in bytes to read, and what costs them; ``split``: cuts a piece of work into so
-    many of about equal cost, or fewer; ``parallelism``: tasks that can run at once.
+    ``costs``: bytes to read for each piece, shape (len(work),); ``split``: cuts a piece of work
+    into so many of about equal cost, or fewer; ``parallelism``: tasks that can run at once.
     """
-    costs_and_work = list(work)
-    target = _task_bytes(sum(cost for cost, _ in costs_and_work), parallelism)
-    groups: list[list[_W]] = []
-    filled = 0.0
-    for cost, whole in costs_and_work:
-        count = max(1, round(cost / target))
-        pieces = split(whole, count) if count > 1 else [whole]
-        for piece in pieces:
-            part = cost / len(pieces)
-            if not groups or filled + part > target * _TOLERANCE:
-                groups.append([])
-                filled = 0.0
-            groups[-1].append(piece)
-            filled += part
-    return groups
+    target = _task_bytes(float(costs.sum()), parallelism)
+    counts = np.rint(costs / target)
+    if (counts > 1).any():
+        pieces = [
+            split(whole, int(count)) if count > 1 else (whole,)
+            for whole, count in zip(work, counts.tolist(), strict=True)
+        ]
+        lengths = [len(some) for some in pieces]
+        costs = np.repeat(costs / np.maximum(lengths, 1), lengths)
+        work = [piece for some in pieces for piece in some]
+    firsts: list[int] = []
+    filled, most = 0.0, target * _TOLERANCE
+    for place, cost in enumerate(costs.tolist()):
+        if not firsts or filled + cost > most:
+            firsts.append(place)
+            filled = 0.0
+        filled += cost
+    return [work[first:last] for first, last in pairwise([*firsts, len(work)])]
 
 
-def slice_cost(scan_slice: ScanSlice, share: float) -> float:
-    """Bytes to read for a slice; opening the fragment counts as some.
+def slice_costs(slices: Slices, share: float) -> NDArray[np.float64]:
+    """Bytes to read for each slice; opening the fragment counts as some.
 
     ``share``: the share of a row's bytes that is read.
     """
-    stored = float(sum(file.size_bytes for file in scan_slice.fragment.files))
-    return stored * share * scan_slice.read_share + OPEN_COST_BYTES
+    columns = slices.fragments.columns
+    read = slices.num_rows / np.maximum(1, columns.physical_rows)
+    return columns.num_bytes * share * read + OPEN_COST_BYTES
 
 
 def split_slice(scan_slice: ScanSlice, count: int) -> list[ScanSlice]:

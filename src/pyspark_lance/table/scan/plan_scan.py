@@ -15,22 +15,14 @@ import pyarrow as pa
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import by_name
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import (
-    CREATED_AT,
-    LAST_UPDATED_AT,
-    ROW_ID,
-    SYSTEM_COLUMNS,
-    check_version_columns,
-    near_names,
-)
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, check_version_columns, near_names
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.tree import all_of
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
-from pyspark_lance.table.scan.pack_tasks import pack_by_cost, slice_cost, split_slice
+from pyspark_lance.table.scan.pack_tasks import pack_by_cost, slice_costs, split_slice
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -104,16 +96,14 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
     )
     conditions = [one for one in (request.predicate, request.narrowed_by) if one is not None]
     slices = choose_slices(snapshot, all_of(conditions))
+    if stable:
+        slices = slices.keeping(lineage)
     fields = (*schema.fields, *filter_fields)
     weight = _read_share(snapshot.schema.fields, fields)
     groups = (
         _pack_by_count(slices, request.fragments_per_task)
         if request.fragments_per_task is not None
-        else pack_by_cost(
-            ((slice_cost(scan_slice, weight), scan_slice) for scan_slice in slices),
-            split_slice,
-            request.parallelism,
-        )
+        else pack_by_cost(slice_costs(slices, weight), slices, split_slice, request.parallelism)
     )
     return tuple(
         ScanTask(
@@ -125,37 +115,12 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
             stable_row_ids=stable,
             batch_rows=request.batch_rows,
             batch_bytes=request.batch_bytes,
-            slices=tuple(_only_needed(scan_slice, lineage, stable=stable) for scan_slice in group),
+            slices=group,
             keep_dictionaries=request.keep_dictionaries,
             checks_text=request.checks_text,
         )
         for group in groups
     )
-
-
-def _only_needed(scan_slice: ScanSlice, lineage: tuple[str, ...], *, stable: bool) -> ScanSlice:
-    """The slice without the sequences that the scan does not read: they are most of a plan."""
-    fragment = scan_slice.fragment
-    row_ids = fragment.row_ids if ROW_ID in lineage else None
-    created_at = fragment.created_at if CREATED_AT in lineage else None
-    last_updated_at = fragment.last_updated_at if LAST_UPDATED_AT in lineage else None
-    if not stable or (
-        row_ids is fragment.row_ids
-        and created_at is fragment.created_at
-        and last_updated_at is fragment.last_updated_at
-    ):
-        return scan_slice
-    # Made directly: dataclasses.replace takes six times as long, for each of many fragments.
-    kept = Fragment(
-        fragment.id,
-        fragment.files,
-        fragment.physical_rows,
-        fragment.deletion_file,
-        row_ids,
-        created_at,
-        last_updated_at,
-    )
-    return ScanSlice(kept, scan_slice.start, scan_slice.end, scan_slice.offsets)
 
 
 def column_width(field: Field) -> float:
@@ -179,5 +144,5 @@ def _read_share(table: Sequence[Field], read: Sequence[Field]) -> float:
     return min(1.0, sum(column_width(field) for field in read) / whole) if whole else 1.0
 
 
-def _pack_by_count(slices: list[ScanSlice], count: int) -> list[list[ScanSlice]]:
+def _pack_by_count(slices: Slices, count: int) -> list[Sequence[ScanSlice]]:
     return [slices[first : first + count] for first in range(0, len(slices), count)]

@@ -38,15 +38,12 @@ class RowsLeft(NamedTuple):
 def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> RowsLeft:
     """Fragments that a scan reads, and rows that it returns at most."""
     chosen = choose(snapshot, predicate)
-    num_fragments = len({scan_slice.fragment.id for scan_slice in chosen.slices})
-    return RowsLeft(
-        num_fragments, sum(map(_most_rows, chosen.slices)), tuple(sorted(chosen.indices))
-    )
-
-
-def _most_rows(scan_slice: ScanSlice) -> int:
-    asked = _num_asked(scan_slice)
-    return asked if scan_slice.offsets is not None else min(asked, scan_slice.fragment.num_rows)
+    slices = chosen.slices
+    # Of single rows it is not known which of them are deleted.
+    most = np.minimum(slices.num_rows, slices.fragments.columns.num_rows)
+    most[list(slices.offsets)] = slices.num_rows[list(slices.offsets)]
+    num_fragments = len(np.unique(slices.fragments.ids))
+    return RowsLeft(num_fragments, int(most.sum()), tuple(sorted(chosen.indices)))
 
 
 def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
@@ -133,7 +130,8 @@ def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:
 
     Zones tell them while they cover all rows and none of those was deleted since.
     """
-    has_lost = any(f.num_rows and f.deletion_file for f in snapshot.manifest.fragments)
+    columns = snapshot.manifest.fragments.columns
+    has_lost = (columns.has_deletions & (columns.num_rows > 0)).any()
     return None if has_lost else facts_of_zones(snapshot, name)
 
 
@@ -142,7 +140,8 @@ def facts_of_zones(snapshot: Snapshot, name: str) -> ColumnFacts | None:
     zones = column_zones(snapshot, name)
     if zones is None or not is_exact(zones.bounds.minimum.type):
         return None
-    num_rows = sum(f.physical_rows for f in snapshot.manifest.fragments if f.num_rows)
+    columns = snapshot.manifest.fragments.columns
+    num_rows = int(columns.physical_rows[columns.num_rows > 0].sum())
     if int((zones.stops - zones.starts).sum()) != num_rows:
         return None
     is_known = np.asarray(zones.bounds.minimum.is_valid()) | (

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.datafile.stored_pages import GROUP_BYTES
-from pyspark_lance.format.data_file import DataFile
-from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
+from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.logical_view import is_blob_descriptor, is_json_text
@@ -30,7 +29,7 @@ from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
 from pyspark_lance.predicate.tree import FALSE, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
 from pyspark_lance.table.scan.coalesced_fragments import SMALL, Smallness, coalesced_fragments
 from pyspark_lance.table.scan.read_ahead import Source, read_ahead
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
@@ -64,14 +63,18 @@ class ScanTask:
     stable_row_ids: bool  # Whether the table has stable row ids.
     batch_rows: int
     batch_bytes: int  # Bytes that a batch aims at.
-    slices: tuple[ScanSlice, ...]  # What to read, in order.
+    slices: Sequence[ScanSlice]  # What to read, in order; kept as ``Slices``.
     small: Smallness = SMALL  # Which fragments are read together, and whole.
     # Whether batches may have dictionaries of strings instead of strings.
     keep_dictionaries: bool = False
     checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
 
+    def __post_init__(self) -> None:
+        """Takes slices in any form."""
+        object.__setattr__(self, "slices", Slices.of(self.slices))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles fragments as plain tuples: a plan may hold 100,000 of them."""
+        """Pickles slices packed: a plan may hold a million of them."""
         return _unpack_task, (
             (self.files.table, self.files.base_paths),
             self.fields,
@@ -80,13 +83,14 @@ class ScanTask:
             self.predicate,
             (self.stable_row_ids, self.batch_rows, self.batch_bytes),
             (self.small, self.keep_dictionaries, self.checks_text),
-            [_pack_slice(scan_slice) for scan_slice in self.slices],
+            self.slices,
         )
 
     @property
     def num_rows(self) -> int:
         """Physical rows of all slices."""
-        return sum(scan_slice.end - scan_slice.start for scan_slice in self.slices)
+        slices = Slices.of(self.slices)
+        return int((slices.ends - slices.starts).sum())
 
 
 def never() -> bool:
@@ -453,49 +457,6 @@ def as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
     return mask
 
 
-def _pack_slice(scan_slice: ScanSlice) -> tuple[Any, ...]:
-    fragment, deletion = scan_slice.fragment, scan_slice.fragment.deletion_file
-    return (
-        scan_slice.start,
-        scan_slice.end,
-        scan_slice.offsets,
-        fragment.id,
-        fragment.physical_rows,
-        [
-            (f.path, f.fields, f.column_indices, f.major_version, f.minor_version, f.size_bytes,
-             f.base_id)
-            for f in fragment.files
-        ],
-        None
-        if deletion is None
-        else (
-            deletion.file_type,
-            deletion.read_version,
-            deletion.id,
-            deletion.num_deleted_rows,
-            deletion.base_id,
-        ),
-        fragment.row_ids,
-        fragment.created_at,
-        fragment.last_updated_at,
-    )  # fmt: skip
-
-
-def _unpack_slice(packed: tuple[Any, ...]) -> ScanSlice:
-    start, end, offsets, fragment_id, physical_rows, files, deletion, *sequences = packed
-    row_ids, created, updated = sequences
-    fragment = Fragment(
-        id=fragment_id,
-        files=tuple(DataFile(*file) for file in files),
-        physical_rows=physical_rows,
-        deletion_file=None if deletion is None else DeletionFile(*deletion),
-        row_ids=row_ids,
-        created_at=created,
-        last_updated_at=updated,
-    )
-    return ScanSlice(fragment, start, end, offsets)
-
-
 def _unpack_task(
     files: tuple[Table, tuple[BasePath, ...]],
     fields: tuple[Field, ...],
@@ -504,15 +465,8 @@ def _unpack_task(
     predicate: Predicate | None,
     limits: tuple[bool, int, int],
     ways: tuple[Smallness, bool, bool],
-    slices: list[tuple[Any, ...]],
+    slices: Slices,
 ) -> ScanTask:
     return ScanTask(
-        TableFiles(*files),
-        fields,
-        filter_fields,
-        system_columns,
-        predicate,
-        *limits,
-        tuple(_unpack_slice(packed) for packed in slices),
-        *ways,
+        TableFiles(*files), fields, filter_fields, system_columns, predicate, *limits, slices, *ways
     )

@@ -5,7 +5,7 @@ Spark sorts what the tasks return, so a task may return more rows than are asked
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -154,7 +154,7 @@ class _FirstRows:
         return np.concatenate([*self._addresses, *self._nulls])
 
 
-def _at(slices: tuple[ScanSlice, ...], addresses: NDArray[np.uint64]) -> tuple[ScanSlice, ...]:
+def _at(slices: Sequence[ScanSlice], addresses: NDArray[np.uint64]) -> tuple[ScanSlice, ...]:
     """The slices with the rows at ``addresses``."""
     of_fragments = group_by_fragment(addresses)
     kept = []

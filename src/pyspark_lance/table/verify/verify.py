@@ -130,7 +130,7 @@ def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyRe
         findings=tuple(findings),
         numFragments=len(manifest.fragments),
         numFiles=sum(result.num_files for result in checked),
-        numRows=sum(fragment.num_rows for fragment in manifest.fragments),
+        numRows=manifest.fragments.num_rows,
     )
 
 

@@ -52,7 +52,7 @@ def place_of(manifest: Manifest, fragment: Fragment | None = None) -> str:
 
 def _check_fragment_ids(manifest: Manifest) -> Found:
     """I1."""
-    ids = [fragment.id for fragment in manifest.fragments]
+    ids = manifest.fragments.ids.tolist()
     if len(set(ids)) < len(ids):
         yield finding("fragment_ids", "two fragments have one id", place_of(manifest))
     elif ids != sorted(ids):
@@ -98,7 +98,7 @@ def _check_counts(manifest: Manifest, fragment: Fragment) -> Found:
 
 def _check_flags(manifest: Manifest) -> Found:
     """I8."""
-    deletions = any(fragment.deletion_file is not None for fragment in manifest.fragments)
+    deletions = bool(manifest.fragments.columns.has_deletions.any())
     both = manifest.reader_flags & manifest.writer_flags
     either = manifest.reader_flags | manifest.writer_flags
     for flag, present, word, what in (
@@ -111,7 +111,7 @@ def _check_flags(manifest: Manifest) -> Found:
         if present and not word & flag:
             what = f"there are {what}, and feature flag {flag} does not say so"
             yield finding("flags", what, place_of(manifest))
-    if not either & STABLE_ROW_IDS and any(f.row_ids is not None for f in manifest.fragments):
+    if not either & STABLE_ROW_IDS and bool(manifest.fragments.columns.has_row_ids.any()):
         what = f"fragments have row ids, and feature flag {STABLE_ROW_IDS} does not say so"
         yield finding("flags", what, place_of(manifest))
 

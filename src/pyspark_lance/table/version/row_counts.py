@@ -13,8 +13,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
+
 from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
@@ -27,21 +30,23 @@ _MISCOUNTING = tuple(f"0.{minor}." for minor in range(22, 30))
 def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
     """The same with the counts of its fragments asked of the files where they are unknown."""
     manifest = file.manifest
-    # Most fragments are not worth a call.
-    doubtful = manifest.fragments
-    if manifest.writer_version is not None:
-        doubtful = tuple(
-            [f for f in doubtful if f.deletion_file is not None or not f.physical_rows]
-        )
-    unknown = [fragment for fragment in doubtful if _is_unknown(manifest, fragment)]
+    fragments, columns = manifest.fragments, manifest.fragments.columns
+    trusted = manifest.writer_version is not None
+    # Most fragments are not worth a look.
+    doubtful = columns.has_deletions | (columns.physical_rows == 0) | (not trusted)
+    unknown = [
+        place
+        for place in np.flatnonzero(doubtful).tolist()
+        if _is_unknown(manifest, fragments[place])
+    ]
     if not unknown:
         return file
-    trusted = manifest.writer_version is not None
+    counted = list(fragments)
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        counted = list(pool.map(lambda fragment: _counted(files, fragment, trusted), unknown))
-    by_identity = dict(zip(map(id, unknown), counted, strict=True))
-    fragments = tuple(by_identity.get(id(fragment), fragment) for fragment in manifest.fragments)
-    return replace(file, manifest=replace(manifest, fragments=fragments))
+        found = pool.map(lambda place: _counted(files, fragments[place], trusted), unknown)
+        for place, fragment in zip(unknown, found, strict=True):
+            counted[place] = fragment
+    return replace(file, manifest=replace(manifest, fragments=Fragments.of(counted)))
 
 
 def _is_unknown(manifest: Manifest, fragment: Fragment) -> bool:

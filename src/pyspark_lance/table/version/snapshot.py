@@ -17,16 +17,16 @@ from dataclasses import dataclass, field, replace
 from pyspark_lance.errors import LanceError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.fragment_bytes import FragmentBytes
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
+    known_to_neighbours,
     newest_seen,
     read_manifest,
-    read_manifest_beside,
 )
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
@@ -44,7 +44,7 @@ _CACHE_SIZE = 8
 _ATTEMPTS = 10
 _cache: OrderedDict[tuple[object, ...], Snapshot] = OrderedDict()
 # By table and storage options the fragments of the version that was read last, for the next one.
-_fragments: OrderedDict[tuple[object, ...], FragmentBytes | None] = OrderedDict()
+_fragments: OrderedDict[tuple[object, ...], Fragments | None] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
@@ -142,7 +142,7 @@ class Snapshot:
 
     def num_rows(self) -> int:
         """Live rows, from the manifest alone."""
-        return sum(fragment.num_rows for fragment in self.manifest.fragments)
+        return self.manifest.fragments.num_rows
 
 
 def open_existing(table: Table) -> Snapshot | None:
@@ -172,19 +172,12 @@ def open_to_write(table: Table) -> Snapshot | None:
 
 
 def _read(key: tuple[object, ...], store: ObjectStore, location: ManifestLocation) -> ManifestFile:
-    """Reads a manifest; from a table's second one on, parses what the one before did not have.
-
-    To find out where each fragment begins takes as long as half of the parsing, which processes
-    that read one manifest need not do.
-    """
+    """Reads a manifest; of its fragments those are known that the one before had."""
     with _cache_lock:
-        was_read, known = key in _fragments, _fragments.get(key)
-    if was_read:
-        file, own = read_manifest_beside(store, location, known)
-    else:
-        file, own = read_manifest(store, location), None
+        known = _fragments.get(key)
+    file = read_manifest(store, location, known=known)
     with _cache_lock:
-        _fragments[key] = own
+        _fragments[key] = known_to_neighbours(file)
         _fragments.move_to_end(key)
         while len(_fragments) > _CACHE_SIZE:
             _fragments.popitem(last=False)

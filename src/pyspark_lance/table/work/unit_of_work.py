@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import commit
-from pyspark_lance.commit.commit_outcome import files_of
+from pyspark_lance.commit.commit_outcome import files_of, fragments_named
 from pyspark_lance.commit.proposal import Proposal
 from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.commit.version_put import CommitResult, TableGoneError
@@ -62,7 +62,8 @@ class UnitOfWork:
         self._settings = settings
         self._retries = retries or Retries(settings.retries, settings.timeout_s, environment)
         self._written: set[str] = set()
-        self._named: frozenset[str] = frozenset()
+        self._named: set[str] = set()
+        self._results: list[CommitResult] = []
         self._landed: CommitResult | None = None
         # Whether a version may name the files without our knowing.
         self._in_doubt = False
@@ -194,7 +195,7 @@ class UnitOfWork:
             self._in_doubt = isinstance(error, StorageError | TableGoneError)
             raise
         self._in_doubt = False
-        self._named |= files_of(result.manifest.fragments)
+        self._results.append(result)
         operation = proposal.transaction.operation
         if isinstance(operation, CreateIndex):
             folders = tuple(index_path(index.uuid, "") for index in operation.new_indices)
@@ -205,8 +206,15 @@ class UnitOfWork:
         return result
 
     def _remove_files(self) -> None:
-        if not self._in_doubt:
-            remove_files(self._table.store(), self._written - self._named)
+        if self._in_doubt:
+            return
+        left = self._written - self._named
+        for result in self._results:
+            if not result.already_committed:
+                left -= files_of(fragments_named(result.transaction.operation))
+            if left:  # rarely: a version may have very many fragments
+                left -= files_of(result.manifest.fragments)
+        remove_files(self._table.store(), left)
 
 
 def commit_on_newest(

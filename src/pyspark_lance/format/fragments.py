@@ -1,0 +1,323 @@
+"""Fragments: those of one version, as columns, and each as a value when somebody asks for it.
+
+A table may have a million fragments.  Of these a plan wants numbers, which are read into arrays,
+and a few messages; a commit wants most of them as they are, byte for byte.  So the bytes stay, and
+a message is decoded when it is asked for.  No I/O.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.format.fragment import (
+    Fragment,
+    SequenceSource,
+    fragments_from_protos,
+    sources_in,
+)
+from pyspark_lance.format.wire import length_delimited, parse_message
+from pyspark_lance.proto import table_pb2
+
+_NUMBER = table_pb2.Manifest.FRAGMENTS_FIELD_NUMBER
+# Bytes compared at a time: few at first, since the next difference may be near.
+_LEAST_COMPARED, _MOST_COMPARED = 1 << 9, 1 << 18
+# Messages parsed at a time: of a million at once the parser would take more than a gigabyte.
+PARSED: Final = 1024
+
+_Places = NDArray[np.int64] | slice
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentColumns:
+    """What plans ask of all fragments; arrays of shape (n,)."""
+
+    ids: NDArray[np.int64]
+    physical_rows: NDArray[np.int64]  # As in ``Fragment``.
+    num_deleted_rows: NDArray[np.int64]
+    has_deletions: NDArray[np.bool_]  # Whether there is a deletion file.
+    has_row_ids: NDArray[np.bool_]  # Whether stable row ids are recorded, wherever they are.
+    num_bytes: NDArray[np.int64]  # Of all data files.
+
+    @property
+    def num_rows(self) -> NDArray[np.int64]:
+        """Live rows."""
+        return self.physical_rows - self.num_deleted_rows
+
+    def take(self, places: _Places) -> FragmentColumns:
+        """Those of some fragments."""
+        return FragmentColumns(*(column[places] for column in self._all()))
+
+    def _all(self) -> tuple[NDArray[Any], ...]:
+        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    @classmethod
+    def joined(cls, parts: Sequence[FragmentColumns]) -> FragmentColumns:
+        """One behind another."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = zip(*(part._all() for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int, int, bool, bool, int]]) -> FragmentColumns:
+        """The values of each fragment."""
+        table = np.array(list(rows), np.int64).reshape(-1, 6).T
+        ids, physical, deleted, has_deletions, has_row_ids, num_bytes = table
+        return cls(
+            ids, physical, deleted, has_deletions.astype(bool), has_row_ids.astype(bool), num_bytes
+        )
+
+
+class Fragments(Sequence[Fragment]):
+    """The fragments of a version, or some of them; never changes."""
+
+    def __init__(
+        self,
+        items: list[Fragment | None],
+        stored: tuple[bytes, NDArray[np.int64], NDArray[np.int64]] | None = None,
+        columns: FragmentColumns | None = None,
+    ) -> None:
+        # Those that are decoded; None for the others.
+        self._items = items
+        # Bytes, and where in them the field of each fragment begins and ends; None without bytes.
+        self._stored = stored
+        if columns is not None:
+            self.__dict__["columns"] = columns
+
+    @classmethod
+    def of(cls, fragments: Iterable[Fragment]) -> Fragments:
+        """Of values."""
+        return fragments if isinstance(fragments, Fragments) else cls(list(fragments))
+
+    @cached_property
+    def columns(self) -> FragmentColumns:
+        """Numbers of all."""
+        return FragmentColumns.of(
+            (
+                fragment.id,
+                fragment.physical_rows,
+                fragment.num_deleted_rows,
+                fragment.deletion_file is not None,
+                fragment.row_ids is not None,
+                sum([file.size_bytes for file in fragment.files]),
+            )
+            for fragment in self
+        )
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The id of each."""
+        return self.columns.ids
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows of all."""
+        return int(self.columns.num_rows.sum())
+
+    def rows_by_id(self) -> dict[int, int]:
+        """Live rows by id."""
+        return dict(zip(self.ids.tolist(), self.columns.num_rows.tolist(), strict=True))
+
+    @cached_property
+    def file_versions(self) -> frozenset[tuple[int, int]]:
+        """The versions, major and minor, of the data files."""
+        if self._stored is None:
+            return frozenset(
+                (file.major_version, file.minor_version) for one in self for file in one.files
+            )
+        return frozenset(
+            (file.file_major_version, file.file_minor_version)
+            for messages in self.messages()
+            for message in messages.fragments
+            for file in message.files
+        )
+
+    @property
+    def items(self) -> list[Fragment | None]:
+        """Those that are decoded; None for the others."""
+        return self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, place: int) -> Fragment: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Fragments: ...
+
+    def __getitem__(self, place: int | slice) -> Fragment | Fragments:
+        if isinstance(place, slice):
+            return self.take(place)
+        item = self._items[place]
+        if item is None:
+            place = range(len(self))[place]
+            self._decode(place, place + 1)
+            item = self._items[place]
+            assert item is not None
+        return item
+
+    def __iter__(self) -> Iterator[Fragment]:
+        for first in range(0, len(self), PARSED):
+            last = min(first + PARSED, len(self))
+            if self._stored is not None:
+                self._decode(first, last)
+            yield from self._items[first:last]  # type: ignore[misc]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Fragments | tuple | list):
+            return NotImplemented
+        return len(self) == len(other) and all(map(Fragment.__eq__, self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Fragments.of({list(self)!r})"
+
+    def take(self, places: _Places) -> Fragments:
+        """The fragments at some places, in that order."""
+        if not isinstance(places, slice) and np.array_equal(places, np.arange(len(self))):
+            return self
+        items = (
+            self._items[places]
+            if isinstance(places, slice)
+            else [self._items[place] for place in places.tolist()]
+        )
+        stored = self._stored
+        if stored is not None:
+            stored = stored[0], stored[1][places], stored[2][places]
+        known = self.__dict__.get("columns")
+        return Fragments(items, stored, None if known is None else known.take(places))
+
+    def place_of(self, fragment_id: int) -> int | None:
+        """Where the fragment with this id is, of fragments by ascending id."""
+        place = int(np.searchsorted(self.ids, fragment_id))
+        return place if place < len(self) and self.ids[place] == fragment_id else None
+
+    def encoded(self) -> bytes:
+        """The fields of a Manifest message, one for each."""
+        if self._stored is None:
+            message = table_pb2.Manifest()
+            add = message.fragments.add
+            for fragment in self:
+                fragment.write_to(add())
+            return message.SerializeToString(deterministic=True)
+        return self._spans(0, len(self))
+
+    def _spans(self, first: int, last: int) -> bytes:
+        """The bytes of [first, last); neighbours are copied together."""
+        assert self._stored is not None
+        data, starts, ends = self._stored
+        starts, ends = starts[first:last], ends[first:last]
+        begins = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        bounds = [0, *begins.tolist(), last - first]
+        runs = pairwise(bounds)
+        return b"".join([data[starts[a] : ends[b - 1]] for a, b in runs if b > a])
+
+    def messages(self) -> Iterator[table_pb2.Manifest]:
+        """Manifests with the messages of some neighbours; no values are made, nor kept."""
+        for first in range(0, len(self), PARSED):
+            some = self[first : first + PARSED]
+            yield parse_message(table_pb2.Manifest, some.encoded())
+
+    def sources(self, sequence: str) -> Iterator[list[SequenceSource]]:
+        """Where one of the sequences of each is, in lists for some neighbours.
+
+        ``sequence``: its name in ``Fragment``.
+        """
+        if self._stored is None:
+            yield [getattr(fragment, sequence) for fragment in self]
+            return
+        for messages in self.messages():
+            yield sources_in(messages.fragments, sequence)
+
+    def _decode(self, first: int, last: int) -> None:
+        """Decodes those of [first, last) that are not."""
+        missing = [place for place in range(first, last) if self._items[place] is None]
+        if not missing:
+            return
+        message = parse_message(
+            table_pb2.Manifest,
+            self._spans(first, last)
+            if len(missing) == last - first
+            else self.take(np.array(missing, np.int64)).encoded(),
+        )
+        for place, fragment in zip(missing, fragments_from_protos(message.fragments), strict=True):
+            self._items[place] = fragment
+
+    def changed(self, put: Iterable[Fragment], gone: Iterable[int]) -> Fragments:
+        """By ascending id, without ``gone`` ids, and with others put in or replaced."""
+        new = Fragments.of(sorted(put, key=lambda fragment: fragment.id))
+        left_out = np.concatenate((np.fromiter(gone, np.int64), new.ids))
+        kept = self.take(np.flatnonzero(~np.isin(self.ids, left_out)))
+        if not len(kept):
+            return new
+        together = kept.followed_by(new)
+        return together.take(np.argsort(together.ids, kind="stable"))
+
+    def followed_by(self, other: Fragments) -> Fragments:
+        """These, and then others."""
+        columns = FragmentColumns.joined((self.columns, other.columns))
+        items = [*self._items, *other._items]
+        if self._stored is None:
+            return Fragments(items, None, columns)
+        data, starts, ends = self._stored
+        fields = [length_delimited(_NUMBER, one.to_proto().SerializeToString()) for one in other]
+        stops = len(data) + np.cumsum([len(field) for field in fields], dtype=np.int64)
+        begins = np.concatenate((np.array([len(data)], np.int64), stops))[:-1]
+        stored = (
+            data + b"".join(fields),
+            np.concatenate((starts, begins)),
+            np.concatenate((ends, stops)),
+        )
+        return Fragments(items, stored, columns)
+
+    def same_run(self, here: int, other: Fragments, there: int) -> int:
+        """How many are those of another version, from two places on."""
+        mine, theirs = self.neighbours, other.neighbours
+        if mine is None or theirs is None:
+            pairs = zip(range(here, len(self)), range(there, len(other)), strict=False)
+            same = (number for number, (a, b) in enumerate(pairs) if self[a] != other[b])
+            return next(same, min(len(self) - here, len(other) - there))
+        return same_bytes(mine[0], int(mine[1][here]), theirs, there)
+
+    @cached_property
+    def neighbours(self) -> tuple[bytes, NDArray[np.int64]] | None:
+        """Bytes, and where in them each fragment begins and the last one ends; shape (n + 1,).
+
+        None unless the fragments stand one behind another.
+        """
+        if self._stored is None or not len(self):
+            return None
+        data, starts, ends = self._stored
+        return (data, np.append(starts, ends[-1])) if (starts[1:] == ends[:-1]).all() else None
+
+
+def same_bytes(
+    data: bytes, position: int, known: tuple[bytes, NDArray[np.int64]], there: int
+) -> int:
+    """How many fragments from one position on are those of the neighbour, byte for byte."""
+    known_data, offsets = known
+    start = begin = int(offsets[there])
+    end = int(offsets[-1])
+    step = _LEAST_COMPARED
+    while start < end:
+        stop = min(start + step, end)
+        at = position + start - begin
+        ours, theirs = data[at : at + stop - start], known_data[start:stop]
+        if ours != theirs:
+            both = min(len(ours), len(theirs))
+            differs = np.frombuffer(ours, np.uint8, both) != np.frombuffer(theirs, np.uint8, both)
+            start += int(np.argmax(differs)) if differs.any() else both
+            break
+        start, step = stop, min(2 * step, _MOST_COMPARED)
+    return int(np.searchsorted(offsets, start, side="right")) - 1 - there

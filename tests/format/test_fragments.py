@@ -1,0 +1,200 @@
+"""The fragments of manifests: read beside a neighbour, as columns, changed by their bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from damage import bit_flips, splices, truncations
+
+from pyspark_lance.commit.fragments_by_id import FragmentsById
+from pyspark_lance.errors import LanceError
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
+from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragments import Fragments
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.row_id_sequence import RowIdSequence, single_ranges
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.wire import length_delimited
+from pyspark_lance.proto import table_pb2
+
+
+def fragment(number: int, *, path: str = "a.lance", deleted: int = 0) -> Fragment:
+    file = DataFile(path, (0,), (0,), 2, 1, 1000)
+    deletion = DeletionFile(DeletionFileType.ARROW_ARRAY, 1, 7, deleted) if deleted else None
+    ids = RowIdSequence.consecutive(100 * number, 100).to_bytes()
+    return Fragment(number, (file,), 100, deletion, ids)
+
+
+def manifest(*fragments: Fragment, version: int = 1) -> Manifest:
+    return Manifest(
+        version=version,
+        schema=LanceSchema(fields=(), metadata={}),
+        fragments=fragments,
+        reader_flags=STABLE_ROW_IDS,
+        writer_flags=STABLE_ROW_IDS,
+        max_fragment_id=max((one.id for one in fragments), default=0),
+        config={"a": "b"},
+    )
+
+
+MANY = tuple(fragment(number) for number in range(300))
+
+
+def others(one: tuple[Fragment, ...], rng: random.Random) -> tuple[Fragment, ...]:
+    """``one`` with some fragments removed, replaced and added."""
+    kept = [part for part in one if rng.random() > 0.01]
+    kept = [
+        dataclasses.replace(part, deletion_file=fragment(0, deleted=3).deletion_file)
+        if rng.random() < 0.02
+        else part
+        for part in kept
+    ]
+    top = max((part.id for part in one), default=0)
+    return (*kept, *(fragment(top + n, path="b.lance") for n in range(1, 1 + rng.randrange(3))))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_manifests_read_beside_each_other_are_those_that_are_read_alone(seed):
+    rng = random.Random(seed)
+    fragments, known = MANY, None
+    for version in range(1, 12):
+        data = manifest(*fragments, version=version).to_bytes()
+        found = Manifest.from_bytes(data, known=known)
+        assert found == Manifest.from_bytes(data)
+        known = found.fragments
+        # Time travel in between: a restored version is anything.
+        fragments = MANY[rng.randrange(300) :] if rng.random() < 0.2 else others(fragments, rng)
+
+
+def test_fragments_that_neighbours_have_in_common_are_parsed_once():
+    first = Manifest.from_bytes(manifest(*MANY).to_bytes())
+    assert first.fragments == MANY
+    changed = [*MANY[:10], *MANY[11:200], fragment(200, deleted=1), *MANY[201:], fragment(300)]
+    data = manifest(*changed, version=2).to_bytes()
+    second = Manifest.from_bytes(data, known=first.fragments)
+    fresh = {one.id for one in second.fragments} - {
+        one.id for one in second.fragments if any(one is other for other in first.fragments)
+    }
+    assert fresh == {200, 300}
+
+
+def test_fragments_that_stand_apart_are_read_as_well():
+    data = manifest(*MANY[:3]).to_bytes()
+    late = length_delimited(
+        table_pb2.Manifest.FRAGMENTS_FIELD_NUMBER, MANY[3].to_proto().SerializeToString()
+    )
+    found = Manifest.from_bytes(data + late)
+    assert [one.id for one in found.fragments] == [0, 1, 2, 3]
+    again = Manifest.from_bytes(data + late, known=found.fragments)
+    assert again.fragments == MANY[:4]
+
+
+def test_fragments_out_of_order_are_shared_in_their_places():
+    mixed = (MANY[5], MANY[2], MANY[9])
+    known = Manifest.from_bytes(manifest(*mixed).to_bytes()).fragments
+    data = manifest(MANY[2], MANY[5], MANY[9], MANY[11]).to_bytes()
+    found = Manifest.from_bytes(data, known=known)
+    assert [one.id for one in found.fragments] == [2, 5, 9, 11]
+    assert found.fragments == (MANY[2], MANY[5], MANY[9], MANY[11])
+
+
+def test_what_nobody_understands_is_found_beside_a_neighbour_too():
+    strange = MANY[1].to_proto().SerializeToString() + length_delimited(900, b"x")
+    plain = manifest(MANY[0]).to_bytes()
+    data = plain.replace(
+        piece := length_delimited(2, MANY[0].to_proto().SerializeToString()),
+        piece + length_delimited(2, strange),
+    )
+    assert data != plain
+    for known in (None, manifest(MANY[0]).fragments):
+        assert Manifest.from_bytes(data, known=known).has_unknown_fields
+
+
+def test_damaged_manifests_end_as_they_do_alone():
+    known = Manifest.from_bytes(manifest(*MANY[:20]).to_bytes()).fragments
+    data = manifest(*MANY[:7], fragment(7, deleted=2), *MANY[8:21], version=2).to_bytes()
+
+    def outcome(read):
+        try:
+            return read()
+        except LanceError as error:
+            return type(error), error.what
+
+    for damaged in (*truncations(data), *bit_flips(data, 800), *splices(data, 800)):
+        beside = outcome(lambda: Manifest.from_bytes(damaged, known=known))  # noqa: B023
+        assert beside == outcome(lambda: Manifest.from_bytes(damaged))  # noqa: B023
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_fragments_that_change_are_those_of_a_dict(seed, is_stored):
+    rng = random.Random(seed)
+    model = {one.id: one for one in MANY[: rng.choice([0, 1, 40])]}
+    fragments = Fragments.of(model.values())
+    for step in range(6):
+        if is_stored:
+            fragments = Manifest.from_bytes(manifest(*fragments).to_bytes()).fragments
+        by_id = FragmentsById(fragments)
+        for number in rng.sample(range(60), rng.randrange(8)):
+            if number in by_id and rng.random() < 0.5:
+                del by_id[number]
+                del model[number]
+            else:
+                by_id[number] = model[number] = fragment(number, deleted=rng.randrange(step + 1))
+        assert {number: by_id.get(number) for number in range(61)} == {
+            number: model.get(number) for number in range(61)
+        }
+        fragments = by_id.fragments()
+        expected = [model[number] for number in sorted(model)]
+        assert list(by_id) == fragments.ids.tolist() == sorted(model)
+        # What was there is taken over by its bytes, and is the same when it is read.
+        assert Manifest.from_bytes(fragments.encoded()).fragments == fragments == expected
+        assert fragments.num_rows == sum(one.num_rows for one in expected)
+        places = np.array(rng.sample(range(len(expected)), len(expected) // 2), np.int64)
+        assert fragments.take(places) == [expected[place] for place in places]
+
+
+def test_the_columns_of_bytes_are_those_of_the_fragments():
+    mixed = [
+        *MANY[:5],
+        fragment(5, deleted=9),
+        dataclasses.replace(MANY[6], files=(), row_ids=None),
+    ]
+    mixed += [dataclasses.replace(MANY[7], files=MANY[7].files * 2, physical_rows=0)]
+    read = Manifest.from_bytes(Fragments.of(mixed).encoded()).fragments
+    for field in dataclasses.fields(read.columns):
+        told, expected = (getattr(one.columns, field.name) for one in (read, Fragments.of(mixed)))
+        assert told.dtype == expected.dtype
+        assert told.tolist() == expected.tolist()
+    assert read.file_versions == {(2, 1)}
+    assert [one for some in read.sources("row_ids") for one in some] == [
+        one.row_ids for one in mixed
+    ]
+    assert not any(read.items), "columns are read without a fragment"
+
+
+def test_a_commit_takes_over_the_bytes_of_what_it_does_not_touch():
+    read = Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments
+    changed = read.changed([fragment(5, deleted=3), fragment(300)], [7, 8])
+    assert Manifest.from_bytes(changed.encoded()).fragments.ids.tolist() == [
+        *range(7),
+        *range(9, 301),
+    ]
+    assert [one.id for one in read.items if one is not None] == []
+
+
+def test_ranges_of_row_ids_are_read_together():
+    ranges = [RowIdSequence.consecutive(100 * n, n + 1).to_bytes() for n in range(20)]
+    low, high = single_ranges(ranges)
+    assert low.tolist() == [100 * n for n in range(20)]
+    assert high.tolist() == [101 * n for n in range(20)]
+    two = RowIdSequence.from_array([1, 2]).to_bytes() + RowIdSequence.from_array([9]).to_bytes()
+    for other in (None, b"", two, RowIdSequence.consecutive(0, 0).to_bytes()):
+        assert single_ranges([*ranges, other]) is None
+    # As many ranges as sequences, but not one in each.
+    assert single_ranges([*ranges[:-1], b"", two]) is None
