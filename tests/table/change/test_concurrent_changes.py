@@ -28,6 +28,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
+KEY = "lance-schema:unenforced-primary-key"
 PATIENT = ChangeSettings(retries=500, timeout_s=240)
 
 
@@ -148,7 +149,7 @@ def test_who_is_never_fast_enough_gets_a_typed_error_and_leaves_no_file(path):
 @pytest.mark.parametrize("with_key", [True, False])
 def test_two_merges_that_insert_one_new_key_at_once(path, with_key):
     """The second merge looks again, whether the key is declared to be the table's or not."""
-    metadata = {"lance-schema:unenforced-primary-key": "true"} if with_key else None
+    metadata = {KEY: "true"} if with_key else None
     schema = pa.schema(
         [pa.field("id", pa.int64(), nullable=False, metadata=metadata), pa.field("n", pa.int64())]
     )
@@ -159,6 +160,42 @@ def test_two_merges_that_insert_one_new_key_at_once(path, with_key):
     found = sorted((row["id"], row["n"]) for row in read_theirs(path).to_pylist())
     assert found == [(1, 0), (7, 2)]
     assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
+
+
+def make_keyed(path):
+    key = pa.field("id", pa.int64(), nullable=False, metadata={KEY: "true"})
+    schema = pa.schema([key, pa.field("n", pa.int64())])
+    write_table(path, pa.table({"id": [1], "n": [0]}, schema=schema))
+    return schema
+
+
+def merge_theirs(path, ids, n, first=lambda: None):
+    """A merge of pylance by key, which has opened the table before ``first`` is done."""
+    dataset = lance.dataset(path)
+
+    def batches():
+        first()
+        columns = [pa.array(ids, pa.int64()), pa.array([n] * len(ids), pa.int64())]
+        yield pa.RecordBatch.from_arrays(columns, schema=dataset.schema)
+
+    merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    merge.conflict_retries(0).execute(pa.RecordBatchReader.from_batches(dataset.schema, batches()))
+
+
+def test_a_merge_looks_again_for_the_new_key_that_pylance_inserted_meanwhile(path):
+    schema = make_keyed(path)
+    new = pa.table({"id": [7, 8], "n": [2, 2]}, schema=schema)
+    result = upsert(path, new, **interrupted_by(lambda: merge_theirs(path, [7, 9], 1)))
+    assert (result.num_inserted_rows, result.num_updated_rows) == (1, 1)
+    assert values(path) == {1: 0, 7: 2, 8: 2, 9: 1}
+
+
+def test_pylance_does_not_insert_the_new_key_that_we_inserted_meanwhile(path):
+    schema = make_keyed(path)
+    new = pa.table({"id": [7, 8], "n": [2, 2]}, schema=schema)
+    with pytest.raises(OSError, match="Too many concurrent writers"):
+        merge_theirs(path, [7, 9], 1, first=lambda: upsert(path, new))
+    assert values(path) == {1: 0, 7: 2, 8: 2}
 
 
 def test_merges_of_other_keys_do_not_look_again(path):
