@@ -254,3 +254,23 @@ def _check_unique(names: Sequence[str], path: str) -> None:
                 f"the column name {name!r} occurs twice{inside}", hint="rename one of them"
             )
         seen.add(name)
+
+
+def primary_key(schema: LanceSchema) -> tuple[str, ...]:
+    """Paths of the key's columns in the order of the key; none for a table without one.
+
+    Columns without a position come last, as in Lance.
+    """
+    found = [
+        (field.unenforced_primary_key_position or 1 << 32, path)
+        for top in schema.fields
+        for path, field in _below(top, top.name)
+        if field.unenforced_primary_key
+    ]
+    return tuple(path for _, path in sorted(found, key=lambda one: one[0]))
+
+
+def _below(field: Field, path: str) -> Iterator[tuple[str, Field]]:
+    yield path, field
+    for child in field.children:
+        yield from _below(child, f"{path}.{child.name}")

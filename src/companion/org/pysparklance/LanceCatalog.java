@@ -50,7 +50,8 @@ public class LanceCatalog
   @Override public CaseInsensitiveStringMap pathOptions() { return options; }
 
   @Override public Set<TableCatalogCapability> capabilities() {
-    return Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
+    return Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE,
+        TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT);
   }
 
   @Override public String[] defaultNamespace() { return new String[] {ROOT}; }
@@ -207,7 +208,8 @@ public class LanceCatalog
     Runnable made = isPath(ident) ? () -> {}
         : () -> Python.call("register", asked, "_lance.location", at.get("path"));
     return new StagedLanceTable(Options.with(Options.merge(at, Options.ofTable(given)),
-        "path", at.get("path")), table.columns(), table.properties(), replaces, made, () -> {});
+        "path", at.get("path")), table.columns(), table.constraints(), table.properties(),
+        replaces, made, () -> {});
   }
 
   /** A DataFrame says the default of the session where the user says nothing. */

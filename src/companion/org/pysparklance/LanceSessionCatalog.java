@@ -17,6 +17,7 @@ import org.pysparklance.catalog.LanceChanges;
 import org.pysparklance.catalog.LanceProcedure;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.catalog.NamedTable;
+import org.pysparklance.catalog.PrimaryKeys;
 import org.pysparklance.catalog.StagedLanceTable;
 import org.pysparklance.catalog.StagedOther;
 import org.pysparklance.python.Description;
@@ -36,6 +37,12 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   @Override public void initialize(String name, CaseInsensitiveStringMap options) {
     SessionRules.addToSession();
+  }
+
+  @Override public Set<TableCatalogCapability> capabilities() {
+    Set<TableCatalogCapability> all = new HashSet<>(super.capabilities());
+    all.add(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT);
+    return all;
   }
 
   private static boolean isLance(String provider) {
@@ -127,24 +134,26 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   @Override public Table createTable(Identifier ident, TableInfo table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (!isLance(table)) {
+      PrimaryKeys.refuseOfOthers(table.constraints().length > 0, ident);
       return super.createTable(
           ident, table.columns(), table.partitions(), table.properties());
     }
-    return create(ident, table.columns(), table.partitions(), table.properties());
+    return create(ident, table.columns(), table);
   }
 
-  private Table create(Identifier ident, Column[] columns, Transform[] partitions,
-      Map<String, String> properties)
+  private Table create(Identifier ident, Column[] columns, TableInfo table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    Map<String, String> entry = entry(ident, partitions, properties);
+    Map<String, String> properties = table.properties();
+    Map<String, String> entry = entry(ident, table.partitions(), properties);
     Description there = Python.find(Options.ofTable(new CaseInsensitiveStringMap(entry)));
     if (there != null) {
       checkProperties(there, properties);
+      PrimaryKeys.checkSame(there, table.constraints());
     }
-    CaseInsensitiveStringMap options = register(ident, columns, partitions, entry);
+    CaseInsensitiveStringMap options = register(ident, columns, table.partitions(), entry);
     if (there == null) {
-      StagedLanceTable made = new StagedLanceTable(
-          options, columns, properties, false, () -> {}, () -> super.dropTable(ident));
+      StagedLanceTable made = new StagedLanceTable(options, columns, table.constraints(),
+          properties, false, () -> {}, () -> super.dropTable(ident));
       try {
         made.commitStagedChanges();
       } catch (Exception error) {  // those of Scala are none of the kinds that Java declares
@@ -173,7 +182,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     if (!(source instanceof NamedTable) && !isLance(table)) {
       throw new UnsupportedOperationException("CREATE TABLE LIKE " + source.name());
     }
-    return create(ident, source.columns(), table.partitions(), table.properties());
+    return create(ident, source.columns(), table);
   }
 
   /** What the catalog is told of a new table, its place among it. */
@@ -210,8 +219,8 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     }
     CaseInsensitiveStringMap options = register(ident, table.columns(), table.partitions(),
         entry(ident, table.partitions(), table.properties()));
-    return new StagedLanceTable(options, table.columns(), table.properties(), false, () -> {},
-        () -> super.dropTable(ident));
+    return new StagedLanceTable(options, table.columns(), table.constraints(), table.properties(),
+        false, () -> {}, () -> super.dropTable(ident));
   }
 
   @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
@@ -251,14 +260,16 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
           + ident + " first");
     }
     CaseInsensitiveStringMap all = Options.with(Options.merge(own, given), "path", path);
-    return new StagedLanceTable(
-        all, table.columns(), table.properties(), true, () -> followColumns(ident), () -> {});
+    return new StagedLanceTable(all, table.columns(), table.constraints(), table.properties(),
+        true, () -> followColumns(ident), () -> {});
   }
 
   @Override public Table alterTable(Identifier ident, TableChange... changes)
       throws NoSuchTableException {
     V1Table known = lanceTable(ident);
     if (known == null) {
+      PrimaryKeys.refuseOfOthers(Arrays.stream(changes).anyMatch(
+          one -> one instanceof TableChange.AddConstraint), ident);
       return super.alterTable(ident, changes);
     }
     AlterTable.run(optionsOf(known), changes);
@@ -288,6 +299,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   /** As Spark does it for catalogs that cannot stage: made first, and dropped after a failure. */
   private StagedTable other(Identifier ident, TableInfo table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
+    PrimaryKeys.refuseOfOthers(table.constraints().length > 0, ident);
     super.createTable(ident, table.columns(), table.partitions(), table.properties());
     try {
       return new StagedOther(loadTable(ident), () -> super.dropTable(ident));

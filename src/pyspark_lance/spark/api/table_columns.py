@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.schema import primary_key
 from pyspark_lance.predicate.name_parts import unquoted
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.typed_errors import typed_errors
@@ -33,7 +34,7 @@ from pyspark_lance.table.columns.change_columns import (
     set_metadata,
     widen_column,
 )
-from pyspark_lance.table.columns.primary_key import primary_key, set_primary_key
+from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

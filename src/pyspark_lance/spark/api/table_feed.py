@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StringType, TimestampType
 
 from pyspark_lance.commit.application_versions import APPLICATION_PROPERTY, applied_changes
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.schema import primary_key
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.api.local_frames import frame_of_rows
 from pyspark_lance.spark.api.typed_errors import typed_errors
@@ -25,7 +26,6 @@ from pyspark_lance.spark.sql.metadata_tables import columns
 from pyspark_lance.table.change.applied_changes import applied_version
 from pyspark_lance.table.change.commit_changes import Prepared
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
-from pyspark_lance.table.columns.primary_key import primary_key
 from pyspark_lance.table.refs.consumers import (
     Consumer,
     consumers_of,

@@ -27,6 +27,7 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import constants, copied, has_nulls
+from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -63,6 +64,10 @@ class _Columns:
     def __init__(self, table: Table, settings: CommitSettings) -> None:
         self._table = table
         self._settings = settings
+
+    def add_key(self, changes: list[dict[str, Any]]) -> None:
+        for change in changes:
+            set_primary_key(self._table, change["columns"], self._settings)
 
     def refuse_replacing(self, changes: list[dict[str, Any]]) -> None:
         """Refuses REPLACE COLUMNS, which drops all columns and adds those that it names."""
@@ -198,10 +203,12 @@ _CHANGES = {
     "UpdateColumnDefaultValue": _Columns.set_default,
     "SetProperty": _Columns.set_property,
     "RemoveProperty": _Columns.set_property,
+    "AddConstraint": _Columns.add_key,
 }
 # What statements say for Spark's ``TableChange``.
 _WORDS = {
     "RenameColumn": "RENAME COLUMN",
+    "AddConstraint": "ADD CONSTRAINT … PRIMARY KEY",
     "UpdateColumnType": "ALTER COLUMN … TYPE",
     "UpdateColumnNullability": "ALTER COLUMN … DROP NOT NULL",
     "UpdateColumnComment": "ALTER COLUMN … COMMENT",
@@ -212,7 +219,6 @@ _WORDS = {
     "SetProperty": "SET TBLPROPERTIES",
     "RemoveProperty": "UNSET TBLPROPERTIES",
     "ClusterBy": "CLUSTER BY",
-    "AddConstraint": "ADD CONSTRAINT",
     "DropConstraint": "DROP CONSTRAINT",
 }
 

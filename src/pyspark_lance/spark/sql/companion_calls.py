@@ -23,6 +23,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
+from pyspark_lance.format.schema import primary_key
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, all_of, columns_of
 from pyspark_lance.predicate.json import literal_node
@@ -159,6 +160,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "schema": spark_schema_of(read, (snapshot.uri, snapshot.version)).json(),
         "declared": _declared(read, snapshot).json(),
         "properties": properties_of(snapshot),
+        "primary_key": list(primary_key(snapshot.schema)),
         "root": snapshot.uri,
         "version": snapshot.version,
         "base": BaseVersion.of(snapshot.manifest).digest(),

@@ -20,19 +20,21 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.declared_type import (
     COMMENT_KEY,
     DEFAULT_KEY,
     SPARK_TYPE_KEY,
     declared_text,
 )
-from pyspark_lance.format.field import Field
+from pyspark_lance.format.field import PRIMARY_KEY, PRIMARY_KEY_POSITION, Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
 
 # Spark's own words in the metadata of a column.
 _CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
+# The companion's, of a column of a new table: its place in the primary key, from 1 on.
+_KEY_PLACE = "lance.primary_key"
 
 
 def plain_strings(kind: DataType, path: str = "", *, collations: bool = False) -> DataType:
@@ -84,6 +86,13 @@ def with_declarations(made: pa.Field, declared: StructField) -> pa.Field:
     if name is not None:
         kept[SPARK_TYPE_KEY] = name
     stored = _parts_declared(made.type, kind)
+    if given.get(_KEY_PLACE):
+        if declared.nullable or pa.types.is_nested(stored):
+            raise InvalidInputError(
+                f"the column {made.name!r} cannot be part of a primary key",
+                hint="name columns that are NOT NULL and have no parts",
+            )
+        kept |= {PRIMARY_KEY: "true", PRIMARY_KEY_POSITION: str(given[_KEY_PLACE])}
     return pa.field(made.name, stored, declared.nullable, kept or None)
 
 

@@ -7,37 +7,17 @@ Source: docs/format/table-format.md, section 3.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import PRIMARY_KEY, PRIMARY_KEY_POSITION, Field
 from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
-from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.schema import LanceSchema, primary_key
 from pyspark_lance.table.columns.change_columns import ColumnResult, commit_change
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
-
-
-def primary_key(schema: LanceSchema) -> tuple[str, ...]:
-    """Paths of the key's columns in the order of the key; none for a table without one.
-
-    Columns without a position come last, as in Lance.
-    """
-    found = [
-        (field.unenforced_primary_key_position or 1 << 32, path)
-        for top in schema.fields
-        for path, field in _below(top, top.name)
-        if field.unenforced_primary_key
-    ]
-    return tuple(path for _, path in sorted(found, key=lambda one: one[0]))
-
-
-def _below(field: Field, path: str) -> Iterator[tuple[str, Field]]:
-    yield path, field
-    for child in field.children:
-        yield from _below(child, f"{path}.{child.name}")
 
 
 def set_primary_key(

@@ -23,6 +23,7 @@ from pyspark_lance.format.operation import (
     Update,
 )
 from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.schema import primary_key
 from pyspark_lance.format.transaction import APPLICATION_PROPERTY, MESSAGE_PROPERTY, Transaction
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.manifest_file import (
@@ -34,7 +35,6 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore, missing
-from pyspark_lance.table.columns.primary_key import primary_key
 from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
 from pyspark_lance.table.refs.consumers import Consumer, consumers_of
 from pyspark_lance.table.version.snapshot import Snapshot

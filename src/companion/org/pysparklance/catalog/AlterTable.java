@@ -37,6 +37,8 @@ public final class AlterTable {
         one.put("comment", changed.newComment());
       } else if (change instanceof TableChange.UpdateColumnDefaultValue changed) {
         one.put("sql", changed.newDefaultValue());
+      } else if (change instanceof TableChange.AddConstraint added) {
+        one.set("columns", Python.JSON.valueToTree(PrimaryKeys.columnsOf(added.constraint())));
       } else if (change instanceof TableChange.SetProperty property) {
         one.put("name", property.property()).put("value", property.value());
       } else if (change instanceof TableChange.RemoveProperty property) {

@@ -3,6 +3,7 @@ package org.pysparklance.catalog;
 import java.util.*;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
@@ -47,6 +48,11 @@ public class NamedTable extends LanceTable {
   @Override public String name() { return name; }
 
   @Override public Map<String, String> properties() { return properties; }
+
+  @Override public Constraint[] constraints() {
+    Description found = described();
+    return PrimaryKeys.of(found == null ? List.of() : found.primaryKey());
+  }
 
   @Override protected boolean followsTable() { return true; }
 

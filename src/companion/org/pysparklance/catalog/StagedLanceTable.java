@@ -3,6 +3,7 @@ package org.pysparklance.catalog;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -23,10 +24,10 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
    * @param failed called when there will be none
    */
   public StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns,
-      Map<String, String> properties, boolean replaces, Runnable made, Runnable failed) {
+      Constraint[] constraints, Map<String, String> properties, boolean replaces, Runnable made, Runnable failed) {
     super(Options.with(options, replaces ? "_lance.replace" : "_lance.create", "true",
         "_lance.properties", Python.JSON.valueToTree(kept(properties)).toString()),
-        CatalogV2Util.v2ColumnsToStructType(columns), null, true);
+        PrimaryKeys.marked(CatalogV2Util.v2ColumnsToStructType(columns), constraints), null, true);
     this.replaces = replaces;
     this.made = made;
     this.failed = failed;

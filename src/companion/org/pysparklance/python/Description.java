@@ -2,6 +2,7 @@ package org.pysparklance.python;
 
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
@@ -37,6 +38,12 @@ public record Description(StructType schema, JsonNode facts) {
   public Map<String, String> properties() {
     return facts.has("properties")
         ? Python.JSON.convertValue(facts.get("properties"), new TypeReference<>() {}) : Map.of();
+  }
+
+  /** The columns of the primary key, in its order. */
+  public List<String> primaryKey() {
+    return facts.has("primary_key")
+        ? Python.JSON.convertValue(facts.get("primary_key"), new TypeReference<>() {}) : List.of();
   }
 
   /** What is read, for EXPLAIN. */

@@ -29,22 +29,20 @@ final class RefusedDefinitions extends Rule<LogicalPlan> {
       "Check", new String[] {"CHECK constraints",
           "NOT NULL is kept; look for rows that break any other rule before writing them, such as "
               + "by df.where(\"NOT (…)\").isEmpty()"},
-      "PrimaryKey", new String[] {"PRIMARY KEY",
-          "MERGE INTO keeps one row of each key; ALTER TABLE t SET UNENFORCED PRIMARY KEY (id) "
-              + "declares which columns are the key, which no write enforces"},
       "Unique", new String[] {"UNIQUE constraints", "MERGE INTO keeps one row of each key"},
       "ForeignKey", new String[] {"FOREIGN KEY",
           "look for rows without a match before writing them, by a LEFT ANTI JOIN"});
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (plan instanceof AddConstraint added && isOurs(added.table())) {
-      throw constraint(added.tableConstraint().getClass().getSimpleName());
+      check(added.tableConstraint());
     } else if (plan instanceof AddCheckConstraint check && check.exists(part -> part
         instanceof DataSourceV2ScanRelation read
         && read.relation().table() instanceof LanceTable)) {
       throw constraint("Check");
     } else if (plan instanceof DropConstraint dropped && isOurs(dropped.table())) {
-      throw refused("constraints", "there is none to drop");
+      throw refused("constraints that can be dropped", "the primary key stays, NOT NULL is "
+          + "dropped by ALTER COLUMN … DROP NOT NULL");
     } else if (plan instanceof CreateTable created) {
       check(created, created.tableSpec());
     } else if (plan instanceof ReplaceTable replaced) {
@@ -56,7 +54,7 @@ final class RefusedDefinitions extends Rule<LogicalPlan> {
   private static void check(V2CreateTablePlan made, TableSpecBase told) {
     if (told instanceof TableSpec spec && isOurs(made, spec)) {
       for (Object one : CollectionConverters.asJava(spec.constraints())) {
-        throw constraint(one.getClass().getSimpleName());
+        check(one);
       }
       CollectionConverters.asJava(made.columns()).forEach(RefusedDefinitions::check);
     }
@@ -79,6 +77,13 @@ final class RefusedDefinitions extends Rule<LogicalPlan> {
     } else if (column.identityColumnSpec().isDefined()) {
       throw refused("identity columns",
           "each row has an id that stays, in the hidden column _rowid");
+    }
+  }
+
+  private static void check(Object constraint) {
+    String kind = constraint.getClass().getSimpleName();
+    if (!kind.startsWith("PrimaryKey")) {  // which is kept, and which Spark lets nobody enforce
+      throw constraint(kind);
     }
   }
 
