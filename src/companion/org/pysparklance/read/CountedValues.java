@@ -1,8 +1,10 @@
 package org.pysparklance.read;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.math.BigDecimal;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -15,7 +17,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
 
-/** How many rows have each value of a column, as bitmap indices tell it of all rows. */
+/** How many rows have each value of a column, or some of them, as indices tell it of all rows. */
 final class CountedValues {
   private CountedValues() {}
 
@@ -27,7 +29,7 @@ final class CountedValues {
     JsonNode counted = table.facts().path("counted");
     StructField column = by.length == 1 ? field(columns, by[0]) : null;
     boolean isKnown = by.length == 0 ? filter != null && functions.length > 0
-        : column != null && counted.has(column.name()) && value("0", column.dataType()) != null;
+        : column != null && counted.has(column.name()) && isKnown(column.dataType());
     if (!isKnown || counted.isEmpty()
         || !Arrays.stream(functions).allMatch(CountStar.class::isInstance)) {
       return null;
@@ -75,10 +77,21 @@ final class CountedValues {
     return found.toArray(InternalRow[]::new);
   }
 
+  /** Whether values of a type can be answered. */
+  static boolean isKnown(DataType type) { return value("0000", type) != null; }
+
   /** A value as rows of Spark hold it; null for types that are not known. */
   static Object value(String text, DataType type) {
     if (type.equals(DataTypes.StringType)) {
       return UTF8String.fromString(text);
+    } else if (type.equals(DataTypes.BinaryType)) {
+      return Base64.getDecoder().decode(text);
+    } else if (type instanceof DecimalType decimal) {
+      return Decimal.apply(new BigDecimal(text), decimal.precision(), decimal.scale());
+    } else if (type.equals(DataTypes.DoubleType)) {
+      return number(text);
+    } else if (type.equals(DataTypes.FloatType)) {
+      return (float) number(text);
     } else if (type.equals(DataTypes.BooleanType)) {
       return Boolean.valueOf(text);
     } else if (type.equals(DataTypes.ByteType)) {
@@ -90,5 +103,15 @@ final class CountedValues {
     }
     return type.equals(DataTypes.LongType) || type.equals(DataTypes.TimestampType)
         || type.equals(DataTypes.TimestampNTZType) ? Long.valueOf(text) : null;
+  }
+
+  /** As Python writes it. */
+  private static double number(String text) {
+    return switch (text) {
+      case "nan" -> Double.NaN;
+      case "inf" -> Double.POSITIVE_INFINITY;
+      case "-inf" -> Double.NEGATIVE_INFINITY;
+      default -> Double.parseDouble(text);
+    };
   }
 }

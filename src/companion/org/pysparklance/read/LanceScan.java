@@ -37,7 +37,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private static final int SMALL_FRAGMENTS = 16;
   /** Since 4.3: Python functions take batches of a scan, and keep them while they ask for more. */
   private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
-  private static final int MOST_KEYS = 50_000;
+  /** Of a join; more of them are not looked for. */
+  public static final int MOST_KEYS = 50_000;
 
   private final Description table;
   private final CaseInsensitiveStringMap options;
@@ -73,6 +74,9 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /** What holds of every row that is read, as Python reads it; null for all rows. */
   public String filter() { return filter; }
+
+  /** Whether a command changes rows of what is read. */
+  public boolean isOfRowChange() { return ofRowChange; }
 
   /** What is read. */
   public Description table() { return table; }
@@ -118,14 +122,20 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   }
 
   /**
-   * The columns by whose values a join can leave out fragments and zones. A command that changes
-   * rows has to know all that it read, whatever a join did with it; and the first rows of an order
-   * are not the first of those that a join leaves.
+   * The columns by whose values Spark has joins leave out fragments, zones and rows. It would find
+   * the rows of a command that changes some by a join of its own, of all rows of the table.
    */
   @Override public NamedReference[] filterAttributes() {
-    return ofRowChange || !top.isEmpty() ? new NamedReference[0] : Arrays.stream(columns.fieldNames())
-        .filter(one -> table.facts().path("prunable").has(one))
-        .map(FieldReference::column).toArray(NamedReference[]::new);
+    return ofRowChange ? new NamedReference[0] : prunable().toArray(NamedReference[]::new);
+  }
+
+  /**
+   * The columns by whose values a join can leave out rows. The first rows of an order are not the
+   * first of those that a join leaves.
+   */
+  public Stream<NamedReference> prunable() {
+    return !top.isEmpty() ? Stream.empty() : Arrays.stream(columns.fieldNames())
+        .filter(one -> table.facts().path("prunable").has(one)).map(FieldReference::column);
   }
 
   /** Keys that the other side of a join has: for the batch that is asked for next, no other. */

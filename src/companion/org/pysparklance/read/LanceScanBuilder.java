@@ -147,8 +147,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
         return false;
       }
       DataType type = typeOf(functions[i]);
-      values[i] = value.isNull() ? null
-          : type == DataTypes.DateType ? (Object) value.asInt() : (Object) value.asLong();
+      values[i] = value.isNull() ? null : CountedValues.value(value.asText(), type);
       schema = schema.add("value " + i, type, true);
     }
     answer = new LanceScan.LocalRows(schema, new InternalRow[] {new GenericInternalRow(values)},
@@ -164,19 +163,18 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     boolean counts = function instanceof Count count && !count.isDistinct();
     boolean isBound = function instanceof Min || function instanceof Max;
     String column = nameOf(function.children()[0]);
-    return (counts || isBound)
+    return (counts || isBound && CountedValues.isKnown(typeOf(function)))
         && (table.lineage().has(column) || table.facts().path("ordered").has(column))
         ? Python.call("bounds", pinned(), "_lance.column", column)
             .get(counts ? "count" : function instanceof Min ? "min" : "max")
         : null;
   }
 
-  /** Of days and times their own; numbers are cast by Spark. */
+  /** Of bounds the column's own. */
   private DataType typeOf(AggregateFunc function) {
-    boolean isBound = function instanceof Min || function instanceof Max;
-    String column = isBound ? nameOf(function.children()[0]) : "";
-    DataType own = Arrays.stream(columns.fields()).filter(one -> one.name().equals(column))
+    String column = function instanceof Min || function instanceof Max
+        ? nameOf(function.children()[0]) : "";
+    return Arrays.stream(columns.fields()).filter(one -> one.name().equals(column))
         .map(StructField::dataType).findFirst().orElse(DataTypes.LongType);
-    return own instanceof DatetimeType ? own : DataTypes.LongType;
   }
 }

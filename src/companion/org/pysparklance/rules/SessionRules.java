@@ -15,7 +15,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class SessionRules {
   private static final List<Rule<LogicalPlan>> RULES = List.of(
       new HiddenOptions(), new RefusedAlter(), new RefusedDefinitions(), new AnalyzedTables(),
-      new MergeRepair(), new LateFilters());
+      new MergeRepair(), new LateFilters(), new JoinedKeys());
 
   private SessionRules() {}
 
