@@ -27,6 +27,7 @@ from pyspark_lance.predicate.tree import (
     In,
     IsNull,
     Literal,
+    Match,
     Not,
     Or,
     Predicate,
@@ -112,6 +113,19 @@ def element_wanted(predicate: Predicate, path: ColumnPath) -> pa.Scalar | None:
             return scalar
         case _:
             return None
+
+
+def texts_wanted(predicate: Predicate, path: ColumnPath) -> tuple[str, ...]:
+    """Texts that the strings of a column must have for ``predicate`` to be true; empty if none."""
+    match predicate:
+        case Match("contains" | "starts_with" | "ends_with", Column(own), str(part)) if own == path:
+            return (part,)
+        case Comparison("=" | "<=>", Column(own), Literal() as whole) if own == path:
+            return (whole.value,) if isinstance(whole.value, str) else ()
+        case And(terms):
+            return tuple(text for term in terms for text in texts_wanted(term, path))
+        case _:
+            return ()
 
 
 def _is_column(value: Expression, path: ColumnPath) -> bool:

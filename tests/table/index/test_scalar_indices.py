@@ -404,6 +404,7 @@ def test_the_indices_of_a_version_tell_whether_they_are_used(path):
     lance.dataset(path).create_scalar_index("n", "ZONEMAP")
     lance.dataset(path).delete("n = 3")
     lance.dataset(path).create_scalar_index("kind", "NGRAM", name="grams")
+    lance.dataset(path).create_scalar_index("kind", "INVERTED", name="words")
     facts = {index.name: index for index in index_facts(Snapshot.open(Table(path)))}
     assert {
         name: (index.kind, index.columns, index.num_fragments, index.num_rows, index.is_used)
@@ -413,9 +414,10 @@ def test_the_indices_of_a_version_tell_whether_they_are_used(path):
         "kind_idx": ("bitmap", ("kind",), 4, ROWS - 1, True),
         "flag_idx": ("bitmap", ("flag",), 4, ROWS - 1, True),
         "n_idx": ("zonemap", ("n",), 5, ROWS, True),
-        "grams": ("ngram", ("kind",), 5, ROWS, False),
+        "grams": ("ngram", ("kind",), 5, ROWS, True),
+        "words": ("inverted", ("kind",), 5, ROWS, False),
     }
-    assert facts["grams"].note == "scans use no ngram index"
+    assert facts["words"].note == "scans use no inverted index"
     assert facts["id_idx"].note is None and facts["id_idx"].num_bytes > 100_000
     for file in Path(path, "_indices").glob("*/page_lookup.lance"):
         file.write_bytes(file.read_bytes()[:100])

@@ -34,6 +34,7 @@ from pyspark_lance.table.index.bitmap import BitmapIndex, LabelIndex
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.indexed_fields import indexed_field_at, path_of
+from pyspark_lance.table.index.ngram import NgramIndex
 from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
 from pyspark_lance.table.index.row_ids import row_id_index
@@ -42,6 +43,7 @@ from pyspark_lance.table.index.segments import (
     BLOOMFILTER,
     BTREE,
     LABEL_LIST,
+    NGRAM,
     Segment,
     segment_of,
 )
@@ -50,6 +52,8 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 logger = logging.getLogger(__name__)
 
+# These name rows that do not match, too.
+_INEXACT: Final = (NGRAM, BLOOMFILTER)
 # So many rows of an index are always worth reading, and so large a part of it.
 _FREE_ROWS: Final = 65_536
 _WORTHWHILE_SHARE: Final = 8
@@ -82,6 +86,7 @@ _OPENERS: Final[dict[str, Callable[..., OpenSegment]]] = {
     BITMAP: BitmapIndex.open,
     LABEL_LIST: LabelIndex.open,
     BLOOMFILTER: BloomIndex.open,
+    NGRAM: NgramIndex.open,
 }
 
 
@@ -112,12 +117,14 @@ def indexed_columns(snapshot: Snapshot, *kinds: str) -> tuple[str, ...]:
 
 
 def usable_segments(snapshot: Snapshot, field_id: int) -> list[Segment]:
-    """The segments over a field that can be asked; those that name rows, not zones, first."""
+    """The segments over a field that can be asked; those that name the fewest rows first."""
     stable = snapshot.uses_stable_row_ids
     over = (entry for entry in snapshot.indices if entry.fields == (field_id,))
     segments = (segment_of(entry, stable_row_ids=stable) for entry in over)
     usable = [segment for segment in segments if isinstance(segment, Segment)]
-    return sorted(usable, key=lambda segment: segment.kind == BLOOMFILTER)
+    return sorted(
+        usable, key=lambda segment: _INEXACT.index(segment.kind) if segment.kind in _INEXACT else -1
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ BTREE: Final = "btree"
 BITMAP: Final = "bitmap"
 BLOOMFILTER: Final = "bloomfilter"
 LABEL_LIST: Final = "label_list"
+NGRAM: Final = "ngram"
 ZONEMAP: Final = "zonemap"
 VECTOR: Final = "vector"
 _KINDS: Final = {
@@ -28,7 +29,7 @@ _KINDS: Final = {
     "lance.table.LabelListIndexDetails": LABEL_LIST,
     "lance.table.ZoneMapIndexDetails": ZONEMAP,
     "lance.index.pb.BloomFilterIndexDetails": BLOOMFILTER,
-    "lance.table.NGramIndexDetails": "ngram",
+    "lance.table.NGramIndexDetails": NGRAM,
     "lance.table.InvertedIndexDetails": "inverted",
     "lance.index.pb.VectorIndexDetails": VECTOR,
     "lance.table.FragmentReuseIndexDetails": "fragment_reuse",
@@ -39,6 +40,7 @@ _NAMES_ROW_IDS: Final = {
     BITMAP: {0: True, 1: False},
     LABEL_LIST: {0: True, 1: True, 2: False},
     BLOOMFILTER: {0: False},
+    NGRAM: {0: True, 1: False},
 }
 
 
