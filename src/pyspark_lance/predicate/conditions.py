@@ -12,6 +12,7 @@ from pyspark_lance.predicate.evaluate import evaluate
 from pyspark_lance.predicate.prune import (
     Bounds,
     parts_that_can_match,
+    parts_that_must_match,
     row_address_candidates,
     row_id_candidates,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "conjuncts",
     "evaluate",
     "parts_that_can_match",
+    "parts_that_must_match",
     "row_address_candidates",
     "row_id_candidates",
 ]

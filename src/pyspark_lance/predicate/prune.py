@@ -108,6 +108,14 @@ def parts_that_can_match(
     return possible
 
 
+def parts_that_must_match(
+    predicate: Predicate, bounds: Mapping[ColumnPath, Bounds], num_parts: int
+) -> NDArray[np.bool_]:
+    """For each part whether all of its rows satisfy ``predicate``; as ``parts_that_can_match``."""
+    certain: NDArray[np.bool_] = _Parts(bounds, num_parts).answers(predicate) == _TRUE
+    return certain
+
+
 def row_id_candidates(predicate: Predicate) -> NDArray[np.uint64] | None:
     """The row ids that rows satisfying ``predicate`` must have, ascending; None if any."""
     return _candidates(predicate, ROW_ID)

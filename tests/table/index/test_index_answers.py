@@ -13,9 +13,18 @@ from row_changes import set_to
 from table_access import read_ours
 from zone_map_tables import COLUMNS, PLACE, change, change_ours, parse, some_rows
 
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.single_column import matching_values
+from pyspark_lance.predicate.tree import And, Column, Comparison, In, IsNull, Literal, Not
 from pyspark_lance.table.index.indexed_fields import as_seen
 from pyspark_lance.table.scan import index_answers
-from pyspark_lance.table.scan.index_answers import first_values, value_counts
+from pyspark_lance.table.scan.index_answers import (
+    bounds_by_index,
+    count_where,
+    first_values,
+    num_values_by_index,
+    value_counts,
+)
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -28,6 +37,31 @@ def first_of(seen: pa.Array, count: int, descending: bool) -> pa.Array:
         values = values.filter(pc.invert(pc.is_nan(values)))
     order = "descending" if descending else "ascending"
     return values.take(pc.array_sort_indices(values, order=order))[:count]
+
+
+def check_bounds_and_counts(snapshot: Snapshot, name: str, seen: pa.Array) -> set[str]:
+    told = set()
+    bounds = bounds_by_index(snapshot, name)
+    if bounds is not None:
+        is_nan = pa.types.is_floating(seen.type) and pc.any(pc.is_nan(seen)).as_py()
+        low, high = (first_of(seen, 1, descending).to_pylist() for descending in (False, True))
+        assert [bounds[0].as_py()] == (low or [None]), name
+        assert repr([bounds[1].as_py()]) == repr([float("nan")] if is_nan else high or [None]), name
+        told |= {"bounds", *(["NaN"] if is_nan else [])}
+    num_values = num_values_by_index(snapshot, name)
+    assert num_values in (None, len(seen) - seen.null_count)
+    column = Column((name,), seen.type)
+    values = seen.drop_null().unique()[:4]
+    conditions: list[Predicate] = [IsNull(column), Not(IsNull(column)), In(column, values)]
+    for value, operator in zip(values, ("=", "<", ">=", "<=>"), strict=False):
+        conditions.append(Comparison(operator, column, Literal(value)))
+        conditions.append(Not(And((conditions[-1], Comparison("<", column, Literal(values[-1]))))))
+    for condition in conditions:
+        found = count_where(snapshot, name, condition)
+        if found is not None:
+            assert found == matching_values(condition, (name,), seen).sum(), (name, condition)
+            told.add("conditions")
+    return told
 
 
 def check(path: str) -> set[str]:
@@ -54,6 +88,7 @@ def check(path: str) -> set[str]:
                         last = pc.or_kleene(pc.greater_equal(seen, found[-1]), pc.is_null(seen))
                     assert pc.sum(last).as_py() >= count
                     told.add("first")
+        told |= check_bounds_and_counts(snapshot, field.name, seen)
         counts = value_counts(snapshot, field.name)
         if counts is not None:
             own = {one["values"]: one["counts"] for one in pc.value_counts(seen).to_pylist()}
@@ -85,7 +120,7 @@ def test_what_indices_tell_is_what_the_rows_say(tmp_path, seed):
         if rng.random() < 0.4:
             lance.dataset(path).optimize.optimize_indices()
             told |= check(path)
-    assert told >= {"first", "first of all", "counts"}
+    assert told >= {"first", "first of all", "counts", "bounds", "conditions"}
 
 
 def test_more_first_values_than_a_driver_should_hold_are_not_looked_up(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ from pyspark_lance.spark.source.replies import reply
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
-from pyspark_lance.table.index.segments import BITMAP
+from pyspark_lance.table.index.segments import BLOOMFILTER
 from pyspark_lance.table.index.zone_pruning import zoned_columns
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import (
@@ -170,10 +170,12 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "fragments": len(snapshot.manifest.fragments),
         "lineage": dict.fromkeys(lineage, True),
         # Joins leave out what cannot have their keys.
-        "prunable": dict.fromkeys((ROW_ID, ROW_ADDRESS, *zoned, *indexed), True),
-        # Indices tell their first values, and how many rows have each.
+        "prunable": dict.fromkeys(
+            (ROW_ID, ROW_ADDRESS, *zoned, *indexed, *indexed_columns(snapshot, BLOOMFILTER)), True
+        ),
+        # Indices tell their first values, and how many rows have some or each.
         "ordered": dict.fromkeys((*zoned, *indexed), True),
-        "counted": dict.fromkeys(indexed_columns(snapshot, BITMAP), True),
+        "counted": dict.fromkeys(indexed, True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
         "types": {name: kind for name, kind in types.items() if kind is not None},
@@ -347,10 +349,11 @@ def _bounds_of_values(snapshot: Snapshot, column: str) -> Facts:
     if facts is not None:
         ends = {"min": _as_json(facts.minimum), "max": _as_json(facts.maximum)}
         return ends | {"count": facts.num_values}
-    from pyspark_lance.table.scan.index_answers import bounds_by_index
+    from pyspark_lance.table.scan.index_answers import bounds_by_index, num_values_by_index
 
-    low, high = bounds_by_index(snapshot, column) or (None, None)
-    return {} if low is None else {"min": _as_json(low), "max": _as_json(high)}
+    bounds, count = bounds_by_index(snapshot, column), num_values_by_index(snapshot, column)
+    ends = {} if bounds is None else dict(zip(("min", "max"), map(_as_json, bounds), strict=True))
+    return ends if count is None else ends | {"count": count}
 
 
 def _as_json(value: pa.Scalar) -> Any:
@@ -358,13 +361,16 @@ def _as_json(value: pa.Scalar) -> Any:
 
 
 def _counts(options: Mapping[str, str]) -> Facts:
-    """How many rows that match have each value of a column, or any, if bitmap indices tell it."""
-    from pyspark_lance.table.scan.index_answers import value_counts
+    """How many rows that match have each value of a column, or any, if indices tell it."""
+    from pyspark_lance.table.scan.index_answers import count_where, value_counts
 
     _, snapshot = _open(options)
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
-    named = columns_of(predicate) if predicate is not None else frozenset()
-    column = options.get(keys.COLUMN) or next(iter(named), "")
+    if keys.COLUMN not in options and predicate is not None:
+        name = next(iter(columns_of(predicate)), "")
+        count = count_where(snapshot, name, predicate) if _is_seen(snapshot, name) else None
+        return {} if count is None else {"rows": [[None, count]]}
+    column = options.get(keys.COLUMN, "")
     known = value_counts(snapshot, column) if _is_seen(snapshot, column) else None
     counts = None if known is None else known.where(predicate, column)
     if counts is None:

@@ -137,6 +137,20 @@ class BTree:
                 return None
         return self._ids_at(np.concatenate(found))
 
+    def count(self, question: Question, most_pages: int) -> int | None:
+        """How many rows satisfy the condition; None if that takes reading more pages."""
+        starts, ends = self._ends_of(np.arange(self.num_pages))
+        is_certain = question.must_match(self.bounds)
+        certain = int((ends - starts)[is_certain].sum())
+        pages = np.flatnonzero(question.can_match(self.bounds) & ~is_certain)
+        if len(pages) > most_pages:
+            return None
+        if not len(pages):
+            return certain
+        (values,) = self._read_columns(("values",), starts[pages], ends[pages])
+        self._check_values(pages, (ends - starts)[pages], values)
+        return certain + int(question.matches(as_seen(values, self.field)).sum())
+
     @property
     def num_pages(self) -> int:
         """Pages of all rows."""

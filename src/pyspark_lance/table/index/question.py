@@ -8,7 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
+from pyspark_lance.predicate.conditions import (
+    Bounds,
+    Predicate,
+    parts_that_can_match,
+    parts_that_must_match,
+)
 from pyspark_lance.predicate.prune import ColumnPath, numbers_among
 from pyspark_lance.predicate.single_column import matching_values, only_values
 
@@ -44,6 +49,10 @@ class Question:
     def can_match(self, bounds: Bounds) -> NDArray[np.bool_]:
         """In which parts of an index values can be for which it is true."""
         return parts_that_can_match(self.predicate, {self.path: bounds}, len(bounds.minimum))
+
+    def must_match(self, bounds: Bounds) -> NDArray[np.bool_]:
+        """In which parts of an index it is true for all values."""
+        return parts_that_must_match(self.predicate, {self.path: bounds}, len(bounds.minimum))
 
 
 @dataclass(frozen=True, slots=True)

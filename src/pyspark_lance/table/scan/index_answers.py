@@ -8,6 +8,7 @@ table.  What cannot be proven, or costs much, takes a scan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,11 +27,13 @@ from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.single_column import matching_values
-from pyspark_lance.predicate.tree import can_raise, column_paths_of
+from pyspark_lance.predicate.tree import Column, IsNaN, can_raise, column_paths_of
+from pyspark_lance.predicate.types import spark_type_of
 from pyspark_lance.table.index.bitmap import BitmapIndex, sets_at
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.indexed_fields import as_seen, field_at
 from pyspark_lance.table.index.lookups import AskedSegment, asked_segments
+from pyspark_lance.table.index.question import Question
 from pyspark_lance.table.index.segments import BITMAP, BTREE
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_facts import is_exact
@@ -40,6 +43,8 @@ from pyspark_lance.table.version.snapshot import Snapshot
 MOST_FIRST_VALUES: Final = 1_000
 """More of them take longer to prove than a scan to find."""
 _MOST_PAGES: Final = 64
+# Or so large a part of all pages, to count the rows in them.
+_WORTHWHILE_SHARE: Final = 8
 _MOST_VALUES: Final = 10_000
 # Rows that are called by their ids are looked up one by one.
 _MOST_LOCATED: Final = 4 << 20
@@ -81,13 +86,83 @@ def first_values(
 
 
 def bounds_by_index(snapshot: Snapshot, name: str) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """The least and the greatest value of a column of whole numbers, days or times."""
-    low, high = (
-        first_values(snapshot, name, 1, descending=way, of_all=True) for way in (False, True)
-    )
-    if low is None or high is None or not is_exact(low.type):
+    """The least and the greatest value of a column as Spark orders them; null if all are."""
+    field, _ = field_at(snapshot.schema.fields, (name,))
+    kind = None if field is None else spark_type_of(field.to_arrow().type)
+    if kind is None or not _has_bounds(kind):
         return None
-    return low[0], high[0]
+    counts = value_counts(snapshot, name)
+    if counts is not None:
+        values = _sorted(counts.values.drop_null())
+        return (values[0], values[-1]) if len(values) else (pa.scalar(None, kind),) * 2
+    ends = (first_values(snapshot, name, 1, descending=way, of_all=True) for way in (False, True))
+    low, high = (None if end is None else end[0] for end in ends)
+    if pa.types.is_floating(kind):
+        num_nan = count_where(snapshot, name, IsNaN(Column((name,), kind)))
+        if num_nan is None:
+            return None
+        if num_nan:  # They are all equal, and greater than any number.
+            high = pa.scalar(float("nan"), kind)
+    return None if low is None or high is None else (low, high)
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    types = pa.types
+    kinds = types.is_boolean, types.is_decimal, types.is_string, types.is_binary, types.is_floating
+    return is_exact(kind) or any(is_of(kind) for is_of in kinds)
+
+
+def num_values_by_index(snapshot: Snapshot, name: str) -> int | None:
+    """In how many rows a column is not null, if indices tell it for all rows."""
+    counts = value_counts(snapshot, name)
+    if counts is not None:
+        return int(counts.counts[np.asarray(counts.values.is_valid())].sum())
+    try:
+        with _whole_trees(snapshot, name) as trees:
+            valid = (tree.num_rows - int(tree.null_count.sum()) for tree in trees)
+            return sum(valid) if trees else None
+    except (LanceError, FileNotFoundError):
+        return None  # As above.
+
+
+def count_where(snapshot: Snapshot, name: str, predicate: Predicate) -> int | None:
+    """How many rows satisfy a condition, if it reads one column and indices tell it for all rows.
+
+    Of a B-tree only the pages are read in which some rows do and some do not.
+    """
+    if column_paths_of(predicate) != {(name,)} or can_raise(predicate):
+        return None
+    counts = value_counts(snapshot, name)
+    chosen = None if counts is None else counts.where(predicate, name)
+    if chosen is not None:
+        return int(chosen.counts.sum())
+    question = Question((name,), predicate)
+    try:
+        with _whole_trees(snapshot, name) as trees:
+            most = (max(_MOST_PAGES, tree.num_pages // _WORTHWHILE_SHARE) for tree in trees)
+            found = [tree.count(question, pages) for tree, pages in zip(trees, most, strict=True)]
+    except (LanceError, FileNotFoundError):
+        return None  # As above.
+    known = [count for count in found if count is not None]
+    return sum(known) if known and len(known) == len(found) else None
+
+
+@contextmanager
+def _whole_trees(snapshot: Snapshot, name: str) -> Iterator[list[BTree]]:
+    """The B-trees of a column if they have each row of the table once, and no others; else none.
+
+    A segment has all rows of the fragments that it covers. So where they have as many as the table,
+    there are none that are gone or have another value by now.
+    """
+    field, _ = field_at(snapshot.schema.fields, (name,))
+    if field is None:
+        yield []
+        return
+    with asked_segments(snapshot, field, BTREE) as segments:
+        trees = [one.opened for one in segments if isinstance(one.opened, BTree)]
+        num_rows = sum(tree.num_rows for tree in trees)
+        is_whole = trees and num_rows == snapshot.num_rows() and _cover_all(snapshot, segments)
+        yield trees if is_whole else []
 
 
 def _cover_all(snapshot: Snapshot, segments: Iterable[AskedSegment]) -> bool:
