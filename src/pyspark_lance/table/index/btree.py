@@ -36,8 +36,6 @@ DATA_FILE: Final = "page_data.lance"
 LOOKUP_FILE: Final = "page_lookup.lance"
 PAGE_ROWS_KEY: Final = "batch_size"
 _RANGES: Final = "range_partitioned"
-# Of so many pages, values are read first, and names of the rows only where they are wanted.
-_MANY_PAGES: Final = 8
 _SEARCHED_AT_ONCE: Final = 4 << 20
 
 
@@ -56,7 +54,7 @@ class BTree:
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BTree:
         """Reads where the pages are."""
-        lookup = IndexFile.open(files, entry, LOOKUP_FILE)
+        lookup = IndexFile.open(files, entry, LOOKUP_FILE, whole=True)
         kind = field.to_arrow().type
         lookup.expect_columns(
             [("min", kind), ("max", kind), ("null_count", pa.uint32()), ("page_idx", pa.uint32())]
@@ -108,8 +106,7 @@ class BTree:
         pages = np.flatnonzero(question.can_match(self.bounds))
         num_rows = len(pages) * self.page_rows
         numbers = question.numbers(self.bounds.minimum.type)
-        is_worth_it = len(pages) >= _MANY_PAGES and num_rows <= limits.most_searched
-        if numbers is not None and is_worth_it:
+        if numbers is not None and num_rows <= limits.most_searched and len(pages):
             return self._search(pages, numbers, limits.most_rows)
         if num_rows > max(limits.most_rows, self.page_rows):
             return None
@@ -121,7 +118,10 @@ class BTree:
     def _search(
         self, pages: NDArray[np.int64], numbers: NDArray[np.int64], most_rows: int
     ) -> NDArray[np.uint64] | None:
-        """Names of the rows whose values are among ``numbers``, which ascend; None for many."""
+        """Names of the rows whose values are among ``numbers``, which ascend; None for many.
+
+        Values are read first, and names only of the rows that have one of the numbers.
+        """
         found: list[NDArray[np.int64]] = []
         at_once = max(1, _SEARCHED_AT_ONCE // self.page_rows)
         for first in range(0, len(pages), at_once):

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.datafile.file_metadata import TAIL_BYTES
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.table.version.table_files import TableFiles
+
+_MOST_WHOLE_BYTES: Final = 1 << 20
+# Metadata of pages of numbers take a thirty-thousandth of a file, those of strings more.
+_LEAST_METADATA: Final = 2048
+_METADATA_SHIFT: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +34,14 @@ class IndexFile:
     where: str
 
     @classmethod
-    def open(cls, files: TableFiles, entry: IndexMetadata, name: str) -> IndexFile:
-        """Opens the file ``name`` of an index."""
+    def open(
+        cls, files: TableFiles, entry: IndexMetadata, name: str, *, whole: bool = False
+    ) -> IndexFile:
+        """Opens the file ``name`` of an index; ``whole``: whether all of it will be read."""
         store, path = files.locate_index(entry.base_id, index_path(entry.uuid, name))
         size_bytes = entry.file_sizes.get(name) or None
-        reader = DataFileReader.open(store, path, size_bytes=size_bytes)
+        ahead = None if size_bytes is None else _bytes_ahead(size_bytes, whole=whole)
+        reader = DataFileReader.open(store, path, size_bytes=size_bytes, ahead_bytes=ahead)
         return cls(reader, f"{store.uri}/{path}")
 
     def expect_columns(self, columns: Sequence[tuple[str, pa.DataType | None]]) -> None:
@@ -62,3 +72,14 @@ class IndexFile:
         fields = [field for field in self.reader.schema.fields if field.name == name]
         columns = self.reader.embedded_columns()
         return self.reader.take(fields, columns, rows, max_bytes=max_bytes).column(0)
+
+
+def _bytes_ahead(size: int, *, whole: bool) -> int | None:
+    """How much of the end of a file to ask for first; None for what is enough for any file.
+
+    A query may open many segments and read little of each: more than their metadata would be most
+    of all that it reads.
+    """
+    if whole:
+        return size if size <= _MOST_WHOLE_BYTES else None
+    return min(TAIL_BYTES, _LEAST_METADATA + (size >> _METADATA_SHIFT))
