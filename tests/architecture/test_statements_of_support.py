@@ -25,7 +25,7 @@ WORDS = {
     segments.BITMAP: "bitmap",
     segments.LABEL_LIST: "label list",
     segments.BLOOMFILTER: "bloom filter",
-    segments.NGRAM: "n-gram",
+    segments.NGRAM: "ngram",
 }
 USED_BY_SCANS = {segments.ZONEMAP, *_OPENERS}
 BUILT = set(INDEX_KINDS)
