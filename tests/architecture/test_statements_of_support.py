@@ -23,7 +23,7 @@ WORDS = {
     segments.ZONEMAP: "zone map",
     segments.BTREE: "B-tree",
     segments.BITMAP: "bitmap",
-    segments.LABEL_LIST: "label list",
+    segments.LABEL_LIST: "labels",
     segments.BLOOMFILTER: "bloom filter",
     segments.NGRAM: "ngram",
 }

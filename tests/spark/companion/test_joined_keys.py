@@ -51,11 +51,7 @@ def rows(keys, kind="bigint"):
     arrow, made = KINDS[kind]
     values = pa.array([None if key is None else made(key) for key in keys], arrow)
     return pa.table(
-        {
-            "k": values,
-            "n": pa.array(range(len(keys)), pa.int64()),
-            "s": ["old"] * len(keys),
-        }
+        {"k": values, "n": pa.array(range(len(keys)), pa.int64()), "s": ["old"] * len(keys)}
     )
 
 

@@ -50,9 +50,10 @@ final class JoinedKeys extends Rule<LogicalPlan> {
     LogicalPlan told = other;
     boolean isBroadcast = isBroadcast(join, !isLeft);
     if (!isBroadcast) {
-      boolean isFew = scan(side).isOfRowChange() ? mayBeFew(other)
+      boolean isSmall = isBroadcast(join, isLeft);
+      boolean isFew = scan(side).isOfRowChange() && !isSmall ? mayBeFew(other)
           : PartitionPruning.canBroadcastBySize(other, conf());
-      if (!isFew || isBroadcast(join, isLeft)) {
+      if (!isFew || isSmall && scan(side).table().rows() <= LanceScan.MOST_KEYS) {
         return join;
       }
       // As the join divides them anyway. Both get it from one exchange, so rows are made once.
