@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import operator
 import uuid
 from dataclasses import replace
 
@@ -611,7 +611,7 @@ def test_base_paths_are_numbered_and_unique():
 # Cost --------------------------------------------------------------------------------------
 
 
-def test_an_append_to_100_000_fragments_takes_less_than_a_second():
+def test_an_append_to_100_000_fragments_leaves_them_as_they_are():
     state = created(10)
     (first,) = state.manifest.fragments
     many = tuple(
@@ -621,8 +621,6 @@ def test_an_append_to_100_000_fragments_takes_less_than_a_second():
         for number in range(100_000)
     )
     large = replace(state.manifest, fragments=many, max_fragment_id=99_999, next_row_id=1_000_000)
-    started = time.process_time()
     manifest = after(TableState(large), Append((new_fragment(5),))).manifest
-    elapsed = time.process_time() - started
     assert manifest.fragments[-1].id == 100_000
-    assert elapsed < 1.0
+    assert all(map(operator.is_, manifest.fragments, many))

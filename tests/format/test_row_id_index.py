@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,11 +109,9 @@ def test_many_large_ranges_are_never_expanded():
         (number, RowIdSequence((RangeSegment(number * rows, (number + 1) * rows),)), None)
         for number in range(count)
     ]
-    started = time.perf_counter()
     index = RowIdIndex.build(fragments)
     wanted = np.arange(10_000, dtype=np.uint64) * np.uint64(8_589_934_601)
     addresses, found = index.addresses_of(wanted)
     assert found.all()
     # Equal sizes make the address of a row equal to its id.
     assert (addresses == wanted).all()
-    assert time.perf_counter() - started < 5
