@@ -324,6 +324,18 @@ def test_what_nobody_knows_stays_an_attribute_error_of_python(path):
         assert not hasattr(has, "to_pandas")
 
 
+def test_builders_that_were_not_run_say_what_runs_them(path):
+    merge = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
+    for builder in (
+        merge,
+        merge.whenMatchedDelete(),
+        LanceTable(SESSION, path).optimize(),
+        LanceTable.create(SESSION).location(path),
+    ):
+        (way, *_) = re.findall(r"not run: call (\w+)\(\)", repr(builder))
+        assert callable(getattr(builder, way))
+
+
 def test_a_path_with_the_version_of_delta_behind_it_is_told_the_option(path):
     for ending, option in (("@v1", "versionAsOf"), ("@20261124063012345", "timestampAsOf")):
         with pytest.raises(TableNotFoundError) as told:

@@ -38,6 +38,10 @@ class LanceMergeBuilder(ForeignNames):
         self._merge = merge
         self._run = run
 
+    def __repr__(self) -> str:
+        count = len(self._merge.clauses)
+        return f"LanceMergeBuilder({count} clause{'s' * (count != 1)}, not run: call execute())"
+
     def whenMatchedUpdate(  # noqa: N802
         self,
         condition: Expression | None = None,

@@ -78,6 +78,9 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
         self._new = new
         self._opened = opened
 
+    def __repr__(self) -> str:
+        return f"LanceTableBuilder({self._new.path!r}, not run: call execute())"
+
     def location(self, location: str) -> LanceTableBuilder[_T]:
         """Sets the path of the table.
 

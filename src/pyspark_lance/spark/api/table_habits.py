@@ -27,6 +27,9 @@ class LanceOptimizeBuilder(ForeignNames):
     def __init__(self, compact: Callable[..., CompactionResult]) -> None:
         self._compact = compact
 
+    def __repr__(self) -> str:
+        return "LanceOptimizeBuilder(not run: call executeCompaction() or executeZOrderBy())"
+
     def executeCompaction(self) -> CompactionResult:  # noqa: N802
         """Runs ``LanceTable.compact()``, which rewrites the fragments that need it.
 
