@@ -188,7 +188,7 @@ def test_two_that_make_one_name_get_one_table(ours):
     for table in (first, second):
         append(table.root, 0)
     ours.register(("eu", "t"), first)
-    with pytest.raises(TableAlreadyExistsError, match="meanwhile"):
+    with pytest.raises(TableAlreadyExistsError, match="at the same time"):
         ours.register(("eu", "t"), second)
     assert ours.locate(("eu", "t")) == first
 

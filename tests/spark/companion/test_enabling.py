@@ -154,9 +154,9 @@ assert sums.value in (45, 90), sums
 
 @pytest.mark.parametrize(
     ("how", "kind"),
-    [("from the start", "true"), ("enabled after work", "false"), ("refused", "false")],
+    [("from the start", "true"), ("enabled after work", "true"), ("refused", "false")],
 )
 def test_workers_of_local_sessions_use_unix_sockets_unless_refused(how, kind, tmp_path):
-    """Those that Spark has started, and all that it starts from their daemon, stay as they are."""
+    """Where Spark has a daemon already, workers come from ours as soon as a Lance table is used."""
     shown = run_script(_SOCKETS, how, tmp_path / "table", seconds=900)
     assert shown.splitlines()[-1] == kind

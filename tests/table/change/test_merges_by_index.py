@@ -44,7 +44,6 @@ WIDER = {"n": pa.int64(), "i": pa.int32(), "s": pa.large_string()}
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragment_pruning, "FEW_ROWS", 0)
     monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
-    monkeypatch.setattr(btree, "_MANY_PAGES", 1)
 
 
 def a_source(rng: random.Random, keys: list[str], *, unique: bool, stored: bool) -> pa.Table:
@@ -170,7 +169,6 @@ def test_only_the_rows_with_a_key_of_the_source_are_read(path):
 @pytest.mark.parametrize("at_once", [1, 3 * PAGE_ROWS, 1 << 20])
 def test_keys_are_searched_in_many_pages_a_few_at_a_time(path, monkeypatch, at_once):
     monkeypatch.setattr(btree, "_SEARCHED_AT_ONCE", at_once)
-    monkeypatch.setattr(btree, "_MANY_PAGES", 2)
     in_pages = [range(0, ROWS, 100), range(0, ROWS, 397), [5, 3 * PAGE_ROWS, ROWS - 1, ROWS]]
     for wanted in map(list, in_pages):
         keys = collected(pa.array(wanted))

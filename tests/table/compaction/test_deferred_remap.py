@@ -296,7 +296,7 @@ def test_tables_with_stable_row_ids_have_nothing_to_put_off(tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):
         write_table(path, pa.table({"id": range(first, first + 10)}))
-    with pytest.raises(InvalidInputError, match="stable ids"):
+    with pytest.raises(InvalidInputError, match="stable row ids"):
         compact(Table(path), {"defer_index_remap": True})
     assert compact(Table(path)).version == 3
 
