@@ -102,12 +102,12 @@ def test_what_cannot_be_a_key_is_said(companion, path, key, what):
 
 def test_constraints_of_other_tables_are_not_forgotten_in_silence(companion, tmp_path):
     for statement in (
-        "CREATE TABLE plain (id BIGINT NOT NULL, PRIMARY KEY (id)) USING parquet",
-        "CREATE OR REPLACE TABLE plain (id BIGINT NOT NULL, PRIMARY KEY (id)) USING parquet",
+        "CREATE TABLE of_parquet (id BIGINT NOT NULL, PRIMARY KEY (id)) USING parquet",
+        "CREATE OR REPLACE TABLE of_parquet (id BIGINT NOT NULL, PRIMARY KEY (id)) USING parquet",
     ):
         with pytest.raises(Exception, match=r"does not support|no Lance table"):
             companion.sql(statement)
-    assert not companion.catalog.tableExists("plain")
+    assert not companion.catalog.tableExists("of_parquet")
 
 
 def test_merges_at_once_insert_each_new_key_once(companion, path):
