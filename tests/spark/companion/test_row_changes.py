@@ -260,7 +260,9 @@ def test_a_view_that_shows_a_table_as_it_is_can_be_changed(companion, path, view
         made = f"CREATE OR REPLACE TEMPORARY VIEW seen AS SELECT * FROM lance.`{path}`"
         companion.sql(made)
     if view == "AS SELECT *":
-        with pytest.raises(UnsupportedOperationException, match=r"the view seen is a query.*\n.*itself"):
+        with pytest.raises(
+            UnsupportedOperationException, match=r"the view seen is a query.*\n.*itself"
+        ):
             companion.sql("UPDATE seen SET n = 1 WHERE id = 1")
         return
     companion.sql("UPDATE seen SET n = 1 WHERE id = 1")
