@@ -17,7 +17,6 @@ import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.ArrayType;
@@ -153,11 +152,8 @@ public final class VectorSearch extends AbstractFunction1<Seq<Expression>, Logic
   /** Of a table that is named by its path, or by what SQL knows it by. */
   private static CaseInsensitiveStringMap optionsOf(SparkSession session, String table) {
     if (table.contains("/") && !table.contains("`")) {
-      CatalogManager catalogs = session.sessionState().catalogManager();
-      boolean isOurs = catalogs.isCatalogRegistered("lance")
-          && catalogs.catalog("lance") instanceof PathCatalog;
-      return Options.with(isOurs ? ((PathCatalog) catalogs.catalog("lance")).pathOptions()
-          : CaseInsensitiveStringMap.empty(), "path", table);
+      return Options.with(PathCatalog.find(session, "lance").map(PathCatalog::pathOptions)
+          .orElse(CaseInsensitiveStringMap.empty()), "path", table);
     }
     LogicalPlan plan = session.table(table).queryExecution().analyzed();
     while (plan instanceof SubqueryAlias || plan instanceof View) {

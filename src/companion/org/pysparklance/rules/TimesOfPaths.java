@@ -6,7 +6,6 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.pysparklance.catalog.PathCatalog;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
@@ -42,10 +41,8 @@ public final class TimesOfPaths extends Rule<LogicalPlan> {
   }
 
   private boolean isPath(List<String> parts) {
-    CatalogManager catalogs = session.sessionState().catalogManager();
     return parts.size() == 2 && parts.get(1).contains("/")
-        && catalogs.isCatalogRegistered(parts.get(0))
-        && catalogs.catalog(parts.get(0)) instanceof PathCatalog;
+        && PathCatalog.find(session, parts.get(0)).isPresent();
   }
 
   private static UnresolvedRelation withNamespace(UnresolvedRelation named) {
