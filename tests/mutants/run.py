@@ -1,6 +1,6 @@
 """Breaks one rule after another, and looks whether the tests that guard it fail.
 
-    python tests/mutants/run.py                  all mutants, a table of killed and survived
+    python tests/mutants/run.py                  all mutants, each killed or survived
     python tests/mutants/run.py rebase feed      those whose name or file has one of these words
 
 A mutant is the package with one text replaced by another; it lives in a temporary folder that
@@ -31,16 +31,19 @@ KILLED, SURVIVED = "killed", "SURVIVED"
 def main(words: list[str]) -> int:
     """Runs the chosen mutants; 1 if one of them survives or cannot be made."""
     chosen = [one for one in MUTANTS if not words or any(w in one.name + one.file for w in words)]
+    if not chosen:
+        print(__doc__, f"no mutant's name or file has {' or '.join(words)}", sep="\n")
+        return 2
+    width = max(len(one.name) for one in chosen)
+    killed = 0
     with ThreadPoolExecutor(int(os.environ.get("MUTANTS_AT_A_TIME", "2"))) as pool:
         sound = pool.submit(run_tests, PACKAGE.parent, sorted({t for m in chosen for t in m.tests}))
-        outcomes = list(pool.map(outcome_of, chosen))
-    width = max(len(one.name) for one in chosen)
-    for one, (outcome, seconds) in zip(chosen, outcomes, strict=True):
-        print(f"{outcome:9} {seconds:5.0f} s  {one.name:{width}}  {one.file}")
+        for one, (outcome, seconds) in zip(chosen, pool.map(outcome_of, chosen), strict=True):
+            killed += outcome == KILLED
+            print(f"{outcome:9} {seconds:5.0f} s  {one.name:{width}}  {one.file}", flush=True)
     code, output = sound.result()
     if code:
         print(output, "tests fail without any mutant, so they tell nothing", sep="\n")
-    killed = sum(outcome == KILLED for outcome, _ in outcomes)
     print(f"{killed} of {len(chosen)} killed")
     return int(code != 0 or killed < len(chosen))
 
