@@ -382,6 +382,13 @@ def test_indices_are_kept_byte_for_byte_or_lose_coverage_only():
     assert coverage(changed) == {"on a": [1, 2], "on id": [0, 1]}
     assert b"\xa2\x06\x03abc" in changed.indices[0].raw
     assert changed.indices[1].raw == state.indices[1].raw
+    # Rows that left for another fragment changed nothing of those that stay.
+    moved = Update(
+        updated_fragments=(with_deletions(first, 1),),
+        new_fragments=(new_fragment(1, row_ids=[0]),),
+        fields_modified=(1,),
+    )
+    assert coverage(after(state, moved)) == {"on a": [0, 1, 2], "on id": [0, 1], "unknown": None}
 
 
 def rewritten(state, *numbers):

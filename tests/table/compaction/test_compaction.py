@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from commit_tables import new_fragment
 from lance.optimize import Compaction
 from local_changes import delete_rows
 from row_changes import add_to, set_to, upsert
@@ -120,6 +121,12 @@ def test_a_share_of_deleted_rows_at_the_threshold_is_no_reason(tmp_path):
     assert compact(Table(path), {"target_rows_per_fragment": 50}).version is None
     delete_rows(path, "id = 10")
     assert compact(Table(path), {"target_rows_per_fragment": 50}).version == 4
+
+
+def test_a_fragment_that_was_written_without_rows_stays_and_parts_its_neighbours():
+    small = [replace(new_fragment(rows), id=n) for n, rows in enumerate((5, 5, 0, 5, 5))]
+    bins = plan_bins(small, (), CompactionOptions())
+    assert [[fragment.id for fragment in one] for one in bins] == [[0, 1], [3, 4]]
 
 
 def test_options_come_from_the_table_unless_given(tmp_path):

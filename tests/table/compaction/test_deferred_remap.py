@@ -292,6 +292,17 @@ def test_without_an_index_there_is_nothing_to_note(tmp_path):
     assert entry_of(path) is None
 
 
+def test_where_no_index_knows_rows_that_move_again_the_note_stays_as_it_is(tmp_path):
+    path = str(tmp_path / "t")
+    compact(Table(path), two_bins(path))
+    before = entry_of(path)
+    lance.dataset(path).drop_index("id_idx")
+    assert compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 500}).fragments_added == 1
+    assert entry_of(path) == before
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    assert lance.dataset(path).to_table(filter="id = 125")["id"].to_pylist() == [125]
+
+
 def test_tables_with_stable_row_ids_have_nothing_to_put_off(tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):

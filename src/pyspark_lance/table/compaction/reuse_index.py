@@ -53,7 +53,7 @@ def current_indices(snapshot: Snapshot) -> tuple[IndexMetadata, ...]:
 
 
 def is_worth_a_note(indices: Sequence[IndexMetadata], fragment_ids: frozenset[int]) -> bool:
-    """Whether an index, or an older note, knows rows of the fragments.
+    """Whether an index knows rows of the fragments.
 
     ``indices``: as ``current_indices`` has them; ``fragment_ids``: of all fragments that are
     rewritten.
@@ -62,7 +62,7 @@ def is_worth_a_note(indices: Sequence[IndexMetadata], fragment_ids: frozenset[in
         index.fragment_bitmap is not None
         and not index.fragment_bitmap.isdisjoint(BitMap(fragment_ids))
         for index in indices
-        if index.fields or index.name == FRAGMENT_REUSE_INDEX
+        if index.fields
     )
 
 
