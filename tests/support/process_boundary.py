@@ -41,6 +41,7 @@ ON_EXECUTORS = {
     "table.nearest.search_task.join_found": ["joining", "parts", "queries"],
     "table.nearest.search_task.read_found": ["fetch"],
     "table.index_build.segment_task.build_segment": ["task"],
+    "table.compaction.compact.run_compaction_task": ["task"],
 }
 """What runs on executors, and which of its arguments come from the driver; the others are rows."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import pickle
 
 import lance
 import numpy as np
@@ -28,7 +27,7 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.clustering import CLUSTERING_KEY, Clustering
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.columns.change_columns import rename_column
-from pyspark_lance.table.compaction.compact import compact, run_compaction_task
+from pyspark_lance.table.compaction.compact import compact, rewrite_here
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.sort.row_order import Curve
@@ -42,17 +41,10 @@ pytestmark = pytest.mark.interop
 ORDERS = [one.value for one in Curve]
 
 
-def on_executors(tasks):
-    """As Spark does tasks: what goes to them and what comes back is pickled."""
-    for task in tasks:
-        done = run_compaction_task(pickle.loads(pickle.dumps(task)))
-        yield pickle.loads(pickle.dumps(done))
-
-
 def cluster(path, *names, order="linear", **given):
     """Some hundred rows are sorted at a time, unless more is given."""
     options = {"cluster_by": names, "order": order, "sort_bytes": 4000, **given}
-    return compact(Table(path), options, rewrite=on_executors)
+    return compact(Table(path), options)
 
 
 def all_but_places(rows, name="_rowid"):
@@ -424,7 +416,7 @@ def test_others_may_write_in_every_stage(tmp_path, act, retried, stage):
         rounds.append(type(tasks[0]).__name__)
         if rounds[-1] == stage and not acted:
             acted.append(act(path))
-        return list(on_executors(tasks))
+        return list(rewrite_here(tasks))
 
     options = {"cluster_by": ("id",), "sort_bytes": 900, "target_rows_per_fragment": 60}
     compact(Table(path), options, rewrite=rewrite)
@@ -443,7 +435,7 @@ def test_work_that_fails_leaves_no_files(tmp_path):
     def rewrite(tasks):
         if type(tasks[0]).__name__ == "MergeTask":
             raise OSError("no more")
-        return list(on_executors(tasks))
+        return list(rewrite_here(tasks))
 
     with pytest.raises(OSError, match="no more"):
         compact(Table(path), {"cluster_by": ("a",), "sort_bytes": 2000}, rewrite=rewrite)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import pickle
 import re
 import resource
 from dataclasses import replace
@@ -389,16 +388,6 @@ def test_columns_that_were_dropped_or_never_written_are_settled(tmp_path):
     assert [field.name for field in Snapshot.open(Table(path)).schema.fields] == ["id", "later"]
     assert len(file.fields) == 2
     assert read_theirs(path)["later"].to_pylist() == [None] * 20
-
-
-def test_tasks_are_pickled(tmp_path):
-    path = str(tmp_path / "t")
-    append(path, 0)
-    append(path, 3)
-    plan = plan_compaction(Table(path), {}, ChangeSettings())
-    groups = [rewrite_bin(pickle.loads(pickle.dumps(task))) for task in plan.tasks]
-    assert committed(plan, pickle.loads(pickle.dumps(groups))).version == 3
-    assert read_theirs(path)["id"].to_pylist() == list(range(6))
 
 
 # Beside others -----------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import pickle
 import shutil
 from pathlib import Path
 
@@ -112,11 +111,6 @@ def rewrite_in_place(path):
     commit_rewritten(plan, request, list(rewrite_columns(request, changed.to_batches())))
 
 
-def rewrite_elsewhere(tasks):
-    """Tasks and what comes of them go to other processes and back."""
-    return [pickle.loads(pickle.dumps(rewrite_bin(pickle.loads(pickle.dumps(t))))) for t in tasks]
-
-
 def test_rows_that_moved_are_found_in_each_of_several_new_fragments():
     rng = np.random.default_rng(8)
     for _ in range(20):
@@ -139,7 +133,7 @@ def test_every_index_answers_after_one_compaction_and_the_next(tmp_path):
     indexed(path)
     bodies = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
     options = {**DEFERRED, "target_rows_per_fragment": 80}
-    result = compact(Table(path), options, rewrite=rewrite_elsewhere)
+    result = compact(Table(path), options)
     assert result.fragments_added > 1
     after = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
     assert {**bodies, "__lance_frag_reuse": after["__lance_frag_reuse"]} == after

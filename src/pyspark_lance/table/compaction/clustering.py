@@ -20,6 +20,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.table.compaction.clustering_task import (
+    BinSorting,
     ClusteringTask,
     MergeTask,
     Sample,
@@ -38,7 +39,6 @@ from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.sort.row_order import RowOrder
 from pyspark_lance.table.sort.sorted_runs import Boundaries, Run
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table_files import TableFiles
 
 _SAMPLED_ROWS_PER_TASK: Final = 4 << 20
 _LEAST_SAMPLE: Final = 1 << 14
@@ -146,8 +146,7 @@ class SortedBin:
     """One bin on its way."""
 
     fragments: Bin
-    request: WriteFragmentsRequest  # How the new fragments are written.
-    order: RowOrder
+    sorting: BinSorting
     bounds: Boundaries | None = None  # None if one task sorts all rows.
 
     @property
@@ -160,8 +159,6 @@ class SortedBin:
 class ClusteringStage:
     """The tasks that are next, of all bins; picklable."""
 
-    files: TableFiles
-    stable_row_ids: bool
     sort_bytes: int
     bins: tuple[SortedBin, ...]
     tasks: tuple[ClusteringTask, ...] = ()
@@ -183,12 +180,11 @@ class ClusteringStage:
 
         ``requests``: how the new fragments of each bin are written.
         """
-        stage = cls(
-            snapshot.files,
-            snapshot.uses_stable_row_ids,
-            sort_bytes,
-            tuple(SortedBin(*own, order) for own in zip(bins, requests, strict=True)),
+        sortings = (
+            BinSorting(snapshot.files, snapshot.uses_stable_row_ids, order, request)
+            for request in requests
         )
+        stage = cls(sort_bytes, tuple(map(SortedBin, bins, sortings)))
         return stage._with([stage._sampling(one) for one in stage.bins])
 
     @property
@@ -229,7 +225,7 @@ class ClusteringStage:
             if num_written != one.num_rows:
                 raise CorruptFileError(
                     f"fragments of {one.num_rows} live rows gave {num_written} rows",
-                    f"{self.files.table.uri}, fragment {one.fragments[0].id} and others",
+                    f"{one.sorting.files.table.uri}, fragment {one.fragments[0].id} and others",
                 )
             groups.append(RewriteGroup(one.fragments, new))
         return groups
@@ -251,14 +247,7 @@ class ClusteringStage:
     def _sampling(self, one: SortedBin) -> list[ClusteringTask]:
         step = one.num_rows // min(_MOST_SAMPLE, max(_LEAST_SAMPLE, one.num_rows // 16))
         return [
-            SampleTask(
-                self.files,
-                slices,
-                one.request.schema.fields,
-                self.stable_row_ids,
-                one.order,
-                max(1, step),
-            )
+            SampleTask(one.sorting, slices, max(1, step))
             for slices in slices_of(one.fragments, _SAMPLED_ROWS_PER_TASK)
         ]
 
@@ -268,51 +257,40 @@ class ClusteringStage:
         if not found:
             return one
         values = [pa.concat_arrays(parts) for parts in zip(*(s.values for s in found), strict=True)]
-        order = one.order.learned(values)
+        sorting = replace(one.sorting, order=one.sorting.order.learned(values))
         num_bytes = sum(sample.num_bytes for sample in found)
         if num_bytes <= self.sort_bytes:
-            return replace(one, order=order)
+            return replace(one, sorting=sorting)
         addresses = np.concatenate([sample.addresses for sample in found])
         wanted = int(_RANGES_PER_RUN * num_bytes // self.sort_bytes) + 1
         num_ranges = max(1, min(wanted, len(addresses) // _SAMPLE_PER_RANGE))
-        bounds = Boundaries.of_sample(order, values, addresses, num_ranges)
-        return replace(one, order=order, bounds=bounds)
+        bounds = Boundaries.of_sample(sorting.order, values, addresses, num_ranges)
+        return replace(one, sorting=sorting, bounds=bounds)
 
     def _sorting(self, one: SortedBin, num_bytes: float) -> list[ClusteringTask]:
         rows = sum(fragment.physical_rows for fragment in one.fragments)
         if one.bounds is not None:
             rows = max(1, int(one.num_rows * self.sort_bytes / num_bytes))
         return [
-            SortTask(
-                self.files,
-                slices,
-                one.request,
-                self.stable_row_ids,
-                one.order,
-                self.sort_bytes,
-                one.bounds,
-            )
+            SortTask(one.sorting, slices, self.sort_bytes, one.bounds)
             for slices in slices_of(one.fragments, rows)
         ]
 
     def _merging(self, one: SortedBin, runs: Sequence[Run]) -> Iterable[MergeTask]:
         """A task for each new fragment."""
         starts: NDArray[np.int64] = np.sum([run.cuts for run in runs], axis=0)
-        total, step = int(starts[-1]), one.request.max_rows_per_file
+        total, step = int(starts[-1]), one.sorting.request.max_rows_per_file
         for first in range(0, total, step):
             last = min(first + step, total)
             low = int(starts.searchsorted(first, side="right")) - 1
             high = int(starts.searchsorted(last, side="left"))
             yield MergeTask(
-                self.files,
+                one.sorting,
                 tuple(
                     Run(run.fragment, run.cuts[low : high + 1])
                     for run in runs
                     if run.cuts[low] < run.cuts[high]
                 ),
-                one.request,
-                self.stable_row_ids,
-                one.order,
                 (0, high - low),
                 first - int(starts[low]),
                 last - first,

@@ -59,14 +59,21 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class BinSorting:
+    """What all tasks of a bin are told."""
+
+    files: TableFiles
+    stable_row_ids: bool
+    order: RowOrder
+    request: WriteFragmentsRequest  # How the new fragments are written.
+
+
+@dataclass(frozen=True, slots=True)
 class SampleTask:
     """Takes every so many-th row of some slices."""
 
-    files: TableFiles
+    sorting: BinSorting
     slices: tuple[ScanSlice, ...]
-    fields: tuple[Field, ...]  # All columns of the table.
-    stable_row_ids: bool
-    order: RowOrder
     step: int
 
 
@@ -74,11 +81,8 @@ class SampleTask:
 class SortTask:
     """Sorts the live rows of some slices, whose addresses ascend."""
 
-    files: TableFiles
+    sorting: BinSorting
     slices: tuple[ScanSlice, ...]
-    request: WriteFragmentsRequest
-    stable_row_ids: bool
-    order: RowOrder
     sort_bytes: int
     # Where runs are cut; None if these are all rows, which then have their place.
     bounds: Boundaries | None
@@ -88,11 +92,8 @@ class SortTask:
 class MergeTask:
     """Writes some rows of neighbouring ranges of runs."""
 
-    files: TableFiles
+    sorting: BinSorting
     runs: tuple[Run, ...]
-    request: WriteFragmentsRequest
-    stable_row_ids: bool
-    order: RowOrder
     ranges: tuple[int, int]  # From the first one to the one behind the last one.
     skipped: int  # Rows of the first range that others write.
     num_rows: int
@@ -103,14 +104,15 @@ ClusteringTask: TypeAlias = SampleTask | SortTask | MergeTask
 
 def take_sample(task: SampleTask) -> Sample:
     """The sample; where rows are of different widths, their number of bytes is a guess."""
-    scan = _scan(task, task.order.fields, (ROW_ADDRESS,))
+    order = task.sorting.order
+    scan = _scan(task, order.fields, (ROW_ADDRESS,))
     values, addresses, num_rows = [], [np.empty(0, np.uint64)], 0
     for batch in run(scan):
         own = plain_array(np.arange(-num_rows % task.step, batch.num_rows, task.step))
-        values.append([column.take(own) for column in task.order.values(batch)])
+        values.append([column.take(own) for column in order.values(batch)])
         addresses.append(plain_numbers(batch.column(ROW_ADDRESS).take(own)))
         num_rows += batch.num_rows
-    whole = _scan(task, task.fields, ())
+    whole = _scan(task, task.sorting.request.schema.fields, ())
     whole = replace(whole, batch_rows=_MEASURED_ROWS, batch_bytes=_MEASURED_BYTES)
     first = next(run(whole), None)
     row_bytes = first.nbytes / first.num_rows if first is not None else 0.0
@@ -124,35 +126,36 @@ def sort_rows(task: SortTask) -> tuple[Run, ...] | tuple[Fragment, ...]:
     Returns:
         The runs; where these are all rows, the new fragments with id 0.
     """
-    kept = (ROW_ADDRESS, *lineage_names(stable_row_ids=task.stable_row_ids))
-    batches = run(_scan(task, task.request.schema.fields, kept))
+    order, request = task.sorting.order, task.sorting.request
+    kept = (ROW_ADDRESS, *lineage_names(stable_row_ids=task.sorting.stable_row_ids))
+    batches = run(_scan(task, request.schema.fields, kept))
     if task.bounds is None:
-        return _write(task, SortedRows(task.order, list(batches)).batches())
-    runs: list[Run] = []
-    for held in _portions(batches, 2 * task.sort_bytes):
-        rows = SortedRows(task.order, held)
-        runs.append(write_run(task.request, kept[1:], rows, task.bounds))
-    return tuple(runs)
+        return _write(task.sorting, SortedRows(order, list(batches)).batches())
+    portions = _portions(batches, 2 * task.sort_bytes)
+    return tuple(
+        write_run(request, kept[1:], SortedRows(order, held), task.bounds) for held in portions
+    )
 
 
 def merge_runs(task: MergeTask) -> tuple[Fragment, ...]:
     """Writes rows in their place; the new fragments have id 0."""
-    kept = lineage_names(stable_row_ids=task.stable_row_ids)
-    fields = with_lineage_columns(task.request.schema, kept).fields
-    reader = RunReader(task.files, fields, task.order, task.runs)
-    return _write(task, reader.rows(*task.ranges, task.skipped, task.num_rows))
+    sorting = task.sorting
+    kept = lineage_names(stable_row_ids=sorting.stable_row_ids)
+    fields = with_lineage_columns(sorting.request.schema, kept).fields
+    reader = RunReader(sorting.files, fields, sorting.order, task.runs)
+    return _write(sorting, reader.rows(*task.ranges, task.skipped, task.num_rows))
 
 
 def _scan(
     task: SampleTask | SortTask, fields: tuple[Field, ...], system: tuple[str, ...]
 ) -> ScanTask:
     return ScanTask(
-        files=task.files,
+        files=task.sorting.files,
         fields=fields,
         filter_fields=(),
         system_columns=system,
         predicate=None,
-        stable_row_ids=task.stable_row_ids,
+        stable_row_ids=task.sorting.stable_row_ids,
         batch_rows=DEFAULT_BATCH_ROWS,
         batch_bytes=DEFAULT_BATCH_BYTES,
         slices=task.slices,
@@ -175,11 +178,9 @@ def _portions(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.
         yield held
 
 
-def _write(
-    task: SortTask | MergeTask, batches: Iterator[pa.RecordBatch]
-) -> tuple[Fragment, ...]:  # fmt: skip
-    if not task.stable_row_ids:
-        return write_fragments(task.request, batches)
+def _write(sorting: BinSorting, batches: Iterator[pa.RecordBatch]) -> tuple[Fragment, ...]:
+    if not sorting.stable_row_ids:
+        return write_fragments(sorting.request, batches)
     lineage: list[list[NDArray[np.uint64]]] = []
     kept = (ROW_ID, CREATED_AT, LAST_UPDATED_AT)
 
@@ -188,7 +189,7 @@ def _write(
             lineage.append([plain_numbers(batch.column(name)) for name in kept])
             yield batch.drop_columns(kept)
 
-    new = write_fragments(task.request, rows())
+    new = write_fragments(sorting.request, rows())
     if not new:
         return ()
     row_ids, created, updated = (np.concatenate(parts) for parts in zip(*lineage, strict=True))
@@ -198,9 +199,9 @@ def _write(
         RowDatasetVersionSequence.from_array(updated),
     )
     try:
-        return spill_lineage(task.request, with_lineage(new, sequences))
+        return spill_lineage(sorting.request, with_lineage(new, sequences))
     except BaseException:
-        remove_files(task.request.table.store(), files_of(new))
+        remove_files(sorting.request.table.store(), files_of(new))
         raise
 
 
