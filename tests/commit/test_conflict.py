@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import typing
 import uuid
+from dataclasses import replace
 
 import pytest
 from commit_tables import SCHEMA, new_fragment
 from pyroaring import BitMap
 
 from pyspark_lance.commit.conflict import RULES, Verdict, judge
+from pyspark_lance.commit.inserted_keys import NUM_BYTES, key_filter_message
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import BasePath
@@ -156,7 +158,11 @@ def test_pairs_by_hand(ours, theirs, expected):
 
 
 def test_a_merge_that_promised_unique_keys_redoes_its_work_after_insertions():
-    filtered = Update(new_fragments=(new_fragment(1),), inserted_rows=b"filter")
+    keys = key_filter_message([0], bytes(NUM_BYTES - 32) + b"\xff" * 32)
+    filtered = Update(new_fragments=(new_fragment(1),), inserted_rows=keys)
+    assert judge(filtered, filtered).verdict is RETRY
+    nothing = replace(filtered, inserted_rows=key_filter_message([0], bytes(NUM_BYTES)))
+    assert judge(filtered, nothing).verdict is OK
     assert judge(filtered, SAMPLES["append"]).verdict is RETRY
     assert judge(filtered, SAMPLES["update f0"]).verdict is RETRY
     assert judge(filtered, Append()).verdict is OK

@@ -995,9 +995,30 @@ MUTANTS = (
     Mutant(
         "an update beside a merge brings a unique key twice",
         "commit/conflict.py",
-        "    if ours.inserted_rows is not None and theirs.new_fragments:",
+        "    if theirs.new_fragments and may_insert_same_keys(ours, theirs):",
         "    if False:",
         ("tests/commit/test_conflict.py",),
+    ),
+    Mutant(
+        "rows that change their key are not among those that a merge brings",
+        "table/change/moved_rows.py",
+        "        self._moved_keys = self._new_keys if changes_keys else NewKeys(())",
+        "        self._moved_keys = NewKeys(())",
+        ("tests/table/change/test_inserted_keys.py",),
+    ),
+    Mutant(
+        "rows that a merge of other conditions inserted are told from ours by their keys",
+        "table/change/merge.py",
+        "            keys_decide=by_key and settles_keys(clauses),",
+        "            keys_decide=settles_keys(clauses),",
+        ("tests/table/change/test_inserted_keys.py",),
+    ),
+    Mutant(
+        "a merge that changes not all of its matches does not look for those that others took",
+        "table/change/merge.py",
+        "            losses_too=inserts and not settles_matches(clauses),",
+        "            losses_too=False,",
+        ("tests/table/change/test_concurrent_changes.py",),
     ),
     Mutant(
         "a fragment is removed with rows that others changed",

@@ -171,7 +171,7 @@ def merge_rows(
             else _plain_changes(plan, plain, source, clauses, buckets)
         )
         looked_for = merge_reads(plan, clauses, lambda: _source_keys(plan, source, keys))
-        return checked_merge(done, looked_for, keys, keys)
+        return checked_merge(done, looked_for, clauses, keys, keys, matches_by=keys)
 
     return _again(attempt, uri, options, settings, environment)
 

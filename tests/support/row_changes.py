@@ -6,6 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from local_changes import merge_rows, update_all, update_rows
 
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.table.change.merge import Match, MergeClause
 from pyspark_lance.table.change.row_change import RowAction
 
@@ -56,3 +58,20 @@ def upsert(path, source, key="id", **arguments):
     """Updates what is there and inserts what is not, with the columns that the source has."""
     names = source.column_names
     return merge_rows(path, source, [key], [matched_update(names), insert(names)], **arguments)
+
+
+class _Interrupted(ConditionalPutCommitHandler):
+    """Lets another writer in before the first put: the worst moment."""
+
+    def __init__(self, *actions):
+        self.actions = list(actions)
+
+    def put(self, store, location, data, *, uuid):
+        if self.actions:
+            self.actions.pop(0)()
+        return super().put(store, location, data, uuid=uuid)
+
+
+def interrupted_by(*actions):
+    """Has each of ``actions`` done before one of the puts of the change that gets this."""
+    return {"environment": Environment(handler=_Interrupted(*actions), sleep=lambda seconds: None)}

@@ -1,4 +1,4 @@
 """Commits: what a new version is, conflicts, the loop that makes it.
 
-May import: metafile, format, store.
+May import: metafile, codec, format, store.
 """

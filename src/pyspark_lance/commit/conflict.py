@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids, removed_fragment_ids
+from pyspark_lance.commit.inserted_keys import may_share_keys
 from pyspark_lance.commit.metadata_updates import (
     in_new_form,
     is_set,
@@ -164,9 +165,16 @@ def update_meets_append(ours: Update, theirs: Append) -> Judgement:
 
 def update_meets_update(ours: Update, theirs: Update) -> Judgement:
     """As for rows; and a merge that promised unique keys checks for inserted ones."""
-    if ours.inserted_rows is not None and theirs.new_fragments:
+    if theirs.new_fragments and may_insert_same_keys(ours, theirs):
         return _retry("a concurrent Update may have inserted the same keys")
     return row_changes_meet(ours, theirs)
+
+
+def may_insert_same_keys(ours: Update, theirs: Update) -> bool:
+    """Whether both may have inserted a key, as far as ours notes keys at all."""
+    if ours.inserted_rows is None:
+        return False
+    return theirs.inserted_rows is None or may_share_keys(ours.inserted_rows, theirs.inserted_rows)
 
 
 def replacement_meets_delete(ours: DataReplacement, theirs: Delete | Update) -> Judgement:

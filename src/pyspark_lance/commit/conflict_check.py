@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pyspark_lance.commit.conflict import Verdict, judge, rewrites_columns
+from pyspark_lance.commit.conflict import Verdict, judge, may_insert_same_keys, rewrites_columns
 from pyspark_lance.commit.conflict_reason import conflict_of
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
 from pyspark_lance.errors import CommitConflictError, Conflict, ConflictReason, RetryableCommitError
@@ -43,6 +43,8 @@ class Reads:
     misses: Callable[[ManifestFile, Set[int]], bool]
     appends_too: bool = False
     losses_too: bool = False  # Rows that others took away are asked about as well.
+    # Others that note the keys which they inserted are only asked about if one may be ours.
+    keys_decide: bool = False
 
 
 def fragments_in_common(
@@ -60,13 +62,15 @@ def fragments_in_common(
     them; ``knows_rows``: whether the work knows which rows it changes.
     """
     common: set[int] = set()
+    # Who looks at the rows of others by their keys does not have to expect the worst of them.
+    judged = without_keys(operation) if reads is not None else operation
     for version, theirs in newer:
-        judgement = judge(operation, theirs.operation)
+        judgement = judge(judged, theirs.operation)
         where = f"version {version} of {uri}"
         match judgement.verdict:
             case Verdict.COMPATIBLE | Verdict.REBASE if theirs.has_unknown_fields:
                 what = "a concurrent commit by newer software cannot be judged"
-                conflict = conflict_of(operation, theirs.operation, version)
+                conflict = conflict_of(judged, theirs.operation, version)
                 unknown = replace(conflict, reason=ConflictReason.UNKNOWN_OPERATION)
                 raise RetryableCommitError(what, where, REDO, unknown)
             case Verdict.COMPATIBLE:
@@ -74,10 +78,10 @@ def fragments_in_common(
             case Verdict.REBASE if knows_rows:
                 common |= changed_fragment_ids(theirs.operation)
             case Verdict.REBASE | Verdict.RETRY:
-                conflict = conflict_of(operation, theirs.operation, version)
+                conflict = conflict_of(judged, theirs.operation, version)
                 raise RetryableCommitError(judgement.reason, where, REDO, conflict)
             case Verdict.INCOMPATIBLE:
-                conflict = conflict_of(operation, theirs.operation, version)
+                conflict = conflict_of(judged, theirs.operation, version)
                 raise CommitConflictError(judgement.reason, where, conflict=conflict)
     reused = reused_field_id(operation, [theirs.operation for _, theirs in newer])
     if reused is not None:
@@ -94,7 +98,7 @@ def _check_reads(
     """Refuses to follow others that brought or took rows which the work looked for."""
     if reads.losses_too:
         _check_losses(reads, ours, theirs, latest, uri)
-    files, in_place = _rows_with_values(theirs, appends_too=reads.appends_too)
+    files, in_place = _rows_with_values(reads, ours, theirs)
     if not files and not in_place:
         return
     known: set[str] = set()
@@ -136,18 +140,24 @@ def _check_losses(
         )
 
 
+def without_keys(operation: Operation) -> Operation:
+    """The same without the keys that it notes."""
+    return replace(operation, inserted_rows=None) if isinstance(operation, Update) else operation
+
+
 def _rows_with_values(
-    theirs: Sequence[Operation], *, appends_too: bool
+    reads: Reads, ours: Operation, theirs: Sequence[Operation]
 ) -> tuple[set[str], set[int]]:
     """First data files of fragments that are new, and ids of those that got values in place."""
     added: list[Fragment] = []
     in_place: set[int] = set()
     for operation in theirs:
         match operation:
-            case Append() if appends_too:
+            case Append() if reads.appends_too:
                 added += operation.fragments
             case Update():
-                added += operation.new_fragments
+                if not (reads.keys_decide and _inserted_other_keys(ours, operation)):
+                    added += operation.new_fragments
                 if rewrites_columns(operation):
                     in_place |= {fragment.id for fragment in operation.updated_fragments}
             case DataReplacement():
@@ -155,3 +165,10 @@ def _rows_with_values(
             case _:
                 pass
     return {fragment.files[0].path for fragment in added if fragment.files}, in_place
+
+
+def _inserted_other_keys(ours: Operation, theirs: Update) -> bool:
+    """Whether the rows that theirs brought surely have other keys than those that ours did."""
+    if not isinstance(ours, Update) or ours.inserted_rows is None:
+        return False
+    return not may_insert_same_keys(ours, theirs)

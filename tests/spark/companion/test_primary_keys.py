@@ -9,11 +9,15 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance import LanceTable
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 COLUMNS = "region STRING NOT NULL, id BIGINT NOT NULL, v STRING"
 MARK = b"lance-schema:unenforced-primary-key"
+PLACES = {"id": b"1", "region": b"2"}
+KINDS = [("region", pa.string()), ("id", pa.int64()), ("v", pa.string())]
 
 
 @pytest.fixture
@@ -127,3 +131,53 @@ def test_merges_at_once_insert_each_new_key_once(companion, path):
     assert sorted(row.id for row in rows) == list(range(20))
     # Whoever came last changed all of its rows.
     assert any(all(row.n == n for row in rows if row.id >= n) for n in range(3))
+
+
+def by_sql(session, path, rows):
+    rows.createOrReplaceTempView("given")
+    session.sql(
+        f"MERGE INTO lance.`{path}` t USING given s ON t.id = s.id AND t.region = s.region "
+        "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+def by_condition(session, path, rows):
+    """As a join of Spark's, since a value is an expression."""
+    values = {"id": "s.id", "region": "upper(s.region)", "v": "s.v"}
+    merge = (
+        LanceTable.forPath(session, path)
+        .alias("t")
+        .merge(
+            rows.selectExpr("id", "lower(region) AS region", "v").alias("s"),
+            "t.id = s.id AND t.region = upper(s.region)",
+        )
+    )
+    merge.whenMatchedUpdate(set={"v": "s.v"}).whenNotMatchedInsert(values=values).execute()
+
+
+def by_changes(session, path, rows):
+    changes = rows.selectExpr("*", "'insert' AS _change_type", "2L AS _commit_version")
+    LanceTable.forPath(session, path).applyChanges(changes, source="s")
+
+
+@pytest.mark.parametrize("merge", [by_sql, by_condition, by_changes])
+def test_every_merge_notes_the_keys_that_it_inserts_as_pylance_does(companion, tmp_path, merge):
+    key = {name: {MARK: b"true", MARK + b":position": place} for name, place in PLACES.items()}
+    schema = pa.schema(
+        [pa.field(name, kind, nullable=name == "v", metadata=key.get(name)) for name, kind in KINDS]
+    )
+    first = pa.table([["A", "B"], [1, 1], ["old", "old"]], schema=schema)
+    new = pa.table([["C", "D"], [7, 8], ["new"] * 2], schema=schema)
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    for path in (ours, theirs):
+        lance.write_dataset(first, path, enable_stable_row_ids=True)
+    merge(companion, ours, companion.createDataFrame(new.to_pandas()))
+    dataset = lance.dataset(theirs).merge_insert(["id", "region"])
+    dataset.when_matched_update_all().when_not_matched_insert_all().execute(new)
+    noted = [
+        Snapshot.open(Table(path)).file.transaction().operation.inserted_rows
+        for path in (ours, theirs)
+    ]
+    assert noted[0] == noted[1]
+    rows = lance.dataset(ours).to_table().to_pylist()
+    assert sorted(map(str, rows)) == sorted(map(str, lance.dataset(theirs).to_table().to_pylist()))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows, merge_rows
-from row_changes import add_to, insert, set_to, upsert
+from row_changes import add_to, insert, interrupted_by, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
@@ -30,22 +30,6 @@ pytestmark = pytest.mark.interop
 
 KEY = "lance-schema:unenforced-primary-key"
 PATIENT = ChangeSettings(retries=500, timeout_s=240)
-
-
-class Interrupted(ConditionalPutCommitHandler):
-    """Lets another writer in before the first put: the worst moment."""
-
-    def __init__(self, *actions):
-        self.actions = list(actions)
-
-    def put(self, store, location, data, *, uuid):
-        if self.actions:
-            self.actions.pop(0)()
-        return super().put(store, location, data, uuid=uuid)
-
-
-def interrupted_by(*actions):
-    return {"environment": Environment(handler=Interrupted(*actions), sleep=lambda seconds: None)}
 
 
 def make(path, rows=10, **settings):
@@ -160,42 +144,6 @@ def test_two_merges_that_insert_one_new_key_at_once(path, with_key):
     found = sorted((row["id"], row["n"]) for row in read_theirs(path).to_pylist())
     assert found == [(1, 0), (7, 2)]
     assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
-
-
-def make_keyed(path):
-    key = pa.field("id", pa.int64(), nullable=False, metadata={KEY: "true"})
-    schema = pa.schema([key, pa.field("n", pa.int64())])
-    write_table(path, pa.table({"id": [1], "n": [0]}, schema=schema))
-    return schema
-
-
-def merge_theirs(path, ids, n, first=lambda: None):
-    """A merge of pylance by key, which has opened the table before ``first`` is done."""
-    dataset = lance.dataset(path)
-
-    def batches():
-        first()
-        columns = [pa.array(ids, pa.int64()), pa.array([n] * len(ids), pa.int64())]
-        yield pa.RecordBatch.from_arrays(columns, schema=dataset.schema)
-
-    merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-    merge.conflict_retries(0).execute(pa.RecordBatchReader.from_batches(dataset.schema, batches()))
-
-
-def test_a_merge_looks_again_for_the_new_key_that_pylance_inserted_meanwhile(path):
-    schema = make_keyed(path)
-    new = pa.table({"id": [7, 8], "n": [2, 2]}, schema=schema)
-    result = upsert(path, new, **interrupted_by(lambda: merge_theirs(path, [7, 9], 1)))
-    assert (result.num_inserted_rows, result.num_updated_rows) == (1, 1)
-    assert values(path) == {1: 0, 7: 2, 8: 2, 9: 1}
-
-
-def test_pylance_does_not_insert_the_new_key_that_we_inserted_meanwhile(path):
-    schema = make_keyed(path)
-    new = pa.table({"id": [7, 8], "n": [2, 2]}, schema=schema)
-    with pytest.raises(OSError, match="Too many concurrent writers"):
-        merge_theirs(path, [7, 9], 1, first=lambda: upsert(path, new))
-    assert values(path) == {1: 0, 7: 2, 8: 2}
 
 
 def test_merges_of_other_keys_do_not_look_again(path):

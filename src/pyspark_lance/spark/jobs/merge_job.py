@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import sources_of, spellings
-from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.schema import LanceSchema, primary_key
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.expressions.column_expressions import (
@@ -121,7 +121,12 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: MergeRequest) -> Pr
         choice = None
         done = RowChanges(plan, (FragmentLoss(error.address >> 32, 0, repeated=error.address),))
     shown = _shown_keys(merge.condition, in_condition)
-    work = prepared(checked_merge(done, reads, in_condition, shown))
+    by = [pair.target for pair in condition.pairs]
+    is_all = condition.is_whole and condition.target_filter is None
+    merged = checked_merge(
+        done, reads, merge.clauses, in_condition, shown, matches_by=by if is_all else None
+    )
+    work = prepared(merged)
     return work if choice is None else explained(work, choice)
 
 
@@ -163,13 +168,11 @@ def _plain_changes(
     pieces, are_few, key_filter = plain_pieces(
         SparkStages(spark), plan, *plain, condition.target_filter
     )
-    keys = zip(plain[0].target_keys, plain[0].source_keys, strict=True)
-    unchanged = frozenset(name for name, place in keys if plain[0].updates.get(name) == place)
     return MergeChanges(
         plain[0].clauses,
         pieces,
         is_packed=True,
-        unchanged=unchanged,
+        unchanged=plain[0].unchanged,
         are_few=are_few,
         keys=None if key_filter is None else SourceKeys(plain[0].target_keys, key_filter),
     )
@@ -206,9 +209,10 @@ def _joined_changes(
     target = _target(spark, plan, named_columns(texts, names), merge.alias, keys, narrowed)
     joined = source.join(target, as_column(merge.condition), join_type)
     described, changes = _changes(joined, clauses, plan.schema, merge.alias, keep=by_columns)
-    unchanged = _unchanged(plan, merge, given, condition) if by_columns else frozenset()
+    asks = by_columns or bool(primary_key(plan.schema))
+    unchanged = _unchanged(plan, merge, given, condition) if asks else frozenset()
     return MergeChanges(
-        described,
+        tuple(replace(clause, same=unchanged) for clause in described),
         changes,
         is_packed=False,
         unchanged=unchanged,

@@ -153,6 +153,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
                 reads=self._reads(
                     inserts=any(task_changes.num_inserted_rows for task_changes in written)
                 ),
+                notes_keys=self._command == "MERGE",
                 description=f"{self._command} of Spark SQL",
             )
             return commit_changes(changes, work)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -60,7 +61,9 @@ def sort_stage(
             part, rows = piece
             yield _batch(PIECE, [(part, pack_rows(rows))])
         elif piece.new_fragments:
-            written = WrittenChanges(piece.new_fragments, (), piece.num_inserted_rows, 0)
+            written = WrittenChanges(
+                piece.new_fragments, (), piece.num_inserted_rows, 0, piece.new_keys
+            )
             yield _batch(PIECE, [(_IS_WRITTEN, pickle.dumps(written))])
 
 
@@ -132,8 +135,10 @@ def gather(plan: ChangePlan, payloads: Iterable[bytes]) -> RowChanges:
 
 
 def _noted(written: WrittenChanges) -> list[tuple[int, object]]:
-    own = WrittenChanges(written.fragments, (), written.num_inserted_rows, written.num_updated_rows)
-    return [(_NOT_OF_A_FRAGMENT, own), *((rows.fragment_id, rows) for rows in written.touched)]
+    return [
+        (_NOT_OF_A_FRAGMENT, replace(written, touched=())),
+        *((rows.fragment_id, rows) for rows in written.touched),
+    ]
 
 
 def _messages(messages: Iterable[tuple[int, object]]) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from pyspark_lance.format.operation import Delete, Update
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.table.change.choose_rewrite import RewriteChoice
 from pyspark_lance.table.change.deletions import AffectedRows, FragmentLoss
+from pyspark_lance.table.change.inserted_keys import key_filter
 from pyspark_lance.table.change.moved_rows import WrittenChanges
 from pyspark_lance.table.change.reads import EVERYTHING
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
@@ -30,6 +31,9 @@ class RowChanges:
     new_fragments: tuple[Fragment, ...] = ()
     num_inserted_rows: int = 0
     num_updated_rows: int = 0
+    # ``NewKeys.packed`` of each task; whether they are noted for others.
+    new_keys: tuple[bytes, ...] = ()
+    notes_keys: bool = False
     # Columns that got values, for the indices; empty for none.
     assigned: frozenset[str] = frozenset()
     only_deletes: bool = False  # The job can only delete.
@@ -64,6 +68,7 @@ def gathered(
         new_fragments=tuple(fragment for piece in pieces for fragment in piece.fragments),
         num_inserted_rows=sum(piece.num_inserted_rows for piece in pieces),
         num_updated_rows=sum(piece.num_updated_rows for piece in pieces),
+        new_keys=tuple(piece.new_keys for piece in pieces if piece.new_keys),
     )
 
 
@@ -142,6 +147,9 @@ def _operation(changes: RowChanges, lost: Sequence[FragmentLoss]) -> Delete | Up
         updated_fragments=updated,
         new_fragments=changes.new_fragments,
         fields_for_preserving_frag_bitmap=_field_ids(snapshot, changes.assigned),
+        inserted_rows=(
+            key_filter(changes.plan.schema, changes.new_keys) if changes.notes_keys else None
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.schema import LanceSchema, primary_key
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestFile
@@ -96,6 +96,26 @@ def looks_at_everything(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
     return any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in clauses)
 
 
+def settles_matches(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
+    """Whether each row that matches is changed, so that nobody else may have taken it away."""
+    matched = [clause for clause in clauses if clause.match is Match.MATCHED]
+    return bool(matched) and matched[-1].condition is None
+
+
+def settles_keys(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
+    """Whether it is all the same to the merge what others do to rows of other keys than its own.
+
+    Each row of the source is inserted, or changes the row that it matches, or does nothing only
+    because there is such a row.
+    """
+    ends = {clause.match: clause.condition for clause in clauses}
+    return (
+        Match.NOT_MATCHED in ends
+        and Match.NOT_MATCHED_BY_SOURCE not in ends
+        and all(condition is None for condition in ends.values())
+    )
+
+
 def promises_unique_keys(schema: LanceSchema, keys: Sequence[str]) -> bool:
     """Whether the table has an unenforced primary key, and ``keys`` hold all of it.
 
@@ -161,11 +181,19 @@ def merge_reads(
 
 
 def checked_merge(
-    changes: RowChanges, reads: Reads, keys: Sequence[str], shown_keys: Sequence[str]
+    changes: RowChanges,
+    reads: Reads,
+    clauses: Sequence[MergeClause[_C, _V]],
+    keys: Sequence[str],
+    shown_keys: Sequence[str],
+    *,
+    matches_by: Collection[str] | None = None,
 ) -> RowChanges:
     """What the stages did for a merge, ready to be committed.
 
-    ``reads``: of ``merge_reads``.
+    ``reads``: of ``merge_reads``. ``clauses``: in order. ``keys``: columns that the condition
+    names. ``matches_by``: columns whose equality is the whole condition; None if there is more to
+    it.
 
     Raises:
         InvalidInputError: Two source rows match one target row; files of the attempt are removed.
@@ -173,11 +201,18 @@ def checked_merge(
     plan = changes.plan
     if changes.repeated is not None:
         raise _ambiguous_match(changes, changes.repeated, shown_keys)
-    unique = changes.num_inserted_rows > 0 and promises_unique_keys(plan.schema, keys)
+    inserts = changes.num_inserted_rows > 0
+    by_key = matches_by is not None and set(matches_by) == set(primary_key(plan.schema))
     return replace(
         changes,
         assigned=frozenset(field.name for field in plan.schema.fields),
-        reads=replace(reads, appends_too=unique, losses_too=changes.num_inserted_rows > 0),
+        reads=replace(
+            reads,
+            appends_too=inserts and promises_unique_keys(plan.schema, keys),
+            losses_too=inserts and not settles_matches(clauses),
+            keys_decide=by_key and settles_keys(clauses),
+        ),
+        notes_keys=True,
     )
 
 

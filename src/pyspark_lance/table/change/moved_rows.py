@@ -30,6 +30,7 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touched_rows
+from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
@@ -60,6 +61,7 @@ class Clause:
     action: RowAction  # Update, insert, delete or keep.
     # Columns that get a value; an update keeps the others, an insert leaves them null.
     columns: tuple[str, ...] = ()
+    same: frozenset[str] = frozenset()  # Those of ``columns`` whose values surely stay as they are.
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""
@@ -88,6 +90,7 @@ class WrittenChanges:
     touched: tuple[TouchedRows, ...]  # Rows that were met in each fragment.
     num_inserted_rows: int
     num_updated_rows: int
+    new_keys: bytes = b""  # ``NewKeys.packed``: of rows that have another key than before.
 
 
 def write_changes(
@@ -127,6 +130,11 @@ class _Task:
         self._created: list[NDArray[np.uint64]] = []
         self._num_inserted = 0
         self._num_updated = 0
+        key = noted_key(plan.schema)
+        self._new_keys = NewKeys(key)
+        moves = [clause for clause in clauses if clause.action is RowAction.UPDATE]
+        changes_keys = any(set(key) & set(clause.columns) - clause.same for clause in moves)
+        self._moved_keys = self._new_keys if changes_keys else NewKeys(())
         self._most_rows = 1 << 16
 
     def note(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
@@ -158,6 +166,7 @@ class _Task:
                         self._row_ids.append(_integers(part, CHANGED_ROW_ID))
                         addresses = _integers(part, CHANGED_ADDRESS)
                         self._created.append(self._rows.created_at(addresses))
+                    self._moved_keys.add(rows)
                     yield rows
             inserted = np.flatnonzero(actions == RowAction.INSERT)
             if len(inserted):
@@ -167,12 +176,14 @@ class _Task:
                     yield None
                 self._num_inserted += len(inserted)
                 for _, rows in self._in_parts(_rows_at(batch, inserted), self._inserted):
+                    self._new_keys.add(rows)
                     yield rows
 
     def result(self, fragments: tuple[Fragment, ...]) -> WrittenChanges:
         """What was done; ``fragments`` hold the rows of ``new_rows``."""
+        touched = tuple(self._touched.values())
         return WrittenChanges(
-            fragments, tuple(self._touched.values()), self._num_inserted, self._num_updated
+            fragments, touched, self._num_inserted, self._num_updated, self._new_keys.packed()
         )
 
     def with_lineage(self, fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:

@@ -42,11 +42,17 @@ class PlainMerge:
             check_enum(self.matched, RowAction)
 
     @property
+    def unchanged(self) -> frozenset[str]:
+        """The keys of the target that get the value to which they are equal."""
+        keys = zip(self.target_keys, self.source_keys, strict=True)
+        return frozenset(name for name, place in keys if self.updates.get(name) == place)
+
+    @property
     def clauses(self) -> tuple[Clause, ...]:
         """What the numbers in the changes mean."""
         clauses = []
         if self.matched is not None:
-            clauses.append(Clause(self.matched, tuple(self.updates)))
+            clauses.append(Clause(self.matched, tuple(self.updates), self.unchanged))
         if self.inserts is not None:
             clauses.append(Clause(RowAction.INSERT, tuple(self.inserts)))
         return tuple(clauses)

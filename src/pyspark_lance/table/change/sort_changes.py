@@ -19,6 +19,7 @@ from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids
+from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause, inserted_rows
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 from pyspark_lance.table.rows.packed_rows import RowBuffer, split_rows
@@ -66,6 +67,7 @@ class SortedChanges:
 
     new_fragments: tuple[Fragment, ...]
     num_inserted_rows: int
+    new_keys: bytes = b""  # See ``WrittenChanges``.
 
 
 def sort_changes(
@@ -160,6 +162,7 @@ class _NewRows:
         self._held_bytes = 0
         self._files: FragmentFiles | None = None
         self._count = 0
+        self._new_keys = NewKeys(noted_key(plan.schema))
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._count += batch.num_rows
@@ -179,7 +182,8 @@ class _NewRows:
         if self._files is None:
             return SortedChanges((), 0), fewest_batches(self._held)
         self._files.close_file()
-        return SortedChanges(tuple(self._files.fragments), self._count), []
+        written = tuple(self._files.fragments)
+        return SortedChanges(written, self._count, self._new_keys.packed()), []
 
     def remove(self) -> None:
         if self._files is not None:
@@ -192,4 +196,6 @@ class _NewRows:
         fields = self._plan.schema.fields
         numbers = np.asarray(batch.column(CLAUSE).to_numpy(zero_copy_only=False), dtype=np.int64)
         for number, rows in split_rows(batch, numbers):
-            files.write(inserted_rows(fields, rows, self._clauses[number].columns))
+            whole = inserted_rows(fields, rows, self._clauses[number].columns)
+            self._new_keys.add(whole)
+            files.write(whole)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
+from pyspark_lance.codec.split_block_filter import BLOCK_BYTES, are_in, bits_in_words, blocks_of
 from pyspark_lance.codec.xxh64 import xxh64
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import Field
@@ -33,20 +34,6 @@ from pyspark_lance.table.version.table_files import TableFiles
 BLOOM_FILE: Final = "bloomfilter.lance"
 BLOOM_FILTER: Final = "bloom_filter_data"
 ZONE_PLACES: Final = ("fragment_id", "zone_start", "zone_length", "has_null")
-SALT: Final = np.array(
-    [
-        0x47B6137B,
-        0x44974D91,
-        0x8824AD5B,
-        0xA2B7289D,
-        0x705495C7,
-        0x2DF1424B,
-        0x9EFC4947,
-        0x5C6BFB31,
-    ],
-    np.uint32,
-)
-BLOCK_BYTES: Final = 32
 # More values are in so many filters that asking them is not worth it.
 _MOST_VALUES: Final = 256
 # Filters take 4 bytes for each row, as much as a narrow column.
@@ -157,10 +144,7 @@ class BloomIndex:
                 "a bloom filter is not a whole number of blocks", self.file.where
             )
         blocks = np.frombuffer(data, "<u4").reshape(-1, 8)
-        places = ((hashes >> np.uint64(32)) * np.uint64(len(blocks))) >> np.uint64(32)
-        low = hashes.astype(np.uint32)[:, None]
-        bits = np.uint32(1) << (low * SALT >> np.uint32(27))
-        return bool((blocks[places] & bits != bits).any())
+        return not bool(are_in(blocks, hashes).all())
 
     def _filters(self) -> pa.Array | None:
         fields = [field for field in self.file.reader.schema.fields if field.name == BLOOM_FILTER]
@@ -185,8 +169,8 @@ class BloomIndex:
 
 def _is_in(blocks: NDArray[np.uint32], number: int) -> NDArray[np.bool_]:
     """In which of filters of one size a hash is; ``blocks`` of shape (filters, blocks, 8)."""
-    place = ((number >> 32) * blocks.shape[1]) >> 32
-    bits = np.uint32(1) << ((np.uint32(number & 0xFFFFFFFF) * SALT) >> np.uint32(27))
+    hashes = np.array([number], np.uint64)
+    place, bits = blocks_of(hashes, blocks.shape[1])[0], np.uint32(1) << bits_in_words(hashes)[0]
     found: NDArray[np.bool_] = ((blocks[:, place] & bits) == bits).all(axis=1)
     return found
 

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.codec.arrow_values import is_variable_width
+from pyspark_lance.codec.split_block_filter import BLOCK_BYTES, bits_of
+from pyspark_lance.codec.value_hashes import hashes_of
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import pack_tree_map
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.index.bloom import BLOCK_BYTES, BLOOM_FILE, BLOOM_FILTER, SALT, ZONE_PLACES
+from pyspark_lance.table.index.bloom import BLOOM_FILE, BLOOM_FILTER, ZONE_PLACES
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
-from pyspark_lance.table.index_build.value_hashes import hashes_of
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
 
 FALSE_POSITIVES: Final = 0.00057
@@ -127,7 +128,7 @@ class _Zones:
         is_null = np.asarray(values.is_null())
         note_nulls(self.nulls, addresses[is_null])
         places = np.cumsum(~is_null)
-        bits = self._bits_of(hashes_of(values.drop_null()))
+        bits = bits_of(hashes_of(values.drop_null()), self._blocks)
         stops = np.append(cuts[1:], len(addresses)).tolist()
         for start, stop, zone in zip(cuts.tolist(), stops, zones.tolist(), strict=True):
             if zone != self._zone:
@@ -137,14 +138,6 @@ class _Zones:
             self._has_null |= bool(is_null[start:stop].any())
             first = int(places[start - 1]) if start else 0
             self._bits[bits[first : int(places[stop - 1])]] = True
-
-    def _bits_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Which bits a value sets, one in each word of its block; shape (len(hashes), 8)."""
-        block = ((hashes >> np.uint64(32)) * np.uint64(self._blocks)) >> np.uint64(32)
-        low = hashes.astype(np.uint32)[:, None]
-        bit = (low * SALT >> np.uint32(27)).astype(np.int64)
-        word = block.astype(np.int64)[:, None] * 8 + np.arange(8)
-        return word * 32 + bit
 
     def _finish_zone(self) -> None:
         if not self._zone:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from pyspark_lance.codec.value_hashes import hashes_of, hashes_with_nulls
 from pyspark_lance.codec.xxh64 import xxh64_of_numbers
 from pyspark_lance.errors import CorruptFileError, LanceError, StorageError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
@@ -52,7 +53,6 @@ from pyspark_lance.table.index.zone_map_file import (
 )
 from pyspark_lance.table.index_build.joined_segments import LiveRows
 from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
-from pyspark_lance.table.index_build.value_hashes import hashes_of, hashes_with_nulls
 from pyspark_lance.table.scan.column_paths import only_fragments, path_to, values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import run

@@ -1,0 +1,52 @@
+"""The filter of the keys that a merge inserted, as an Update has it.
+
+A split block bloom filter over the hashes of the keys, always of the same size: Lance sizes it for
+8,192 keys, and fills it further with more.
+
+Source: docs/format/table-format.md, section 8.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark_lance.codec.split_block_filter import BLOCK_BYTES, may_share
+from pyspark_lance.format.wire import parse_message
+from pyspark_lance.proto import transaction_pb2
+
+NUM_BLOCKS: Final = 1024
+NUM_BYTES: Final = NUM_BLOCKS * BLOCK_BYTES
+_NUM_KEYS: Final = 8192
+_PROBABILITY: Final = 0.00057
+_KeyFilter = transaction_pb2.Transaction.KeyFilter
+
+
+def key_filter_message(field_ids: Sequence[int], bitmap: bytes) -> bytes:
+    """The message for the keys whose bits are set; ``field_ids``: in the order of the key."""
+    message = _KeyFilter(field_ids=field_ids)
+    message.bloom.bitmap = bitmap
+    message.bloom.num_bits = NUM_BYTES * 8
+    message.bloom.number_of_items = _NUM_KEYS
+    message.bloom.probability = _PROBABILITY
+    return message.SerializeToString()
+
+
+def may_share_keys(ours: bytes, theirs: bytes) -> bool:
+    """Whether two messages may have a key in common; filters of different kinds may."""
+    one, other = parse_message(_KeyFilter, ours), parse_message(_KeyFilter, theirs)
+    if _kind(one) != _kind(other) or not one.HasField("bloom"):
+        return True
+    return len(one.bloom.bitmap) != NUM_BYTES or may_share(one.bloom.bitmap, other.bloom.bitmap)
+
+
+def _kind(message: _KeyFilter) -> tuple[object, ...]:
+    """What two filters must have in common to be compared; Lance takes 0 for its own numbers."""
+    bloom = message.bloom
+    return (
+        tuple(message.field_ids),
+        message.WhichOneof("filter"),
+        len(bloom.bitmap),
+        bloom.number_of_items or _NUM_KEYS,
+        bloom.probability or _PROBABILITY,
+    )

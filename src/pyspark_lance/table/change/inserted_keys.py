@@ -1,0 +1,97 @@
+"""NewKeys: the primary keys that a merge brings into a table, as its transaction notes them.
+
+Lance hashes the bytes of a key: numbers as eight, texts and binary as they are, and a key of
+several columns as all of them with a zero behind each.  It notes no keys of other types, so that a
+filter of theirs says nothing, and ours has to be missing.
+
+Source: docs/format/table-format.md, section 8.1.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.split_block_filter import bits_of
+from pyspark_lance.codec.value_hashes import hashes_of
+from pyspark_lance.commit.inserted_keys import NUM_BLOCKS, NUM_BYTES, key_filter_message
+from pyspark_lance.format.schema import LanceSchema, primary_key
+from pyspark_lance.plain_values import plain_array, plain_numbers
+
+_NUMBERS = (pa.int32(), pa.int64(), pa.uint32(), pa.uint64())
+_BYTES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def noted_key(schema: LanceSchema) -> tuple[str, ...]:
+    """The columns of the primary key; none if there is none, or Lance would not note it."""
+    names = primary_key(schema)
+    types = {field.name: field.to_arrow().type for field in schema.fields}
+    return names if all(types.get(name) in (*_NUMBERS, *_BYTES) for name in names) else ()
+
+
+class NewKeys:
+    """Takes keys in, batch by batch; ``names``: their columns, or none to note nothing."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._bits: NDArray[np.bool_] | None = None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows that are new, or have another key than before."""
+        if not self._names:
+            return
+        hashes = key_hashes([rows.column(name) for name in self._names])
+        if self._bits is None:
+            self._bits = np.zeros(NUM_BYTES * 8, np.bool_)
+        self._bits[bits_of(hashes, NUM_BLOCKS)] = True
+
+    def packed(self) -> bytes:
+        """The bits as they travel from a task to the driver; empty for no keys."""
+        if self._bits is None:
+            return b""
+        return zlib.compress(np.packbits(self._bits, bitorder="little").tobytes(), 1)
+
+
+def key_filter(schema: LanceSchema, packed: Iterable[bytes]) -> bytes | None:
+    """The filter of the keys of all tasks, as ``Update`` has it; None if keys are not noted."""
+    names = noted_key(schema)
+    if not names:
+        return None
+    bits = np.zeros(NUM_BYTES, np.uint8)
+    for part in packed:
+        bits |= np.frombuffer(zlib.decompress(part), np.uint8)
+    ids = {field.name: field.id for field in schema.fields}
+    return key_filter_message([ids[name] for name in names], bits.tobytes())
+
+
+def key_hashes(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
+    """The hashes of keys, without those of which a part is null; shape (at most num_rows,)."""
+    rows = pa.RecordBatch.from_arrays(list(columns), list(map(str, range(len(columns)))))
+    parts = [_wide(column) for column in rows.drop_null().columns]
+    if len(parts) == 1:
+        return hashes_of(parts[0])
+    ended = pa.scalar(b"", pa.large_binary())
+    zero = pa.scalar(b"\0", pa.large_binary())
+    return hashes_of(pc.binary_join_element_wise(*map(_bytes, parts), ended, zero))
+
+
+def _wide(column: pa.Array) -> pa.Array:
+    if column.type not in _NUMBERS:
+        return column
+    return column.cast(pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64())
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    if column.type in _BYTES:
+        return column.cast(pa.large_binary())
+    numbers = np.ascontiguousarray(plain_numbers(column)).view(np.uint8)
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(),
+        len(column),
+        [None, plain_array(np.arange(0, len(numbers) + 1, 8)).buffers()[1], pa.py_buffer(numbers)],
+    )
