@@ -33,10 +33,10 @@ _GENERAL: Final = ("none", "lz4", "zstd")
 _MAX_LEVEL: Final = 22
 _SMALL_CHUNK_BYTES: Final = 1 << 15
 _MAX_CHUNK_BYTES: Final = 1 << 24
-# Where pylance puts the bytes of a blob; ours are always in the data file, which it reads as well.
 _BLOB_PLACES: Final = tuple(
     f"{_PREFIX}blob-{name}-size-threshold" for name in ("inline", "dedicated", "pack-file")
 )
+_MOST_BYTES: Final = (1 << 63) - 1
 _KNOWN: Final = frozenset(
     _PREFIX + name
     for name in (
@@ -45,6 +45,15 @@ _KNOWN: Final = frozenset(
         "dict-values-compression", "dict-values-compression-level", "packed", "blob",
     )
 ) | frozenset(_BLOB_PLACES)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BlobLimits:
+    """Where the bytes of a blob go in a table that has objects for blobs, in bytes."""
+
+    inline: int = 64 << 10  # Into the data file up to so many.
+    dedicated: int = 4 << 20  # Into an object of their own from more than so many.
+    pack: int = 1 << 30  # So many others come together in an object.
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +199,22 @@ def _byte_stream_split(keys: _Keys, data_type: pa.DataType, version: str) -> str
     return split
 
 
+def blob_limits(metadata: Mapping[str, str], column: str) -> BlobLimits:
+    """The limits that a column asks for."""
+    keys, usual = _Keys(metadata, column), BlobLimits()
+    asked = [keys.whole_number(key.removeprefix(_PREFIX), 0, _MOST_BYTES) for key in _BLOB_PLACES]
+    limits = (usual.inline, usual.dedicated, usual.pack)
+    return BlobLimits(
+        *(limit if own is None else own for own, limit in zip(asked, limits, strict=True))
+    )
+
+
 def check_blob_request(
     metadata: Mapping[str, str], column: str, data_type: pa.DataType, version: str
 ) -> None:
     """Refuses keys that ask for an encoding of blobs, which are stored as they are."""
     del data_type, version
+    blob_limits(metadata, column)
     for key in metadata:
         if key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES):
             raise _Keys(metadata, column).refused(key, "for blobs")

@@ -15,9 +15,6 @@ from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, Fragment
 from pyspark_lance.format.manifest import BasePath, Manifest, WriterVersion
 from pyspark_lance.format.schema import LanceSchema
 
-MANAGED_BLOBS_KEY = "lance.blob.managed"
-"""Of the metadata of a schema: whether large blobs go to objects of their own."""
-
 # A library name other than "lance" tells Lance that none of its old bugs need repair here.
 WRITER_VERSION = WriterVersion(library="pyspark-lance", version="0.1.0")
 
@@ -165,7 +162,7 @@ class Draft:
             has_config=bool(self.config),
             has_base_paths=bool(self.base_paths),
             has_spilled_lineage=self._has_spilled_lineage(),
-            manages_blobs=self.schema.metadata.get(MANAGED_BLOBS_KEY) == b"true",
+            manages_blobs=self.schema.manages_blobs,
             keeps_field_ids=allocated is not None,
             previous=(self.base.reader_flags, self.base.writer_flags),
         )

@@ -1,7 +1,7 @@
 """BlobRecords: where the blobs of some rows are, and how pages say so.
 
-The bytes of all values go into the data file itself, whatever their size, so that a file that is
-given up leaves nothing behind. References to objects elsewhere stay references.
+The bytes of values go into the data file itself, or where a table has objects for blobs, large ones
+into these. References to objects elsewhere stay references.
 
 Source: docs/format/file-format.md, sections 5, 6.7 and 9.1.
 """
@@ -9,7 +9,7 @@ Source: docs/format/file-format.md, sections 5, 6.7 and 9.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.encoding_requests import BlobLimits
 from pyspark_lance.codec.v2_0.variable_width import value_offsets
-from pyspark_lance.datafile.blob_values import EXTERNAL, INLINE
+from pyspark_lance.datafile.blob_objects import BlobObjects
+from pyspark_lance.datafile.blob_values import EXTERNAL, INLINE, MANAGED
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.errors import InvalidInputError
 
@@ -38,8 +40,10 @@ class BlobRecords:
     """Where the blobs of some slots are."""
 
     positions: NDArray[np.uint64]  # In the data file, or in the object that the URI names.
-    sizes: NDArray[np.uint64]  # Bytes; 0 with a URI means all that follow.
+    sizes: NDArray[np.uint64]  # Bytes; 0 with a URI outside of the table means all that follow.
     is_null: NDArray[np.bool_]  # Slots without a blob; what else is said of them means nothing.
+    kinds: NDArray[np.uint8]
+    base_ids: NDArray[np.uint32]  # Of the base paths that the URIs are below; 0 for most.
     # Of blobs that are elsewhere, null for others; None if there are none.
     uris: pa.Array | None = None
 
@@ -59,7 +63,7 @@ class BlobRecords:
         uris = pa.repeat("", len(kept)) if uris is None else uris.take(pa.array(kept)).fill_null("")
         headers = np.zeros(len(kept), _RECORD)
         uri_bytes = np.asarray(pc.binary_length(uris))
-        headers["kind"] = np.where(uri_bytes > 0, EXTERNAL, INLINE)
+        headers["kind"], headers["blob_id"] = self.kinds[kept], self.base_ids[kept]
         headers["position"], headers["size"] = self.positions[kept], self.sizes[kept]
         headers["uri_bytes"] = uri_bytes
         plain = pa.Array.from_buffers(
@@ -76,15 +80,19 @@ class BlobRecords:
 
 
 def write_blobs(
-    sink: PageSink, values: pa.Array, is_null: NDArray[np.bool_], name: str
+    sink: PageSink,
+    values: pa.Array,
+    is_null: NDArray[np.bool_],
+    name: str,
+    objects: tuple[BlobObjects, BlobLimits] | None = None,
 ) -> BlobRecords:
     """Writes the bytes of blobs, each to a place of its own.
 
-    ``values``: binaries, or structs of ``data`` and ``uri`` and possibly a range.
+    ``values``: binaries, or structs of ``data`` and ``uri``, possibly a range, and possibly the
+    kind and the base path of the reference. ``objects``: where large blobs go.
     """
     if not pa.types.is_struct(values.type):
-        positions, sizes = _write_values(sink, values, is_null)
-        return BlobRecords(positions, sizes, is_null)
+        return _write_values(sink, values, is_null, None)
     data, uris = pc.struct_field(values, "data"), pc.struct_field(values, "uri")
     has_data = np.asarray(data.is_valid()) & ~is_null
     has_uri = np.asarray(uris.is_valid()) & ~is_null
@@ -93,12 +101,20 @@ def write_blobs(
             f"column {name!r}: a blob has either bytes or a URI",
             hint="use null for a blob that is not there",
         )
-    positions, sizes = _write_values(sink, data, is_null)
-    for part, numbers in (("position", positions), ("size", sizes)):
+    records = _write_values(sink, data, is_null, objects)
+    if not has_uri.any():
+        return records
+    records.kinds[has_uri] = EXTERNAL
+    for part, numbers in (
+        ("position", records.positions), ("size", records.sizes),
+        ("kind", records.kinds), ("blob_id", records.base_ids),
+    ):  # fmt: skip
         if values.type.get_field_index(part) >= 0:
             given = np.asarray(pc.fill_null(pc.struct_field(values, part), 0))
             numbers[has_uri] = given[has_uri]
-    return BlobRecords(positions, sizes, is_null, uris if has_uri.any() else None)
+    if records.uris is not None:
+        uris = pc.if_else(pa.array(has_uri), uris, records.uris)
+    return replace(records, uris=uris)
 
 
 def concat_records(pieces: Sequence[BlobRecords]) -> BlobRecords:
@@ -113,20 +129,39 @@ def concat_records(pieces: Sequence[BlobRecords]) -> BlobRecords:
         np.concatenate([piece.positions for piece in pieces]),
         np.concatenate([piece.sizes for piece in pieces]),
         np.concatenate([piece.is_null for piece in pieces]),
+        np.concatenate([piece.kinds for piece in pieces]),
+        np.concatenate([piece.base_ids for piece in pieces]),
         uris,
     )
 
 
 def _write_values(
-    sink: PageSink, values: pa.Array, is_null: NDArray[np.bool_]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Where each value is that has bytes, and how many."""
+    sink: PageSink,
+    values: pa.Array,
+    is_null: NDArray[np.bool_],
+    objects: tuple[BlobObjects, BlobLimits] | None,
+) -> BlobRecords:
+    """Writes each value that has bytes."""
     offsets = value_offsets(values).astype(np.int64)
     sizes = np.diff(offsets)
     sizes[is_null | np.asarray(values.is_null())] = 0
     positions = np.zeros(len(values), np.uint64)
     stored = values.buffers()[2]
     content = memoryview(b"" if stored is None else stored)
+    uris: list[str | None] = [None] * len(values)
+    kinds = np.full(len(values), INLINE, np.uint8)
     for row in np.flatnonzero(sizes).tolist():
-        positions[row] = sink.write_buffer(content[offsets[row] : offsets[row + 1]]).start
-    return positions, sizes.astype(np.uint64)
+        piece = content[offsets[row] : offsets[row + 1]]
+        if objects is None or len(piece) <= objects[1].inline:
+            positions[row] = sink.write_buffer(piece).start
+        else:
+            uris[row], positions[row] = objects[0].write(piece, objects[1])
+            kinds[row] = MANAGED
+    return BlobRecords(
+        positions,
+        sizes.astype(np.uint64),
+        is_null,
+        kinds,
+        np.zeros(len(values), np.uint32),
+        pa.array(uris, pa.string()) if kinds.any() else None,
+    )

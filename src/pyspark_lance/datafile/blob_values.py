@@ -46,30 +46,38 @@ def fetch_v1(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
 
 def fetch_v2(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
     """The blobs that v2 descriptors point to, as large_binary."""
-    return _joined(_V2Blobs(file, descriptors).pieces(external=True), descriptors)
+    return _joined(_V2Blobs(file, descriptors).pieces(), descriptors)
 
 
 def logical_v2(file: OpenFile, descriptors: pa.StructArray, data_type: pa.DataType) -> pa.Array:
     """Blobs as they are written: bytes, or for external ones the reference.
 
-    ``data_type``: struct of ``data``, ``uri`` and possibly ``position`` and ``size``.
+    ``data_type``: struct of ``data``, ``uri`` and possibly ``position`` and ``size``; with ``kind``
+    and ``blob_id``, blobs in objects of the table are references, too.
     """
     blobs = _V2Blobs(file, descriptors)
-    is_external = blobs.kinds == EXTERNAL
-    mask = pc.or_(descriptors.is_null(), pa.array(is_external))
-    data = _joined(blobs.pieces(external=False), descriptors)
+    names = [field.name for field in data_type]
+    if "kind" in names:
+        blobs.keep_objects()
+    referred = blobs.kinds >= EXTERNAL if "kind" in names else blobs.kinds == EXTERNAL
+    mask = pc.or_(descriptors.is_null(), pa.array(referred))
+    data = _joined(blobs.pieces(~referred), descriptors)
     parts = {
         "data": pc.if_else(mask, pa.scalar(None, data.type), data),
         "uri": pa.array(
-            [uri if there else None for uri, there in zip(blobs.uris(), is_external, strict=True)],
+            [uri if there else None for uri, there in zip(blobs.uris(), referred, strict=True)],
             pa.string(),
+        ),
+        "kind": pa.array(blobs.kinds.astype(np.uint8)),
+        # The URIs of external blobs are absolute.
+        "blob_id": pa.array(
+            np.where(blobs.kinds == MANAGED_IN_BASE, blobs.ids, 0).astype(np.uint32)
         ),
     }
     # 0, 0 is the whole object, and is written as no range.
-    ranged = pa.array(is_external & ((blobs.positions != 0) | (blobs.sizes != 0)))
+    ranged = pa.array(referred & ((blobs.positions != 0) | (blobs.sizes != 0)))
     for name, values in (("position", blobs.positions), ("size", blobs.sizes)):
         parts[name] = pc.if_else(ranged, pa.array(values), pa.scalar(None, pa.uint64()))
-    names = [field.name for field in data_type]
     if not set(names) <= parts.keys():
         raise UnsupportedFeatureError(f"blob columns of type {data_type}", where=file.place)
     if "position" not in names and bool(pc.any(ranged).as_py()):
@@ -93,7 +101,7 @@ class _V2Blobs:
     def __init__(self, file: OpenFile, descriptors: pa.StructArray) -> None:
         self._file = file
         self._valid = np.asarray(descriptors.is_valid())
-        self.kinds, self.positions, self.sizes, self._ids = (
+        self.kinds, self.positions, self.sizes, self.ids = (
             _numbers(descriptors, name) for name in ("kind", "position", "size", "blob_id")
         )
         self._uris = descriptors.field("blob_uri")
@@ -105,45 +113,62 @@ class _V2Blobs:
                 f"blobs of kind {self.kinds[unknown][0]}", where=file.place
             )
 
-    def pieces(self, *, external: bool) -> list[Buffer]:
-        """The bytes of each blob; nothing for nulls, and for external ones unless asked for."""
-        wanted = self._valid if external else self._valid & (self.kinds != EXTERNAL)
+    def keep_objects(self) -> None:
+        """Describes blobs in files beside the data file, and below its base, as others would."""
+        beside = self._valid & ((self.kinds == PACKED) | (self.kinds == DEDICATED))
+        if beside.any():
+            names = {
+                blob_id: sidecar_path(self._file.path, blob_id)
+                for blob_id in np.unique(self.ids[beside]).tolist()
+            }
+            own = [
+                names[blob_id] if is_beside else None
+                for blob_id, is_beside in zip(self.ids.tolist(), beside.tolist(), strict=True)
+            ]
+            self._uris = pc.if_else(pa.array(beside), pa.array(own, pa.string()), self._uris)
+            self.kinds[beside] = MANAGED
+        if self._file.base_id is not None:
+            below = self._valid & (self.kinds == MANAGED)
+            self.kinds[below], self.ids[below] = MANAGED_IN_BASE, self._file.base_id
+
+    def pieces(self, wanted: NDArray[np.bool_] | None = None) -> list[Buffer]:
+        """The bytes of each blob that is wanted, by default of all; nothing for nulls."""
+        wanted = self._valid if wanted is None else self._valid & wanted
         require_decode_memory(int(self.sizes[wanted].sum(dtype=np.float64)))
         blobs: list[Buffer] = [b""] * len(self.kinds)
-        inline = np.flatnonzero(self._valid & (self.kinds == INLINE) & (self.sizes != 0))
+        inline = np.flatnonzero(wanted & (self.kinds == INLINE) & (self.sizes != 0))
         _fetch_from(self._file, self.positions, self.sizes, inline, blobs)
         jobs: list[Callable[[], None]] = []
-        beside = self._valid & ((self.kinds == PACKED) | (self.kinds == DEDICATED))
-        for blob_id in np.unique(self._ids[beside]).tolist():
+        beside = wanted & ((self.kinds == PACKED) | (self.kinds == DEDICATED))
+        for blob_id in np.unique(self.ids[beside]).tolist():
             source = _Source(self._file.store, sidecar_path(self._file.path, blob_id))
-            rows = np.flatnonzero(beside & (self._ids == blob_id))
+            rows = np.flatnonzero(beside & (self.ids == blob_id))
             jobs.append(self._job(source, rows, blobs))
-        for rows, source in self._managed_objects():
+        for rows, source in (*self._managed_objects(wanted), *self._external_objects(wanted)):
             jobs.append(self._job(source, rows, blobs))
-        if external:
-            jobs += self._external_jobs(blobs)
-        _run(jobs, in_turn=isinstance(self._file.store, LocalStore) and not external)
+        is_far = bool((wanted & (self.kinds == EXTERNAL)).any())
+        _run(jobs, in_turn=isinstance(self._file.store, LocalStore) and not is_far)
         return blobs
 
     def uris(self) -> list[str]:
-        """The absolute URI of each external blob, '' for others."""
-        rows = np.flatnonzero(self._valid & (self.kinds == EXTERNAL))
-        uris = [""] * len(self.kinds)
-        for row, uri in zip(
-            rows.tolist(), self._uris.take(pa.array(rows)).to_pylist(), strict=True
-        ):
-            uris[row] = self._resolver().absolute(uri, int(self._ids[row]))
+        """The absolute URI of each external blob, and of others that have one below a base."""
+        uris = self._uris.fill_null("").to_pylist()
+        for row in np.flatnonzero(self._valid & (self.kinds == EXTERNAL)).tolist():
+            uris[row] = self._resolver().absolute(uris[row], int(self.ids[row]))
         return uris
 
-    def _external_jobs(self, blobs: list[Buffer]) -> Iterable[Callable[[], None]]:
-        for rows, uri, base_id in self._objects(EXTERNAL):
-            source = _Source(*self._resolver().locate_external(uri, base_id))
-            yield self._job(source, rows, blobs)
+    def _external_objects(
+        self, wanted: NDArray[np.bool_]
+    ) -> Iterable[tuple[NDArray[np.int64], _Source]]:
+        for rows, uri, base_id in self._objects(EXTERNAL, wanted):
+            yield rows, _Source(*self._resolver().locate_external(uri, base_id))
 
-    def _managed_objects(self) -> Iterable[tuple[NDArray[np.int64], _Source]]:
+    def _managed_objects(
+        self, wanted: NDArray[np.bool_]
+    ) -> Iterable[tuple[NDArray[np.int64], _Source]]:
         """Rows and the object of the table that holds their blobs."""
         for kind in (MANAGED, MANAGED_IN_BASE):
-            for rows, path, base_id in self._objects(kind):
+            for rows, path, base_id in self._objects(kind, wanted):
                 if "://" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
                     raise CorruptFileError(
                         f"{path!r} is not the path of blobs in a table", where=self._file.place
@@ -153,13 +178,15 @@ class _V2Blobs:
                 else:
                     yield rows, _Source(*self._resolver().locate_external(path, base_id))
 
-    def _objects(self, kind: int) -> Iterable[tuple[NDArray[np.int64], str, int]]:
+    def _objects(
+        self, kind: int, wanted: NDArray[np.bool_]
+    ) -> Iterable[tuple[NDArray[np.int64], str, int]]:
         """Rows whose blobs are of ``kind`` by the object that holds them: its URI and base."""
-        rows = np.flatnonzero(self._valid & (self.kinds == kind) & self._may_have_bytes)
+        rows = np.flatnonzero(wanted & (self.kinds == kind) & self._may_have_bytes)
         places: dict[tuple[str, int], list[int]] = {}
         uris = self._uris.take(pa.array(rows)).to_pylist()
         for row, uri in zip(rows.tolist(), uris, strict=True):
-            places.setdefault((uri, int(self._ids[row])), []).append(row)
+            places.setdefault((uri, int(self.ids[row])), []).append(row)
         for (uri, base_id), members in places.items():
             yield np.array(members), uri, base_id
 

@@ -97,6 +97,7 @@ class OpenFile(FileBytes):
     metadata: FileMetadata | JoinedMetadata
     # Finds blobs outside of the table; None if there is no table.
     external: ExternalBlobs | None = None
+    base_id: int | None = None  # The base path that the file is below; None for the table itself.
     content: memoryview | None = None  # All of its bytes, if the read of its metadata brought them.
 
     @property

@@ -72,17 +72,19 @@ class DataFileReader:
         *,
         size_bytes: int | None = None,
         external: ExternalBlobs | None = None,
+        base_id: int | None = None,
         ahead_bytes: int | None = None,
     ) -> DataFileReader:
         """Reads the file's metadata, normally with one request.
 
         ``size_bytes``: its length according to the manifest, if that is known; checked.
+        ``base_id``: of the base path it is below.
         ``ahead_bytes``: how much of the file the first request asks for; None for its metadata.
         """
         tail = read_tail(store, path, size_bytes, ahead_bytes)
         if file_version_of(tail.content, tail.place) == "0.1":
             return cls(LegacyFile(store, path, LegacyMetadata(tail)))
-        return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external, tail.whole))
+        return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external, base_id, tail.whole))
 
     @classmethod
     def joined(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:

@@ -6,10 +6,12 @@ what is held in memory depends on the number of columns alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
+from pyspark_lance.datafile.blob_objects import BlobObjects
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.inherited_encodings import with_inherited_encodings
 from pyspark_lance.datafile.page_sink import PageSink
@@ -42,6 +44,7 @@ class DataFileWriter:
         self._finished = False
         self._output = store.open_output(path)
         self._sink = PageSink(self._output)
+        self._objects = BlobObjects(store) if schema.manages_blobs and version == "2.2" else None
         self._writers: list[FieldWriter] = []
         self._num_columns = 0
         try:
@@ -82,6 +85,8 @@ class DataFileWriter:
             raise InvalidInputError(f"the data file {self._path} is finished")
         for writer in self._writers:
             writer.flush()
+        if self._objects is not None:
+            self._objects.finish()
         size = self._sink.finish(self._schema, self._rows_written, self._version, self._num_columns)
         self._finished = True
         columns = {
@@ -97,11 +102,18 @@ class DataFileWriter:
             size_bytes=size,
         )
 
+    @property
+    def blob_objects(self) -> Sequence[str]:
+        """Paths of the objects that were written for large blobs."""
+        return () if self._objects is None else self._objects.paths
+
     def abort(self) -> None:
         """Leaves no file behind; does nothing after ``finish``."""
         if not self._finished:
             self._finished = True
             self._sink.abort()
+            if self._objects is not None:
+                self._objects.abort()
 
     def _make_writer(self, field: Field) -> FieldWriter:
         # A process writes files of one version, and pays for what it imports.
@@ -112,7 +124,9 @@ class DataFileWriter:
             return make_v2_0_field_writer(field, self._sink, first)
         from pyspark_lance.datafile.v2_1.field_writer import V21FieldWriter  # noqa: PLC0415
 
-        return V21FieldWriter(self._sink, field, first_column=first, version=self._version)
+        return V21FieldWriter(
+            self._sink, field, first_column=first, version=self._version, objects=self._objects
+        )
 
     def _check_columns(self, batch: pa.RecordBatch) -> None:
         expected, found = list(self._schema.names), batch.schema.names

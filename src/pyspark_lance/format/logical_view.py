@@ -37,6 +37,20 @@ BLOB_V2_DESCRIPTOR: Final = tuple(
 """Where the bytes of a blob are: in the data file, in a file beside it, or anywhere."""
 
 
+_MOVING_BLOB: Final = tuple(
+    Field(_NO_ID, name, logical_type, nullable=True)
+    for name, logical_type in (
+        ("data", "large_binary"),
+        ("uri", "string"),
+        ("position", "uint64"),
+        ("size", "uint64"),
+        ("kind", "uint8"),
+        ("blob_id", "uint32"),
+    )
+)
+# The bytes of a blob, or a reference of any kind.
+
+
 def logical_schema(schema: LanceSchema, *, binary_blobs: Collection[str] = ()) -> LanceSchema:
     """The columns as users see them.
 
@@ -100,11 +114,24 @@ def blob_as_bytes(field: Field) -> Field:
     return replace(field, logical_type="large_binary", children=())
 
 
+def rows_that_move(schema: LanceSchema) -> LanceSchema:
+    """The columns as rows are read that move: their blobs stay in the objects of the table."""
+    return LanceSchema(tuple(map(_moving, schema.fields)), schema.metadata)
+
+
+def _moving(field: Field) -> Field:
+    if field.is_blob_v2:
+        known = {child.name: child for child in field.children}
+        return replace(field, children=tuple(known.get(one.name, one) for one in _MOVING_BLOB))
+    return replace(field, children=tuple(map(_moving, field.children)))
+
+
 def is_blob_descriptor(field: Field) -> bool:
     """Whether the field is a blob column shown as where its bytes are, or as a part of that."""
     return (
         field.is_blob
         and bool(field.children)
+        and field.children[0].name != _MOVING_BLOB[0].name
         and all(child.id == _NO_ID for child in field.children)
     )
 

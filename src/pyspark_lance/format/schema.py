@@ -36,6 +36,7 @@ RESERVED_NAMES: Final = frozenset(
 )
 """Names of columns that every table has already."""
 
+_MANAGED_BLOBS_KEY: Final = "lance.blob.managed"
 # Id of the fields that describe a blob v2 column in the schema of a data file; not columns.
 _PSEUDO_ID: Final = -1
 _MAX_DEPTH: Final = 64
@@ -50,6 +51,11 @@ class LanceSchema:
 
     fields: tuple[Field, ...] = ()
     metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def manages_blobs(self) -> bool:
+        """Whether large blobs go to objects of the table, which rows share wherever they move."""
+        return self.metadata.get(_MANAGED_BLOBS_KEY) == b"true"
 
     @classmethod
     def from_protos(

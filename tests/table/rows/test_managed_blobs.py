@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
+from pathlib import Path
 
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
+from managed_blobs import (
+    INLINE_BYTES,
+    blob_rows,
+    check,
+    descriptors,
+    kinds,
+    new_table,
+    objects,
+    our_blobs,
+    referenced,
+    their_blobs,
+)
 from row_changes import add_to, upsert
-from table_access import read_changes, read_ours, write_table
+from table_access import read_changes, write_table
 
 from pyspark_lance.errors import CorruptFileError, MissingFileError
-from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.refs.branches import create_branch
@@ -26,52 +38,8 @@ from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 
-MANAGED = 16384
 # In the data file, and in an object where several share one and where each has its own.
-_SIZES = (0, 3, 70_000, 90_000, 5_000_000)
-
-
-def blob_rows(values: dict[int, bytes | None], *, managed: bool = False) -> pa.Table:
-    fields = [pa.field("id", pa.int64()), pa.field("n", pa.int64()), lance.blob_field("b")]
-    metadata = {"lance.blob.managed": "true"} if managed else None
-    ids = pa.array(list(values), pa.int64())
-    blobs = lance.blob_array(list(values.values()))
-    return pa.table([ids, ids, blobs], schema=pa.schema(fields, metadata=metadata))
-
-
-def new_table(path: str, values: dict[int, bytes | None], **settings: object) -> None:
-    lance.write_dataset(
-        blob_rows(values, managed=True), path, data_storage_version="2.2",
-        enable_stable_row_ids=True, **settings,
-    )  # fmt: skip
-
-
-def our_blobs(path: str, branch: str | None = None, **request: object) -> dict[int, bytes | None]:
-    snapshot = Snapshot.open(Table(path, branch=branch))
-    schema = logical_schema(snapshot.schema, binary_blobs={"b"})
-    rows = read_ours(path, branch=branch, schema=schema, system_columns=(), **request)
-    return dict(zip(rows["id"].to_pylist(), rows["b"].to_pylist(), strict=True))
-
-
-def their_blobs(path: str, branch: str | None = None) -> dict[int, bytes | None]:
-    dataset = lance.dataset(path, session=lance.Session())
-    if branch is not None:
-        dataset = dataset.checkout_version((branch, None))
-    rows = dataset.to_table(columns=["id", "b"], blob_handling="all_binary")
-    return dict(zip(rows["id"].to_pylist(), rows["b"].to_pylist(), strict=True))
-
-
-def kinds(path: str, branch: str | None = None) -> list[int]:
-    schema = logical_schema(Snapshot.open(Table(path, branch=branch)).schema)
-    rows = read_ours(path, branch=branch, schema=schema, system_columns=())["b"].to_pylist()
-    return sorted(row["kind"] for row in rows if row is not None)
-
-
-def check(path: str, expected: dict[int, bytes | None]) -> None:
-    assert our_blobs(path) == expected
-    assert their_blobs(path) == expected
-    manifest = Snapshot.open(Table(path)).manifest
-    assert manifest.reader_flags & manifest.writer_flags & MANAGED
+_SIZES = (0, 3, INLINE_BYTES, 70_000, 90_000, 5_000_000)
 
 
 def run_history(path: str, seed: int) -> None:
@@ -79,7 +47,7 @@ def run_history(path: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
 
     def value() -> bytes | None:
-        size = int(rng.choice(_SIZES[:4] if rng.random() < 0.9 else _SIZES))
+        size = int(rng.choice(_SIZES[:-1] if rng.random() < 0.9 else _SIZES))
         return None if rng.random() < 0.1 else rng.bytes(size)
 
     rows = {i: value() for i in range(12)}
@@ -89,7 +57,8 @@ def run_history(path: str, seed: int) -> None:
         keys = rng.choice(known, size=min(4, len(known)), replace=False).tolist()
         condition = f"id IN ({', '.join(map(str, keys))})"
         new = {max(known) + 1 + i: value() for i in range(3)}
-        match str(rng.choice(["append", "delete", "update", "merge", "compact"])):
+        before = referenced(path)
+        match str(rng.choice(["append", "delete", "update", "merge", "compact", "cluster"])):
             case "append" if theirs:
                 lance.write_dataset(blob_rows(new), path, mode="append")
                 rows |= new
@@ -117,13 +86,24 @@ def run_history(path: str, seed: int) -> None:
                 lance.dataset(path).optimize.compact_files(materialize_deletions_threshold=0.0)
             case "compact":
                 compact(Table(path), {"materialize_deletions_threshold": 0.0})
+                assert referenced(path) == before
+            case "cluster":
+                compact(Table(path), {"cluster_by": ["n"], "sort_bytes": 1000})
+                assert referenced(path) == before
         check(path, rows)
+        if rng.random() < 0.2:
+            cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0))
+            assert objects(path) == referenced(path)
     lance.dataset(path).validate()
     assert verify(Table(path), read_data=True).findings == ()
+    theirs = str(path) + "-theirs"
+    shutil.copytree(path, theirs)
     cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0))
-    check(path, rows)
-    lance.dataset(path).cleanup_old_versions(timedelta(0), delete_unverified=True)
-    check(path, rows)
+    lance.dataset(theirs).cleanup_old_versions(timedelta(0))
+    for one in (path, theirs):
+        check(one, rows)
+        assert objects(one) == referenced(one)
+        assert verify(Table(one), read_data=True).findings == ()
 
 
 def test_both_change_tables_with_managed_blobs_in_turn(tmp_path):
@@ -153,7 +133,8 @@ def test_branches_clones_and_restored_versions_find_the_blobs(tmp_path):
         dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
         assert kinds(where, branch) == [5] * 5
         assert our_blobs(where, branch) == their_blobs(where, branch) == rows
-        compact(Table(where, branch=branch), {"materialize_deletions_threshold": 0.0})
+        compact(Table(where, branch=branch), {"cluster_by": ["id"]})
+        assert kinds(where, branch) == [5] * 5
         assert our_blobs(where, branch) == their_blobs(where, branch) == rows
     restore(Table(path), VersionSpec(version=1))
     assert len(our_blobs(path)) == len(their_blobs(path)) == 6
@@ -169,7 +150,6 @@ def test_a_new_table_whose_schema_asks_for_it_says_so_and_goes_on_in_pylance(tmp
     write_table(path, blob_rows({1: b"a" * 80_000}, managed=True), file_version="2.2")
     check(path, {1: b"a" * 80_000})
     lance.write_dataset(blob_rows({2: b"b" * 80_000}), path, mode="append")
-    assert 4 in kinds(path)
     check(path, {1: b"a" * 80_000, 2: b"b" * 80_000})
     write_table(path, blob_rows({3: b"c"}), overwrite=True, overwrite_schema=True)
     check(path, {3: b"c"})
@@ -183,9 +163,53 @@ def test_objects_that_are_gone_or_cut_short_are_named(tmp_path):
     held.write_bytes(whole[:-1])
     with pytest.raises(CorruptFileError, match=held.name):
         our_blobs(path)
+    (found,) = verify(Table(path)).findings
+    assert found.kind == "missing_blobs"
+    assert "79999 bytes of 80000" in found.what
     held.unlink()
+    (found,) = verify(Table(path)).findings
+    assert held.name in found.what
     with pytest.raises(MissingFileError, match=held.name) as raised:
         our_blobs(path)
     assert raised.value.hint
-    assert verify(Table(path), read_data=True).findings
-    shutil.rmtree(path)
+    # Nobody needs the blobs of deleted rows.
+    write_table(path, blob_rows({2: b""}))
+    delete_rows(path, "id = 1")
+    assert verify(Table(path), read_data=True).findings == ()
+    assert our_blobs(path) == {2: b""}
+
+
+def layout(path: str) -> list[list[tuple[int, int, int, int] | None]]:
+    """Kind, place, size, and a number for the object of each blob of each column."""
+    numbers: dict[str, int] = {}
+
+    def place(one: dict | None) -> tuple[int, int, int, int] | None:
+        if one is None:
+            return None
+        number = numbers.setdefault(one["blob_uri"], len(numbers))
+        return one["kind"], one["position"] if one["kind"] else 0, one["size"], number
+
+    return [[place(one) for one in descriptors(path, column=column)] for column in ("b", "c")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_blobs_are_placed_as_pylance_places_them(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    limits = {"inline": 100, "dedicated": 1_000, "pack-file": 2_500} if seed else {}
+    metadata = {f"lance-encoding:blob-{name}-size-threshold": str(n) for name, n in limits.items()}
+    sizes = rng.choice([0, 99, 100, 101, 999, 1_000, 1_001, 65_536, 65_537], 40)
+    values = [None if rng.random() < 0.1 else rng.bytes(int(size)) for size in sizes]
+    fields = [lance.blob_field("b"), lance.blob_field("c")]
+    fields[0] = fields[0].with_metadata({**(fields[0].metadata or {}), **metadata})
+    managed = {"lance.blob.managed": "true"}
+    blobs = [lance.blob_array(values), lance.blob_array(values[::-1])]
+    rows = pa.table(blobs, schema=pa.schema(fields, metadata=managed))
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    write_table(ours, rows, file_version="2.2")
+    lance.write_dataset(rows, theirs, data_storage_version="2.2")
+    assert layout(ours) == layout(theirs)
+    assert {one[0] for column in layout(ours) for one in column if one} == {0, 4}
+    sizes_of = [
+        sorted(Path(one, name).stat().st_size for name in objects(one)) for one in (ours, theirs)
+    ]
+    assert sizes_of[0] == sizes_of[1]

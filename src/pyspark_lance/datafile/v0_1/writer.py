@@ -41,6 +41,8 @@ class LegacyFileWriter:
     ``path``: relative to the table root, such as ``data/x.lance``.
     """
 
+    blob_objects = ()  # These files hold no blobs.
+
     def __init__(
         self,
         store: ObjectStore,

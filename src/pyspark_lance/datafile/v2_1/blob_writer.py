@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.codec.compressive.encode_fixed_width import flat, flat_chunks
+from pyspark_lance.codec.encoding_requests import blob_limits
 from pyspark_lance.codec.leaf_column import (
     ALL_VALID_ITEM,
     LeafColumn,
@@ -23,6 +24,7 @@ from pyspark_lance.codec.structural.encoded_page import EncodedPage
 from pyspark_lance.codec.structural.full_zip_writer import encode_variable_full_zip
 from pyspark_lance.codec.structural.mini_block_writer import encode_mini_block
 from pyspark_lance.datafile import blob_records
+from pyspark_lance.datafile.blob_objects import BlobObjects
 from pyspark_lance.datafile.blob_records import (
     RECORD_BYTES,
     BlobRecords,
@@ -39,11 +41,21 @@ class V21BlobWriter:
 
     ``column``: a blob of either kind; those of the first kind are not inside of lists. ``version``:
     any for the first kind (pylance makes no new tables of 2.2 with it), ``2.2`` for the second.
+    ``objects``: where large blobs of the second kind go; None for the file itself.
     """
 
-    def __init__(self, sink: PageSink, index: int, column: LeafColumn, version: str) -> None:
+    def __init__(
+        self,
+        sink: PageSink,
+        index: int,
+        column: LeafColumn,
+        version: str,
+        objects: BlobObjects | None,
+    ) -> None:
         self._sink, self._index, self._column = sink, index, column
         self._large_chunks = version == "2.2"
+        limits = blob_limits(column.metadata, column.name)
+        self._objects = None if objects is None else (objects, limits)
         self._held: list[tuple[LeafValues, BlobRecords]] = []
         self._held_entries = self._rows_written = 0
 
@@ -60,7 +72,7 @@ class V21BlobWriter:
             return
         nulls = rows.null_mask()
         is_null = np.zeros(len(rows.values), np.bool_) if nulls is None else nulls
-        records = write_blobs(self._sink, rows.values, is_null, self._column.name)
+        records = write_blobs(self._sink, rows.values, is_null, self._column.name, self._objects)
         self._held.append((with_values(rows, pa.nulls(len(rows.values))), records))
         self._held_entries += rows.num_entries
         if self._held_entries >= blob_records.PAGE_ROWS:

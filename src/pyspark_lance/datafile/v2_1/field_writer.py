@@ -22,6 +22,7 @@ from pyspark_lance.codec.leaf_column import (
     with_values,
 )
 from pyspark_lance.codec.shred import shred
+from pyspark_lance.datafile.blob_objects import BlobObjects
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.held_arrays import HeldArrays
 from pyspark_lance.datafile.page_sink import PageSink
@@ -38,19 +39,28 @@ MAX_PAGE_BYTES: Final = 2 * PAGE_BYTES
 class V21FieldWriter:
     """See ``FieldWriter``.
 
-    ``first_column``: number of its first physical column; ``version``: ``2.1`` or ``2.2``.
+    ``first_column``: number of its first physical column; ``version``: ``2.1`` or ``2.2``;
+    ``objects``: where large blobs go, None for the file itself.
     """
 
-    def __init__(self, sink: PageSink, field: Field, *, first_column: int, version: str) -> None:
+    def __init__(
+        self,
+        sink: PageSink,
+        field: Field,
+        *,
+        first_column: int,
+        version: str,
+        objects: BlobObjects | None = None,
+    ) -> None:
         self._field = field.to_arrow()
         leaf_ids = [part.id for part in _column_fields(field)]
         columns = list(leaf_columns(self._field))
         self._has_blobs = any(column.is_blob for column in columns)
         self._columns = [
-            (V21BlobWriter if column.is_blob else _ColumnWriter)(
-                sink, first_column + index, column, version
-            )
-            for index, column in enumerate(columns)
+            V21BlobWriter(sink, number, column, version, objects)
+            if column.is_blob
+            else _ColumnWriter(sink, number, column, version)
+            for number, column in enumerate(columns, first_column)
         ]
         assert len(leaf_ids) == len(self._columns), "a leaf field is not a column"
         self._column_of = {

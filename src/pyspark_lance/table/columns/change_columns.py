@@ -415,7 +415,7 @@ class _NewValues:
                 missing[fragment.id] = fragment
         if not missing:
             return
-        columns = LanceSchema(target.written)
+        columns = LanceSchema(target.written, snapshot.schema.metadata)
         request = ColumnFilesRequest(
             table=snapshot.table,
             read_version=snapshot.version,

@@ -18,6 +18,7 @@ from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCom
 from pyspark_lance.format.clustering import Clustering
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import reuse_index_of
+from pyspark_lance.format.logical_view import rows_that_move
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
@@ -205,6 +206,8 @@ def plan_compaction(
             hint="compact with clusterBy or with deferIndexRemap",
         )
     request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
+    if snapshot.schema.manages_blobs:
+        request = replace(request, schema=rows_that_move(request.schema))
     if chosen.max_bytes_per_file is not None:
         request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
     if chosen.cluster_by:

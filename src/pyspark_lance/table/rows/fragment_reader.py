@@ -385,6 +385,7 @@ class FragmentReader:
                 path,
                 size_bytes=file.size_bytes or None,
                 external=self._files,
+                base_id=file.base_id,
                 ahead_bytes=self._ahead_bytes,
             )
         except FileNotFoundError as error:

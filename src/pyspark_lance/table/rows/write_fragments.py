@@ -95,6 +95,7 @@ class FragmentFiles:
         self._open: DataFileWriter | LegacyFileWriter | None = None
         self._open_rows = 0
         self._items = _ListItems(request)
+        self._blob_objects: list[str] = []
         self.fragments: list[Fragment] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -124,6 +125,7 @@ class FragmentFiles:
         if self._open is None:
             return
         data_file = self._open.finish()
+        self._blob_objects += self._open.blob_objects
         self.fragments.append(Fragment(id=0, files=(data_file,), physical_rows=self._open_rows))
         self._open, self._open_rows = None, 0
         self._items.clear()
@@ -133,7 +135,7 @@ class FragmentFiles:
         if self._open is not None:
             with contextlib.suppress(Exception):  # the first error is the one to report
                 self._open.abort()
-        remove_files(self._store, files_of(self.fragments))
+        remove_files(self._store, [*files_of(self.fragments), *self._blob_objects])
 
     def _writer(self) -> DataFileWriter | LegacyFileWriter:
         if self._open is None:
