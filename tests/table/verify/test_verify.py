@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
+from managed_blobs import blob_rows
 from pyroaring import BitMap
 from row_changes import set_to
 from table_access import append, random_history_or_skip, write_table
@@ -255,6 +256,13 @@ def with_bitmaps(*bitmaps):
     return lambda found: tuple(found[0].with_fragment_bitmap(BitMap(one)) for one in bitmaps)
 
 
+def lose_blobs(path):
+    shutil.rmtree(path)
+    write_table(path, blob_rows({1: b"x" * 70_000}, managed=True), file_version="2.2")
+    (held,) = Path(path, "_blobs").iterdir()
+    held.unlink()
+
+
 DAMAGE = {
     "manifest cut short": (
         "bad_manifest",
@@ -385,6 +393,7 @@ DAMAGE = {
         lambda p: Path(p, "_refs", "tags", "kept.json").write_text("{"),
     ),
     "branch without versions": ("dangling_branch", lambda p: shutil.rmtree(Path(p, "tree"))),
+    "object of blobs gone": ("missing_blobs", lose_blobs),
     "file of no version": ("orphans", orphan),
     "both naming schemes": (
         "naming_schemes",

@@ -43,7 +43,9 @@ from pyspark_lance.table.cleanup.pending_removal import (
     versions_to_restore,
 )
 from pyspark_lance.table.refs.consumers import consumers_among, is_consumer
+from pyspark_lance.table.version.blob_references import BlobReferences
 from pyspark_lance.table.version.removable_files import (
+    BLOB_SUFFIX,
     FileKind,
     RemovableFile,
     manifests_below,
@@ -142,7 +144,10 @@ def cleanup_old_versions(
     store = table.store()
     now_ns = time.time_ns() if now_ns is None else now_ns
     files = [*removable_files(store), *_of_branches(store)]
-    survey = look_again(store, lambda: _survey(store, table, policy, now_ns, newest))
+    has_blobs = any(file.info.path.endswith(BLOB_SUFFIX) for file in files)
+    survey = look_again(
+        store, lambda: _survey(store, table, policy, now_ns, newest, has_blobs=has_blobs)
+    )
     result = _result(survey, files, policy, now_ns)
     if dry_run:
         return result
@@ -212,10 +217,10 @@ def _needed_by_nobody(
     That is what no version refers to, and what an earlier cleanup has taken away from readers:
     whoever tags, forks or restores looks for the manifest, and finds none.
     """
-    begun = _Survey(survey.main, survey.branch, begun=survey.begun)
+    begun = _Survey(survey.main, survey.branch, survey.blobs, begun=survey.begun)
     begun.old = [one for one in survey.old if one.path in survey.begun]
     for file in read_manifests(store, [pending_location(one) for one in begun.old]):
-        begun.verified.update(paths_used_by(file))
+        begun.verified.update(begun.uses(store.uri, file, is_needed=False))
     begun.add_references(store, lambda: manifests_of(store))
     _add_other_branches(begun)
     return _result(begun, files, policy, now_ns)
@@ -227,6 +232,7 @@ class _Survey:
 
     main: ObjectStore  # Root of the main line, where tags and branches are.
     branch: str | None = None  # Name of the branch that is cleaned up; None for the main line.
+    blobs: BlobReferences | None = None  # None if no file could be an object of blobs.
     # Paths of all manifests that were read, by the root that they are below.
     seen: set[tuple[str, str]] = field(default_factory=set)
     old: list[ManifestLocation] = field(default_factory=list)  # The versions to remove, ascending.
@@ -242,11 +248,23 @@ class _Survey:
         seen = {path for root, path in self.seen if root == store.uri}
         for file in read_all_manifests(store, listed, seen):
             self.seen.add((store.uri, file.location.path))
-            self.referenced.update(paths_used_by(file))
+            self.referenced.update(self.uses(store.uri, file))
+
+    def uses(self, root: str, file: ManifestFile, *, is_needed: bool = True) -> Iterator[str]:
+        """What a version refers to."""
+        yield from paths_used_by(file)
+        if self.blobs is not None:
+            yield from self.blobs.used_by(root, file, is_needed=is_needed)
 
 
 def _survey(
-    store: ObjectStore, table: Table, policy: CleanupPolicy, now_ns: int, newest: int | None
+    store: ObjectStore,
+    table: Table,
+    policy: CleanupPolicy,
+    now_ns: int,
+    newest: int | None,
+    *,
+    has_blobs: bool,
 ) -> _Survey:
     """Reads all manifests and tells the old ones."""
     locations = manifests_of(store)
@@ -266,7 +284,10 @@ def _survey(
             raise missing(store.uri, locations[0].path)
         if number == 0:
             survey.branch = file.manifest.branch
-            survey.main = main_line(table, survey.branch).store()
+            main = main_line(table, survey.branch)
+            survey.main = main.store()
+            if has_blobs:
+                survey.blobs = BlobReferences({survey.main.uri: main, store.uri: table})
             held = _Held.of(survey.main, survey.branch)
         survey.seen.add((store.uri, file.location.path))
         version = file.manifest.version
@@ -276,9 +297,9 @@ def _survey(
         is_old = is_old and not holders
         if is_old:
             survey.old.append(file.location)
-            survey.verified.update(paths_used_by(file))
+            survey.verified.update(survey.uses(store.uri, file, is_needed=False))
         else:
-            survey.referenced.update(paths_used_by(file))
+            survey.referenced.update(survey.uses(store.uri, file))
     if not survey.seen:
         raise missing(store.uri, VERSIONS)
     if in_the_way and policy.error_if_tagged:
@@ -302,7 +323,7 @@ def _add_begun(store: ObjectStore, survey: _Survey) -> None:
             survey.begun.add(location.path)
             aside = pending_location(location)
             for file in read_manifests(store, [aside]):
-                survey.verified.update(paths_used_by(file))
+                survey.verified.update(survey.uses(store.uri, file, is_needed=False))
 
 
 def _add_other_branches(survey: _Survey) -> None:
@@ -387,11 +408,10 @@ def _of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
 
 
 def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now_ns: int) -> bool:
-    if file.kept_by is not None:
-        if file.kept_by in survey.referenced:
-            return False
-        if file.kept_by in survey.verified and not file.is_of_branch:
-            return True
+    if not survey.referenced.isdisjoint(file.kept_by):
+        return False
+    if not survey.verified.isdisjoint(file.kept_by) and not file.is_of_branch:
+        return True
     if policy.delete_unverified and not file.is_of_branch:
         return True
     # A store that keeps no time says 0; nobody knows how young such a file is.

@@ -17,7 +17,9 @@ from datetime import UTC, datetime
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.paths import TREE, VERSIONS
+from pyspark_lance.table.version.blob_references import BlobReferences
 from pyspark_lance.table.version.removable_files import (
+    BLOB_SUFFIX,
     manifests_below,
     paths_used_by,
     read_all_manifests,
@@ -61,12 +63,16 @@ def find_orphan_files(table: Table, *, older_than_s: float = 0.0) -> list[Orphan
         if older_than_s <= 0 or 0 < file.info.modified_ns <= limit_ns
     ]
     used: set[str] = set()
+    may_be_blobs = any(file.info.path.endswith(BLOB_SUFFIX) for file in candidates)
+    blobs = BlobReferences({store.uri: table}) if may_be_blobs else None
     is_there = False
     for file in read_all_manifests(
         store, lambda: [*manifests_below(store, VERSIONS), *manifests_below(store, TREE)]
     ):
         is_there = True
         used.update(paths_used_by(file))
+        if blobs is not None:
+            used.update(blobs.used_by(store.uri, file))
     if not is_there:
         raise TableNotFoundError(
             "there is no Lance table here", where=store.uri, hint="check the path"
@@ -74,7 +80,7 @@ def find_orphan_files(table: Table, *, older_than_s: float = 0.0) -> list[Orphan
     return sorted(
         OrphanFile(file.info.path, file.info.size, _moment(file.info.modified_ns))
         for file in candidates
-        if file.kept_by is None or file.kept_by not in used
+        if used.isdisjoint(file.kept_by)
     )
 
 

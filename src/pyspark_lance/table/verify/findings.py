@@ -94,6 +94,7 @@ REMEDIES = {
     "compact(materializeDeletionsThreshold=0.0) writes the others anew",
     "missing_data_file": _RESTORE,
     "file_size": _RESTORE,
+    "missing_blobs": _RESTORE,
     "bad_data_file": _RESTORE,
     "file_rows": _RESTORE,
     "file_version": _WRITER,

@@ -25,6 +25,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.feature_flags import MANAGED_BLOBS
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.logical_view import logical_field
@@ -40,6 +41,7 @@ from pyspark_lance.metafile.manifest_file import (
     read_manifest,
 )
 from pyspark_lance.metafile.paths import (
+    BLOBS,
     BRANCHES,
     DATA,
     DELETIONS,
@@ -66,6 +68,7 @@ from pyspark_lance.table.verify.verify_manifest import (
     live_row_ids,
     place_of,
 )
+from pyspark_lance.table.version.blob_references import blob_objects
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.row_counts import with_row_counts
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -156,9 +159,11 @@ def _with_row_counts(table: Table, file: ManifestFile) -> Manifest:
 
 
 def _sizes(store: ObjectStore) -> dict[str, int]:
-    """Path -> bytes of all data, deletion and index files."""
+    """Path -> bytes of all files of data, blobs, deletions and indices."""
     return {
-        info.path: info.size for folder in (DATA, DELETIONS, INDICES) for info in store.list(folder)
+        info.path: info.size
+        for folder in (DATA, BLOBS, DELETIONS, INDICES)
+        for info in store.list(folder)
     }
 
 
@@ -204,8 +209,10 @@ class _Files:
         if self._manifest.uses_stable_row_ids:
             result.live, problems = self._lineage(fragment, deleted)
             add(problems)
+        if sound and self._manifest.reader_flags & MANAGED_BLOBS:
+            add(self._blobs(fragment, deleted))
         if self._read_data and sound:
-            add(self._read_all(fragment))
+            add(self._read_all(fragment, deleted))
         return result
 
     def _place(self, fragment: Fragment) -> str:
@@ -277,23 +284,59 @@ class _Files:
         findings = list(check_lineage(self._manifest, fragment, row_ids, created, updated))
         return live_row_ids(fragment, row_ids, deleted), findings
 
-    def _read_all(self, fragment: Fragment) -> Found:
+    def _blobs(self, fragment: Fragment, deleted: DeletionVector | None) -> Found:
+        where = self._place(fragment)
+        try:
+            objects = blob_objects(self._files, self._manifest, fragment, deleted)
+            for one, end in sorted(objects.items(), key=lambda item: item[0].path):
+                store = self._files.store_of(one.base_id)
+                size = self.sizes.get(one.path) if one.base_id is None else _size(store, one.path)
+                if size is None:
+                    what = f"{store.uri}/{one.path}, which holds blobs, is not there"
+                    yield finding("missing_blobs", what, where)
+                elif size < end:
+                    what = f"{store.uri}/{one.path} has {size} bytes of {end} that blobs are in"
+                    yield finding("missing_blobs", what, where)
+        except StorageError:
+            raise
+        except LanceError as error:
+            yield finding("unreadable_rows", f"where blobs are: {error.what}", where)
+
+    def _read_all(self, fragment: Fragment, deleted: DeletionVector | None) -> Found:
         stable = self._manifest.uses_stable_row_ids
         reader = FragmentReader(self._files, fragment, stable_row_ids=stable, checks_text=True)
         for column in self._manifest.schema.fields:
             # Documents are parsed as for users, which checks their texts.
             column = logical_field(column) if holds_json(column) else column
-            rows = (0, fragment.physical_rows)
+            # The blobs of deleted rows may be gone.
+            gone = deleted if any(part.is_blob_v2 for part in column.walk()) else None
             try:
-                for _ in reader.stream(
-                    [column], (), rows, batch_rows=_BATCH_ROWS, batch_bytes=_BATCH_BYTES
-                ):
-                    pass
+                for rows in _live_ranges(fragment, gone):
+                    for _ in reader.stream(
+                        [column], (), rows, batch_rows=_BATCH_ROWS, batch_bytes=_BATCH_BYTES
+                    ):
+                        pass
             except StorageError:
                 raise
             except LanceError as error:
                 what = f"column {column.name!r}: {error.what}"
                 yield finding("unreadable_rows", what, self._place(fragment))
+
+
+def _size(store: ObjectStore, path: str) -> int | None:
+    """Of an object; None if it is not there."""
+    try:
+        return store.size(path)
+    except FileNotFoundError:
+        return None
+
+
+def _live_ranges(fragment: Fragment, deleted: DeletionVector | None) -> Iterator[tuple[int, int]]:
+    """The ranges of rows between those that are deleted."""
+    gone = [] if deleted is None else deleted.to_array().tolist()
+    for before, after in pairwise([-1, *gone, fragment.physical_rows]):
+        if before + 1 < after:
+            yield before + 1, after
 
 
 def _check_reader(fragment: Fragment, file: DataFile, reader: DataFileReader, where: str) -> Found:

@@ -22,6 +22,7 @@ from pyspark_lance.metafile.manifest_file import (
     versions_not_listed,
 )
 from pyspark_lance.metafile.paths import (
+    BLOBS,
     DATA,
     DELETIONS,
     INDICES,
@@ -37,8 +38,14 @@ from pyspark_lance.metafile.paths import (
 )
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
 
-FOLDERS = (DATA, DELETIONS, TRANSACTIONS, INDICES, VERSIONS)
-_SUFFIXES = {DATA: ("lance",), DELETIONS: ("arrow", "bin"), TRANSACTIONS: ("txn",)}
+FOLDERS = (DATA, BLOBS, DELETIONS, TRANSACTIONS, INDICES, VERSIONS)
+BLOB_SUFFIX = ".blob"
+_SUFFIXES = {
+    DATA: ("lance",),
+    BLOBS: ("blob",),
+    DELETIONS: ("arrow", "bin"),
+    TRANSACTIONS: ("txn",),
+}
 _STAGING = ".tmp"
 _PARALLEL_READS = 16
 # Each time others have committed and cleaned up since the listing.
@@ -49,6 +56,7 @@ class FileKind(enum.Enum):
     """What a file is for."""
 
     DATA = "data"
+    BLOBS = "blobs"
     DELETIONS = "deletions"
     TRANSACTION = "transactions"
     INDEX = "indices"
@@ -58,6 +66,7 @@ class FileKind(enum.Enum):
 
 _KIND_OF = {
     DATA: FileKind.DATA,
+    BLOBS: FileKind.BLOBS,
     DELETIONS: FileKind.DELETIONS,
     TRANSACTIONS: FileKind.TRANSACTION,
     INDICES: FileKind.INDEX,
@@ -70,7 +79,8 @@ class RemovableFile:
 
     info: ObjectInfo  # The file; its path is below the root of the store.
     kind: FileKind
-    kept_by: str | None  # What a manifest refers to if the file is in use; None if nothing can.
+    # Of these a version refers to one, if the file is in use; none if nothing can.
+    kept_by: frozenset[str]
     # Whether it is in the folder of a branch below the root of the store.
     is_of_branch: bool = False
 
@@ -165,7 +175,8 @@ def _read(store: ObjectStore, location: ManifestLocation) -> ManifestFile | None
 def paths_used_by(file: ManifestFile) -> Iterator[str]:
     """What a version refers to, below whichever root: names are unique, so that roots can meet.
 
-    Every data file of a fragment counts, also one that holds nothing but lineage.
+    Every data file of a fragment counts, also one that holds nothing but lineage.  Objects of blobs
+    are not among them: see ``blob_references.py``.
     """
     yield f"{TRANSACTIONS}/{file.manifest.transaction_file}"
     for index in file.indices:
@@ -181,17 +192,18 @@ def _as_removable(info: ObjectInfo, root: str) -> Iterator[RemovableFile]:
     """The file, if its name says that it could be without use."""
     folder, *parents, name = info.path.removeprefix(root).split("/")
     stem, dot, suffix = name.rpartition(".")
-    kept_by: str | None = f"{folder}/{name}"
+    kept_by = {f"{folder}/{name}"}
     kind = _KIND_OF.get(folder, FileKind.STAGING)
     if name.startswith(_STAGING) or (folder == VERSIONS and _is_no_version(name)):
-        kept_by, kind = None, FileKind.STAGING
+        kept_by, kind = set(), FileKind.STAGING
     elif parents and folder == INDICES:
-        kept_by = f"{INDICES}/{parents[0]}"
+        kept_by = {f"{INDICES}/{parents[0]}"}
     elif len(parents) == 1 and folder == DATA and suffix == "blob":
-        kept_by = f"{DATA}/{parents[0]}.lance"
+        # By its data file, and by rows that have moved to another one since.
+        kept_by = {f"{DATA}/{parents[0]}.lance", f"{DATA}/{parents[0]}/{name}"}
     elif parents or not (dot and stem) or suffix not in _SUFFIXES.get(folder, ()):
         return
-    yield RemovableFile(info, kind, kept_by)
+    yield RemovableFile(info, kind, frozenset(kept_by))
 
 
 def _is_no_version(name: str) -> bool:
