@@ -1,0 +1,104 @@
+"""Answers the requests of ``python -m pyspark_lance.conformance`` by lance-spark alone.
+
+Run it by the interpreter of an environment with its Spark; ``LANCE_SPARK`` is the class path of
+the connector, its jars separated by colons.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+LINEAGE = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
+COLUMNS = ["key", "n", "s"]
+CATALOG = "spark.sql.catalog.theirs"
+MOST_VERSIONS = 1000
+
+
+def session():
+    """A session in this process alone, which prints nothing on standard output."""
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.extraClassPath", os.environ["LANCE_SPARK"])
+    opened = "--add-opens=java.base/java.nio=ALL-UNNAMED"
+    builder = builder.config("spark.driver.extraJavaOptions", opened)
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config(CATALOG, "org.lance.spark.LanceNamespaceSparkCatalog")
+    spark = builder.config(f"{CATALOG}.impl", "dir").config(f"{CATALOG}.root", "/").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def opened(spark, request, version):
+    """The table at a version, which is looked for when rows are read."""
+    if not os.path.isdir(request["table"]):
+        raise ValueError("the table was not found")
+    reader = spark.read.format("lance")
+    path = request["table"]
+    if "branch" in request:
+        path = f"{path}/tree/{request['branch']}"
+    return reader.option("version", version).load(path)
+
+
+def look_at(spark, request, version):
+    """Opens a version."""
+    opened(spark, request, version).select("key").limit(1).collect()
+
+
+def versions(spark, request):
+    """Those that it opens, since nothing in lance-spark lists them."""
+    found = []
+    for number in range(1, MOST_VERSIONS):
+        try:
+            look_at(spark, request, number)
+            found.append(number)
+        except Exception as error:  # the JVM's come as many kinds
+            if error_class(str(error)) != "not found":
+                raise
+            if found:
+                break
+    return found
+
+
+def rows(spark, request):
+    told = opened(spark, request, request["version"]).select(*LINEAGE, *COLUMNS).collect()
+    return [[*(row[name] for name in LINEAGE), [row[name] for name in COLUMNS]] for row in told]
+
+
+def changes(spark, request):
+    """What its version columns tell, which is how it follows a table: no deletes, no old values."""
+    found = {"insert": [], "update_postimage": []}
+    if request["start"] > 1:
+        look_at(spark, request, request["start"] - 1)  # what the first change begins from
+    for version in range(request["start"], request["end"] + 1):
+        for row in opened(spark, request, version).select(*LINEAGE, *COLUMNS).collect():
+            kind = "insert" if row[LINEAGE[2]] == version else "update_postimage"
+            if row[LINEAGE[3]] == version:
+                found[kind].append([version, row["_rowid"], [row[name] for name in COLUMNS]])
+    return found
+
+
+def answer(spark, request):
+    try:
+        one = {"versions": versions, "rows": rows, "changes": changes}[request["ask"]]
+        return {request["ask"]: one(spark, request)}
+    except Exception as error:  # noqa: BLE001  # the JVM's come as many kinds
+        return {"error": error_class(str(error)), "message": str(error)}
+
+
+def error_class(message):
+    """The class of an error, by its words."""
+    words = message.lower()
+    if "/data/" in words or "/_deletions/" in words:
+        return "corrupt"
+    if any(text in words for text in ("not found", "cannot be found", "does not exist")):
+        return "not found"
+    return "unsupported" if "support" in words or "unknown lance" in words else "corrupt"
+
+
+if __name__ == "__main__":
+    started = session()
+    for line in sys.stdin:
+        print(json.dumps(answer(started, json.loads(line))), flush=True)
