@@ -102,7 +102,10 @@ def forget_transactions(path: str, *, keep_files: bool) -> None:
 
 
 def read_theirs(path: str, version: int | None = None) -> pa.Table:
-    dataset = lance.dataset(path, version=version)
+    return read_dataset(lance.dataset(path, version=version))
+
+
+def read_dataset(dataset: lance.LanceDataset) -> pa.Table:
     names = list(dataset.schema.names)
     return dataset.scanner(
         columns=[*names, *LINEAGE], with_row_id=True, with_row_address=True

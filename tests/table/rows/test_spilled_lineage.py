@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 
 import lance
@@ -10,8 +11,16 @@ import pyarrow as pa
 import pytest
 from local_changes import commit_rewritten, delete_rows
 from row_changes import add_to, upsert
-from table_access import append, assert_same_rows, read_changes, read_ours, read_theirs, write_table
-from table_files import move_sequences_outside
+from table_access import (
+    append,
+    assert_same_rows,
+    read_changes,
+    read_dataset,
+    read_ours,
+    read_theirs,
+    write_table,
+)
+from table_files import files_of, move_sequences_outside, used_files
 
 from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.schema import LanceSchema
@@ -20,6 +29,7 @@ from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_col
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -28,6 +38,8 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 pytestmark = pytest.mark.interop
+
+ALL_OLD = CleanupPolicy(older_than_s=0)
 
 
 def rows(ids: list[int]) -> pa.Table:
@@ -111,6 +123,91 @@ def test_a_table_that_spills_no_more_takes_its_lineage_back_when_rows_move(path)
     assert_same_rows(read_ours(path), read_theirs(path))
 
 
+def lineage_of(path: str, branch: str | None = None) -> list[dict]:
+    """Ids and versions of the rows, which pylance tells as we do."""
+    ours = read_ours(path, branch=branch)
+    theirs = lance.dataset(path, session=lance.Session())
+    if branch is not None:
+        theirs = theirs.checkout_version((branch, None))
+    assert_same_rows(ours, read_dataset(theirs))
+    assert verify(Table(path, branch=branch), read_data=True).findings == ()
+    return ours.drop(["_rowaddr"]).sort_by("_rowid").to_pylist()
+
+
+def hides_lineage(path: str, branch: str | None = None) -> bool:
+    fragments = Snapshot.open(Table(path, branch=branch)).manifest.fragments
+    return any(one.has_spilled_lineage for one in fragments)
+
+
+def test_a_branch_keeps_hidden_lineage_and_hides_its_own(path):
+    told, on_branch = lineage_of(path), Table(path, branch="b")
+    create_branch(Table(path), "b")
+    assert lineage_of(path, "b") == told
+    there = lance.dataset(path).checkout_version(("b", None))
+    there.update({"v": "'b'"}, where="id % 2 = 0")
+    changed = lineage_of(path, "b")
+    assert changed != told
+    # The main line gives up its files of hidden lineage, as far as the branch has no use for them.
+    compact(Table(path), {"materialize_deletions_threshold": 0.0})
+    for table in (Table(path), on_branch):
+        cleanup_old_versions(table, ALL_OLD)
+        assert lineage_of(path) == told
+        assert lineage_of(path, "b") == changed
+    compact(on_branch, {"materialize_deletions_threshold": 0.0})
+    assert hides_lineage(path, "b")
+    for table in (Table(path), on_branch):
+        cleanup_old_versions(table, ALL_OLD)
+        assert lineage_of(path, "b") == changed
+    assert lineage_of(path) == told
+
+
+@pytest.mark.parametrize("kind", ["shallow", "deep"])
+def test_a_clone_keeps_hidden_lineage_and_hides_its_own(path, tmp_path, kind):
+    clone, told = str(tmp_path / "clone"), lineage_of(path)
+    dataset, newest = lance.dataset(path), Snapshot.open(Table(path)).version
+    if kind == "shallow":
+        dataset.shallow_clone(clone, reference=newest)
+    else:
+        dataset.deep_clone(clone, newest)
+    there = files_of(path)
+    assert lineage_of(clone) == told
+    add_row = rows([300])
+    write_table(clone, add_row)
+    delete_rows(clone, "id = 300")
+    assert lineage_of(clone) == told
+    compact(Table(clone), {"materialize_deletions_threshold": 0.0})
+    assert hides_lineage(clone)
+    cleanup_old_versions(Table(clone), ALL_OLD)
+    assert lineage_of(clone) == told
+    assert files_of(path) == there
+    assert lineage_of(path) == told
+    if kind == "deep":
+        shutil.rmtree(path)
+        assert lineage_of(clone) == told
+        assert files_of(clone) == used_files(clone)
+
+
+def test_restored_versions_have_their_hidden_lineage_and_a_cleanup_leaves_no_other(path):
+    told = {one["version"]: None for one in lance.dataset(path).versions()}
+    for version in told:
+        restore(Table(path), VersionSpec(version=version))
+        told[version] = lineage_of(path)
+    assert len({str(one) for one in told.values()}) > 3
+    # From the newest version to one of the others, of which a cleanup keeps the files.
+    newest = max(told)
+    for version in (3, newest):
+        restore(Table(path), VersionSpec(version=version))
+        cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0, before_version=version))
+        assert lineage_of(path) == told[version]
+        assert hides_lineage(path)
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert lineage_of(path) == told[newest]
+    assert files_of(path) == used_files(path)
+    append(path, 300, rows=1)
+    added = read_ours(path, predicate=is_id(300))
+    assert added["_rowid"].to_pylist()[0] > max(row["_rowid"] for row in told[newest])
+
+
 class Twins:
     """Two tables with one history, of which the first spills what it may."""
 
@@ -190,7 +287,9 @@ def with_numbers(first: int, rows: int) -> pa.Table:
 
 
 def with_number(ids: list[int], number: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "n": pa.array([number] * len(ids))})
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "n": pa.array([number] * len(ids), pa.int64())}
+    )
 
 
 def write(path: str, rows: pa.Table, theirs: bool) -> None:
