@@ -48,6 +48,8 @@ from pyspark_lance.format.operation import (
     UpdateMemWalState,
 )
 
+_TRANSACTIONS_V2 = 116
+
 
 class Verdict(enum.Enum):
     """What becomes of ours, given theirs."""
@@ -112,8 +114,10 @@ def refuse(ours: Operation, theirs: Operation) -> Judgement:
     """The effect of one of the two cannot be judged."""
     for operation in (theirs, ours):
         if isinstance(operation, UnknownOperation):
+            known = operation.field_number == _TRANSACTIONS_V2
+            name = "Transactions V2" if known else "a newer format"
             return _give_up(
-                f"an operation of a newer format (transaction field {operation.field_number}) "
+                f"an operation of {name} (transaction field {operation.field_number}) "
                 "is in the way; its effect is unknown"
             )
     return _give_up(f"{_name(ours)} and {_name(theirs)} are never committed one after the other")

@@ -15,13 +15,14 @@ from pyroaring import BitMap
 
 from pyspark_lance.commit.assign_lineage import created_at_of, last_updated_at_of, row_ids_of
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX, Indices
-from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.data_file import (
     SPILLED_CREATED_AT,
     SPILLED_LAST_UPDATED_AT,
     SPILLED_ROW_ID,
     TOMBSTONE,
 )
+from pyspark_lance.format.feature_flags import MEM_WAL, UNKNOWN_FIELDS
 from pyspark_lance.format.feature_flags import check_writable as check_writable_flags
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.fragments import Fragments
@@ -53,17 +54,15 @@ def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool =
         manifest.check_file_versions()
         manifest.check_fragment_ids()
     if manifest.has_unknown_fields:
-        raise UnsupportedFeatureError(
+        raise UNKNOWN_FIELDS.refused(
             "the manifest has fields of a newer format, which a new version would lose",
             f"version {manifest.version}",
-            "write this table with the software that made it",
         )
     if any(index.name == MEM_WAL_INDEX for index in indices):
-        raise UnsupportedFeatureError(
+        raise MEM_WAL.refused(
             f"the table has a write-ahead log (MemWAL, index entry {MEM_WAL_INDEX}), whose rows a "
             "change would have to know",
             f"version {manifest.version}",
-            "write this table with Lance 14.0.2 or a newer one",
         )
 
 

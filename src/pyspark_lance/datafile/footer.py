@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.feature_flags import FILES_2_3
 
 MAGIC: Final = b"LANC"
 FOOTER_BYTES: Final = 40
@@ -30,6 +31,7 @@ _VERSION_OF_NUMBERS: Final = {
     (2, 1): "2.1",
     (2, 2): "2.2",
 }
+_UNSTABLE: Final = (2, 3)
 _NUMBERS_OF_VERSION: Final = {"2.0": (0, 3), "2.1": (2, 1), "2.2": (2, 2)}
 
 
@@ -55,6 +57,8 @@ def file_version_of(tail: bytes | memoryview, where: str = "") -> str:
             hint="the file was cut short or is not a Lance data file",
         )
     version = _VERSION_OF_NUMBERS.get((major, minor))
+    if (major, minor) == _UNSTABLE:
+        raise FILES_2_3.refused("data files of version 2.3 are not read", where)
     if version is None:
         raise UnsupportedFeatureError(
             f"data file version {major}.{minor} is not implemented",

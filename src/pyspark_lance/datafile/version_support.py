@@ -28,6 +28,7 @@ from pyspark_lance.codec.encoding_requests import check_blob_request, encoding_r
 from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.datafile.inherited_encodings import with_inherited_encodings
 from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.feature_flags import FILES_2_3
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 
@@ -62,6 +63,8 @@ def version_need(schema: LanceSchema) -> VersionNeed:
 
 def check_writable(schema: LanceSchema, version: str) -> None:
     """Refuses what a file of this version cannot hold, or what we do not write."""
+    if version == "2.3":
+        raise FILES_2_3.refused("data files of version 2.3 are not written")
     if version not in WRITABLE_VERSIONS:
         raise UnsupportedFeatureError(
             f"data files of version {version} are not written",

@@ -8,6 +8,7 @@ Source: docs/format/table-format.md, section 2.3.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
@@ -45,6 +46,42 @@ _FEATURES: Final = {
     ZONE_WRITE_SEED: ("zone write seed", _NEWER),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Unflagged:
+    """A feature that no flag tells of."""
+
+    name: str
+    read: str
+    written: str
+    known_by: str
+
+    def refused(self, what: str, where: str = "") -> UnsupportedFeatureError:
+        """The error for a table that has it."""
+        hint = f"use a newer version of this package, or what knows it: {self.known_by}"
+        return UnsupportedFeatureError(what, where, hint)
+
+
+_OVERLAYS_KNOWN = _FEATURES[DATA_OVERLAYS][1]
+FILES_2_3: Final = Unflagged(
+    "data files of version 2.3", "no", "no", f"{_KNOWN}, which calls them unstable"
+)
+FRAGMENT_TREE: Final = Unflagged("fragments in a tree (manifest field 22)", "no", "no", _KNOWN)
+FRAGMENT_OVERLAYS: Final = Unflagged("data overlays of a fragment", "no", "no", _OVERLAYS_KNOWN)
+UNKNOWN_FIELDS: Final = Unflagged("fields of a manifest that are not known", "yes", "no", _NEWER)
+TRANSACTIONS_V2: Final = Unflagged(
+    "Transactions V2 (operation 116), committed by others meanwhile",
+    "yes", "not over them: a conflict, `UnknownOperation`", _NEWER,
+)  # fmt: skip
+OTHER_OPERATIONS: Final = replace(
+    TRANSACTIONS_V2, name="other operations that are not known, committed by others meanwhile"
+)
+MEM_WAL: Final = Unflagged("a write-ahead log (MemWAL)", "without its rows", "no", _KNOWN)
+_UNFLAGGED: Final = (
+    FILES_2_3, FRAGMENT_TREE, FRAGMENT_OVERLAYS, UNKNOWN_FIELDS, TRANSACTIONS_V2, OTHER_OPERATIONS,
+    MEM_WAL,
+)  # fmt: skip
+
 _WRITABLE: Final = (
     DELETION_FILES
     | STABLE_ROW_IDS
@@ -58,6 +95,8 @@ _WRITABLE: Final = (
     | MANAGED_BLOBS
     | NON_REUSABLE_FIELD_IDS
 )
+# What is asked of writers alone: ids of columns that are to come, and how rows are laid out.
+_FOR_WRITERS: Final = NON_REUSABLE_FIELD_IDS | CLUSTERING_METADATA
 # A fragment-reuse index concerns look-ups in indices alone, and scans can do without these.
 _READABLE: Final = _WRITABLE & ~NON_REUSABLE_FIELD_IDS | TAGGED_FRAGMENT_REUSE
 
@@ -139,17 +178,20 @@ def compute_flags(
 
 
 def flags_as_markdown() -> str:
-    """The flags with which not everything works, as the table of the documents."""
+    """What not everything works with, as the tables of the documents: flags, and what has none."""
     lines = ["| flag | feature | read | written | known by |", "|---|---|---|---|---|"]
 
     def yes(is_done: int) -> str:
         return "yes" if is_done else "no"
 
     for flag, (name, known_by) in _FEATURES.items():
-        # The ids of columns that are still to come are no reader's concern.
-        is_read = flag & (_READABLE | NON_REUSABLE_FIELD_IDS)
+        is_read = flag & (_READABLE | _FOR_WRITERS)
         lines.append(f"| {flag} | {name} | {yes(is_read)} | {yes(flag & _WRITABLE)} | {known_by} |")
-    return "\n".join([*lines, f"| any other | such as semantic types | no | no | {_NEWER} |"])
+    lines += [f"| any other | such as semantic types | no | no | {_NEWER} |", ""]
+    lines += ["Without a flag of their own:", "", "| what | read | written | known by |"]
+    lines += ["|---|---|---|---|"]
+    lines += [f"| {one.name} | {one.read} | {one.written} | {one.known_by} |" for one in _UNFLAGGED]
+    return "\n".join(lines)
 
 
 def _refuse(flags: int, verb: str) -> None:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile, check_data_file
 from pyspark_lance.format.deletion_vector import DeletionFile
+from pyspark_lance.format.feature_flags import FRAGMENT_OVERLAYS
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.proto import table_pb2
 
@@ -198,10 +199,7 @@ def _read_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragmen
 def _check_fragment(fragment: Fragment, *, has_overlays: bool) -> None:
     """Refuses a fragment that cannot be read without guessing."""
     if has_overlays:
-        raise UnsupportedFeatureError(
-            f"fragment {fragment.id} has data overlay files, an experimental feature",
-            hint="rewrite the table without them, or read it with Lance itself",
-        )
+        raise FRAGMENT_OVERLAYS.refused(f"fragment {fragment.id} has data overlay files")
     if fragment.id > MAX_FRAGMENT_ID:
         raise CorruptFileError(f"fragment id {fragment.id} has more than 32 bits")
     if fragment.physical_rows > MAX_PHYSICAL_ROWS:

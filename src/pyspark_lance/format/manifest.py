@@ -22,6 +22,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.cut_manifest import CutManifest, cut_manifest
 from pyspark_lance.format.data_file import file_version_name
 from pyspark_lance.format.feature_flags import (
+    FRAGMENT_TREE,
     MIXED_FILE_VERSIONS,
     STABLE_ROW_IDS,
     V2_FORMAT,
@@ -285,10 +286,7 @@ def _from_message(message: table_pb2.Manifest, cut: CutManifest | None = None) -
     check_consistent(message.reader_feature_flags, message.writer_feature_flags, max_allocated)
     check_readable(message.reader_feature_flags)
     if message.HasField("fragment_tree"):
-        raise UnsupportedFeatureError(
-            "the manifest keeps its fragments in a tree, an experimental feature",
-            hint="read the table with Lance itself",
-        )
+        raise FRAGMENT_TREE.refused("the manifest keeps its fragments in a tree, which is new")
     storage = message.data_format
     if message.HasField("data_format") and storage.file_format not in ("", "lance"):
         raise UnsupportedFeatureError(f"the data files are {storage.file_format!r}, not 'lance'")
