@@ -24,6 +24,7 @@ from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.change_window import Bound, resolve_window
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
+from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -102,6 +103,7 @@ def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> 
         "max_bytes_per_file": given.max_bytes_per_file,
         "max_source_rows": given.max_source_rows,
         "cluster_by": tuple(given.cluster_by.split(",")) if given.cluster_by else (),
+        "split_files_by": tuple(given.split_files_by.split(",")) if given.split_files_by else None,
         "order": given.order,
     }
     result = compact(table, options, rewrite=_rewrite_and_tell, dry_run=given.dry_run)
@@ -109,7 +111,9 @@ def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> 
     return 0
 
 
-def _rewrite_and_tell(tasks: Sequence[CompactionTask | ClusteringTask]) -> Iterable[Any]:
+def _rewrite_and_tell(
+    tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask],
+) -> Iterable[Any]:
     progress = Progress("tasks done")
     for done, task in enumerate(tasks, 1):
         yield run_compaction_task(task)

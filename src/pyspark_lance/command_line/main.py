@@ -167,6 +167,9 @@ def _add_compact(command: argparse.ArgumentParser) -> None:
     add("--max-bytes-per-file", _count, "N", "size at which a new data file is started")
     add("--max-source-rows", _count, "N", "stop when N rows are rewritten")
     command.add_argument("--cluster-by", metavar="COLUMNS", help="sort the rows, such as day,user")
+    command.add_argument(
+        "--split-files-by", metavar="COLUMNS", help="the first of them, whose values get own files"
+    )
     command.add_argument("--order", help="linear, zorder or hilbert")
     command.add_argument("--dry-run", action="store_true", help="only print what would be done")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from pyroaring import FrozenBitMap
 
@@ -23,6 +23,7 @@ class Clustering:
     field_ids: tuple[int, ...]  # Of the columns, the first one first.
     order: str  # As users call it.
     fragment_ids: FrozenBitMap = field(default_factory=FrozenBitMap)
+    num_split: int = 0  # Of the first so many columns each fragment has one value.
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> Clustering | None:
@@ -31,7 +32,8 @@ class Clustering:
             known = json.loads(config[CLUSTERING_KEY])
             spans = [range(first, last + 1) for first, last in known["fragments"]]
             ids = FrozenBitMap().union(*map(FrozenBitMap, spans))
-            return cls(tuple(map(int, known["fields"])), str(known["order"]), ids)
+            fields = tuple(map(int, known["fields"]))
+            return cls(fields, str(known["order"]), ids, int(known.get("split", 0)))
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
 
@@ -43,8 +45,15 @@ class Clustering:
                 spans[-1][1] = number
             else:
                 spans.append([number, number])
-        own = {"fields": self.field_ids, "order": self.order, "fragments": spans}
+        own: dict[str, Any] = {"fields": self.field_ids, "order": self.order, "fragments": spans}
+        if self.num_split:
+            own["split"] = self.num_split
         return json.dumps(own, separators=(",", ":"))
+
+    def is_as_good_as(self, other: Clustering) -> bool:
+        """Whether rows that are in this order are in the other one, too."""
+        is_same = (self.field_ids, self.order) == (other.field_ids, other.order)
+        return is_same and self.num_split >= other.num_split
 
     def after(
         self, config: Mapping[str, str], sorted_now: Iterable[int], live: Iterable[int]
@@ -54,11 +63,9 @@ class Clustering:
         ``live``: all fragments there are; others are forgotten.
         """
         known = Clustering.of(config)
-        is_same = known is not None and (known.field_ids, known.order) == (
-            self.field_ids,
-            self.order,
-        )
-        before = known.fragment_ids if known is not None and is_same else FrozenBitMap()
+        before = FrozenBitMap()
+        if known is not None and known.is_as_good_as(self):
+            before = known.fragment_ids
         now = (before | FrozenBitMap(sorted_now)) & FrozenBitMap(live)
-        text = Clustering(self.field_ids, self.order, now).to_text()
+        text = replace(self, fragment_ids=now).to_text()
         return {**config, CLUSTERING_KEY: text}

@@ -22,12 +22,14 @@ from table_access import (
 )
 from table_files import files_of, used_files
 from table_invariants import check_invariants
+from zone_map_tables import matching
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.clustering import CLUSTERING_KEY, Clustering
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.columns.change_columns import rename_column
 from pyspark_lance.table.compaction.compact import compact, rewrite_here
+from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.sort.row_order import Curve
@@ -153,6 +155,76 @@ def test_equal_rows_keep_their_order(tmp_path):
     write_table(path, table, max_rows_per_file=90)
     cluster(path, "k", target_rows_per_fragment=100)
     assert in_place(path, "k", "id") == sorted(in_place(path, "k", "id"))
+
+
+def values_of_files(path, name):
+    """Of each fragment the values of a column."""
+    every = [fragment.to_table()[name] for fragment in lance.dataset(path).get_fragments()]
+    return [sorted(map(repr, set(map(repr, column.to_pylist())))) for column in every]
+
+
+@pytest.mark.parametrize(("stable", "sort_bytes"), [(True, 1 << 20), (False, 4000)])
+def test_files_that_are_split_by_a_column_have_one_value_of_it(tmp_path, stable, sort_bytes):
+    path, rng = str(tmp_path / "t"), np.random.default_rng(7)
+    first = fill(path, rng, [150, 40, 90], enable_stable_row_ids=stable)
+    before = read_ours(path, system_columns=()).sort_by("id")
+    options = {"sort_bytes": sort_bytes, "target_rows_per_fragment": 60}
+    cluster(path, "b", "c", **options)
+    assert any(len(values) > 1 for values in values_of_files(path, "b"))
+    # Sorted they were, but not split; what is split is as good as sorted.
+    assert cluster(path, "b", "c", split_files_by=("b",), **options).num_rows == 280
+    assert all(len(values) == 1 for values in values_of_files(path, "b"))
+    rows = in_place(path, "b")
+    assert rows == sorted(rows)
+    assert_equal(before, read_ours(path, system_columns=()).sort_by("id"))
+    assert cluster(path, "b", "c", split_files_by=(), **options).version is None
+    # Columns by which files are split once stay so.
+    fill(path, rng, [70], first)
+    assert cluster(path, "b", "c", **options).num_rows == 350
+    assert all(len(values) == 1 for values in values_of_files(path, "b"))
+    lance.dataset(path).validate()
+
+
+def test_files_are_split_by_the_first_columns_of_the_order_only(tmp_path):
+    path = str(tmp_path / "t")
+    fill(path, np.random.default_rng(1), [30])
+    for given in (
+        {"split_files_by": ("b",), "cluster_by": ("a", "b")},
+        {"split_files_by": ("a",), "cluster_by": ("a", "b"), "order": "zorder"},
+        {"split_files_by": ("a",)},
+    ):
+        with pytest.raises(InvalidInputError, match="split by"):
+            compact(Table(path), given)
+
+
+def test_files_are_not_split_by_a_column_of_very_many_values(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": np.random.default_rng(1).permutation(12_000)}))
+    with pytest.raises(InvalidInputError, match="more than 12000"):
+        compact(Table(path), {"split_files_by": ("id",), "cluster_by": ("id",)})
+
+
+@pytest.mark.parametrize("by", ["ours", "pylance"])
+def test_zone_maps_know_what_a_clustering_moved(tmp_path, by):
+    path, rng = str(tmp_path / "t"), np.random.default_rng(7)
+    first = fill(path, rng, [50, 40], enable_stable_row_ids=True)
+    if by == "ours":
+        create_zone_maps(Table(path), ["a", "id"], 5)
+    else:
+        lance.dataset(path).create_scalar_index("a", "ZONEMAP")
+    fill(path, rng, [20], first)
+    done = cluster(path, "a", split_files_by=("a",), target_rows_per_fragment=1000)
+    facts = index_facts(Snapshot.open(Table(path)))
+    assert {one.num_rows_uncovered for one in facts} == {0} and {one.num_rows for one in facts} == {
+        110
+    }
+    assert Snapshot.open(Table(path)).version == done.version + 1
+    condition = "a = 3 AND id >= 0"
+    expected = lance.dataset(path).to_table(filter=condition, scan_in_order=True)
+    assert sorted(matching(path, condition)["id"].to_pylist()) == sorted(expected["id"].to_pylist())
+    # Nothing moved, and there is no other version.
+    assert cluster(path, "a").version is None
+    assert Snapshot.open(Table(path)).version == done.version + 1
 
 
 @pytest.mark.parametrize("order", ["zorder", "hilbert"])

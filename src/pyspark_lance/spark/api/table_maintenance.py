@@ -80,6 +80,7 @@ class TableMaintenance:
         maxSourceFragments: int | None = None,  # noqa: N803
         deferIndexRemap: bool | None = None,  # noqa: N803
         clusterBy: str | Sequence[str] = (),  # noqa: N803
+        splitFilesBy: str | Sequence[str] | None = None,  # noqa: N803
         order: str = "linear",
         sortBytes: int | None = None,  # noqa: N803
         dryRun: bool = False,  # noqa: N803
@@ -108,6 +109,8 @@ class TableMaintenance:
                 indices; for tables without stable row ids.
             clusterBy: Columns to sort the rows by; a field of a struct is ``struct.field``. Nulls
                 come first and NaN last.
+            splitFilesBy: The first of these columns, whose values get files of their own: joins and
+                aggregates by them need no shuffle. As before by default, ``()`` for none.
             order: ``"linear"`` sorts by the first column, and by the next where it is the same;
                 ``"zorder"`` and ``"hilbert"`` keep rows together that are alike in all columns.
             sortBytes: Bytes of rows that a task sorts in memory, which takes about five times as
@@ -141,7 +144,8 @@ class TableMaintenance:
                 "max_source_rows": maxSourceRows,
                 "max_source_fragments": maxSourceFragments,
                 "defer_index_remap": deferIndexRemap,
-                "cluster_by": (clusterBy,) if isinstance(clusterBy, str) else tuple(clusterBy),
+                "cluster_by": _names(clusterBy),
+                "split_files_by": None if splitFilesBy is None else _names(splitFilesBy),
                 "order": order,
                 "sort_bytes": sortBytes,
             },
@@ -383,6 +387,11 @@ class TableMaintenance:
         """
         age_s = _seconds(olderThan)
         return remove_orphan_files(self._table, older_than_s=age_s, force=force)
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One name, or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _seconds(age: Age) -> float:

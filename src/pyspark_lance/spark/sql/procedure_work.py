@@ -26,6 +26,7 @@ from pyspark_lance.table.compaction.compact import (
     CompactionResult,
     commit_round,
     compact,
+    of_what_follows,
     plan_compaction,
 )
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
@@ -153,7 +154,7 @@ class Compaction:
         """What the executors do."""
         return self.plan.tasks
 
-    def go_on(self, call: Call, done: list[Any]) -> Rows | Compaction:
+    def go_on(self, call: Call, done: list[Any]) -> Rows | Compaction | IndexBuild:
         """The next stage, or the commit; bins that others changed are planned again."""
         if not self.plan.is_last:
             return replace(self, plan=self.plan.after(done))
@@ -167,6 +168,8 @@ def start_compaction(call: Call) -> Rows | Compaction:
     """Plans a compaction, or says what one would do."""
     options = {name: call.given(name, kind) for name, kind in CONFIGURABLE.items()}
     options["cluster_by"] = tuple(json.loads(call.arguments.get("cluster_by", "[]")))
+    split = call.arguments.get("split_files_by")
+    options["split_files_by"] = None if split is None else tuple(json.loads(split))
     options["order"] = call.arguments.get("order")
     if call.flag("dry_run"):
         return _compacted(compact(call.table, options, call.settings, dry_run=True))
@@ -182,19 +185,39 @@ def _planned(
     return Compaction(plan, options, done, retries)
 
 
-def _commit(call: Call, work: Compaction, groups: Sequence[RewriteGroup]) -> Rows | Compaction:
+def _commit(
+    call: Call, work: Compaction, groups: Sequence[RewriteGroup]
+) -> Rows | Compaction | IndexBuild:
     """Commits rewritten bins; those that others changed meanwhile are planned again."""
     unit = call.unit_of_work(work.retries)
     done, conflict = unit.once(partial(commit_round, work.done, work.plan, groups))
     if conflict is None:
-        return _compacted(done)
+        return _landed(call, work, done)
     try:
         unit.spend_attempt(conflict)
     except RetryableCommitError:
         if done.version is None:
             raise
-        return _compacted(done)
+        return _landed(call, work, done)
     return _planned(call, work.options, done, unit.retries.to_text())
+
+
+def _landed(call: Call, work: Compaction, done: CompactionResult) -> Rows | IndexBuild:
+    """Goes on with the zone maps of what a clustering moved."""
+    rows = _compacted(done)
+    if not work.options["cluster_by"] or done.version is None:
+        return rows
+    then = partial(_then_rows, rows)
+    kind = _BuildKind(_plan_what_moved, commit_zone_maps, then, ZoneMapResult(), is_needed=False)
+    return kind.start(call)  # type: ignore[return-value]
+
+
+def _plan_what_moved(call: Call) -> ZoneMapPlan:
+    return plan_refresh(call.table, of_what_follows(call.settings))
+
+
+def _then_rows(rows: Rows, call: Call, result: ZoneMapResult) -> Rows:
+    return rows
 
 
 def _compacted(result: CompactionResult) -> Rows:
@@ -223,7 +246,12 @@ class IndexBuild:
         try:
             result = unit.once(partial(self.kind.commit, self.plan, done))
         except RetryableCommitError as error:
-            unit.spend_attempt(error)
+            try:
+                unit.spend_attempt(error)
+            except RetryableCommitError:
+                if self.kind.is_needed:
+                    raise
+                return self.kind.then(call, self.kind.nothing)
             return replace(self, plan=self.kind.plan(call), retries=unit.retries.to_text())
         return self.kind.then(call, result)
 
@@ -236,6 +264,7 @@ class _BuildKind:
     commit: Callable[..., Any]
     then: Callable[[Call, Any], Rows | VectorWork]
     nothing: ZoneMapResult | IndexResult
+    is_needed: bool = True  # Whether it is an error that others are always in the way.
 
     def start(self, call: Call) -> Rows | IndexBuild | VectorWork:
         """Plans, if there is something to do."""

@@ -320,6 +320,7 @@ PROCEDURES: Mapping[str, Procedure] = {
         columns(
             **{name: _TYPES[kind] for name, kind in CONFIGURABLE.items()},
             cluster_by=ArrayType(_TEXT),
+            split_files_by=ArrayType(_TEXT),
             order=_TEXT,
             dry_run=_FLAG,
             user_metadata=_TEXT,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.clustering import Clustering
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
@@ -48,6 +48,8 @@ _SAMPLE_PER_RANGE: Final = 16
 _RANGES_PER_RUN: Final = 4
 # What has more runs would be merged from pieces of few rows; it is sorted in parts.
 _MOST_RUNS: Final = 512
+# More of them are slower to plan than their keys are of use.
+_MOST_FILES: Final = 10_000
 
 
 # The plan ----------------------------------------------------------------------------------
@@ -90,10 +92,15 @@ def plan_clustered_bins(
     return _limited(sorted(parts, key=lambda group: group[0].id), options)
 
 
+def clustering_of(order: RowOrder) -> Clustering:
+    """What the table says of fragments whose rows are in an order."""
+    return Clustering(order.field_ids, order.curve.value, num_split=order.num_split)
+
+
 def _is_sorted(fragment: Fragment, order: RowOrder, known: Clustering | None) -> bool:
     if known is None or fragment.id not in known.fragment_ids or not fragment.files:
         return False
-    is_same = (known.field_ids, known.order) == (order.field_ids, order.curve.value)
+    is_same = known.is_as_good_as(clustering_of(order))
     # Columns with other values since then are in another file.
     return is_same and set(order.field_ids).issubset(fragment.files[0].fields)
 
@@ -257,6 +264,7 @@ class ClusteringStage:
         if not found:
             return one
         values = [pa.concat_arrays(parts) for parts in zip(*(s.values for s in found), strict=True)]
+        _check_few_files(one.sorting.order, values)
         sorting = replace(one.sorting, order=one.sorting.order.learned(values))
         num_bytes = sum(sample.num_bytes for sample in found)
         if num_bytes <= self.sort_bytes:
@@ -295,3 +303,17 @@ class ClusteringStage:
                 first - int(starts[low]),
                 last - first,
             )
+
+
+def _check_few_files(order: RowOrder, sample: Sequence[pa.Array]) -> None:
+    """Refuses to split files by a column of very many values."""
+    if not order.num_split:
+        return
+    split = pa.table(list(sample[: order.num_split]), list(map(str, range(order.num_split))))
+    num_files = split.group_by(split.column_names).aggregate([]).num_rows
+    if num_files > _MOST_FILES:
+        names = [".".join(column.names) for column in order.columns[: order.num_split]]
+        raise InvalidInputError(
+            f"files that are split by {', '.join(names)} would be more than {num_files}",
+            hint=f"split by columns that have at most {_MOST_FILES} values, or only sort",
+        )

@@ -180,7 +180,7 @@ def _portions(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.
 
 def _write(sorting: BinSorting, batches: Iterator[pa.RecordBatch]) -> tuple[Fragment, ...]:
     if not sorting.stable_row_ids:
-        return write_fragments(sorting.request, batches)
+        return write_fragments(sorting.request, sorting.order.by_file(batches))
     lineage: list[list[NDArray[np.uint64]]] = []
     kept = (ROW_ID, CREATED_AT, LAST_UPDATED_AT)
 
@@ -189,7 +189,7 @@ def _write(sorting: BinSorting, batches: Iterator[pa.RecordBatch]) -> tuple[Frag
             lineage.append([plain_numbers(batch.column(name)) for name in kept])
             yield batch.drop_columns(kept)
 
-    new = write_fragments(sorting.request, rows())
+    new = write_fragments(sorting.request, sorting.order.by_file(rows()))
     if not new:
         return ()
     row_ids, created, updated = (np.concatenate(parts) for parts in zip(*lineage, strict=True))

@@ -22,7 +22,11 @@ from pyspark_lance.format.logical_view import rows_that_move
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
-from pyspark_lance.table.compaction.clustering import ClusteringStage, plan_clustered_bins
+from pyspark_lance.table.compaction.clustering import (
+    ClusteringStage,
+    clustering_of,
+    plan_clustered_bins,
+)
 from pyspark_lance.table.compaction.clustering_task import (
     ClusteringTask,
     MergeTask,
@@ -45,11 +49,11 @@ from pyspark_lance.table.compaction.reuse_index import (
     is_worth_a_note,
     next_reuse_index,
 )
+from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zones
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.sort.row_order import Curve, RowOrder
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
 from pyspark_lance.table.work.written_files import remove_files
 
@@ -122,11 +126,11 @@ class CompactionResult:
         return self.conflictingBins
 
 
-RewriteBins = Callable[[Sequence[CompactionTask | ClusteringTask]], Iterable[Any]]
+RewriteBins = Callable[[Sequence[CompactionTask | ClusteringTask | ZoneMapTask]], Iterable[Any]]
 """Does tasks, wherever: what became of each, in their order."""
 
 
-def run_compaction_task(task: CompactionTask | ClusteringTask) -> Any:
+def run_compaction_task(task: CompactionTask | ClusteringTask | ZoneMapTask) -> Any:
     """Does a task of whatever stage; what it returns is for the plan."""
     match task:
         case CompactionTask():
@@ -137,9 +141,11 @@ def run_compaction_task(task: CompactionTask | ClusteringTask) -> Any:
             return sort_rows(task)
         case MergeTask():
             return merge_runs(task)
+        case ZoneMapTask():
+            return build_zones(task)
 
 
-def rewrite_here(tasks: Sequence[CompactionTask | ClusteringTask]) -> Iterable[Any]:
+def rewrite_here(tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask]) -> Iterable[Any]:
     """Does tasks in this process, one after the other."""
     return map(run_compaction_task, tasks)
 
@@ -178,11 +184,28 @@ def compact(
         return done
 
     try:
-        return UnitOfWork(table, settings).run(attempt)
+        done = UnitOfWork(table, settings).run(attempt)
     except RetryableCommitError:
         if done.version is None:
             raise
-        return done
+    if done.version is not None and (given or {}).get("cluster_by"):
+        _refresh_zone_maps(table, settings, rewrite)
+    return done
+
+
+def _refresh_zone_maps(table: Table, settings: ChangeSettings, build: RewriteBins) -> None:
+    """Adds the zones of rows that a clustering moved, which it is for; in a version of its own."""
+    from pyspark_lance.table.index_build.zone_maps import refresh_zone_maps  # noqa: PLC0415
+
+    try:
+        refresh_zone_maps(table, of_what_follows(settings), build=build)
+    except RetryableCommitError as error:
+        logger.warning("the zone maps of %s are as they were: %s", table.uri, error)
+
+
+def of_what_follows(settings: ChangeSettings) -> ChangeSettings:
+    """Settings without properties: a pair of application and version would say that all is done."""
+    return ChangeSettings(retries=settings.retries, timeout_s=settings.timeout_s)
 
 
 def plan_compaction(
@@ -198,6 +221,12 @@ def plan_compaction(
             "indices valid",
             where=table.uri,
             hint="compact without deferIndexRemap",
+        )
+    if chosen.split_files_by and not chosen.cluster_by:
+        raise InvalidInputError(
+            "files are split by columns that rows are not sorted by",
+            where=table.uri,
+            hint="name these columns in clusterBy as well",
         )
     if chosen.defer_index_remap and chosen.cluster_by:
         raise InvalidInputError(
@@ -236,13 +265,16 @@ def _plan_clustering(
     snapshot = change.snapshot()
     order = RowOrder.of(snapshot.schema, chosen.cluster_by, Curve.parse(chosen.order))
     known = Clustering.of(snapshot.manifest.config)
+    if chosen.split_files_by:
+        order = order.splitting(chosen.split_files_by)
+    elif chosen.split_files_by is None and known and known.is_as_good_as(clustering_of(order)):
+        order = replace(order, num_split=known.num_split)
     indices = current_indices(snapshot)
     bins = plan_clustered_bins(snapshot.manifest.fragments, indices, chosen, order, known)
     rows = tuple(rows_per_fragment(group, chosen) for group in bins)
     requests = [replace(request, max_rows_per_file=most) for most in rows]
     stage = ClusteringStage.first(snapshot, bins, requests, order, chosen.sort_bytes)
-    sorted_by = Clustering(order.field_ids, order.curve.value)
-    return CompactionPlan(change, stage.tasks, bins, rows, stage, sorted_by)
+    return CompactionPlan(change, stage.tasks, bins, rows, stage, clustering_of(order))
 
 
 def commit_round(
@@ -307,8 +339,7 @@ def _with_reserved_ids(change: ChangePlan, groups: Sequence[RewriteGroup]) -> li
     As in Lance, that takes a version of its own.
     """
     count = sum(len(group.new_fragments) for group in groups)
-    # Without properties: a pair of application and version would say that all is done.
-    settings = CommitSettings(retries=change.settings.retries, timeout_s=change.settings.timeout_s)
+    settings = of_what_follows(change.settings)
     reserved = commit_on_newest(change.table, lambda snapshot: ReserveFragments(count), settings)
     assert reserved is not None, "there are fragments to reserve ids for"
     ids = itertools.count((reserved.manifest.max_fragment_id or 0) - count + 1)

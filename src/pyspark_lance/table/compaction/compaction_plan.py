@@ -62,6 +62,9 @@ class CompactionOptions:
     max_source_fragments: int | None = None
     # Columns that rows are sorted by, across the fragments of a bin; none for rows as they are.
     cluster_by: tuple[str, ...] = ()
+    # The first of these columns, whose values have files of their own; None for what the table was
+    # split by, if it was clustered by the same columns.
+    split_files_by: tuple[str, ...] | None = None
     order: str = "linear"  # Or along a curve: ``zorder``, ``hilbert``.
     sort_bytes: int = 128 << 20  # Bytes of rows that a task sorts in memory.
     excluded_fragment_ids: frozenset[int] = frozenset()  # Fragments that are left as they are.

@@ -129,7 +129,8 @@ def _carry_out(
 ) -> ZoneMapResult:
     def attempt(work: UnitOfWork) -> ZoneMapResult:
         planned = plan()
-        return commit_zone_maps(planned, list(build(planned.tasks)), work)
+        built = list(build(planned.tasks)) if planned.tasks else []
+        return commit_zone_maps(planned, built, work)
 
     return UnitOfWork(table, settings).run(attempt)
 

@@ -7,8 +7,9 @@ about as many rows, and where they begin is learned from a sample.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -68,6 +69,8 @@ class RowOrder:
     curve: Curve = Curve.LINEAR
     # On a curve, for each column: the values at which cells begin, ascending.
     cells: tuple[pa.Array, ...] = ()
+    # Rows that differ in the first so many columns are in different files.
+    num_split: int = 0
 
     @classmethod
     def of(
@@ -109,6 +112,41 @@ class RowOrder:
     def fields(self) -> tuple[Field, ...]:
         """The columns of the table that the values are in, each once."""
         return tuple({column.path[0].id: column.path[0] for column in self.columns}.values())
+
+    def splitting(self, names: Sequence[str]) -> RowOrder:
+        """This order, with files of their own for the values of its first columns.
+
+        Raises:
+            InvalidInputError: These are not its first columns, or it is none by one column after
+                another.
+        """
+        own = [".".join(column.names) for column in self.columns]
+        if not names or self.curve is not Curve.LINEAR or list(names) != own[: len(names)]:
+            raise InvalidInputError(
+                f"files cannot be split by {', '.join(names) or 'no column'}, where rows are "
+                f"sorted by {', '.join(own)} in the order {self.curve.value!r}",
+                hint="name the first of the columns that rows are sorted by, in the order 'linear'",
+            )
+        return replace(self, num_split=len(names))
+
+    def by_file(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
+        """Rows that are in this order, with None between those of different files."""
+        last: list[pa.Array] = []
+        for batch in batches:
+            if not self.num_split or not batch.num_rows:
+                yield batch
+                continue
+            keys = self.values(batch)[: self.num_split]
+            changes = np.zeros(batch.num_rows, bool)
+            for key, before in zip(keys, last or [key[:1] for key in keys], strict=True):
+                for numbers in comparable(pa.concat_arrays([before, key])):
+                    changes |= numbers[1:] != numbers[:-1]
+            last = [key[-1:] for key in keys]
+            cuts = [0, *np.flatnonzero(changes).tolist(), batch.num_rows]
+            for number, (start, end) in enumerate(pairwise(cuts)):
+                if number:
+                    yield None
+                yield batch.slice(start, end - start)
 
     def learned(self, values: Sequence[pa.Array]) -> RowOrder:
         """This order with the cells of a sample of the rows; of each column its values."""
