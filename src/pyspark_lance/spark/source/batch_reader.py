@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_lance.codec.kept_dictionaries import is_small_dictionary
+from pyspark_lance.errors import StorageError
 from pyspark_lance.format.column_names import ColumnNames
 from pyspark_lance.format.plain_types import to_plain
 from pyspark_lance.spark.options.parse_options import ReadOptions
@@ -21,6 +22,7 @@ from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of
 from pyspark_lance.spark.source.task_end import has_enough
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
+from pyspark_lance.table.scan.key_groups import TasksByKey, plan_by_key
 from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_facts import enough_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask, run
@@ -48,6 +50,7 @@ class LanceBatchReader(DataSourceReader):
     ) -> None:
         self._options = options
         self._limit = pushed.limit
+        self._keys = pushed.key_columns, pushed.key_tasks
         self._top = None if pushed.top is None else TopRows(**json.loads(pushed.top))
         self._pinned = pinned
         self._schema = schema
@@ -61,7 +64,22 @@ class LanceBatchReader(DataSourceReader):
         """One partition for each task of the scan."""
         return [ScanPartition(task) for task in self._tasks()]
 
+    def tasks_by_key(self) -> TasksByKey | None:
+        """The tasks by key; None where zone maps do not prove that each has one."""
+        columns, _ = self._keys
+        return plan_by_key(open_pinned(self._options, self._pinned), self._request, columns)
+
     def _tasks(self) -> Sequence[ScanTask]:
+        if self._keys[1] is not None:
+            # Rows in a task of another key than Spark was told would be lost to a join.
+            planned = self.tasks_by_key()
+            if planned is None or planned.digest() != self._keys[1]:
+                raise StorageError(
+                    "the zone maps that were read a moment ago cannot be read again",
+                    self._options.table.uri,
+                    hint="try again, or set spark.sql.sources.v2.bucketing.enabled to false",
+                )
+            return planned.tasks
         tasks = plan_scan(open_pinned(self._options, self._pinned), self._request)
         return tasks if self._limit is None else enough_tasks(tasks, self._limit)
 

@@ -1,11 +1,13 @@
 """What the JVM companion adds to options: hidden ones that start with ``_lance.``.
 
 The companion plans, Python reads: the companion pins the version, and passes on conditions as
-typed JSON, the limit of rows and the first rows of an order.  Users never set these options.
+typed JSON, the limit of rows, the first rows of an order and keys that tasks are to be of.  Users
+never set these options.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +28,8 @@ class PushedDown:
     filter: str | None = None  # A condition as JSON text; None for all rows.
     limit: int | None = None  # Rows that are enough; None for all.
     top: str | None = None  # The first rows of an order, as JSON text; None for all.
+    key_columns: tuple[str, ...] = ()  # Each task has one value of these; empty for any.
+    key_tasks: str | None = None  # The digest of the tasks whose keys were told; None if none were.
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PushedDown:
@@ -35,6 +39,8 @@ class PushedDown:
             filter=options.get(keys.FILTER),
             limit=None if limit is None else _whole(limit),
             top=options.get(keys.TOP),
+            key_columns=tuple(json.loads(options.get(keys.KEY_COLUMNS, "[]"))),
+            key_tasks=options.get(keys.KEY_TASKS),
         )
 
     def predicate(self, schema: pa.Schema) -> Predicate | None:

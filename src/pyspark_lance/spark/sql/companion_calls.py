@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,6 +53,7 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
 from pyspark_lance.table.index.segments import BLOOMFILTER
 from pyspark_lance.table.index.zone_pruning import zoned_columns
+from pyspark_lance.table.scan.key_groups import key_columns
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import (
     column_facts,
@@ -176,6 +178,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
         # Indices tell their first values, and how many rows have some or each.
         "ordered": dict.fromkeys((*zoned, *indexed), True),
         "counted": dict.fromkeys(indexed, True),
+        "keys": list(key_columns(snapshot.manifest.config, snapshot.schema)),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
         "types": {name: kind for name, kind in types.items() if kind is not None},
@@ -305,6 +308,28 @@ def _plan(options: Mapping[str, str]) -> Facts:
     from pyspark_lance.spark.source.few_rows import few_rows
 
     return facts | few_rows(options, read, snapshot, left, is_tested=predicate is not None)
+
+
+def _keys(options: Mapping[str, str]) -> Facts:
+    """The key of which each task has one value: its columns, and that of each task; or nothing."""
+    read, snapshot = _open(options)
+    pushed = PushedDown.parse(options)
+    seen = tuple(name for name in pushed.key_columns if _is_seen(snapshot, name))
+    if not seen or read.fragments_per_partition is not None:
+        return {}
+    columns = StructType.fromJson(json.loads(options[keys.SCHEMA]))
+    from pyspark_lance.spark.source.batch_reader import LanceBatchReader
+
+    pinned = snapshot.uri, snapshot.version
+    reader = LanceBatchReader(read, pinned, columns, replace(pushed, key_columns=seen))
+    planned = reader.tasks_by_key()
+    if planned is None:
+        return {}
+    return {
+        "columns": planned.columns,
+        "values": list(map(list, zip(*(map(_as_json, own) for own in planned.keys), strict=True))),
+        "tasks": planned.digest(),
+    }
 
 
 def _statistics(options: Mapping[str, str]) -> Facts:
@@ -490,6 +515,7 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "exists": _exists,
     "absent": _absent,
     "plan": _plan,
+    "keys": _keys,
     "statistics": _statistics,
     "bounds": _bounds,
     "counts": _counts,

@@ -124,10 +124,16 @@ class ColumnZones:
         return self.bounds.take(np.where(is_inside, place, _NO_PLACE))
 
 
-def column_zones(snapshot: Snapshot, name: str) -> ColumnZones | None:
-    """The zones of a top-level column in all fragments with rows; None without any."""
-    fragments = snapshot.manifest.fragments
-    fragments = fragments.take(np.flatnonzero(fragments.columns.num_rows))
+def column_zones(
+    snapshot: Snapshot, name: str, fragments: Fragments | None = None
+) -> ColumnZones | None:
+    """The zones of a top-level column; None without any.
+
+    ``fragments``: whose rows they are, one fragment behind another; None for all that have rows.
+    """
+    if fragments is None:
+        fragments = snapshot.manifest.fragments
+        fragments = fragments.take(np.flatnonzero(fragments.columns.num_rows))
     return _zones_of(snapshot, (name,), _Rows.of(fragments))
 
 

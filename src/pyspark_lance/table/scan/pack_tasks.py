@@ -32,12 +32,15 @@ def pack_by_cost(
     work: Sequence[_W],
     split: Callable[[_W, int], Sequence[_W]],
     parallelism: int,
+    kinds: NDArray[np.int64] | None = None,
 ) -> list[Sequence[_W]]:
     """Groups of neighbouring pieces of work, one for each task; the order is kept.
 
     ``costs``: bytes to read for each piece, shape (len(work),); ``split``: cuts a piece of work
-    into so many of about equal cost, or fewer; ``parallelism``: tasks that can run at once.
+    into so many of about equal cost, or fewer; ``parallelism``: tasks that can run at once;
+    ``kinds``: a number for each piece, shape (len(work),); those of a task are of one kind.
     """
+    kinds = np.zeros(len(work), np.int64) if kinds is None else kinds
     target = _task_bytes(float(costs.sum()), parallelism)
     counts = np.rint(costs / target)
     if (counts > 1).any():
@@ -47,11 +50,13 @@ def pack_by_cost(
         ]
         lengths = [len(some) for some in pieces]
         costs = np.repeat(costs / np.maximum(lengths, 1), lengths)
+        kinds = np.repeat(kinds, lengths)
         work = [piece for some in pieces for piece in some]
     firsts: list[int] = []
     filled, most = 0.0, target * _TOLERANCE
-    for place, cost in enumerate(costs.tolist()):
-        if not firsts or filled + cost > most:
+    changes = np.diff(kinds, prepend=kinds[:1]) != 0
+    for place, (cost, is_other) in enumerate(zip(costs.tolist(), changes.tolist(), strict=True)):
+        if not firsts or is_other or filled + cost > most:
             firsts.append(place)
             filled = 0.0
         filled += cost

@@ -10,7 +10,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import by_name
@@ -83,6 +85,23 @@ def predicate_schema(schema: LanceSchema) -> pa.Schema:
 
 def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
     """The tasks that together read what ``request`` asks for; reads no data file."""
+    return scan_tasks(snapshot, request, chosen_slices(snapshot, request))
+
+
+def chosen_slices(snapshot: Snapshot, request: ScanRequest) -> Slices:
+    """Whatever of the fragments may have rows that ``request`` asks for."""
+    conditions = [one for one in (request.predicate, request.narrowed_by) if one is not None]
+    return choose_slices(snapshot, all_of(conditions))
+
+
+def scan_tasks(
+    snapshot: Snapshot, request: ScanRequest, slices: Slices, kinds: NDArray[np.int64] | None = None
+) -> tuple[ScanTask, ...]:
+    """The tasks that together read what ``request`` asks for of some slices.
+
+    ``kinds``: a number for each slice, shape (len(slices),), ascending; those of a task are of one
+    kind.
+    """
     schema = snapshot.schema if request.schema is None else request.schema
     named = columns_of(request.predicate) if request.predicate is not None else frozenset()
     stable = snapshot.uses_stable_row_ids
@@ -94,16 +113,15 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
         for field in logical_schema(snapshot.schema).fields
         if field.name in named and returned.get(field.name) != field
     )
-    conditions = [one for one in (request.predicate, request.narrowed_by) if one is not None]
-    slices = choose_slices(snapshot, all_of(conditions))
     if stable:
         slices = slices.keeping(lineage)
-    fields = (*schema.fields, *filter_fields)
-    weight = _read_share(snapshot.schema.fields, fields)
+    weight = _read_share(snapshot.schema.fields, (*schema.fields, *filter_fields))
     groups = (
         _pack_by_count(slices, request.fragments_per_task)
         if request.fragments_per_task is not None
-        else pack_by_cost(slice_costs(slices, weight), slices, split_slice, request.parallelism)
+        else pack_by_cost(
+            slice_costs(slices, weight), slices, split_slice, request.parallelism, kinds
+        )
     )
     return tuple(
         ScanTask(

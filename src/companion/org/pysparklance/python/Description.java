@@ -46,6 +46,12 @@ public record Description(StructType schema, JsonNode facts) {
         ? Python.JSON.convertValue(facts.get("primary_key"), new TypeReference<>() {}) : List.of();
   }
 
+  /** The columns by which the table is clustered. */
+  public List<String> keys() {
+    return facts.has("keys")
+        ? Python.JSON.convertValue(facts.get("keys"), new TypeReference<>() {}) : List.of();
+  }
+
   /** What is read, for EXPLAIN. */
   public String title() { return facts.get("title").asText(); }
 

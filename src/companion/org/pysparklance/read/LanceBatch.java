@@ -17,8 +17,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
   /** Few rows are read already, those that a join does not need among them. */
   @Override public InputPartition[] planInputPartitions() {
     byte[][] few = scan.fewRows();
-    return few != null ? new InputPartition[] {new FewRows(few)}
-        : scan.python(keys).toBatch().planInputPartitions();
+    return few != null ? new InputPartition[] {new FewRows(few)} : scan.tasks(keys);
   }
 
   @Override public PartitionReaderFactory createReaderFactory() {
@@ -52,7 +51,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
 
     @Override public PartitionReader<InternalRow> createReader(InputPartition partition) {
       EarlyWorkers.await();
-      return new Reader(python.createReader(partition));
+      return new Reader(python.createReader(KeyGroups.Keyed.inner(partition)));
     }
 
     @Override public PartitionReader<ColumnarBatch> createColumnarReader(
@@ -61,7 +60,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
         return new BatchReader(few.reader());
       }
       EarlyWorkers.await();
-      return new BatchReader(python.createReader(partition));
+      return new BatchReader(python.createReader(KeyGroups.Keyed.inner(partition)));
     }
   }
 

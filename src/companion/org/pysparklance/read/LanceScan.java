@@ -16,6 +16,8 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.*;
+import org.apache.spark.sql.connector.read.partitioning.Partitioning;
+import org.apache.spark.sql.connector.read.partitioning.UnknownPartitioning;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.*;
@@ -29,7 +31,8 @@ import org.pysparklance.python.Python;
  * One scan of one version: some columns of the rows that match, read by Python. What is read is
  * decided by {@link LanceScanBuilder}; only Spark's {@code filter} narrows the next batch further.
  */
-public final class LanceScan implements Scan, SupportsReportStatistics, SupportsRuntimeV2Filtering {
+public final class LanceScan implements Scan, SupportsReportStatistics, SupportsReportPartitioning,
+    SupportsRuntimeV2Filtering {
   private static final String COLUMNAR = "spark.sql.lance.columnar";
   /** Rows of so many bytes are read by the process that plans; Spark warns of tasks twice as large. */
   private static final String SMALL = "spark.sql.lance.smallScanBytes";
@@ -58,6 +61,9 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private boolean isStream;
   private Boolean readsBatches;
   private String joined;
+  /** What Spark was told that each task has one value of; null if it was told nothing. */
+  private List<String> keyColumns;
+  private KeyGroups byKey;
 
   public LanceScan(LanceScanBuilder asked) {
     this.table = asked.table;
@@ -97,7 +103,45 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     LanceScanBuilder asked = new LanceScanBuilder(table, columns, options);
     asked.pushPredicates(
         Stream.of(pushed, more).flatMap(Arrays::stream).toArray(Predicate[]::new));
-    return new LanceScan(asked);
+    LanceScan narrower = new LanceScan(asked);
+    narrower.keyColumns = keyColumns;
+    return narrower;
+  }
+
+  /** By the columns of the key that the table is clustered by, if each task has one value of them. */
+  @Override public synchronized Partitioning outputPartitioning() {
+    boolean isWanted = SQLConf.get().v2BucketingEnabled() && table.rows() >= 0 && limit < 0
+        && top.isEmpty() && !ofRowChange;
+    byKey = isWanted ? KeyGroups.of(pinned, columns, table.keys()) : null;
+    keyColumns = byKey == null ? null : byKey.columns();
+    python = null;
+    return byKey == null ? new UnknownPartitioning(0) : byKey.partitioning();
+  }
+
+  /** The tasks of all rows, or of those that a join needs; with keys, if Spark was told of keys. */
+  synchronized InputPartition[] tasks(String keys) {
+    if (keyColumns == null) {
+      return (keys == null ? python() : read(narrowedBy(keys))).toBatch().planInputPartitions();
+    }
+    KeyGroups found = keys == null ? byKey() : KeyGroups.of(narrowedBy(keys), columns, keyColumns);
+    if (found == null || !found.columns().equals(keyColumns)) {
+      throw new IllegalStateException("[LANCE_STORAGE] the zone maps that were read a moment ago "
+          + "cannot be read again\n  hint: try again, or set " + SQLConf.V2_BUCKETING_ENABLED().key()
+          + " to false");
+    }
+    return found.keyed(keys == null ? python() : read(found.with(narrowedBy(keys))));
+  }
+
+  private CaseInsensitiveStringMap narrowedBy(String keys) {
+    return Options.with(pinned, "_lance.filter", keys);
+  }
+
+  /** Asked for once. */
+  private KeyGroups byKey() {
+    if (byKey == null && keyColumns != null) {
+      byKey = KeyGroups.of(pinned, columns, keyColumns);
+    }
+    return byKey;
   }
 
   /** A scan whose rows are known while planning: Spark starts no task for it. */
@@ -111,7 +155,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   public synchronized Scan python() {
     if (python == null) {
-      python = read(pinned);
+      python = read(byKey() == null ? pinned : byKey.with(pinned));
     }
     return python;
   }
@@ -151,11 +195,6 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     String keys = joined;
     joined = null;
     return new LanceBatch(this, keys);
-  }
-
-  /** The rows whose keys the other side of a join has. */
-  public Scan python(String keys) {
-    return keys == null ? python() : read(Options.with(pinned, "_lance.filter", keys));
   }
 
   /** A stream goes on with every new version, so nothing is pinned. */
@@ -218,7 +257,9 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /** All rows as batches, if they are few: reading them costs less than a task of Python does. */
   synchronized byte[][] fewRows() {
-    if (filter != null) {
+    if (keyColumns != null) {
+      return null;
+    } else if (filter != null) {
       plan();
     } else if (!isAsked && isSmall()) {
       ask();
@@ -238,6 +279,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     JsonNode kept = plan().get("fragments");
     return "lance " + table.title() + ", reads: " + columns.simpleString()
         + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
+        + (keyColumns == null ? "" : ", tasks by: " + keyColumns)
         + (kept == null ? "" : ", fragments: " + kept + " kept, "
             + (table.fragments() - kept.asLong()) + " skipped") + indices();
   }

@@ -1,0 +1,170 @@
+"""Tasks of a scan that each read rows of one key, where zone maps prove it of every fragment.
+
+Spark joins and aggregates such tasks without a shuffle and takes our word for it: a row in a task
+of another key is lost to the join.  So nothing is said unless, for every fragment that is read,
+zones hold all rows that are there now, and all these zones have one value, or nulls only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.format.clustering import Clustering
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragments import Fragments
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.table.index.zone_pruning import ColumnZones, column_zones
+from pyspark_lance.table.scan.plan_scan import ScanRequest, chosen_slices, scan_tasks
+from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.version.snapshot import Snapshot
+
+# Each key is a task, or several.
+_MOST_KEYS = 10_000
+_KEY_TYPES = (
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_date32,
+    pa.types.is_decimal,
+    pa.types.is_timestamp,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TasksByKey:
+    """The tasks of a scan, of which each reads rows of one key."""
+
+    columns: tuple[str, ...]  # What the key is made of.
+    keys: tuple[pa.Array, ...]  # Of each column the value of each task.
+    tasks: tuple[ScanTask, ...]
+
+    def digest(self) -> str:
+        """Tells these tasks from others of the same version."""
+        tasks = [
+            [
+                (part.fragment.id, part.start, part.end, part.offsets and len(part.offsets))
+                for part in task.slices
+            ]
+            for task in self.tasks
+        ]
+        return hashlib.sha256(json.dumps([self.columns, tasks]).encode()).hexdigest()
+
+
+def key_columns(config: Mapping[str, str], schema: LanceSchema) -> tuple[str, ...]:
+    """The top-level columns by which a table is clustered, as its configuration says."""
+    known = Clustering.of(config)
+    fields = {field.id: field for field in schema.fields}
+    found = () if known is None else known.field_ids
+    return tuple(fields[one].name for one in found if one in fields and _may_be_key(fields[one]))
+
+
+def plan_by_key(
+    snapshot: Snapshot, request: ScanRequest, columns: Sequence[str]
+) -> TasksByKey | None:
+    """The tasks of a scan by the values of those columns of which each fragment has one value.
+
+    ``columns``: the top-level columns to look at; of the others nothing is read.
+
+    Returns:
+        The tasks, of all ``columns`` if no rows are left; None where there is no such column, or
+        where there are very many keys.
+    """
+    fields = {field.name: field for field in snapshot.schema.fields}
+    columns = [name for name in columns if name in fields and _may_be_key(fields[name])]
+    slices = chosen_slices(snapshot, request)
+    slices = slices.take(np.flatnonzero(slices.fragments.columns.num_rows > 0))
+    if not len(slices):
+        return TasksByKey(tuple(columns), (), ()) if columns else None
+    values = {name: _single_values(snapshot, name, slices.fragments) for name in columns}
+    known = {name: own for name, own in values.items() if own is not None}
+    if not known:
+        return None
+    codes = np.stack([_codes(own) for own in known.values()])
+    numbers = np.unique(codes, axis=1, return_inverse=True)[1].reshape(-1)
+    if int(numbers.max()) >= _MOST_KEYS:
+        return None
+    order = np.argsort(numbers, kind="stable")
+    slices = slices.take(order)
+    tasks = scan_tasks(snapshot, request, slices, numbers[order])
+    place = {int(number): at for at, number in enumerate(slices.fragments.ids.tolist())}
+    first = order[[place[task.slices[0].fragment.id] for task in tasks]]
+    return TasksByKey(
+        tuple(known), tuple(own.take(pa.array(first)) for own in known.values()), tasks
+    )
+
+
+def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Array | None:
+    """The only value of a column in each fragment, null for nulls; None unless all have only one.
+
+    ``fragments``: with rows, each of them once.
+    """
+    zones = column_zones(snapshot, name, fragments)
+    if zones is None:
+        return None
+    # Where no row is, nothing is said of the fragment that follows.
+    held = np.flatnonzero(zones.stops > zones.starts)
+    minimum, maximum = (
+        end.take(pa.array(held)) for end in (zones.bounds.minimum, zones.bounds.maximum)
+    )
+    is_null = np.asarray(zones.bounds.all_null)[held]
+    is_one = np.asarray(pc.fill_null(pc.equal(minimum, maximum), False))
+    if not (is_null | (is_one & (zones.num_nulls[held] == 0))).all():
+        return None
+    ends = np.cumsum(fragments.columns.physical_rows)
+    place = np.searchsorted(ends, zones.starts[held], "right")
+    found, first = np.unique(place, return_index=True)
+    if len(found) < len(fragments) or not _hold_all(snapshot, fragments, zones, place, held):
+        return None
+    values = pc.if_else(pa.array(is_null), pa.scalar(None, minimum.type), minimum)
+    codes = _codes(values)
+    if (np.minimum.reduceat(codes, first) != np.maximum.reduceat(codes, first)).any():
+        return None
+    return values.take(pa.array(first))
+
+
+def _hold_all(
+    snapshot: Snapshot,
+    fragments: Fragments,
+    zones: ColumnZones,
+    place: NDArray[np.int64],
+    held: NDArray[np.int64],
+) -> bool:
+    """Whether zones hold all live rows of all fragments.
+
+    ``place``: the fragment of each of the zones ``held``, ascending; each fragment has some.
+    """
+    rows = fragments.columns.physical_rows
+    starts, stops = zones.starts[held], zones.stops[held]
+    num_held = np.bincount(place, stops - starts, len(fragments)).astype(np.int64)
+    begins = np.cumsum(rows) - rows
+    for number in np.flatnonzero(num_held < rows).tolist():
+        # Rows that were deleted before the zones were made may be in none.
+        deleted = snapshot.deletion_vector(fragments[number])
+        if deleted is None:
+            return False
+        is_left = deleted.keep_mask(0, int(rows[number]))
+        for at in np.flatnonzero(place == number).tolist():
+            is_left[starts[at] - begins[number] : stops[at] - begins[number]] = False
+        if is_left.any():
+            return False
+    return True
+
+
+def _may_be_key(field: Field) -> bool:
+    """Whether equal bounds mean equal values, as Spark sees them; not so of floats and "ns"."""
+    stored = field.to_arrow().type
+    return getattr(stored, "unit", "") != "ns" and any(is_of(stored) for is_of in _KEY_TYPES)
+
+
+def _codes(values: pa.Array) -> NDArray[np.int64]:
+    """A number for each value, nulls among them."""
+    return np.asarray(values.dictionary_encode("encode").indices).astype(np.int64)

@@ -1,0 +1,192 @@
+"""Joins and aggregates by the key of a table need no shuffle, and lose no row whatever happened."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import lance
+import pyarrow as pa
+import pytest
+from zone_map_tables import change_in_place
+
+from pyspark_lance import LanceTable
+
+from .conftest import plan_of, sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+BUCKETING = "spark.sql.sources.v2.bucketing.enabled"
+SETTINGS = {
+    BUCKETING: "true",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "2",
+    # Joins by more columns than the key have no shuffle either.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    "spark.sql.lance.smallScanBytes": "0",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+# Settings of Spark that let it join partitions in other ways.
+WAYS = [
+    {},
+    {"spark.sql.sources.v2.bucketing.partiallyClusteredDistribution.enabled": "true"},
+    {"spark.sql.sources.v2.bucketing.shuffle.enabled": "true"},
+]
+NOON = datetime(1969, 12, 31, 12, tzinfo=UTC)
+KINDS = {
+    "string": (pa.string(), "k{}".format),
+    "int": (pa.int32(), lambda number: number),
+    "date": (pa.date32(), lambda number: date(1970, 1, 2) - timedelta(number)),
+    "timestamp": (pa.timestamp("us", "UTC"), lambda number: NOON + timedelta(hours=number)),
+    "decimal(20,3)": (pa.decimal128(20, 3), lambda number: Decimal(number) / 8),
+    "boolean": (pa.bool_(), lambda number: number % 2 == 0),
+    "double": (pa.float64(), lambda number: [0.0, -0.0, float("nan"), 1.5][number % 4]),
+}
+JOINS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 60))]
+
+
+@pytest.fixture
+def bucketed(companion):
+    """A session that joins tables by their keys, and broadcasts none."""
+    names = {name for way in (SETTINGS, *WAYS) for name in way}
+    before = {name: companion.conf.get(name, None) for name in names}
+    for name, value in SETTINGS.items():
+        companion.conf.set(name, value)
+    yield companion
+    for name, value in before.items():
+        companion.conf.unset(name) if value is None else companion.conf.set(name, value)
+
+
+def rows(chance, kind, count, keys=None):
+    arrow, made = KINDS[kind]
+    numbers = [chance.choice(keys or [None, *range(5)]) for _ in range(count)]
+    values = [None if number is None else made(number) for number in numbers]
+    numbers = pa.array(range(count), pa.int32())
+    return pa.table({"k": pa.array(values, arrow), "i": pa.array([7] * count), "n": numbers})
+
+
+def cluster(session, path):
+    return LanceTable.forPath(session, path).compact(clusterBy=["k", "n"], splitFilesBy="k")
+
+
+def make(session, path, chance, kind, stable=True):
+    """A table of some keys, sorted by them."""
+    lance.write_dataset(rows(chance, kind, 60), path, enable_stable_row_ids=stable)
+    lance.dataset(path).create_scalar_index("k", "ZONEMAP")
+    cluster(session, path)
+    session.read.format("lance").load(path).createOrReplaceTempView(path.rsplit("/", 1)[1])
+
+
+def shuffles(session, query):
+    return plan_of(session.sql(query)).count("Exchange hashpartitioning")
+
+
+def check(session, query):
+    """The same rows with shuffles and without; how many shuffles there were fewer."""
+    session.conf.set(BUCKETING, "false")
+    expected, before = sql(session, query), shuffles(session, query)
+    session.conf.set(BUCKETING, "true")
+    fewer = before - shuffles(session, query)
+    assert sql(session, query) == expected, query
+    return fewer
+
+
+def test_joins_and_groups_by_the_column_that_files_are_split_by(bucketed, tmp_path):
+    chance = random.Random(1)
+    for name in ("a", "b"):
+        make(bucketed, str(tmp_path / name), chance, "string")
+    joined = "SELECT a.k, count(*), sum(a.n * b.n) FROM a JOIN b ON a.k = b.k GROUP BY a.k"
+    assert check(bucketed, joined) == 2 and shuffles(bucketed, joined) == 0
+    assert "tasks by: [k]" in plan_of(bucketed.sql(joined))
+    some = "SELECT * FROM a JOIN b ON a.k = b.k AND a.n = b.n WHERE b.n < 30 AND a.k > 'k1'"
+    assert shuffles(bucketed, some) == 0
+    assert shuffles(bucketed, "SELECT k, max(n) FROM a GROUP BY k") == 0
+    # Of the columns that are read none is the key, one value of the other is not proven, and the
+    # first rows of all are not those of each key.
+    for other in ("i, count(*) FROM a GROUP BY i", "n, count(*) FROM a GROUP BY n"):
+        assert shuffles(bucketed, f"SELECT {other}") == 1
+    limited = "SELECT k, count(*) FROM (SELECT * FROM a LIMIT 25) GROUP BY k"
+    assert "tasks by" not in plan_of(bucketed.sql(limited))
+    # One row that no zone map knows, and nothing is said any more.
+    more = rows(chance, "string", 1)
+    lance.write_dataset(more, str(tmp_path / "a"), mode="append")
+    bucketed.read.format("lance").load(str(tmp_path / "a")).createOrReplaceTempView("a")
+    assert shuffles(bucketed, joined) == 2
+
+
+def random_step(session, path, chance, kind):
+    dataset = lance.dataset(path)
+    match chance.choice(
+        ["append", "update", "merge", "delete", "compact", "column", "refresh", "cluster"]
+    ):
+        case "append":
+            keys = chance.choice([None, [chance.randrange(5)]])
+            lance.write_dataset(
+                rows(chance, kind, chance.randint(1, 20), keys), path, mode="append"
+            )
+        case "update":
+            table = LanceTable.forPath(session, path)
+            table.update(f"n % 20 = {chance.randrange(20)}", {"k": "NULL"})
+        case "merge":
+            source = rows(chance, kind, 10).to_pylist()
+            session.createDataFrame(source, f"k {kind}, i bigint, n int").createOrReplaceTempView(
+                "s"
+            )
+            session.sql(f"""MERGE INTO lance.`{path}` t USING (SELECT DISTINCT n, k, i FROM s) s
+                ON t.n = s.n WHEN MATCHED THEN UPDATE SET k = s.k
+                WHEN NOT MATCHED THEN INSERT *""")
+        case "delete":
+            dataset.delete(f"n % 7 = {chance.randrange(7)}")
+        case "compact":
+            dataset.optimize.compact_files(target_rows_per_fragment=chance.choice([10, 1000]))
+        case "column" if dataset.get_fragments():
+            change_in_place(path, chance.choice(dataset.get_fragments()).fragment_id)
+        case "refresh":
+            chance.choice(
+                [
+                    LanceTable.forPath(session, path).refreshZonemaps,
+                    dataset.optimize.optimize_indices,
+                ]
+            )()
+        case "cluster":
+            cluster(session, path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_histories_join_to_the_same_rows_with_a_shuffle_and_without(
+    bucketed, tmp_path, seed
+):
+    chance = random.Random(seed)
+    kind = chance.choice(list(KINDS)) if seed else "timestamp"
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    for path in paths:
+        make(bucketed, path, chance, kind, stable=chance.random() < 0.8)
+    for name, value in chance.choice(WAYS).items():
+        bucketed.conf.set(name, value)
+    bucketed.conf.set("spark.sql.adaptive.enabled", chance.choice(["true", "false"]))
+    for step in range(2 if seed == 0 else 6):
+        if step:
+            random_step(bucketed, chance.choice(paths), chance, kind)
+        for path in paths:
+            view = bucketed.read.format("lance").load(path)
+            view.createOrReplaceTempView(path.rsplit("/", 1)[1])
+        how = chance.choice(JOINS)
+        more = chance.choice(["", " AND a.n < b.n", " AND a.i = b.i"])
+        other = "" if "SEMI" in how or "ANTI" in how else ", b.k AS bk, b.n AS bn"
+        where = chance.choice(["", " WHERE a.n < 30", " WHERE a.k IS NOT NULL"])
+        fewer = check(bucketed, f"SELECT a.k, a.n{other} FROM a {how} b ON a.k = b.k{more}{where}")
+        assert fewer >= 0
+        assert kind != "double" or fewer == 0
+        assert step or kind == "double" or fewer == 2
+        counted = [
+            Counter(map(repr, lance.dataset(path).to_table()["k"].drop_null().to_pylist()))
+            for path in paths
+        ]
+        if kind != "double":
+            ((count,),) = sql(bucketed, "SELECT count(*) FROM a JOIN b ON a.k = b.k")
+            assert count == sum(own * counted[1][key] for key, own in counted[0].items())
+        check(bucketed, "SELECT k, count(*), min(n), sum(n) FROM b GROUP BY k")
