@@ -515,7 +515,7 @@ def test_users_may_choose_what_a_table_may_be_configured_to():
     parameters = inspect.signature(LanceTable.compact).parameters.values()
     named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     snake_case = {re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", one) for one in named}
-    assert snake_case == {*CONFIGURABLE, "cluster_by", "order", "dry_run"}
+    assert snake_case == {*CONFIGURABLE, "cluster_by", "split_files_by", "order", "dry_run"}
 
 
 @pytest.mark.parametrize(
