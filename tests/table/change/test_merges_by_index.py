@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import merge_rows
-from row_changes import insert, matched_delete, matched_update
+from row_changes import insert, matched_delete, matched_update, upsert
 from table_access import read_ours, write_table
 from zone_map_tables import COLUMNS, change, change_ours, some_rows
 
@@ -21,6 +21,7 @@ from pyspark_lance.table.change.key_lookup import keys_condition
 from pyspark_lance.table.change.plain_merge import PlainMerge
 from pyspark_lance.table.change.plain_merge_stages import target_tasks
 from pyspark_lance.table.change.row_change import RowAction, plan_change
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index import btree
 from pyspark_lance.table.index_build.column_indices import (
     create_index,
@@ -184,6 +185,29 @@ def test_zone_maps_leave_the_zones_of_the_keys(tmp_path):
     create_zone_maps(Table(path), ("text",), 100)
     keys = collected(texts.take(pa.array([*range(900), 3_500])))
     assert num_read(path, ("text",), keys) == 1_000
+
+
+def test_a_stream_of_upserts_reads_the_zones_of_its_keys_in_a_clustered_table(tmp_path):
+    path = str(tmp_path / "t")
+    ids = np.random.default_rng(2).permutation(8_000)
+    write_table(path, pa.table({"id": ids, "v": ids}), max_rows_per_file=2_000)
+    create_zone_maps(Table(path), ("id",), 100)
+    batches = [np.arange(first, first + 40) for first in (500, 3_000, 7_980)]
+    every_zone = [num_read(path, ("id",), collected(pa.array(batch))) for batch in batches]
+    assert every_zone[:2] == [8_000] * 2
+    clustered = {"cluster_by": ("id",), "target_rows_per_fragment": 1_000}
+    compact(Table(path), clustered)
+    for moved, batch in enumerate(batches):
+        # The zones that the keys lie in, and what the batches before have moved.
+        assert num_read(path, ("id",), collected(pa.array(batch))) <= 200 + 40 * moved
+        upsert(path, pa.table({"id": batch, "v": batch * 2}))
+    # What moved is put in its place, with zones of its own.
+    compact(Table(path), clustered)
+    assert num_read(path, ("id",), collected(pa.array(batches[0]))) <= 200
+    rows = read_ours(path).sort_by("id")
+    twice = np.isin(np.arange(8_020), np.concatenate(batches))
+    assert rows["id"].to_pylist() == list(range(8_020))
+    assert rows["v"].to_pylist() == (np.arange(8_020) * (1 + twice)).tolist()
 
 
 def test_values_of_keys_are_kept_while_they_are_few(path, monkeypatch):
