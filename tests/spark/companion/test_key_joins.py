@@ -78,6 +78,11 @@ def make(session, path, chance, kind, stable=True):
     lance.write_dataset(rows(chance, kind, 60), path, enable_stable_row_ids=stable)
     lance.dataset(path).create_scalar_index("k", "ZONEMAP")
     cluster(session, path)
+    read_again(session, path)
+
+
+def read_again(session, path):
+    """Makes the view of a table see its newest version."""
     session.read.format("lance").load(path).createOrReplaceTempView(path.rsplit("/", 1)[1])
 
 
@@ -111,11 +116,19 @@ def test_joins_and_groups_by_the_column_that_files_are_split_by(bucketed, tmp_pa
         assert shuffles(bucketed, f"SELECT {other}") == 1
     limited = "SELECT k, count(*) FROM (SELECT * FROM a LIMIT 25) GROUP BY k"
     assert "tasks by" not in plan_of(bucketed.sql(limited))
-    # One row that no zone map knows, and nothing is said any more.
-    more = rows(chance, "string", 1)
-    lance.write_dataset(more, str(tmp_path / "a"), mode="append")
-    bucketed.read.format("lance").load(str(tmp_path / "a")).createOrReplaceTempView("a")
+    # Rows that no zone map knows, and nothing is said any more.
+    path = str(tmp_path / "a")
+    before = len(lance.dataset(path).get_fragments())
+    bucketed.range(40, numPartitions=4).selectExpr(
+        "concat('k', id % 3) AS k", "7L AS i", "CAST(id AS int) AS n"
+    ).write.format("lance").mode("append").save(path)
+    read_again(bucketed, path)
     assert shuffles(bucketed, joined) == 2
+    # Each value went to one task, into files of its own.
+    assert len(lance.dataset(path).get_fragments()) == before + 3
+    LanceTable.forPath(bucketed, path).refreshZonemaps()
+    read_again(bucketed, path)
+    assert check(bucketed, joined) == 2 and shuffles(bucketed, joined) == 0
 
 
 def random_step(session, path, chance, kind):
@@ -172,8 +185,7 @@ def test_random_histories_join_to_the_same_rows_with_a_shuffle_and_without(
         if step:
             random_step(bucketed, chance.choice(paths), chance, kind)
         for path in paths:
-            view = bucketed.read.format("lance").load(path)
-            view.createOrReplaceTempView(path.rsplit("/", 1)[1])
+            read_again(bucketed, path)
         how = chance.choice(JOINS)
         more = chance.choice(["", " AND a.n < b.n", " AND a.i = b.i"])
         other = "" if "SEMI" in how or "ANTI" in how else ", b.k AS bk, b.n AS bn"

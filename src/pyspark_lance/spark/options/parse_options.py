@@ -134,6 +134,7 @@ class WriteOptions:
     streaming_query_id: str | None = None
     compact_every: int | None = None
     sort_by: tuple[tuple[str, bool], ...] = ()
+    split_by: tuple[str, ...] = ()
     keeps_declarations: bool = True
     allow_older_source: bool = False
     table_properties: Mapping[str, str] = field(default_factory=dict)
@@ -168,6 +169,7 @@ class WriteOptions:
             streaming_query_id=canonical.get("streamingQueryId") or None,
             compact_every=parsed(canonical, "compactEvery", parse_count),
             sort_by=parsed(canonical, "sortBy", parse_sort_by) or (),
+            split_by=tuple(json.loads(options.get(keys.SPLIT_BY, "[]"))),
             allow_older_source=parsed(canonical, "allowOlderSource", parse_flag) or False,
             keeps_declarations=keys.REPLACE not in options,
             table_properties=table_properties,

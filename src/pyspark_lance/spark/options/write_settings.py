@@ -80,6 +80,7 @@ def write_settings(
         merge_schema=options.merge_schema,
         replace_where=options.replace_where,
         sort_by=options.sort_by,
+        split_by=options.split_by,
         source_version=source_version,
         config=options.table_properties,
     )

@@ -53,7 +53,7 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
 from pyspark_lance.table.index.segments import BLOOMFILTER
 from pyspark_lance.table.index.zone_pruning import zoned_columns
-from pyspark_lance.table.scan.key_groups import key_columns
+from pyspark_lance.table.scan.key_groups import key_columns, split_columns
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import (
     column_facts,
@@ -179,6 +179,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "ordered": dict.fromkeys((*zoned, *indexed), True),
         "counted": dict.fromkeys(indexed, True),
         "keys": list(key_columns(snapshot.manifest.config, snapshot.schema)),
+        "split": list(split_columns(snapshot.manifest.config, snapshot.schema)),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
         "types": {name: kind for name, kind in types.items() if kind is not None},

@@ -67,6 +67,15 @@ def key_columns(config: Mapping[str, str], schema: LanceSchema) -> tuple[str, ..
     return tuple(fields[one].name for one in found if one in fields and _may_be_key(fields[one]))
 
 
+def split_columns(config: Mapping[str, str], schema: LanceSchema) -> tuple[str, ...]:
+    """The columns whose values have files of their own since the table was clustered."""
+    known = Clustering.of(config)
+    fields = {field.id: field for field in schema.fields}
+    split = () if known is None else known.field_ids[: known.num_split]
+    is_known = all(one in fields and _may_be_key(fields[one]) for one in split)
+    return tuple(fields[one].name for one in split) if is_known else ()
+
+
 def plan_by_key(
     snapshot: Snapshot, request: ScanRequest, columns: Sequence[str]
 ) -> TasksByKey | None:

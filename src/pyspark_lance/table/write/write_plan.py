@@ -58,6 +58,8 @@ class WriteSettings(CommitSettings):
     replace_where: str | None = None
     # Columns that each task sorts its rows by, and whether from the greatest to the least value.
     sort_by: tuple[tuple[str, bool], ...] = ()
+    # Columns by which each task gets its rows sorted, and whose values get files of their own.
+    split_by: tuple[str, ...] = ()
     # With ``overwrite``: the version of this very table that the data were read from; None if they
     # were not.
     source_version: int | None = None
@@ -100,6 +102,7 @@ class WritePlan:
     base: BaseVersion | None = None
     condition: Predicate | None = None  # What every row must match.
     order: RowOrder | None = None  # In which each task writes its rows; None as they come.
+    split: RowOrder | None = None  # In which rows come, if files are split by their values.
     # The (application, version) pair of the settings was committed before, so there is nothing to
     # write.
     is_done: bool = False
@@ -173,6 +176,7 @@ def plan_write(
         base=None if existing is None else BaseVersion.of(existing.manifest),
         condition=_condition(settings.replace_where, columns),
         order=_order(settings.sort_by, columns),
+        split=_split(settings.split_by, columns),
         is_done=existing is not None and settings.is_done_in(existing),
     )
 
@@ -185,6 +189,11 @@ def _order(sort_by: tuple[tuple[str, bool], ...], columns: LanceSchema) -> RowOr
 
     names, descending = zip(*sort_by, strict=True)
     return RowOrder.of(columns, names, descending=descending)
+
+
+def _split(split_by: tuple[str, ...], columns: LanceSchema) -> RowOrder | None:
+    order = _order(tuple((name, False) for name in split_by), columns)
+    return None if order is None else order.splitting(split_by)
 
 
 def _condition(text: str | None, columns: LanceSchema) -> Predicate | None:

@@ -57,6 +57,8 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
         from pyspark_lance.table.sort.external_sort import sorted_batches  # noqa: PLC0415
 
         batches = sorted_batches(plan.order, batches)
+    if plan.split is not None:
+        return write_fragments(plan.request, plan.split.by_file(batches))
     return write_fragments(plan.request, batches)
 
 

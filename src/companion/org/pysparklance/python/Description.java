@@ -41,16 +41,13 @@ public record Description(StructType schema, JsonNode facts) {
   }
 
   /** The columns of the primary key, in its order. */
-  public List<String> primaryKey() {
-    return facts.has("primary_key")
-        ? Python.JSON.convertValue(facts.get("primary_key"), new TypeReference<>() {}) : List.of();
-  }
+  public List<String> primaryKey() { return names("primary_key"); }
 
   /** The columns by which the table is clustered. */
-  public List<String> keys() {
-    return facts.has("keys")
-        ? Python.JSON.convertValue(facts.get("keys"), new TypeReference<>() {}) : List.of();
-  }
+  public List<String> keys() { return names("keys"); }
+
+  /** The columns whose values have files of their own. */
+  public List<String> split() { return names("split"); }
 
   /** What is read, for EXPLAIN. */
   public String title() { return facts.get("title").asText(); }
@@ -93,5 +90,10 @@ public record Description(StructType schema, JsonNode facts) {
       sum += some < all ? Math.max(1, whole * some / all) : whole;
     }
     return sum;
+  }
+
+  private List<String> names(String fact) {
+    return facts.has(fact)
+        ? Python.JSON.convertValue(facts.get(fact), new TypeReference<>() {}) : List.of();
   }
 }

@@ -3,6 +3,7 @@ package org.pysparklance.python;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.List;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -32,6 +33,9 @@ public final class Python {
   private static String application() { return SparkContext.getOrCreate().applicationId(); }
 
   private static PythonDataSourceV2 source() { return new DriverSteps.Source(); }
+
+  /** Names, as an option has them. */
+  public static String json(List<String> names) { return JSON.valueToTree(names).toString(); }
 
   /** Asks something: options go in, and an object comes back in the metadata of a column. */
   public static JsonNode call(String question, CaseInsensitiveStringMap options, String... pairs) {

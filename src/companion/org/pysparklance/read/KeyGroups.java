@@ -1,7 +1,6 @@
 package org.pysparklance.read;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
@@ -38,7 +37,7 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
       CaseInsensitiveStringMap pinned, StructType columns, Collection<String> wanted) {
     List<String> own = wanted.stream().filter(name -> isKey(columns, name)).toList();
     JsonNode told = own.isEmpty() ? null : Python.call("keys", pinned,
-        "_lance.schema", columns.json(), "_lance.key_columns", json(own));
+        "_lance.schema", columns.json(), "_lance.key_columns", Python.json(own));
     if (told == null || told.isEmpty()) {
       return null;
     }
@@ -62,12 +61,6 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
         .toArray());
   }
 
-  private static String json(List<String> names) {
-    ArrayNode array = Python.JSON.createArrayNode();
-    names.forEach(array::add);
-    return array.toString();
-  }
-
   Partitioning partitioning() {
     return new KeyGroupedPartitioning(
         columns.stream().map(FieldReference::column).toArray(Expression[]::new), keys.length);
@@ -75,7 +68,7 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
 
   /** The options by which Python plans these tasks and no others. */
   CaseInsensitiveStringMap with(CaseInsensitiveStringMap pinned) {
-    return Options.with(pinned, "_lance.key_columns", json(columns), "_lance.key_tasks", tasks);
+    return Options.with(pinned, "_lance.key_columns", Python.json(columns), "_lance.key_tasks", tasks);
   }
 
   /** The tasks of Python's scan with their keys; of a scan without rows it has one all the same. */

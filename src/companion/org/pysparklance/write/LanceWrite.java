@@ -1,6 +1,10 @@
 package org.pysparklance.write;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.List;
+import org.apache.spark.sql.connector.distributions.Distribution;
+import org.apache.spark.sql.connector.distributions.Distributions;
+import org.apache.spark.sql.connector.expressions.*;
 import org.apache.spark.sql.connector.expressions.filter.AlwaysTrue;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -25,7 +29,7 @@ import org.pysparklance.read.LanceScan;
  */
 public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
     boolean overwrites, String replaced)
-    implements SupportsOverwriteV2, SupportsDynamicOverwrite, Write {
+    implements SupportsOverwriteV2, SupportsDynamicOverwrite, RequiresDistributionAndOrdering {
   @Override public LanceWrite truncate() {
     return new LanceWrite(table, options, info, true, null);
   }
@@ -52,9 +56,32 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
 
   @Override public String description() { return table.name(); }
 
+  /** The columns whose values get files of their own, as far as it is for us to order rows. */
+  private List<String> splitBy() {
+    Description found = options.containsKey("sortBy") ? null : table.described();
+    List<String> columns = found == null ? List.of() : found.split();
+    return List.of(info.schema().fieldNames()).containsAll(columns) ? columns : List.of();
+  }
+
+  /** Rows of one value go to one task; to several, if these are many. */
+  @Override public Distribution requiredDistribution() {
+    Expression[] by = splitBy().stream().map(FieldReference::column).toArray(Expression[]::new);
+    return by.length == 0 ? Distributions.unspecified() : Distributions.clustered(by);
+  }
+
+  @Override public boolean distributionStrictlyRequired() { return false; }
+
+  @Override public SortOrder[] requiredOrdering() {
+    return splitBy().stream()
+        .map(one -> Expressions.sort(FieldReference.column(one), SortDirection.ASCENDING))
+        .toArray(SortOrder[]::new);
+  }
+
   private Write python(String sources) {
+    List<String> split = splitBy();
     CaseInsensitiveStringMap all =
-        Options.with(options, "_lance.replace_where", replaced, "_lance.sources", sources);
+        Options.with(options, "_lance.replace_where", replaced, "_lance.sources", sources,
+            "_lance.split_by", split.isEmpty() ? null : Python.json(split));
     WriteBuilder builder = Python.write(all, info.schema(), info);
     return (overwrites ? ((SupportsTruncate) builder).truncate() : builder).build();
   }
