@@ -208,12 +208,14 @@ ours, theirs = socket.socketpair()
 theirs.close()
 try:
     daemon.worker(ours, True)
-except BaseException:
+except BaseException as error:
+    kept = error  # The daemon ends with it: Python 3.13 tells of files that fail to be closed.
     traceback.print_exc()
 try:
     ours.send(b"x")
 except BrokenPipeError:
     traceback.print_exc()
+os._exit(0)
 """
 
 
