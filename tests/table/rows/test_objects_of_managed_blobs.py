@@ -249,3 +249,13 @@ def test_blobs_inside_of_lists_and_structs_have_objects_too(tmp_path):
     (held,) = objects(path)
     Path(path, held).unlink()
     assert {one.kind for one in verify(Table(path)).findings} == {"missing_blobs"}
+
+
+def test_a_column_of_blobs_that_is_added_has_objects(tmp_path):
+    path = str(tmp_path)
+    rows = blob_rows({1: None, 2: None, 3: None}, managed=True)
+    write_table(path, rows.select(["id", "n"]), file_version="2.2", max_rows_per_file=2)
+    delete_rows(path, "id = 1")
+    write_table(path, blob_rows(blobs(4)), merge_schema=True)
+    assert kinds(path) == [4]
+    check(path, {2: None, 3: None} | blobs(4))
