@@ -21,6 +21,7 @@ code, what happened, where, and what to do.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -261,6 +262,22 @@ class StorageError(LanceError):
         "look at the store and its credentials; the cause is chained. After a commit it means "
         "that the answer was lost: read the table before repeating the work"
     )
+
+
+# Set to anything, it keeps all that a traceback has, for whoever looks for a fault of the package.
+FULL_TRACEBACK = "PYSPARK_LANCE_FULL_TRACEBACK"
+
+
+def shorten(error: BaseException) -> None:
+    """Forgets the frames that an error and its causes came through.
+
+    Where it then leaves what users call, a traceback ends with their line and the message.
+    """
+    cause: BaseException | None = None if os.environ.get(FULL_TRACEBACK) else error
+    while cause is not None and cause.__traceback__ is not None:
+        cause.__traceback__ = None
+        cause.__suppress_context__ = True  # what else was tried before is no cause
+        cause = cause.__cause__
 
 
 _SHOWN = re.compile(

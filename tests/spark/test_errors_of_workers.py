@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,31 @@ def test_an_error_of_the_user_stays_what_spark_makes_of_it(spark, path):
 
 
 @pytest.mark.spark
+def test_a_traceback_ends_with_the_line_of_the_user_unless_all_is_asked_for(
+    spark, path, monkeypatch
+):
+    table = LanceTable.forPath(spark, path)
+    calls = (
+        lambda: LanceTable.forPath(spark, f"{path}-nothing"),
+        lambda: table.restore(99),
+        lambda: table.update("idd = 1", {"id": "1"}),
+        lambda: table.update("id = ", {"id": "1"}),
+        lambda: table.delete(unknown=1),
+        lambda: table.merge(table.toDF(), "target.idd = 1").whenMatchedUpdateAll().execute(),
+    )
+    for call in calls:
+        with pytest.raises((LanceError, PySparkException)) as short:
+            call()
+        monkeypatch.setenv(errors.FULL_TRACEBACK, "1")
+        with pytest.raises((LanceError, PySparkException)) as full:
+            call()
+        monkeypatch.delenv(errors.FULL_TRACEBACK)
+        assert str(short.value) == str(full.value)
+        shown, there = (traceback.extract_tb(told.value.__traceback__) for told in (short, full))
+        assert {frame.filename for frame in shown} == {__file__}
+        assert any("pyspark_lance" in frame.filename for frame in there)
+
+
 def test_a_column_of_another_dataframe_is_named_as_the_mistake(spark, path):
     table = LanceTable.forPath(spark, path)
     other = spark.range(3)

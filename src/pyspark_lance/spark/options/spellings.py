@@ -14,7 +14,9 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark.errors import PySparkException
+
+from pyspark_lance.errors import InvalidInputError, LanceError, shorten
 from pyspark_lance.spark.options.argument_types import argument_checks, checked_arguments
 from pyspark_lance.spark.options.option_table import option_named, plain_word
 
@@ -92,7 +94,8 @@ def checks_keywords(kind: _C) -> _C:
     """Makes the public methods of a class name the nearest where they are given unknown keywords.
 
     Arguments of other types than the annotated ones are refused, too, and whole numbers of numpy
-    become plain ones.  Methods take as many ``**options`` as ``changes_table`` names.
+    become plain ones.  Methods take as many ``**options`` as ``changes_table`` names.  Errors come
+    without the frames of the package.
     """
     for name, member in list(vars(kind).items()):
         if name.startswith("_") and name != "__init__":
@@ -114,11 +117,11 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
     options = heeded_options(function) or ()
     if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
         options = ()
-    known = {*names, *getattr(function, _OTHER_NAMES, ())}
+    others = frozenset(getattr(function, _OTHER_NAMES, ()))
+    known = {*names, *others}
     checks = argument_checks(function)
 
-    @wraps(function)
-    def call(*args: _P.args, **given: _P.kwargs) -> _T:
+    def checked(args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         table = getattr(args[0], "_table", None) if args else None
         where = "" if table is None else table.uri
         if not known.issuperset(given):
@@ -126,12 +129,25 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
             check_words(called, given.keys() - known, shown, options, where=where)
         try:
             bound = signature.bind(*args, **given)
-        except TypeError:
-            bound = None
-        if bound is None:  # too many or too few, which the call itself tells
-            return function(*args, **given)
+        except TypeError as error:
+            if others.isdisjoint(given):  # too many or too few
+                raise TypeError(f"{called}: {error}") from None
+            return args, given
         bound.arguments.update(checked_arguments(called, bound.arguments, checks, where))
-        return function(*bound.args, **bound.kwargs)
+        return bound.args, bound.kwargs
+
+    @wraps(function)
+    def call(*args: _P.args, **given: _P.kwargs) -> _T:
+        try:
+            positional, named = checked(args, given)
+        except (LanceError, TypeError) as error:
+            shorten(error)
+            raise
+        try:
+            return function(*positional, **named)
+        except (LanceError, PySparkException) as error:
+            shorten(error)
+            raise
 
     return call
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from pyspark_lance.errors import LanceError
+from pyspark_lance.errors import FULL_TRACEBACK, LanceError, shorten
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -27,8 +27,8 @@ def clean_errors(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         except LanceError as error:
-            os.environ[_HIDE] = "1"
-            raise error.with_traceback(None) from None
+            _hide(error)
+            raise
 
     return wrapper
 
@@ -41,7 +41,14 @@ def clean_iterator(function: Callable[_P, Iterator[_R]]) -> Callable[_P, Iterato
         try:
             yield from function(*args, **kwargs)
         except LanceError as error:
-            os.environ[_HIDE] = "1"
-            raise error.with_traceback(None) from None
+            _hide(error)
+            raise
 
     return wrapper
+
+
+def _hide(error: LanceError) -> None:
+    if not os.environ.get(FULL_TRACEBACK):
+        os.environ[_HIDE] = "1"
+        error.__cause__, error.__suppress_context__ = None, True
+        shorten(error)
