@@ -6,11 +6,12 @@ that is an ``AttributeError``, too, so that ``hasattr`` says what is true.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.options.option_table import plain_word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -169,9 +170,6 @@ class NamesOfClass(type):
 def unknown_name(owner: type, name: str) -> AttributeError:
     """The error for a name that a class, or an object of it, does not have."""
     way = _OF.get(owner.__name__, {}).get(name)
-    if way is None:
-        own = camel_case(name)
-        way = f"did you mean {own}?" if own != name and hasattr(owner, own) else None
     return _unknown(owner.__name__, way, name, owner)
 
 
@@ -183,14 +181,19 @@ def unknown_in_package(name: str, package: object) -> AttributeError:
 def _unknown(owner: str, way: str | None, name: str, has: object) -> AttributeError:
     what = f"{owner} has no attribute {name!r}"
     if way is None:
-        # As Python has it, which suggests by itself what is near.
-        return AttributeError(what, name=name, obj=has)
-    return UnknownNameError(what, hint=way)
+        near = _near_name(name, [own for own in dir(has) if not own.startswith("_")])
+        way = near and f"did you mean {near}?"
+    return UnknownNameError(what, hint=way) if way else AttributeError(what)
 
 
-def camel_case(name: str) -> str:
-    """``add_columns`` as ``addColumns``."""
-    return re.sub(r"(?<=[a-z0-9])_([a-z])", lambda letter: letter[1].upper(), name)
+def _near_name(name: str, names: Sequence[str]) -> str:
+    """The name that is meant, if one is near; what Python guesses, notebooks do not show."""
+    by_plain = {plain_word(own): own for own in names}
+    plain = plain_word(name)
+    near = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.75)
+    begun = [own for own in by_plain if len(plain) > 3 and own.startswith(plain)]
+    found = [] if name.startswith("_") else near or begun
+    return by_plain[found[0]] if found else ""
 
 
 def answers(**members: str) -> Callable[[_F], _F]:
