@@ -8,7 +8,7 @@ from pathlib import Path
 
 import lance
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 
 from pyspark_lance import LanceTable
 from pyspark_lance.metafile.transaction_file import transaction_of
@@ -263,7 +263,7 @@ def test_a_stream_begins_at_a_time_or_with_a_version_to_come(spark, source, tmp_
     microseconds = Snapshot.open(Table(source)).manifest.timestamp_ns // 1000
     since = datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat()
     run(stream(spark, source, startingTimestamp=since), tmp_path, "since")
-    coming = stream(spark, source, startingVersion=4)
+    coming = stream(spark, source, startingVersion=3)
     assert run(coming, tmp_path, "coming") == []
     for first in (3000, 4000):
         write(spark, source, first, first + 10)
@@ -277,14 +277,49 @@ def test_a_stream_begins_at_a_time_or_with_a_version_to_come(spark, source, tmp_
         *range(3000, 3010),
         *range(4000, 4010),
     ]
-    assert ids(str(tmp_path / "coming")) == list(range(4000, 4010))
+    assert ids(str(tmp_path / "coming")) == [*range(3000, 3010), *range(4000, 4010)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingVersion": 3}, "start at version 3, but the newest is 1"),
+        ({"startingVersion": 3, "readChangeFeed": True}, "start at version 3, but the newest"),
+        ({"startingVersion": "x"}, "startingVersion cannot be 'x'"),
+        ({"startingTimestamp": "soon"}, "startingTimestamp cannot be 'soon'"),
+        ({"startingVersion": "latest", "startingTimestamp": "2020-01-01"}, "contradict"),
+        ({"maxRowsPerTrigger": 0}, "maxRowsPerTrigger cannot be '0'"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss cannot be 'maybe'"),
+        ({"readChangeFeed": True, "ignoreDeletes": True}, "leave out one of them"),
+    ],
+)
+def test_what_no_stream_can_be_asked_for_is_refused_when_it_is_loaded(
+    spark, source, options, message
+):
+    with pytest.raises(AnalysisException, match=message):
+        stream(spark, source, **options)
+
+
+def test_a_stream_goes_on_though_the_versions_that_it_has_read_were_removed(
+    spark, source, tmp_path
+):
+    write(spark, source, 1000, 1010)
+    options = {"startingVersion": 2, "readChangeFeed": True}
+    (progress,) = run(stream(spark, source, **options), tmp_path, "follows")
+    assert progress["numInputRows"] == 10
+    assert LanceTable.forPath(spark, source).cleanupOldVersions(olderThan=0).versions == (1,)
+    write(spark, source, 2000, 2005)
+    (progress,) = run(stream(spark, source, **options), tmp_path, "follows")
+    assert progress["numInputRows"] == 5
+    batch = spark.read.format("lance").options(**options)
+    with pytest.raises(AnalysisException, match="need version 1, which is not there any more"):
+        batch.load(source).collect()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"version": 1}, "streams do not take the option version"),
-        ({"readChangeFeed": True, "ignoreDeletes": True}, "leave out one of them"),
         pytest.param(
             {"maxRowsPerTrigger": 5},
             "this release of Spark cannot limit the batches of a stream",

@@ -88,12 +88,14 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.source.read_plan import spark_schema_of
 
         read = self._read_options()
-        if read.changes is not None:
-            from pyspark_lance.spark.source.change_plan import feed_schema_of, newest_feed
+        if read.may_be_stream:
+            from pyspark_lance.spark.options.stream_options import check_stream
 
-            # A stream may begin with a snapshot; only a batch needs to say where it starts.
-            has_start = not read.changes.starting.is_open
-            schema = feed_schema_of(read, self._pin_feed() if has_start else newest_feed(read))
+            check_stream(self.options, read, lambda: self._pin()[1])
+        if read.changes is not None:
+            from pyspark_lance.spark.source.change_plan import described_feed, feed_schema_of
+
+            schema = feed_schema_of(read, described_feed(read, self._pin_feed))
         elif read.nearest is not None:
             from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
@@ -194,7 +196,7 @@ class LanceDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Follows the table from the version that is newest when the query starts."""
-        from pyspark_lance.spark.options.stream_options import StreamOptions
+        from pyspark_lance.spark.options.stream_options import StreamOptions, check_no_batch
         from pyspark_lance.spark.source.stream_reader import RefusedStream, stream_reader
         from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -205,6 +207,7 @@ class LanceDataSource(DataSource):
             if about is not None:
                 raise about.not_followed()
             read = self._read_options()
+            check_no_batch(self.options)
             stream = StreamOptions.parse(self.options, read)
             return stream_reader(read, stream, Snapshot.open(read.table), schema)
         except (LanceError, OSError) as error:

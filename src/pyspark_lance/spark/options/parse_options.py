@@ -64,6 +64,7 @@ class ReadOptions:
     blob_columns: tuple[str, ...] = ()
     changes: ChangeOptions | None = None
     of_streams: str | None = None
+    may_be_stream: bool = False
     checks_text: bool = False
     nearest: NearestOption | None = None
 
@@ -108,6 +109,7 @@ class ReadOptions:
             blob_columns=split_names(canonical.get("blobColumns", "")),
             changes=_changes(canonical, options),
             of_streams=_only_of_streams(canonical),
+            may_be_stream=any(name in canonical for name in (*_STARTING, *_OF_STREAMS)),
             checks_text=parsed(canonical, "checkText", parse_flag) or False,
             nearest=NearestOption.parse(canonical["nearest"]) if "nearest" in canonical else None,
         )
@@ -228,6 +230,14 @@ _OF_CHANGES = (
     "layout",
 )
 _STARTING = ("startingVersion", "startingTimestamp")
+_OF_STREAMS = (
+    "maxVersionsPerTrigger",
+    "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
+    "skipChangeCommits",
+    "ignoreDeletes",
+    "failOnDataLoss",
+)
 LATEST_VERSION = "latest"
 _NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition",
     "nearest")  # fmt: skip

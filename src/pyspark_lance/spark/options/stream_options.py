@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +18,7 @@ from pyspark_lance.spark.options.parse_options import (
 )
 from pyspark_lance.spark.options.times import parse_starting_timestamp, session_time_zone
 from pyspark_lance.table.feed.change_mode import Deduplication
-from pyspark_lance.table.feed.change_window import Bound
+from pyspark_lance.table.feed.change_window import Bound, check_start
 from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
 
 _NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTimestamp",
@@ -41,12 +41,6 @@ class StreamOptions:
         ``read``: the same, as those of any read.
         """
         canonical, _ = canonical_options(options, "read")
-        for name in _NOT_OF_STREAMS:
-            if name in canonical:
-                raise InvalidInputError(
-                    f"streams do not take the option {name}",
-                    hint="leave it out; startingVersion or startingTimestamp say where to begin",
-                )
         is_latest = canonical.get("startingVersion", "").strip().lower() == LATEST_VERSION
         starting = Bound(
             None if is_latest else parsed(canonical, "startingVersion", parse_whole),
@@ -71,6 +65,27 @@ class StreamOptions:
             parsed(canonical, "maxBytesPerTrigger", parse_count),
         )
         return cls(settings, limits, canonical.get("consumer"))
+
+
+def check_stream(options: Mapping[str, str], read: ReadOptions, newest: Callable[[], int]) -> None:
+    """Refuses, before it is started, what no stream can be asked for.
+
+    A version that was removed is none of it: a stream that goes on from a checkpoint needs it not.
+    """
+    starting = StreamOptions.parse(options, read).settings.starting
+    if starting.version is not None and read.follows_table:
+        check_start(read.table.uri, starting.version, newest())
+
+
+def check_no_batch(options: Mapping[str, str]) -> None:
+    """Refuses what only a single read can do; whether it is one is known late."""
+    canonical, _ = canonical_options(options, "read")
+    for name in _NOT_OF_STREAMS:
+        if name in canonical:
+            raise InvalidInputError(
+                f"streams do not take the option {name}",
+                hint="leave it out; startingVersion or startingTimestamp say where to begin",
+            )
 
 
 def _updates(options: Mapping[str, str], *, shows_changes: bool) -> Updates:

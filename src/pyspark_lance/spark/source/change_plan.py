@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
@@ -92,6 +93,22 @@ def newest_feed(options: ReadOptions) -> PinnedFeed:
     snapshot = Snapshot.open(options.table)
     check_change_feed(snapshot)
     return PinnedFeed(snapshot.table, ChangeWindow(snapshot.version + 1, snapshot.version))
+
+
+def described_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> PinnedFeed:
+    """The versions of a batch, as ``pin`` finds them; none of what can only be a stream.
+
+    A stream may begin with a snapshot, and one that goes on from a checkpoint needs no version that
+    it has read; a batch that lacks one fails when it is planned.
+    """
+    changes = changes_of(options)
+    if not changes.starting.is_open:
+        try:
+            return pin()
+        except VersionNotFoundError:
+            if not changes.ending.is_open:
+                raise
+    return newest_feed(options)
 
 
 def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:

@@ -142,9 +142,14 @@ def _describe(options: Mapping[str, str]) -> Facts:
     about = _metadata_read(options)
     if about is not None:
         return _facts_of_rows(about.schema, f"{about.table.uri} {about.name}")
-    if ReadOptions.parse(options).changes is not None:
+    read = ReadOptions.parse(options)
+    if read.may_be_stream:
+        from pyspark_lance.spark.options.stream_options import check_stream
+
+        check_stream(options, read, lambda: _open(options)[1].version)
+    if read.changes is not None:
         return _describe_feed(options)
-    read, snapshot = _open(options)
+    _, snapshot = _open(options)
     if read.nearest is not None:
         from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
@@ -220,14 +225,13 @@ def _describe_feed(options: Mapping[str, str]) -> Facts:
     assert read.changes is not None
     from pyspark_lance.spark.source.change_plan import (
         FEED_COLUMNS,
+        described_feed,
         feed_request_of,
         feed_schema_of,
-        newest_feed,
         pin_feed,
     )
 
-    is_open = read.changes.starting.is_open  # a stream; of a batch the reader asks for more
-    feed = newest_feed(read) if is_open else pin_feed(read, pinned_version(options))
+    feed = described_feed(read, lambda: pin_feed(read, pinned_version(options)))
     if keys.SCHEMA in options:
         feed_request_of(read, feed, StructType.fromJson(json.loads(options[keys.SCHEMA])))
     snapshot = open_pinned(read, feed.pinned)

@@ -111,6 +111,17 @@ def _resolved(table: Table, starting: Bound, ending: Bound, pinned_end: int | No
     return ChangeWindow(start, end)
 
 
+def check_start(uri: str, first: int, newest: int) -> None:
+    """Refuses to begin at a version that even the next commit does not make."""
+    if first > newest + 1:
+        raise InvalidInputError(
+            f"the changes would start at version {first}, but the newest is {newest}",
+            where=uri,
+            hint=f"begin at version {newest + 1} to follow the table from now on; if later "
+            "versions have been read here before, the table has been replaced",
+        )
+
+
 def _check_order(
     store: ObjectStore,
     locations: Sequence[ManifestLocation],
@@ -122,14 +133,8 @@ def _check_order(
     if starting.version is None:
         return
     first = starting.version + starting.is_exclusive
-    newest = locations[-1].version
-    if ending.is_open and first > newest + 1:
-        raise InvalidInputError(
-            f"the change feed would start at version {first}, but the newest is {newest}",
-            where=store.uri,
-            hint=f"begin at version {newest + 1} to follow the table from now on; if later "
-            "versions have been read here before, the table has been replaced",
-        )
+    if ending.is_open:
+        check_start(store.uri, first, locations[-1].version)
     if ending.version is not None and starting.version > ending.version:
         raise InvalidInputError(
             f"the change feed would start at version {first}, after its end {end}", where=store.uri
