@@ -79,7 +79,7 @@ def test_lineage_columns_are_bigint_without_being_in_the_schema():
         ("st.zz = 1", "no field of st 'zz'"),
         ("id = 'abc'", "'abc' is not a valid bigint"),
         ("id = true", "does not work on bigint and boolean"),
-        ("items = 1", "does not work on list"),
+        ("items = 1", "does not work on array"),
         ("id = ", "expected a value, found the end"),
         ("id = 1 2", "unexpected '2'"),
         ("id IN ()", "expected a value"),

@@ -127,6 +127,14 @@ _NAMES = {
     INTERVAL: "interval day to second",
     NULL: "void",
 }
+# Of types that Spark does not have, where it has one that is called the same.
+_STORED_NAMES = {
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.date64(): "date",
+}
 _BY_NAME = {name: kind for kind, name in _NAMES.items()} | {
     "byte": pa.int8(),
     "short": pa.int16(),
@@ -139,10 +147,22 @@ _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """How Spark spells ``data_type``."""
-    if pa.types.is_decimal(data_type):
+    """How Spark spells ``data_type``; what it has no name for is called as Arrow does."""
+    kinds = pa.types
+    if kinds.is_decimal(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
-    return _NAMES.get(data_type) or str(data_type)
+    if kinds.is_fixed_size_list(data_type):
+        return f"array<{type_name(data_type.value_type)}> of length {data_type.list_size}"
+    if kinds.is_list(data_type) or kinds.is_large_list(data_type):
+        return f"array<{type_name(data_type.value_type)}>"
+    if kinds.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)}, {type_name(data_type.item_type)}>"
+    if kinds.is_struct(data_type):
+        members = [f"{member.name}: {type_name(member.type)}" for member in data_type]
+        return f"struct<{', '.join(members)}>"
+    if kinds.is_dictionary(data_type):
+        return type_name(data_type.value_type)
+    return _NAMES.get(data_type) or _STORED_NAMES.get(data_type) or str(data_type)
 
 
 def parse_type(text: str) -> pa.DataType:

@@ -273,8 +273,9 @@ class LocalStore:
         except OSError as error:
             if isinstance(error, _NOT_THERE) and verb in _VERBS_OF_READERS:
                 raise missing(self.uri, path) from error
+            what = "folder" if verb == "list" else "object"
             raise StorageError(
-                f"cannot {verb} the object: {error.strerror}",
+                f"cannot {verb} the {what}: {error.strerror}",
                 where=f"{self.uri}/{path}",
                 hint=_HINTS.get(error.errno or 0, ""),
             ) from error

@@ -524,7 +524,7 @@ def test_what_cannot_be_sorted_is_refused_by_name(tmp_path):
     for names, kind, message in (
         (("nothing",), InvalidInputError, "no column 'nothing'"),
         (("id", "ID"), InvalidInputError, "named twice"),
-        (("tags",), UnsupportedFeatureError, "'tags' of type list"),
+        (("tags",), UnsupportedFeatureError, "'tags' of type array<"),
         (("place",), UnsupportedFeatureError, "'place' of type struct"),
     ):
         with pytest.raises(kind, match=message):

@@ -126,7 +126,7 @@ def test_types_do_not_change_and_the_error_says_what_to_do(path):
     # What fits is converted, as for any append.
     write_table(path, pa.table({"id": ids(2), "new": ids(5)}), merge_schema=True)
     assert Snapshot.open(Table(path)).schema.field("id").logical_type == "int32"
-    with pytest.raises(SchemaMismatchError, match="does not fit the table's int32"):
+    with pytest.raises(SchemaMismatchError, match="fit the table's int: "):
         write_table(path, pa.table({"id": ids(2**40)}), merge_schema=True)
     with pytest.raises(SchemaMismatchError, match="changeColumn"):
         write_table(path, pa.table({"id": ids(3), "x": ids(3)}), merge_schema=True)

@@ -27,6 +27,7 @@ from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name
 from pyspark_lance.format.system_columns import near_names
 from pyspark_lance.predicate.name_parts import name_parts
+from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.rows.blob_columns import table_schema
 from pyspark_lance.table.rows.conform import fits
 
@@ -248,7 +249,8 @@ class _SchemaMerger:
         own = field.to_arrow().type
         if not fits(given, field):
             raise SchemaMismatchError(
-                f"the column {path!r} is {given}, which does not fit the table's {own}",
+                f"the column {path!r} is {type_name(given)}, which does not fit the table's "
+                f"{type_name(own)}",
                 hint="cast the column to the table's type, or widen the table's with changeColumn",
             )
         return field
@@ -302,7 +304,8 @@ def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
         target = field.to_arrow().type
         if not fits(source, field):
             raise SchemaMismatchError(
-                f"the column {field.name!r} is {source}, which does not fit the table's {target}",
+                f"the column {field.name!r} is {type_name(source)}, which does not fit the table's "
+                f"{type_name(target)}",
                 hint="cast the column to the table's type",
             )
         chosen.append(field)

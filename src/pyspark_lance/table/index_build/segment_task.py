@@ -20,6 +20,7 @@ from pyspark_lance.format.row_address_tree_map import union_of
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.predicate.types import type_name
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.bloom import BLOOM_FILE
@@ -97,7 +98,8 @@ def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
     is_known = can_have_bloom_filter if kind == BLOOMFILTER else has_order
     if kind_of_values is None or not is_known(kind_of_values):
         raise UnsupportedFeatureError(
-            f"the column {name!r} of type {field.to_arrow().type} cannot have a {kind} index",
+            f"the column {name!r} of type {type_name(field.to_arrow().type)} cannot "
+            f"have a {kind} index",
             hint=_FITTING.get(kind, "columns of {}, and struct fields").format(_PLAIN),
         )
 

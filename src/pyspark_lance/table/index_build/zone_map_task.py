@@ -17,6 +17,7 @@ from pyroaring import BitMap
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.zone_map_file import ZoneMap
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
 from pyspark_lance.table.scan.column_paths import values_at
@@ -76,7 +77,7 @@ def check_can_have_zones(field: Field, name: str) -> None:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         pass
     raise UnsupportedFeatureError(
-        f"the column {name!r} of type {data_type} cannot have a zone map",
+        f"the column {name!r} of type {type_name(data_type)} cannot have a zone map",
         hint="columns of numbers, decimals, text, bytes, days and times can",
     )
 

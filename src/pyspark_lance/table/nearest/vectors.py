@@ -14,6 +14,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import named
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.nearest.metric import Metric
 
 _KINDS = (pa.float16(), pa.float32(), pa.float64())
@@ -55,8 +56,8 @@ def vector_column(schema: LanceSchema, name: str | None) -> Field:
             raise InvalidInputError(f"there is no column {name!r}", hint=shown)
         if not is_vector(field):
             raise InvalidInputError(
-                f"the column {name!r} ({field.to_arrow().type}) holds no vectors, which are "
-                "lists of one length of float16, float32 or float64",
+                f"the column {name!r} ({type_name(field.to_arrow().type)}) holds no "
+                "vectors, which are arrays of one length of half floats, float or double",
                 hint=shown,
             )
         return field

@@ -16,6 +16,7 @@ from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_tex
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.declared_type import SPARK_TYPE_KEY, longest_text
 from pyspark_lance.format.field import Field
+from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.rows.arrow_casts import cast_parts, is_list
 from pyspark_lance.table.rows.blob_columns import holds_blob_v2, stored_blobs
 from pyspark_lance.table.rows.empty_parts import array_with_offsets
@@ -50,14 +51,15 @@ def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         return array
     if not storable(array.type, target):
         raise SchemaMismatchError(
-            f"the column {name!r} is {array.type}, which does not fit the table's {target}",
+            f"the column {name!r} is {type_name(array.type)}, which does not fit the table's "
+            f"{type_name(target)}",
             hint="cast the column to the table's type",
         )
     try:
         return _convert(array, target, name)
     except pa.ArrowInvalid as error:
         raise SchemaMismatchError(
-            f"a value of column {name!r} does not fit the table's {target}: {error}"
+            f"a value of column {name!r} does not fit the table's {type_name(target)}: {error}"
         ) from error
 
 

@@ -21,6 +21,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import is_json_text
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_array
+from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.value_order import comparable, has_order, sort_order
 from pyspark_lance.table.scan.column_paths import named_path, values_at
 from pyspark_lance.table.sort.space_filling import hilbert_key, zorder_key
@@ -193,7 +194,7 @@ def _check_has_order(field: Field, name: str) -> None:
         data_type = data_type.value_type
     if field.children or field.is_blob or is_json_text(field) or not has_order(data_type):
         raise UnsupportedFeatureError(
-            f"rows cannot be sorted by the column {name!r} of type {data_type}",
+            f"rows cannot be sorted by the column {name!r} of type {type_name(data_type)}",
             hint="columns of numbers, decimals, text, bytes, days and times have an order",
         )
 
