@@ -263,6 +263,22 @@ def test_compactions_that_all_indices_have_followed_are_forgotten(tmp_path):
     assert dataset.to_table(filter="id >= 3 AND id < 8")["id"].to_pylist() == [5, 6, 7]
 
 
+def test_an_index_of_other_fragments_has_no_compaction_to_follow(tmp_path):
+    path = str(tmp_path / "t")
+    for rows, column in ((range(100), "n"), (range(100, 110), None), (range(110, 120), "id")):
+        lance.write_dataset(pa.table({"id": rows, "n": rows}), path, mode="append")
+        if column is not None:
+            lance.dataset(path).create_scalar_index(column, "BTREE")
+    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 50})
+    before = versions_of(path)
+    lance.dataset(path).create_scalar_index("id", "BTREE", replace=True)
+    delete_rows(path, "id = 115")
+    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 50})
+    after = versions_of(path)
+    assert len(before) == len(after) == 1
+    assert before[0].groups != after[0].groups
+
+
 def test_compactions_that_one_index_has_not_followed_are_kept(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(140), "n": range(140)})

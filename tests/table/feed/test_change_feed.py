@@ -411,6 +411,12 @@ def test_what_was_before_a_branch_is_not_called_removed(path):
         resolve_window(Table(side), Bound(version=2), Bound())
     assert "startingVersion can be 3 or later" in str(caught.value)
     assert "main has the changes before" in str(caught.value)
+    # Its first version is its own.
+    remove_version(side, 2)
+    with pytest.raises(VersionNotFoundError, match="version 2, which is not there any") as caught:
+        resolve_window(Table(side), Bound(version=3), Bound())
+    # The changes of version 4 are not in the window.
+    assert "startingVersion 0 gives what is left" in str(caught.value)
 
 
 @pytest.mark.parametrize(

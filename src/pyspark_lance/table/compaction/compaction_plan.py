@@ -151,7 +151,7 @@ def plan_bins(
 def rows_per_fragment(fragments: Bin, options: CompactionOptions) -> int:
     """How many rows the new fragments of a bin get: all about as many, as Lance does it."""
     rows = sum(fragment.num_rows for fragment in fragments)
-    return max(1, -(-rows // max(1, rows // options.target_rows_per_fragment)))
+    return -(-rows // max(1, rows // options.target_rows_per_fragment))
 
 
 class Candidate(enum.Enum):
