@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -19,6 +20,9 @@ from table_access import (
 )
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError, VersionNotFoundError
+from pyspark_lance.format.data_file import SPILLED_LAST_UPDATED_AT, TOMBSTONE
+from pyspark_lance.format.fragment import SPILLED
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
@@ -27,7 +31,8 @@ from pyspark_lance.table.feed.change_feed import ChangeCounts, check_change_feed
 from pyspark_lance.table.feed.change_task import CHANGE_FIELDS
 from pyspark_lance.table.feed.change_window import Bound, ChangeWindow, resolve_window
 from pyspark_lance.table.feed.row_differences import differing_rows
-from pyspark_lance.table.feed.version_changes import overlapping
+from pyspark_lance.table.feed.version_changes import overlapping, version_changes
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -284,6 +289,48 @@ def test_lineage_in_hidden_columns_is_followed(path):
         assert sorted(rows) == sorted([(0, "x"), (3, "y"), (5, "5"), (9, "y"), (18, "x"), *first])
 
 
+def hide_lineage_again(path: str) -> None:
+    """As writers may leave a version whose last one has its sequences in the manifest."""
+    snapshot = Snapshot.open(Table(path))
+    shown = [
+        replace(
+            one,
+            files=tuple(
+                replace(
+                    file,
+                    fields=tuple(
+                        TOMBSTONE if f == SPILLED_LAST_UPDATED_AT else f for f in file.fields
+                    ),
+                )
+                for file in one.files
+            ),
+        )
+        for one in snapshot.manifest.fragments
+    ]
+    hidden = spill_lineage(plan_change(Table(path)).write_request(), shown)
+    manifest = replace(snapshot.manifest, fragments=Fragments.of(hidden))
+    content = encode_manifest(manifest, snapshot.indices, None)
+    snapshot.store.put(snapshot.file.location.path, content)
+
+
+def test_values_written_in_place_are_followed_where_lineage_is_hidden_again(path):
+    write_table(path, pa.table({"id": range(20), "x": [0] * 20}), max_rows_per_file=6)
+    spill = {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
+    lance.dataset(path).update_config(spill)
+    lance.dataset(path).update({"x": "1"}, where="id % 9 = 0")
+    lance.dataset(path).optimize.compact_files(target_rows_per_fragment=100)
+    before = Snapshot.open(Table(path))
+    update_columns(path, 4, 9)
+    hide_lineage_again(path)
+    lance.dataset(path).drop_columns(["x"])
+    after = Snapshot.open(Table(path))
+    for one, other in zip(before.manifest.fragments, after.manifest.fragments, strict=True):
+        assert one.last_updated_at is other.last_updated_at is SPILLED
+    # What else the row had is gone, and that it changed is not.
+    changes = version_changes(before, after)
+    assert [rows.updated.to_array().tolist() for rows in changes.kept] == [[3]]  # behind 1 to 3
+
+
 def test_lineage_tells_of_versions_that_are_gone(path):
     append(path, 0)
     append(path, 10)
@@ -398,6 +445,14 @@ def test_a_window_without_versions_stays_empty_when_it_is_resolved_again(path):
     window = resolve_window(Table(path), Bound(version=1), until)
     assert window == ChangeWindow(3, 2)
     assert resolve_window(Table(path), Bound(version=1), until, pinned_end=2) == window
+    # Where the version before is gone the newest one tells the columns, and goes on to.
+    append(path, 2)
+    remove_version(path, 2)
+    until = Bound(version=3, is_exclusive=True)
+    assert resolve_window(Table(path), Bound(version=3), until) == ChangeWindow(4, 3)
+    append(path, 3)
+    again = resolve_window(Table(path), Bound(version=3), until, pinned_end=3)
+    assert again == ChangeWindow(4, 3)
 
 
 def test_what_was_before_a_branch_is_not_called_removed(path):

@@ -16,6 +16,7 @@ from zone_map_tables import COLUMNS, PLACE, change, change_ours, parse, some_row
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.single_column import matching_values
 from pyspark_lance.predicate.tree import And, Column, Comparison, In, IsNull, Literal, Not
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index.indexed_fields import as_seen
 from pyspark_lance.table.scan import index_answers
 from pyspark_lance.table.scan.index_answers import (
@@ -121,6 +122,32 @@ def test_what_indices_tell_is_what_the_rows_say(tmp_path, seed):
             lance.dataset(path).optimize.optimize_indices()
             told |= check(path)
     assert told >= {"first", "first of all", "counts", "bounds", "conditions"}
+
+
+def test_each_row_counts_once_where_two_indices_have_it(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"n": [3, 1, 2, 1]}), path)
+    for name in ("one", "two"):
+        for kind in ("BTREE", "BITMAP"):
+            lance.dataset(path).create_scalar_index("n", kind, name=f"{name}_{kind}")
+    snapshot = Snapshot.open(Table(path))
+    first = first_values(snapshot, "n", 3, descending=False, of_all=True)
+    assert first is not None and first.to_pylist() == [1, 1, 2]
+    counts = value_counts(snapshot, "n")
+    assert counts is not None
+    assert dict(zip(counts.values.to_pylist(), counts.counts, strict=True)) == {1: 2, 2: 1, 3: 1}
+
+
+def test_rows_that_an_index_knows_by_where_they_were_are_among_the_first(tmp_path):
+    path = str(tmp_path / "t")
+    for first, rows in ((0, 10), (10, 10), (20, 100)):
+        lance.write_dataset(pa.table({"n": range(first, first + rows)}), path, mode="append")
+    lance.dataset(path).create_scalar_index("n", "BTREE")
+    compact(Table(path), {"target_rows_per_fragment": 50, "defer_index_remap": True})
+    snapshot = Snapshot.open(Table(path))
+    assert [one.num_rows for one in snapshot.manifest.fragments] == [100, 20]
+    first = first_values(snapshot, "n", 1, descending=False, of_all=True)
+    assert first is None or first.to_pylist() == [0]
 
 
 def test_more_first_values_than_a_driver_should_hold_are_not_looked_up(tmp_path, monkeypatch):
