@@ -384,10 +384,10 @@ MUTANTS = (
         ("tests/table/work/test_unit_of_work.py",),
     ),
     Mutant(
-        "files that the version names are removed",
+        "files of an index that the version names are removed",
         "table/work/unit_of_work.py",
-        "self._written - self._named",
-        "self._written",
+        "                if isinstance(operation, CreateIndex):",
+        "                if False:",
         ("tests/table/work/test_unit_of_work.py",),
     ),
     # Sequences of row ids and versions

@@ -39,6 +39,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.index.bloom import bytes_of_values
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.lookups import Candidates, indexed_columns
 from pyspark_lance.table.scan import fragment_pruning
@@ -634,17 +635,37 @@ def test_zones_and_labels_that_are_damaged_are_told(
 
 def test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read(tmp_path):
     path = str(tmp_path / "t")
-    lance.write_dataset(pa.table({"x": np.arange(2_000) // 500}), path, max_rows_per_file=1_000)
-    lance.dataset(path).delete("_rowid < 10")
+    rows = pa.table({"id": range(3_000), "x": np.arange(3_000) // 500})
+    lance.write_dataset(rows, path, max_rows_per_file=1_000)
+    lance.dataset(path).delete("id < 10 OR id >= 1990 AND id < 2000")
     config = IndexConfig("bloomfilter", {"number_of_items": 100, "probability": 0.001})
     lance.dataset(path).create_scalar_index("x", config)
-    # The first fragment begins with rows that no zone has.
-    assert {number: len(rows) for number, rows in kept_rows(path, "x = 3").items()} == {
-        0: 1_000,
-        1: 1_000,
-    }
-    assert {number: len(rows) for number, rows in kept_rows(path, "x = 17").items()} == {0: 1_000}
+    # The first fragment begins with rows that no zone has, the second one ends with such rows.
+    kept = {number: len(rows) for number, rows in kept_rows(path, "x = 17").items()}
+    assert kept == {0: 1_000, 1: 1_000}
     check_rows(path, ["x = 3", "x = 0", "x = 17"])
+    (fact,) = index_facts(Snapshot.open(Table(path)))
+    assert (fact.is_used, fact.note) == (True, "it does not have all rows of 2 of its 3 fragments")
+    lance.dataset(path).delete("id >= 2000")
+    (fact,) = index_facts(Snapshot.open(Table(path)))
+    assert (fact.is_used, fact.note) == (False, "it does not have all rows of 2 of its 2 fragments")
+
+
+@pytest.mark.parametrize(
+    ("values", "stored", "expected"),
+    [
+        (pa.array([0.0]), pa.float32(), {struct.pack("<f", 0.0), struct.pack("<f", -0.0)}),
+        (pa.array([0.1, 0.5]), pa.float32(), {struct.pack("<f", 0.5)}),
+        (pa.array([float("nan")]), pa.float64(), None),
+        (pa.array([-129, -128, 127, 128]), pa.int8(), {b"\x80", b"\x7f"}),
+        (pa.array([5], pa.timestamp("us")), pa.timestamp("us"), {struct.pack("<q", 5)}),
+        (pa.array([5], pa.timestamp("us")), pa.timestamp("ms"), None),
+        (pa.array([5], pa.timestamp("us")), pa.timestamp("us", "UTC"), None),
+    ],
+)
+def test_constants_are_looked_up_by_the_bytes_that_columns_have(values, stored, expected):
+    found = bytes_of_values(values, stored)
+    assert (None if found is None else set(found)) == expected
 
 
 def test_files_with_other_bits_never_give_rows_that_do_not_match(path, tmp_path):

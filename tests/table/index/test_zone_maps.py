@@ -23,6 +23,7 @@ from zone_map_tables import (
 from pyspark_lance.format.index_metadata import indices_from_section, section_of_indices
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.proto import table_pb2
+from pyspark_lance.table.index.zone_pruning import column_zones
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -152,6 +153,14 @@ def test_rows_that_were_deleted_before_are_in_no_zone(tmp_path):
     assert matching(path, "x = 50")["x"].to_pylist() == [50]
 
 
+def test_of_two_zone_maps_of_a_column_one_tells_of_each_row(path):
+    lance.dataset(path).create_scalar_index("x", "ZONEMAP", name="again")
+    zones = column_zones(Snapshot.open(Table(path)), "x")
+    assert zones is not None
+    assert (zones.starts[1:] >= zones.stops[:-1]).all()
+    assert kept_rows(path, "x = 134") == {1: list(range(20, 40))}
+
+
 def test_a_renamed_column_keeps_its_zones(path):
     lance.dataset(path).alter_columns({"path": "x", "name": "renamed"})
     assert kept_rows(path, "renamed = 134") == {1: list(range(20, 40))}
@@ -169,12 +178,9 @@ def with_changed_entry(path: str, **changes: object) -> None:
     )
 
 
-@pytest.mark.parametrize("changes", [{"index_version": 1}, {"fields": None}])
+@pytest.mark.parametrize("changes", [{"index_version": 1}, {"fragment_bitmap": b""}])
 def test_an_index_that_is_not_known_prunes_nothing(path, changes):
-    if "fields" in changes:
-        with_changed_entry(path, fragment_bitmap=b"")
-    else:
-        with_changed_entry(path, **changes)
+    with_changed_entry(path, **changes)
     assert len(kept_rows(path, "x = 134")) == 3
     assert matching(path, "x = 134")["name"].to_pylist() == ["n134"]
 

@@ -36,6 +36,7 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.index.lookups import SegmentState, segment_state
 from pyspark_lance.table.index.value_order import sort_order
 from pyspark_lance.table.index_build import joined_segments
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, num_blocks
@@ -428,6 +429,20 @@ def test_sets_of_rows_that_are_joined_are_as_those_that_are_made_anew(tmp_path, 
     assert of_joined == of_anew
     check_rows(path, ["c IS NULL", "n > 2000"])
     assert not verify(Table(path)).errors
+
+
+def test_segments_that_have_yet_to_follow_a_compaction_are_made_anew_of_the_column(tmp_path):
+    path = str(tmp_path / "t")
+    for first, rows in ((0, 10), (10, 10), (20, 100)):
+        lance.write_dataset(pa.table({"n": range(first, first + rows)}), path, mode="append")
+        if first == 10:
+            lance.dataset(path).create_scalar_index("n", "BTREE")
+    refresh_indices(Table(path))
+    compact(Table(path), {"target_rows_per_fragment": 50, "defer_index_remap": True})
+    assert optimize_indices(Table(path)).numRows == 120
+    snapshot = Snapshot.open(Table(path))
+    (entry,) = (one for one in snapshot.indices if one.fields)
+    assert segment_state(snapshot, entry) == SegmentState(True, num_named=120)
 
 
 def test_segments_that_cannot_be_joined_are_made_anew_of_the_column(path, caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -18,8 +19,9 @@ from pyspark_lance.commit.commit_handler import (
 )
 from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
-from pyspark_lance.format.operation import Append, UpdateConfig, UpdateMap
-from pyspark_lance.metafile.paths import VERSIONS
+from pyspark_lance.format.operation import Append, CreateIndex, UpdateConfig, UpdateMap
+from pyspark_lance.metafile.paths import VERSIONS, index_path
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -228,3 +230,22 @@ def test_the_same_batch_of_an_application_is_committed_once(table):
         results.append(UnitOfWork(table, settings).once(attempt))
     assert results[0].version == 2 and results[1] is None
     assert len(files(table)) == 2
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_files_of_an_index_stay_if_its_version_was_made_by_this_work(table, is_done):
+    settings = CommitSettings(properties=ApplicationVersion("nightly", 3).properties())
+    if is_done:
+        UnitOfWork(table, settings).run(lambda work: append_by(work, table, written(table)))
+    details = IndexDetails("/lance.table.BTreeIndexDetails", 0)
+    entry = entry_made_now("id_idx", [0], 1, [0], details, IndexFiles(uuid4()))
+    path = index_path(entry.uuid, "page_data.lance")
+    table.store().put(path, b"pages")
+    base = BaseVersion.of(Snapshot.open(table).manifest)
+
+    def attempt(work):
+        work.register_files([path])
+        return work.commit(work.propose(base, CreateIndex((entry,))))
+
+    assert (UnitOfWork(table, settings).run(attempt) is None) == is_done
+    assert table.store().exists(path) != is_done

@@ -264,7 +264,7 @@ def _refreshed(
             joined = []
     if kind in _BY_ROW_IDS and snapshot.uses_stable_row_ids:
         moved = [e for e in alive if names_moved_rows(snapshot, e, covered[e.uuid])]
-        joined += [entry for entry in moved if entry not in joined]
+        joined += moved
     stored = [entry for entry in joined if _can_be_merged(snapshot, entry)]
     anew = missing.union(*(covered[entry.uuid] for entry in joined if entry not in stored))
     if sum(rows[number] for number in anew) > rows_per_segment and len(stored) == 1:
@@ -286,13 +286,9 @@ def _refreshed(
 def _covered_by_each(
     snapshot: Snapshot, entries: Sequence[IndexMetadata]
 ) -> dict[UUID, frozenset[int]]:
-    """The fragments of the version that each segment answers for; none is in two of them."""
-    left = {fragment.id for fragment in snapshot.manifest.fragments}
-    covered = {}
-    for entry in entries:
-        covered[entry.uuid] = frozenset(covered_fragments(snapshot, entry)) & left
-        left -= covered[entry.uuid]
-    return covered
+    """The fragments of the version that each segment answers for."""
+    own = frozenset(snapshot.manifest.fragments.ids.tolist())
+    return {entry.uuid: own.intersection(covered_fragments(snapshot, entry)) for entry in entries}
 
 
 def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata) -> bool:
@@ -364,7 +360,7 @@ def _tasks(
 
 
 def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:
-    """Cuts a sequence of counts where about as many rows are in each part."""
+    """Cuts a sequence of positive counts where about as many rows are in each part."""
     if not num_rows:
         return [range(0)]
     total = sum(num_rows)
@@ -373,8 +369,7 @@ def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:
     start = seen = 0
     for number, rows in enumerate(num_rows):
         seen += rows
-        is_last = number == len(num_rows) - 1
-        if is_last or seen * count >= total * (len(groups) + 1):
+        if seen * count >= total * (len(groups) + 1):
             groups.append(range(start, number + 1))
             start = number + 1
     return groups

@@ -62,7 +62,6 @@ class UnitOfWork:
         self._settings = settings
         self._retries = retries or Retries(settings.retries, settings.timeout_s, environment)
         self._written: set[str] = set()
-        self._named: set[str] = set()
         self._results: list[CommitResult] = []
         self._landed: CommitResult | None = None
         # Whether a version may name the files without our knowing.
@@ -196,10 +195,6 @@ class UnitOfWork:
             raise
         self._in_doubt = False
         self._results.append(result)
-        operation = proposal.transaction.operation
-        if isinstance(operation, CreateIndex):
-            folders = tuple(index_path(index.uuid, "") for index in operation.new_indices)
-            self._named |= {path for path in self._written if path.startswith(folders)}
         if result.already_committed:
             return None
         self._landed = result
@@ -208,10 +203,14 @@ class UnitOfWork:
     def _remove_files(self) -> None:
         if self._in_doubt:
             return
-        left = self._written - self._named
+        left = set(self._written)
         for result in self._results:
+            operation = result.transaction.operation
             if not result.already_committed:
-                left -= files_of(fragments_named(result.transaction.operation))
+                left -= files_of(fragments_named(operation))
+                if isinstance(operation, CreateIndex):
+                    folders = tuple(index_path(index.uuid, "") for index in operation.new_indices)
+                    left = {path for path in left if not path.startswith(folders)}
             if left:  # rarely: a version may have very many fragments
                 left -= files_of(result.manifest.fragments)
         remove_files(self._table.store(), left)
