@@ -10,7 +10,6 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, DeletionVector
-from pyspark_lance.metafile import deletion_file
 from pyspark_lance.metafile.deletion_file import (
     BITMAP_THRESHOLD,
     read_deletion_file,
@@ -271,14 +270,3 @@ def test_a_file_of_a_folder_may_have_any_size(tmp_path):
         found = read_deletion_file(LocalStore(str(tmp_path)), number, file, 17 * 60_000)
         assert found.to_array().tolist() == offsets.tolist()
     assert store.size(deletion_path(number, file)) > 1 << 16
-
-
-def test_of_known_vectors_the_last_are_kept_as_far_as_there_is_room():
-    known = deletion_file._KnownVectors(3 * 600)
-    for number in range(3):
-        known.put(number, DeletionVector.of(range(40)))
-    assert known.get(0) is not None
-    known.put(3, DeletionVector.of(range(40)))
-    assert [number for number in range(4) if known.get(number) is not None] == [0, 2, 3]
-    known.put(4, DeletionVector.of(range(5000)))
-    assert [number for number in range(5) if known.get(number) is not None] == []

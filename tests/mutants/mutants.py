@@ -1007,6 +1007,13 @@ MUTANTS = (
         ("tests/table/change/test_inserted_keys.py",),
     ),
     Mutant(
+        "keys of rows that are deleted now, and may be back, are not known",
+        "table/change/known_keys.py",
+        "    for rows in run(replace(task, slices=slices), lambda _fragment: None):",
+        "    for rows in run(replace(task, slices=slices)):",
+        ("tests/table/change/test_known_keys.py",),
+    ),
+    Mutant(
         "rows that a merge of other conditions inserted are told from ours by their keys",
         "table/change/merge.py",
         "            keys_decide=by_key and settles_keys(clauses),",

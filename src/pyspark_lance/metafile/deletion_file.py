@@ -5,9 +5,6 @@ Source: docs/format/table-format.md, section 5.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
@@ -21,6 +18,7 @@ from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore
+from pyspark_lance.store.recently_used import RecentlyUsed
 
 BITMAP_THRESHOLD: Final = 5000
 """From so many offsets on, the set is written as a bitmap."""
@@ -34,38 +32,12 @@ _BYTES_OF_ONE: Final = 512
 _SMALL_BYTES: Final = 64 * 1024
 
 
-class _KnownVectors:
-    """The vectors that were read last."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._lock = threading.Lock()
-        self._vectors: OrderedDict[Hashable, DeletionVector] = OrderedDict()
-
-    def get(self, key: Hashable) -> DeletionVector | None:
-        with self._lock:
-            vector = self._vectors.get(key)
-            if vector is not None:
-                self._vectors.move_to_end(key)
-            return vector
-
-    def put(self, key: Hashable, vector: DeletionVector) -> None:
-        with self._lock:
-            if key in self._vectors:
-                return
-            self._vectors[key] = vector
-            self._bytes += _bytes_of(vector)
-            while self._bytes > self._most_bytes:
-                self._bytes -= _bytes_of(self._vectors.popitem(last=False)[1])
-
-
 def _bytes_of(vector: DeletionVector) -> int:
     """About what a vector takes, at most."""
     return _BYTES_OF_ONE + 2 * len(vector)
 
 
-_known = _KnownVectors(_MOST_KNOWN_BYTES)
+_known = RecentlyUsed(_MOST_KNOWN_BYTES, _bytes_of)
 
 
 def read_deletion_file(

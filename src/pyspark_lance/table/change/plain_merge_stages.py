@@ -14,14 +14,14 @@ from itertools import chain
 import pyarrow as pa
 
 from pyspark_lance.codec.join_rows import fewest_batches
-from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change.change_stages import PAYLOAD, sort_stage
-from pyspark_lance.table.change.key_filter import KeyCollector, KeyFilter, hash_keys
+from pyspark_lance.table.change.key_filter import KeyCollector, KeyFilter
 from pyspark_lance.table.change.key_lookup import keys_condition
 from pyspark_lance.table.change.key_match import key_buckets
+from pyspark_lance.table.change.known_keys import rows_with_keys
 from pyspark_lance.table.change.plain_merge import (
     PlainMerge,
     keys_of,
@@ -180,11 +180,7 @@ def _may_match(
     merge: PlainMerge, keys: KeyFilter | None, tasks: Iterable[ScanTask]
 ) -> Iterator[pa.RecordBatch]:
     for task in tasks:
-        for rows in run(task):
-            if keys is None:
-                yield rows
-            else:
-                yield filter_rows(rows, keys.may_contain(hash_keys(target_keys_of(rows, merge))))
+        yield from run(task) if keys is None else rows_with_keys(task, merge.target_keys, keys)
 
 
 def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

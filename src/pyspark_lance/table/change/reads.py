@@ -28,7 +28,8 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable
+from pyspark_lance.table.change.key_filter import KeyFilter, is_hashable
+from pyspark_lance.table.change.known_keys import rows_with_keys
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import ScanTask, run
@@ -80,20 +81,20 @@ def reads_by(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> Read
             schema=LanceSchema(), system_columns=(ROW_ADDRESS,), predicate=condition(snapshot)
         )
 
-    return _reads_of(read, request, lambda batch: batch.num_rows > 0)
+    return _reads_of(read, request, run)
 
 
 def reads_of_keys(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Reads:
     """Rows whose keys a merge looked for."""
 
     def request(snapshot: Snapshot) -> ScanRequest:
-        return ScanRequest(schema=project(snapshot.schema, tuple(dict.fromkeys(columns))))
+        schema = project(snapshot.schema, tuple(dict.fromkeys(columns)))
+        return ScanRequest(schema=schema, system_columns=(ROW_ADDRESS,))
 
-    def may_match(batch: pa.RecordBatch) -> bool:
-        parts = [batch.column(name) for name in columns]
-        if not all(is_hashable(part.type) for part in parts):
-            return batch.num_rows > 0
-        return bool(keys.may_contain(hash_keys(parts)).any())
+    def may_match(task: ScanTask) -> Iterator[pa.RecordBatch]:
+        if all(is_hashable(field.to_arrow().type) for field in task.fields):
+            return rows_with_keys(task, columns, keys)
+        return run(task)
 
     return _reads_of(read, request, may_match)
 
@@ -101,12 +102,12 @@ def reads_of_keys(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Re
 def _reads_of(
     read: Snapshot,
     request: Callable[[Snapshot], ScanRequest],
-    is_wanted: Callable[[pa.RecordBatch], bool],
+    rows_of: Callable[[ScanTask], Iterator[pa.RecordBatch]],
 ) -> Reads:
-    """Rows that a scan finds, of which a batch may hold one that is wanted."""
+    """Rows of a scan that ``rows_of`` does not leave out."""
 
     def finds(tasks: Iterable[ScanTask]) -> bool:
-        return any(is_wanted(batch) for task in tasks for batch in run(task))
+        return any(batch.num_rows for task in tasks for batch in rows_of(task))
 
     def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
         if sum(fragment.physical_rows for fragment in fragments) > _MOST_ROWS:

@@ -207,7 +207,7 @@ class _SliceScan:
         )
         self._by_lineage, self._by_data = _split(task.predicate)
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
-        self._is_made = any(map(_is_made, (*task.fields, *task.filter_fields)))
+        self._is_made = any(map(is_made, (*task.fields, *task.filter_fields)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of matching rows; none of them is empty."""
@@ -425,13 +425,13 @@ def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[
     ]
 
 
-def _is_made(field: Field) -> bool:
+def is_made(field: Field) -> bool:
     """Whether values are fetched or decoded one by one.
 
     That is not for rows that nobody wants: it costs, and what a deleted row refers to may be gone.
     """
     return is_json_text(field) or (
-        not is_blob_descriptor(field) and (field.is_blob or any(map(_is_made, field.children)))
+        not is_blob_descriptor(field) and (field.is_blob or any(map(is_made, field.children)))
     )
 
 
