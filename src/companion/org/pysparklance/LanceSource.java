@@ -79,7 +79,9 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     if (given) {
       throw new UnsupportedOperationException(
           "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions; leave out partitionBy, "
-              + "PARTITIONED BY, bucketBy and clusterBy");
+              + "PARTITIONED BY, bucketBy and clusterBy\n  hint: compact with clusterBy and "
+              + "splitFilesBy gives each value of a column files of its own, which later writes keep "
+              + "to and joins do not shuffle");
     }
   }
 

@@ -118,7 +118,8 @@ _ZONES = (
 OF_BUILDER: Mapping[str, str] = {
     "tableName": "location(path); a table of a catalog is made by spark.sql('CREATE TABLE … USING "
     "lance'), with the companion",
-    "partitionedBy": f"there are no partitions: {_ZONES}; replaceWhere replaces a part",
+    "partitionedBy": "there are no partitions: compact(clusterBy=columns, splitFilesBy=columns) "
+    "gives each value files of its own, which later writes keep to; replaceWhere replaces a part",
     "clusterBy": f"table.compact(clusterBy=columns) sorts the rows: {_ZONES}",
 }
 """The same for the builder of a new table."""
