@@ -75,8 +75,10 @@ def plain_scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
         return pa.nulls(1, data_type)[0]
     if isinstance(value, bool) and data_type == pa.bool_():
         return plain_array(np.array([value]))[0]
-    if isinstance(value, str) and data_type == pa.string():
+    if isinstance(value, str) and data_type in (pa.string(), pa.large_string()):
         return single_value(value.encode(), data_type)[0]
+    if isinstance(value, bytes) and data_type in (pa.binary(), pa.large_binary()):
+        return single_value(value, data_type)[0]
     if type(value) is int and pa.types.is_integer(data_type):
         dtype = np.dtype(str(data_type))
         if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
@@ -99,8 +101,9 @@ def _decimal(value: Decimal, data_type: pa.DataType) -> pa.Scalar:
 
 
 def single_value(content: bytes | pa.Buffer | None, data_type: pa.DataType) -> pa.Array:
-    """One string or binary value, or null, of a type with offsets of 32 bits."""
+    """One string or binary value, or null; not of a view type."""
     validity = pa.py_buffer(b"\0") if content is None else None
     held = content if content is not None else b""
-    ends = pa.py_buffer(np.array([0, len(held)], np.int32))
+    is_large = data_type in (pa.large_string(), pa.large_binary())
+    ends = pa.py_buffer(np.array([0, len(held)], np.int64 if is_large else np.int32))
     return pa.Array.from_buffers(data_type, 1, [validity, ends, pa.py_buffer(held)])

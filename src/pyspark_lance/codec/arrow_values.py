@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
+
 WORDS: Final[dict[int, Any]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
@@ -98,14 +100,14 @@ def variable_width_values(
     offsets = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + count + 1]
     if nulls is not None and (np.diff(offsets)[nulls] != 0).any():
         # if_else knows no null slots when its inputs have none.
-        empty = pa.scalar("" if pa.types.is_unicode(array.type) else b"", array.type)
+        empty = plain_scalar("" if pa.types.is_unicode(array.type) else b"", array.type)
         plain = pa.Array.from_buffers(
             array.type, count, [None, *array.buffers()[1:]], 0, array.offset
         )
         # Whoever only asks for types does without half of what it takes to import Arrow.
         import pyarrow.compute as pc  # noqa: PLC0415
 
-        return variable_width_values(pc.if_else(pa.array(nulls), empty, plain), None)
+        return variable_width_values(pc.if_else(plain_array(nulls), empty, plain), None)
     content = array.buffers()[2]
     return offsets, np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
 
@@ -115,10 +117,10 @@ def without_null_items(array: pa.DictionaryArray) -> pa.DictionaryArray:
     items = array.dictionary
     if items.null_count == 0:
         return array
-    kept = np.flatnonzero(np.asarray(items.is_valid()))
+    kept = np.flatnonzero(plain_numbers(items.is_valid()))
     moved = np.full(len(items), -1, np.int64)
     moved[kept] = np.arange(len(kept))
-    position_of = pa.array(moved, mask=moved < 0).cast(array.indices.type)
+    position_of = plain_array(moved, moved < 0).cast(array.indices.type)
     return pa.DictionaryArray.from_arrays(
-        position_of.take(array.indices), items.take(pa.array(kept))
+        position_of.take(array.indices), items.take(plain_array(kept))
     )

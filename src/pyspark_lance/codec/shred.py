@@ -35,6 +35,7 @@ from pyspark_lance.codec.leaf_column import (
 from pyspark_lance.codec.row_ranges import expand_ranges
 from pyspark_lance.codec.row_selection import take_values
 from pyspark_lance.errors import SchemaMismatchError
+from pyspark_lance.plain_values import plain_array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,7 +220,7 @@ def _gather_items(
     items = list_items(array)
     if kept is lengths or not (lengths != kept).any():
         return items.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    return take_values(items, pa.array(expand_ranges(offsets[:-1].astype(np.int64), kept)))
+    return take_values(items, plain_array(expand_ranges(offsets[:-1].astype(np.int64), kept)))
 
 
 def _leaf(values: pa.Array, entries: _Entries) -> LeafValues:

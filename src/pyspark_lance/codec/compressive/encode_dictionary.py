@@ -24,6 +24,7 @@ from pyspark_lance.codec.compressive.encode_fixed_width import flat
 from pyspark_lance.codec.compressive.encode_variable_width import variable, variable_block
 from pyspark_lance.codec.encoding_requests import DictionaryRequest
 from pyspark_lance.codec.value_chunks import DictionaryBlock
+from pyspark_lance.plain_values import plain_array, plain_numbers
 
 MIN_VALUES = 100
 MAX_ITEMS = 1 << 16
@@ -122,7 +123,7 @@ def _index_bits(num_items: int) -> int:
 def _distinct_values(values: pa.Array, sample_size: int) -> tuple[int, float]:
     """Distinct values in an evenly spaced sample, and how many there may be altogether."""
     positions = np.linspace(0, len(values) - 1, sample_size).astype(np.int64)
-    counts = pc.value_counts(values.take(pa.array(positions))).field("counts").to_numpy()
+    counts = plain_numbers(pc.value_counts(values.take(plain_array(positions))).field("counts"))
     singles = int(np.count_nonzero(counts == 1))
     if singles > _NEARLY_ALL * sample_size:
         return len(counts), float(len(values))
@@ -138,8 +139,8 @@ def compact(array: pa.DictionaryArray) -> pa.DictionaryArray:
     indices = array.indices
     used = pc.drop_null(pc.unique(indices))
     position_of = np.zeros(len(array.dictionary), np.int64)
-    position_of[used.to_numpy()] = np.arange(len(used))
-    moved = pa.array(position_of).cast(indices.type).take(indices)
+    position_of[plain_numbers(used)] = np.arange(len(used))
+    moved = plain_array(position_of).cast(indices.type).take(indices)
     return pa.DictionaryArray.from_arrays(moved, array.dictionary.take(used))
 
 

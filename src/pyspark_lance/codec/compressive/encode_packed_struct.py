@@ -31,6 +31,7 @@ from pyspark_lance.codec.compressive.string_compression import (
 from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.codec.value_chunks import ValueChunks
 from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.plain_values import plain_array, plain_scalar
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 
@@ -47,7 +48,7 @@ def packed_children(
         child = values.field(index)
         if isinstance(child, pa.ExtensionArray):
             child = child.storage
-        kept = child if nulls is None else without_offset(child).filter(pa.array(~nulls))
+        kept = child if nulls is None else without_offset(child).filter(plain_array(~nulls))
         if _has_nulls(kept, items=not item_nulls):
             raise UnsupportedFeatureError(
                 f"column {column}: the field {field.name} of a packed struct is null in some rows",
@@ -106,9 +107,9 @@ def packed_rows(children: list[pa.Array], nulls: NDArray[np.bool_] | None) -> St
         field.value.CopyFrom(_fixed_encoding(child, nulls))
         field.bits_per_value = content.shape[1] * 8
         pieces.append(_fixed_binaries(content))
-    rows = pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
+    rows = pc.binary_join_element_wise(*pieces, plain_scalar(b"", pa.large_binary()))
     if nulls is not None:
-        rows = pc.if_else(pa.array(nulls), pa.scalar(b"", pa.large_binary()), rows)
+        rows = pc.if_else(plain_array(nulls), plain_scalar(b"", pa.large_binary()), rows)
     offsets, content = variable_width_values(rows, None)
     encoding = pb.CompressiveEncoding(variable_packed_struct=description)
     return StoredStrings((offsets - offsets[0]).astype("<i4"), content[offsets[0] :], encoding)

@@ -48,7 +48,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
 from pyspark_lance.codec.compressive.variable_width import decode_variable_block, variable_bits
 from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.values import EncodedStrings, Values, VariableWidthValues
-from pyspark_lance.plain_values import plain_array
+from pyspark_lance.plain_values import plain_array, plain_numbers
 
 TABLE_BYTES = 2312
 MAX_SYMBOL_BYTES = 8
@@ -418,7 +418,7 @@ def _starts_of_codes(
 
 def _take(values: NDArray[_Number], indices: NDArray[np.integer]) -> NDArray[_Number]:
     """Arrow's kernel, which unlike numpy's does not widen the indices first."""
-    return pc.take(pa.array(values), pa.array(indices), boundscheck=False).to_numpy()
+    return plain_numbers(pc.take(plain_array(values), plain_array(indices), boundscheck=False))
 
 
 def _escapes(stream: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.chunk_segments import Segments
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
 from pyspark_lance.codec.structural.encoded_page import EncodedPage
+from pyspark_lance.plain_values import plain_scalar
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 
@@ -91,7 +92,7 @@ def encode_variable_full_zip(
     prefixes = _prefixes(rows, control, offsets)
     payloads = _payloads(rows, offsets, content)
     # Arrow's kernel puts prefix and payload side by side for all entries; its offsets say where.
-    zipped = pc.binary_join_element_wise(prefixes, payloads, pa.scalar(b"", pa.large_binary()))
+    zipped = pc.binary_join_element_wise(prefixes, payloads, plain_scalar(b"", pa.large_binary()))
     starts = np.frombuffer(zipped.buffers()[1], np.int64)[: rows.num_entries + 1]
     data = np.frombuffer(zipped.buffers()[2], np.uint8)[: int(starts[-1])]
     if rows.repetition is not None:

@@ -35,6 +35,7 @@ from pyspark_lance.codec.v2_0.variable_width import (
     is_variable_type,
 )
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.plain_values import plain_array
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
 _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
@@ -213,7 +214,7 @@ def _encode_strings(
     if dictionary is None:
         return encode_binary(array, blank, collector, request)
     numbers, items = dictionary
-    return _encode_dictionary(encode_array(pa.array(numbers), collector), items, collector)
+    return _encode_dictionary(encode_array(plain_array(numbers), collector), items, collector)
 
 
 def _encode_dictionary(

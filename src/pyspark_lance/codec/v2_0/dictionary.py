@@ -18,7 +18,7 @@ from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_memory
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder
 from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, validity_of
 from pyspark_lance.errors import UnsupportedFeatureError
-from pyspark_lance.plain_values import plain_array
+from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
 
 MIN_PLAIN_ROWS = 100
 MAX_PLAIN_ITEMS = 99
@@ -64,12 +64,17 @@ class PlainDictionaryDecoder:
 
     def decode(self, start: int, end: int) -> pa.Array:
         """The items that the indices name."""
-        return self._items_of(self._indices.decode(start, end).fill_null(0))
+        return self._items_of(self._filled(start, end))
 
     def decode_rows(self, start: int, end: int, positions: NDArray[np.int64]) -> pa.Array:
         """Some of the values ``start`` to ``end``, by position in them."""
-        indices = self._indices.decode(start, end).fill_null(0)
+        indices = self._filled(start, end)
         return self._items_of(pc.take(indices, plain_array(positions), boundscheck=False))
+
+    def _filled(self, start: int, end: int) -> pa.Array:
+        """The indices, of which 0 stands for null."""
+        indices = self._indices.decode(start, end)
+        return indices.fill_null(plain_scalar(0, indices.type))
 
     def _items_of(self, indices: pa.Array) -> pa.Array:
         if self._values is None:
@@ -140,10 +145,9 @@ def plain_dictionary(array: pa.Array) -> tuple[NDArray[np.uint8], pa.Array] | No
     if len(items) > MAX_PLAIN_ITEMS:
         return None
     if len(items) == 0:
-        items = pa.scalar(b"").cast(array.type)
-        items = pa.array([items.as_py()], array.type)
+        items = single_value(b"", array.type)
     indices = encoded.indices
-    numbers = np.asarray(indices.fill_null(-1)).astype(np.int32) + 1
+    numbers = plain_numbers(indices.fill_null(plain_scalar(-1, indices.type))) + 1
     return numbers.astype(np.uint8), items
 
 
@@ -166,7 +170,7 @@ def with_null_item(array: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
             "left for null",
             hint="use a wider index type or file version 2.1",
         )
-    return indices.fill_null(pa.scalar(null_item, indices.type)), items
+    return indices.fill_null(plain_scalar(null_item, indices.type)), items
 
 
 def _valid_items(items: pa.Array) -> NDArray[np.bool_]:
@@ -177,7 +181,7 @@ def _valid_items(items: pa.Array) -> NDArray[np.bool_]:
 def _looks_repetitive(array: pa.Array) -> bool:
     """Whether a sample leaves hope; hashing a whole page for nothing is expensive."""
     step = max(len(array) // _SAMPLE_ROWS, 1)
-    sample = array.take(pa.array(np.arange(0, len(array), step)))
+    sample = array.take(plain_array(np.arange(0, len(array), step)))
     return len(sample.unique()) <= MAX_PLAIN_ITEMS + 1
 
 

@@ -26,6 +26,7 @@ from pyspark_lance.codec.v2_0.encode_buffer import encode_buffer
 from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder
 from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, validity_of
 from pyspark_lance.codec.values import VariableWidthValues
+from pyspark_lance.plain_values import plain_array, plain_scalar
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
 _INT32_MAX = (1 << 31) - 1
@@ -229,7 +230,9 @@ def encode_binary(
     """
     validity = validity_of(array)
     if blank is not None and bool((np.diff(value_offsets(array))[blank] > 0).any()):
-        array = pc.if_else(pa.array(blank), pa.scalar(b"").cast(array.type), array)
+        array = pc.if_else(
+            plain_array(blank), plain_scalar(b"", pa.binary()).cast(array.type), array
+        )
     offsets = value_offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])
     stored = array.buffers()[2]
