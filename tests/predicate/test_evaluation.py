@@ -12,6 +12,7 @@ import pytest
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.conditions import all_of, conjuncts, evaluate
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.types import type_name
 
 NAN = float("nan")
 
@@ -142,6 +143,23 @@ def test_stored_types_are_seen_as_their_spark_type(stored, text, expected):
     batch = pa.record_batch([pa.concat_arrays([stored, stored])], ["x"]).slice(2, 3)
     found = evaluate(parse_predicate(text, batch.schema), batch).to_pylist()
     assert found == [expected[2], *expected[:2]]
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        (pa.decimal128(23, 1), "decimal(23,1)"),
+        (pa.large_list(pa.large_string()), "array<string>"),
+        (pa.list_(pa.float32(), 3), "array<float> of length 3"),
+        (pa.map_(pa.string(), pa.list_(pa.int64())), "map<string, array<bigint>>"),
+        (pa.struct([("a", pa.int8()), ("b", pa.date64())]), "struct<a: tinyint, b: date>"),
+        (pa.dictionary(pa.int8(), pa.string()), "string"),
+        (pa.timestamp("us", "UTC"), "timestamp"),
+        (pa.uint16(), "uint16"),  # which Spark does not have
+    ],
+)
+def test_types_are_called_as_spark_calls_them(stored, shown):
+    assert type_name(stored) == shown
 
 
 def test_nanoseconds_that_are_no_microseconds_are_an_error_and_no_rounding():

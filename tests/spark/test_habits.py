@@ -324,6 +324,20 @@ def test_what_nobody_knows_stays_an_attribute_error_of_python(path):
         assert not hasattr(has, "to_pandas")
 
 
+def test_a_mistyped_name_is_told_the_one_that_is_meant(path):
+    table = LanceTable(SESSION, path)
+    for has, wrong, meant in (
+        (table, "vaccum", "vacuum"),
+        (table, "cleanup", "cleanupOldVersions"),
+        (LanceTable, "for_path", "forPath"),
+        (table.optimize(), "executeCompacton", "executeCompaction"),
+        (pyspark_lance, "LanceTabel", "LanceTable"),
+    ):
+        with pytest.raises(AttributeError, match=f"'{wrong}'\n.*did you mean {meant}\\?"):
+            getattr(has, wrong)
+        assert not hasattr(has, f"_{wrong}")
+
+
 def test_builders_that_were_not_run_say_what_runs_them(path):
     merge = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
     for builder in (
