@@ -28,8 +28,14 @@ from zone_map_tables import (
 )
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.errors import InvalidInputError, RetryableCommitError, UnsupportedFeatureError
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    RetryableCommitError,
+    UnsupportedFeatureError,
+)
 from pyspark_lance.format.operation import CreateIndex
+from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.format.row_address_tree_map import parse_tree_map
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
@@ -593,6 +599,40 @@ def test_rows_that_moved_are_not_found_by_their_old_values(tmp_path, kind):
         )  # fmt: skip
         assert with_index == without, query
     assert len(covered(path, "c_idx")) == (2 if kind == "btree" else 1)
+
+
+def test_a_null_list_that_became_another_makes_its_segment_anew(tmp_path):
+    path = str(tmp_path / "t")
+    rows = pa.table({"n": range(100), "c": [None, *([n % 10] for n in range(99))]})
+    lance.write_dataset(rows, path, max_rows_per_file=50, enable_stable_row_ids=True)
+    create_index(Table(path), IndexRequest(("c",), "label_list"))
+    lance.dataset(path).update({"c": "make_array(CAST(99 AS bigint))"}, where="n = 0")
+    refresh_indices(Table(path))
+    assert len(covered(path, "c_idx")) == 1
+
+
+def test_a_segment_whose_fragments_are_gone_is_forgotten(tmp_path):
+    path = str(tmp_path / "t")
+    for first in (0, 10):
+        lance.write_dataset(pa.table({"c": range(first, first + 10)}), path, mode="append")
+        if not first:
+            create_index(Table(path), IndexRequest(("c",)))
+    refresh_indices(Table(path))
+    assert len(covered(path, "c_idx")) == 2
+    delete_rows(path, "c >= 10")
+    assert len(covered(path, "c_idx")) == 2
+    refresh_indices(Table(path))
+    assert len(covered(path, "c_idx")) == 1
+
+
+def test_rows_right_behind_the_end_of_a_fragment_are_none(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"c": range(10)}), path)
+    snapshot = Snapshot.open(Table(path))
+    live = joined_segments.LiveRows(snapshot.files, tuple(snapshot.manifest.fragments), False)
+    assert live.are_among(row_addresses(0, np.array([9]))).all()
+    with pytest.raises(CorruptFileError, match="beyond the end of a fragment"):
+        live.are_among(row_addresses(0, np.array([10])))
 
 
 def test_values_changed_in_place_are_indexed_anew(tmp_path):

@@ -16,10 +16,13 @@ from row_changes import set_to
 from zone_map_tables import COLUMNS, STRUCT, change_in_place, kept_rows, matching, some_rows
 
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError, UnsupportedFeatureError
+from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index.zone_map_file import read_zones_and_nulls
+from pyspark_lance.table.index_build.zone_cuts import ZoneCutter
 from pyspark_lance.table.index_build.zone_map_task import build_zones
 from pyspark_lance.table.index_build.zone_maps import (
     commit_zone_maps,
@@ -148,6 +151,29 @@ def check_theirs(path: str) -> None:
             assert sorted(with_index) == sorted(without), (step, query)
             plan = dataset.scanner(filter=query).explain_plan()
             assert ("@x_idx(ZoneMap)" in plan) == (step != "compact"), step
+
+
+def test_zone_maps_that_lack_different_fragments_have_each_row_once(path):
+    create_zone_maps(Table(path), ["x"], 20)
+    append(path, 1000)
+    create_zone_maps(Table(path), ["name"], 20)
+    append(path, 2000)
+    assert refresh_zone_maps(Table(path)).num_zones == 2 * 19
+    assert covered(path) == covered(path, "name_idx") == [0, 1, 2, 3, 4]
+    compact(Table(path))
+    refresh_zone_maps(Table(path))
+    snapshot = Snapshot.open(Table(path))
+    for entry in snapshot.indices:
+        _, nulls = read_zones_and_nulls(snapshot.files, entry)
+        assert nulls is not None
+        assert nulls.keys() <= set(snapshot.manifest.fragments.ids.tolist())
+
+
+def test_zones_end_with_their_fragment_wherever_batches_end():
+    cutter = ZoneCutter(4)
+    for fragment, expected in ((0, [1, 2]), (1, [3, 4])):
+        cuts, zones = cutter.cut(row_addresses(fragment, np.arange(6)))
+        assert (cuts.tolist(), zones.tolist()) == ([0, 4], expected)
 
 
 def test_pylance_reads_our_zones_alone(path):
