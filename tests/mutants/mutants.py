@@ -1805,7 +1805,10 @@ MUTANTS = (
     Mutant(
         "NaN is looked up by its bits",
         "table/index/bloom.py",
-        "    if np.isnan(wide).any():\n        return None  # They all equal each other, whatever their bits.\n",
+        (
+            "    if np.isnan(wide).any():\n"
+            "        return None  # They all equal each other, whatever their bits.\n"
+        ),
         "",
         (
             "tests/table/index/test_scalar_indices.py::test_constants_are_looked_up_by_the_bytes_that_columns_have",
@@ -1971,8 +1974,14 @@ MUTANTS = (
     Mutant(
         "a row that two steps end and begin with passes through twice",
         "table/feed/net_changes.py",
-        "    reached = np.maximum.accumulate(high)\n    is_new = np.concatenate(([True], low[1:] > reached[:-1]))",
-        "    reached = np.maximum.accumulate(high)\n    is_new = np.concatenate(([True], low[1:] >= reached[:-1]))",
+        (
+            "    reached = np.maximum.accumulate(high)\n"
+            "    is_new = np.concatenate(([True], low[1:] > reached[:-1]))"
+        ),
+        (
+            "    reached = np.maximum.accumulate(high)\n"
+            "    is_new = np.concatenate(([True], low[1:] >= reached[:-1]))"
+        ),
         ("tests/table/feed/test_net_changes.py", "tests/table/feed/test_change_feed.py"),
     ),
     Mutant(
