@@ -341,7 +341,7 @@ def test_the_column_to_search_is_the_only_one_or_the_one_that_is_named(schema):
     assert vector_column(one, "vec").name == "Vec"
     with pytest.raises(InvalidInputError, match=r"(?s)no column 'w'.*vectors: Vec"):
         vector_column(one, "w")
-    with pytest.raises(InvalidInputError, match=r"(?s)'id' \(int64\) holds no vectors"):
+    with pytest.raises(InvalidInputError, match=r"(?s)'id' \(bigint\) holds no vectors"):
         vector_column(one, "id")
     both = schema(a=two, b=two)
     with pytest.raises(InvalidInputError, match=r"(?s)several columns of vectors.*a, b"):
