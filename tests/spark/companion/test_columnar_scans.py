@@ -79,6 +79,10 @@ def every_type(first, count):
             "f32": column(pa.float32(), lambda i: i / 3),
             "f64": column(pa.float64(), lambda i: float("nan") if i % 9 == 0 else i / 7),
             "d9": column(pa.decimal128(9, 2), lambda i: number(i) / 100),
+            # Of 64 bits, but of more digits than those can have.
+            "d20": column(
+                pa.decimal128(20, 2), lambda i: number((-1) ** i * (i % 97) ** 2 * 10**15) / 100
+            ),
             "d38": column(pa.decimal128(38, 5), lambda i: number(-i) * 10**20 / 100_000),
             "s": column(pa.string(), lambda i: "é😀" * (i % 5)),
             "ls": column(pa.large_string(), lambda i: f"text {i}"),

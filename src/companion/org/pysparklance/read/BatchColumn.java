@@ -2,12 +2,14 @@ package org.pysparklance.read;
 
 import java.util.Arrays;
 import org.apache.arrow.vector.BaseFixedWidthVector;
+import org.apache.arrow.vector.DecimalVector;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.NullVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.complex.MapVector;
 import org.apache.arrow.vector.complex.StructVector;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.unsafe.Platform;
@@ -107,6 +109,22 @@ final class BatchColumn extends ArrowColumnVector {
   @Override public float getFloat(int row) { return Platform.getFloat(null, values + 4L * row); }
 
   @Override public double getDouble(int row) { return Platform.getDouble(null, values + 8L * row); }
+
+  /** Arrow's getter makes a number of any size of each value; those of 64 bits take none here. */
+  @Override public Decimal getDecimal(int row, int precision, int scale) {
+    if (!(items instanceof DecimalVector)) {
+      return super.getDecimal(row, precision, scale);
+    }
+    if (isNullAt(row)) {
+      return null;
+    }
+    long low = Platform.getLong(null, values + 16L * row);
+    if (precision <= Decimal.MAX_LONG_DIGITS()) {
+      return Decimal.createUnsafe(low, precision, scale);
+    }
+    boolean isLong = Platform.getLong(null, values + 16L * row + 8) == low >> 63;
+    return isLong ? Decimal.apply(low, precision, scale) : super.getDecimal(row, precision, scale);
+  }
 
   @Override public UTF8String getUTF8String(int row) {
     if (offsets == 0) {
