@@ -142,6 +142,11 @@ def literal_node(scalar: pa.Scalar) -> dict[str, Any]:
     return {"literal": value, "type": type_name(data_type)}
 
 
+def literal_scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
+    """The constant of a node, of which ``value`` is the literal."""
+    return _literal(value, data_type).scalar
+
+
 def _literal(value: Any, data_type: pa.DataType) -> Literal:
     if value is None:
         return values.literal(None, data_type)

@@ -1,6 +1,8 @@
-"""Estimates of zone maps and bitmaps: near the truth where values are even; bounds always hold."""
+"""Estimates of indices and analyses: near the truth where values are even; bounds always hold."""
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 import lance
 import numpy as np
@@ -8,13 +10,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from pyspark_lance.format.operation import UpdateConfig, UpdateMap
+from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.predicate.json import literal_node
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
+from pyspark_lance.table.scan.kept_statistics import PREFIX, found_statistics
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.metadata_commits import change_metadata
 
 COUNT = 8000
+
+
+def set_config(table: Table, entries: dict[str, str]) -> None:
+    change_metadata(table, lambda _: UpdateConfig(config_updates=UpdateMap(tuple(entries.items()))))
 
 
 def make_table(path: str, seed: int) -> pa.Table:
@@ -77,6 +88,76 @@ def test_bounds_hold_and_counts_are_those_of_all_rows(tmp_path, seed):
     assert known.num_rows - known.num_values == live["m"].null_count
     assert known.num_distinct == pc.count_distinct(live["m"]).as_py()
     assert column_estimate(snapshot, "s") is None
+
+
+def keep(path: str, live: pa.Table, names: tuple[str, ...]) -> Snapshot:
+    """What an analysis finds of columns, by Arrow."""
+    snapshot, found = Snapshot.open(Table(path)), {}
+    for name in names:
+        values = live[name]
+        known = {
+            "num_nulls": values.null_count, "num_distinct": pc.count_distinct(values).as_py(),
+        }  # fmt: skip
+        if not pa.types.is_string(values.type):
+            ends = (pc.min(values), pc.max(values))
+            known |= {
+                end: literal_node(value)["literal"]
+                for end, value in zip(("minimum", "maximum"), ends, strict=True)
+            }
+        found[name] = known
+    entries = found_statistics(snapshot, found, live.num_rows)
+    set_config(Table(path), entries)
+    return Snapshot.open(Table(path))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_an_analysis_found_tells_rows_of_conditions_until_rows_change(tmp_path, seed):
+    path = str(tmp_path / "t.lance")
+    rng = np.random.default_rng(seed)
+    numbers = rng.integers(-900, 900, COUNT)
+    cents = pa.array([Decimal(int(n)) / 4 for n in numbers], pa.decimal128(12, 2))
+    rows = pa.table(
+        {
+            "d": cents, "f": pa.array(numbers / 8, mask=rng.random(COUNT) < 0.3),
+            "s": pa.array(numbers % 20).cast(pa.string()), "n": numbers,
+        }
+    )  # fmt: skip
+    lance.write_dataset(rows, path, max_rows_per_file=3000)
+    snapshot = keep(path, rows, ("d", "f", "s"))
+    for text in (
+        "d < 0", "d >= 200.5", "f BETWEEN -20.5 AND 60.25", "f IS NULL", "s = '7'", "s <> '7'",
+        "s IN ('1', '2', '3')", "d = 5 AND s = '3'", "f > 100000", "s = '4' AND d > -100 AND f < 9",
+    ):  # fmt: skip
+        predicate = parse_predicate(text, predicate_schema(snapshot.schema))
+        matching = pc.sum(evaluate(predicate, rows.to_batches()[0])).as_py()
+        assert abs(rows_estimate(snapshot, predicate, COUNT) - matching) <= 0.1 * COUNT, text
+    assert column_estimate(snapshot, "n") is None
+    lance.write_dataset(rows.slice(0, 4000), path, mode="append")
+    known = column_estimate(Snapshot.open(Table(path)), "f")
+    assert known.ends is None
+    assert known.num_distinct == pc.count_distinct(rows["f"]).as_py()
+    nulls = known.num_rows - known.num_values
+    assert nulls == round(rows["f"].null_count * 1.5)
+    lance.dataset(path).delete("n > -800")
+    assert column_estimate(Snapshot.open(Table(path)), "f") is None
+
+
+def test_zones_tell_bounds_and_an_analysis_how_many_values_are_distinct(tmp_path):
+    path = str(tmp_path / "t.lance")
+    rows = pa.table({"n": pa.array([0, 1_000_000] * 500)})
+    lance.write_dataset(rows, path).create_scalar_index("n", "ZONEMAP")
+    assert column_estimate(Snapshot.open(Table(path)), "n").num_distinct == 1000
+    known = column_estimate(keep(path, rows, ("n",)), "n")
+    assert (known.ends, known.num_distinct) == ((0, 1_000_000), 2)
+
+
+def test_what_is_kept_in_words_that_are_not_known_tells_nothing(tmp_path):
+    path = str(tmp_path / "t.lance")
+    rows = pa.table({"n": pa.array(range(10))})
+    lance.write_dataset(rows, path)
+    for text in ("", "[]", "{}", '{"version": 1, "more": 2}'):
+        set_config(Table(path), {f"{PREFIX}n": text})
+        assert column_estimate(Snapshot.open(Table(path)), "n") is None
 
 
 def test_a_bitmap_tells_of_texts_how_many_there_are(tmp_path):

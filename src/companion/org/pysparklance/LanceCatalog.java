@@ -16,6 +16,7 @@ import org.pysparklance.catalog.StagedLanceTable;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
 import org.pysparklance.rules.SessionRules;
 
 /**
@@ -215,7 +216,7 @@ public class LanceCatalog
   /** A DataFrame says the default of the session where the user says nothing. */
   private static boolean isDefault(String provider) {
     return provider.equals(SQLConf.get().defaultDataSourceName())
-        && LanceSource.isCalledBy("DataFrameWriter");
+        && Running.isCalledBy("DataFrameWriter");
   }
 
   @Override

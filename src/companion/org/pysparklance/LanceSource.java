@@ -13,6 +13,7 @@ import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
 import org.pysparklance.rules.SessionRules;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -54,18 +55,18 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     boolean inCatalog = properties.containsKey(TableCatalog.PROP_PROVIDER);
     CaseInsensitiveStringMap options = Options.ofTable(new CaseInsensitiveStringMap(properties));
     if (described != null) {
-      boolean isView = isCalledBy("CreateTempViewUsing");
+      boolean isView = Running.isCalledBy("CreateTempViewUsing");
       return new LanceTable(options, described.schema(), described, false, isView);
     }
     if (inCatalog) {
       return catalogTable(schema, options);
     }
-    if (asked && isCalledBy("DataStreamWriter")) {
+    if (asked && Running.isCalledBy("DataStreamWriter")) {
       return new LanceTable(options, schema, null, true);
     }
     if (asked) {
       CaseInsensitiveStringMap checked = Options.with(options, "_lance.schema", schema.json());
-      boolean isView = isCalledBy("CreateTempViewUsing");
+      boolean isView = Running.isCalledBy("CreateTempViewUsing");
       return new LanceTable(options, schema, Python.describe(checked), false, isView);
     }
     // Only DataFrameWriter.save() asks for a table without asking for its schema or partitioning.
@@ -87,23 +88,11 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
     Description found = options.containsKey("path") ? Python.find(options) : null;
-    if (asked && found != null && isCalledBy("TableAsSelect")) {
+    if (asked && found != null && Running.isCalledBy("TableAsSelect")) {
       Python.call("absent", options);
     }
     // Spark compares this schema with the one in the CREATE TABLE statement.
     return new LanceTable(options, found == null ? schema : found.schema(), found, true);
-  }
-
-  /**
-   * Spark asks a source for a table in one way, whether a read, a view, a stream or CREATE TABLE is
-   * behind it, and says nowhere which; only the callers on the stack tell. A test
-   * fails where a release of Spark calls them otherwise: in tests/spark, companion/
-   * test_session_tables.py (views, {@code TableAsSelect}), companion/test_refused_statements.py
-   * ({@code DataFrameWriter}) and test_streams.py.
-   */
-  static boolean isCalledBy(String name) {
-    return StackWalker.getInstance().walk(
-        frames -> frames.anyMatch(frame -> frame.getClassName().contains(name)));
   }
 
   /** {@code df.write.format("lance").save(…)} in every mode. */

@@ -354,10 +354,36 @@ def _statistics(options: Mapping[str, str]) -> Facts:
             columns[field.name] = {
                 "min": _as_json(known.minimum),
                 "max": _as_json(known.maximum),
+                "average_bytes": known.average_bytes,
+                "most_bytes": known.most_bytes,
                 "nulls": min(known.num_rows - known.num_values, rows),
                 "distinct": max(1, min(known.num_distinct, rows)),
             }
     return {"rows": rows, "columns": columns}
+
+
+def _analysis(options: Mapping[str, str]) -> Facts:
+    """The expression that an analysis of columns evaluates over all rows of a version."""
+    read, snapshot = _open(options)
+    from pyspark_lance.spark.jobs.analyze_job import aggregates_of
+
+    schema = spark_schema_of(read, (snapshot.uri, snapshot.version))
+    return {"expression": aggregates_of(schema, _analysed_columns(options))}
+
+
+def _analyze(options: Mapping[str, str]) -> Facts:
+    """Keeps what came of the expression."""
+    _, snapshot = _open(options)
+    from pyspark_lance.spark.jobs.analyze_job import keep_statistics
+    from pyspark_lance.spark.options.write_settings import commit_settings
+
+    write = WriteOptions.parse(options)
+    done = keep_statistics(write.table, snapshot, options[keys.DONE], commit_settings(write))
+    return {"version": done.version}
+
+
+def _analysed_columns(options: Mapping[str, str]) -> list[str] | None:
+    return json.loads(options[keys.ARGUMENTS]) if keys.ARGUMENTS in options else None
 
 
 def _bounds(options: Mapping[str, str]) -> Facts:
@@ -522,6 +548,8 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "plan": _plan,
     "keys": _keys,
     "statistics": _statistics,
+    "analysis": _analysis,
+    "analyze": _analyze,
     "bounds": _bounds,
     "counts": _counts,
     "first": _first,
@@ -535,4 +563,4 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "create_index": _create_index,
     "statement": _statement,
 }
-_WRITES = ("delete", "create", "alter", "indices", "create_index")
+_WRITES = ("analysis", "delete", "create", "alter", "indices", "create_index")

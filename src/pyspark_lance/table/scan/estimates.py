@@ -1,7 +1,9 @@
-"""What zone maps and bitmap indices suggest of columns and conditions, for optimizers.
+"""What indices and analyses suggest of columns and conditions, for optimizers.
 
-Estimates only: no answer may come of them.  Nothing is told of a column whose zones do not cover
-all rows, since a range that leaves values out misleads more than none.
+Estimates only: no answer may come of them.  Bitmaps and zone maps are asked first, since these are
+as new as the rows; what an analysis found tells how many values are distinct, and the rest where
+there is no index.  Zones that do not cover all rows tell nothing, since a range that leaves values
+out misleads more than none.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_lance.predicate.json import literal_scalar
 from pyspark_lance.predicate.tree import (
     And,
     Column,
@@ -26,24 +30,29 @@ from pyspark_lance.predicate.tree import (
     Or,
     Predicate,
 )
+from pyspark_lance.predicate.types import spark_type_of
 from pyspark_lance.table.scan.index_answers import ValueCounts, value_counts
+from pyspark_lance.table.scan.kept_statistics import KeptStatistics, kept_statistics
 from pyspark_lance.table.scan.scan_facts import facts_of_zones, is_exact
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _RANGES = ("<", "<=", ">", ">=")
+_TINY = 1e-12
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnEstimate:
-    """What is thought of a column; bounds of whole numbers, days and times only."""
+    """What is thought of a column."""
 
     minimum: pa.Scalar  # No value is less; null where that is not known.
     maximum: pa.Scalar  # No value is greater; null where that is not known.
     num_values: int  # Rows that are not null, of ``num_rows``.
     num_rows: int
-    # As many as bitmaps have or, without these, as could be within the bounds.
+    # As many as bitmaps have, an analysis found or, without these, as fit within the bounds.
     num_distinct: int
+    average_bytes: int | None = None  # Of texts and binary values, if they were analysed.
+    most_bytes: int | None = None
 
     @property
     def share_of_values(self) -> float:
@@ -51,18 +60,55 @@ class ColumnEstimate:
         return self.num_values / max(1, self.num_rows)
 
     @property
-    def ends(self) -> tuple[int, int] | None:
+    def ends(self) -> tuple[float, float] | None:
         """The bounds as numbers; None where they are not known."""
         if not self.minimum.is_valid:
             return None
-        return Literal(self.minimum).value, Literal(self.maximum).value
+        return float(Literal(self.minimum).value), float(Literal(self.maximum).value)
+
+    @property
+    def step(self) -> int:
+        """How far values are from each other at least."""
+        return 1 if is_exact(self.minimum.type) else 0
 
 
 def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
-    """What indices suggest of a top-level column; None if they do not cover all rows."""
+    """What is suggested of a top-level column; None if neither indices nor an analysis tell."""
+    kept = kept_statistics(snapshot, name)
     counted = value_counts(snapshot, name)
     if counted is not None and len(counted.values):
-        return _counted(counted)
+        known = _counted(counted)
+    else:
+        zones = _of_zones(snapshot, name)
+        if zones is None:
+            return None if kept is None else _analysed(snapshot, name, kept)
+        distinct = zones.num_distinct
+        known = (
+            zones
+            if kept is None
+            else replace(zones, num_distinct=max(1, min(distinct, kept.num_distinct)))
+        )
+    return (
+        known
+        if kept is None
+        else replace(known, average_bytes=kept.average_bytes, most_bytes=kept.most_bytes)
+    )
+
+
+def _analysed(snapshot: Snapshot, name: str, kept: KeptStatistics) -> ColumnEstimate:
+    kind = spark_type_of(snapshot.schema.field(name).to_arrow().type)
+    low, high = (
+        pa.scalar(None, kind) if text is None else literal_scalar(text, kind)
+        for text in (kept.minimum, kept.maximum)
+    )
+    values, distinct = kept.num_rows - kept.num_nulls, max(1, kept.num_distinct)
+    return ColumnEstimate(
+        low, high, values, kept.num_rows, distinct, kept.average_bytes, kept.most_bytes
+    )
+
+
+def _of_zones(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
+    """None if they do not cover all rows."""
     facts = facts_of_zones(snapshot, name)
     if facts is None or not facts.minimum.is_valid:
         return None
@@ -138,14 +184,16 @@ def _share_of_all(terms: tuple[Predicate, ...], estimate: _Estimates) -> float |
         if share is None:
             continue
         parts = _parts(one) if isinstance(one, Comparison) else None
-        if parts is not None and parts[0] in _RANGES:
-            cut[parts[1]] += 1 - share
+        known = None if parts is None else estimate(parts[1])
+        if parts is not None and known is not None and parts[0] in _RANGES:
+            # Of the values: no end of a range is true of a null, and that counts once.
+            cut[parts[1]] += 1 - share / max(known.share_of_values, share, _TINY)
         else:
             shares.append(share)
     for name, away in cut.items():
         known = estimate(name)
         assert known is not None
-        shares.append(max(1 - away, 1 / known.num_distinct))
+        shares.append(known.share_of_values * max(1 - away, 1 / known.num_distinct))
     return math.prod(shares) if shares else None
 
 
@@ -155,21 +203,23 @@ def _compared(term: Comparison, estimate: _Estimates) -> float | None:
     if parts is None or known is None:
         return None
     operator, _, value = parts
-    if known.ends is None:
-        return None
-    low, high = known.ends
-    equal = 1 / known.num_distinct if low <= value <= high else 0.0
+    equal = 1 / known.num_distinct
+    if value is not None and known.ends is not None:
+        low, high = known.ends
+        equal = equal if low <= value <= high else 0.0
     if operator in ("=", "<>"):
         share = equal if operator == "=" else 1 - equal
+    elif value is None or known.ends is None:
+        return None
     else:
-        below = min(1.0, max(0.0, (value - low) / (high - low + 1)))
+        below = min(1.0, max(0.0, (value - low) / (high - low + known.step or 1)))
         upto = min(1.0, below + equal)
         share = {"<": below, "<=": upto, ">": 1 - upto, ">=": 1 - below}[operator]
     return known.share_of_values * share
 
 
-def _parts(term: Comparison) -> tuple[str, str, int] | None:
-    """Operator, column and whole number of a comparison."""
+def _parts(term: Comparison) -> tuple[str, str, float | None] | None:
+    """Operator, column and number of a comparison; None as the number of other constants."""
     match term.left, term.right:
         case Column((name,)), Literal() as literal:
             operator = term.operator
@@ -177,5 +227,7 @@ def _parts(term: Comparison) -> tuple[str, str, int] | None:
             operator = _MIRRORED.get(term.operator, term.operator)
         case _:
             return None
-    is_known = operator in (*_RANGES, "=", "<>") and isinstance(literal.value, int)
-    return (operator, name, literal.value) if is_known else None
+    if operator not in (*_RANGES, "=", "<>") or literal.is_null:
+        return None
+    is_number = isinstance(literal.value, int | float | Decimal) and math.isfinite(literal.value)
+    return operator, name, float(literal.value) if is_number else None

@@ -22,7 +22,8 @@ record Estimate(OptionalLong sizeInBytes, OptionalLong numRows,
         all.put(FieldReference.column(column.name()), new OfColumn(
             OptionalLong.of(one.get("distinct").asLong()),
             OptionalLong.of(one.get("nulls").asLong()),
-            bound(one.get("min"), column.dataType()), bound(one.get("max"), column.dataType())));
+            bound(one.get("min"), column.dataType()), bound(one.get("max"), column.dataType()),
+            number(one.get("average_bytes")), number(one.get("most_bytes"))));
       }
     }
     return all;
@@ -32,6 +33,11 @@ record Estimate(OptionalLong sizeInBytes, OptionalLong numRows,
     return Optional.ofNullable(value.isNull() ? null : CountedValues.value(value.asText(), type));
   }
 
-  private record OfColumn(OptionalLong distinctCount, OptionalLong nullCount,
-      Optional<Object> min, Optional<Object> max) implements ColumnStatistics {}
+  private static OptionalLong number(JsonNode value) {
+    return value.isNull() ? OptionalLong.empty() : OptionalLong.of(value.asLong());
+  }
+
+  private record OfColumn(OptionalLong distinctCount, OptionalLong nullCount, Optional<Object> min,
+      Optional<Object> max, OptionalLong avgLen, OptionalLong maxLen)
+      implements ColumnStatistics {}
 }

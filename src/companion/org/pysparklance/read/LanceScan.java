@@ -26,6 +26,7 @@ import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
 
 /**
  * One scan of one version: some columns of the rows that match, read by Python. What is read is
@@ -292,12 +293,14 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
         + (table.rows() < 0 ? "" : " of " + table.rows()) + " rows";
   }
 
-  /** The bytes that are read; Spark asks for more than these only where it weighs costs. */
+  /** The bytes that are read; more than these is for whoever weighs costs or describes columns. */
   @Override public Statistics estimateStatistics() {
     if (table.rows() < 0) {
       return new Estimate(OptionalLong.empty(), OptionalLong.empty(), Map.of());
     }
-    if (statistics == null && (SQLConf.get().cboEnabled() || SQLConf.get().planStatsEnabled())) {
+    boolean isForSizes = !SQLConf.get().cboEnabled() && !SQLConf.get().planStatsEnabled()
+        && Running.isCalledBy("DataSourceV2ScanRelation");
+    if (statistics == null && !isForSizes) {
       statistics = Python.call("statistics", pinned, "_lance.schema", columns.json());
     }
     JsonNode known = statistics == null ? plan() : statistics;

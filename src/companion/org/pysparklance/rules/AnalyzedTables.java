@@ -1,23 +1,61 @@
 package org.pysparklance.rules;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import java.util.List;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.plans.logical.AnalyzeColumn;
 import org.apache.spark.sql.catalyst.plans.logical.AnalyzeTable;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** ANALYZE has nothing to do: what a scan reports is always new. */
+/**
+ * ANALYZE. What a scan says of rows and bytes is always new, so that only columns are analysed:
+ * Spark evaluates what Python wants to know of them, and Python keeps it.
+ */
 final class AnalyzedTables extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
-    return plan instanceof AnalyzeTable statistics
-        && statistics.child() instanceof ResolvedTable analyzed
-        && analyzed.table() instanceof LanceTable
-        ? LocalRelation.fromExternalRows(
-            plan.output(), CollectionConverters.asScala(List.<Row>of()).toSeq())
-        : plan;
+    if (plan instanceof AnalyzeColumn columns && table(columns.child()) != null) {
+      if (!Running.isCalledBy("ExplainCommand")) {
+        analyze(table(columns.child()), columns);
+      }
+      return nothing(plan);
+    }
+    return plan instanceof AnalyzeTable rows && table(rows.child()) != null ? nothing(plan) : plan;
+  }
+
+  private static LanceTable table(LogicalPlan child) {
+    return child instanceof ResolvedTable analyzed && analyzed.table() instanceof LanceTable table
+        ? table : null;
+  }
+
+  private static void analyze(LanceTable table, AnalyzeColumn asked) {
+    CaseInsensitiveStringMap options = table.options();
+    Description found = Python.describe(options);
+    ArrayNode names = asked.columnNames().isEmpty() ? null : Python.JSON.createArrayNode();
+    if (names != null) {
+      CollectionConverters.asJava(asked.columnNames().get()).forEach(names::add);
+    }
+    String[] pinned = {"_lance.root", found.root(), "_lance.version", found.version(),
+        "_lance.arguments", names == null ? null : names.toString(), "_lance.done", null};
+    String expression = Python.call("analysis", options, pinned).get("expression").asText();
+    pinned[7] = SparkSession.active().read().format(Python.SOURCE)
+        .options(options.asCaseSensitiveMap()).option("version", found.version()).load()
+        .selectExpr(expression).head().getString(0);
+    Python.call("analyze", options, pinned);
+    table.isWritten();
+  }
+
+  private static LogicalPlan nothing(LogicalPlan plan) {
+    return LocalRelation.fromExternalRows(
+        plan.output(), CollectionConverters.asScala(List.<Row>of()).toSeq());
   }
 }

@@ -1,0 +1,134 @@
+"""What an analysis asks Spark of columns, in one pass over all rows, and keeping the answers.
+
+``LanceTable`` and the companion evaluate the same expression, each by its own session.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pyspark.sql import types as kinds
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import by_name
+from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
+from pyspark_lance.format.system_columns import near_names
+from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.table.scan.kept_statistics import found_statistics, outdated
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
+
+_NUMBERS = (kinds.NumericType, kinds.BooleanType)
+_TIMES = (kinds.DateType, kinds.TimestampType, kinds.TimestampNTZType)
+_TEXTS = (kinds.StringType, kinds.BinaryType)
+
+
+def aggregates_of(schema: kinds.StructType, columns: Sequence[str] | None) -> str:
+    """A SQL expression that tells, as JSON, what is to be known of some columns of a table.
+
+    ``columns``: names; None for all columns whose values have an order.
+
+    Raises:
+        InvalidInputError: There is no such column, or its values are lists, structs or the like.
+    """
+    columns_found = [
+        f"{_text(field.name)}, named_struct({', '.join(_of_column(field))})"
+        for field in _analysed(schema, columns)
+    ]
+    parts = ["'rows', count(1)"]
+    if columns_found:
+        parts.append(f"'columns', named_struct({', '.join(columns_found)})")
+    # Of nothing but nulls there is no bound, and JSON leaves it out.
+    return f"to_json(named_struct({', '.join(parts)}))"
+
+
+def _analysed(schema: kinds.StructType, columns: Sequence[str] | None) -> list[kinds.StructField]:
+    known = (*_NUMBERS, *_TIMES, *_TEXTS)
+    if columns is None:
+        return [field for field in schema.fields if isinstance(field.dataType, known)]
+    fields = by_name(schema.fields)
+    chosen = []
+    for name in columns:
+        field = fields.get(name)
+        if field is None:
+            hint = near_names(name, schema.names)
+            raise InvalidInputError(f"there is no column {name!r}", hint=hint)
+        if not isinstance(field.dataType, known):
+            kind = field.dataType.simpleString()
+            raise InvalidInputError(
+                f"column {name!r} is {kind}, of which nothing is known",
+                hint="name columns of numbers, texts, days or times, or none for all of them",
+            )
+        chosen.append(field)
+    return list({field.name: field for field in chosen}.values())
+
+
+def _of_column(field: kinds.StructField) -> list[str]:
+    name, kind = quoted(field.name), field.dataType
+    parts = [
+        f"'num_nulls', count_if({name} IS NULL)", f"'num_distinct', approx_count_distinct({name})"
+    ]  # fmt: skip
+    if isinstance(kind, _TEXTS):
+        size = f"octet_length({name})"
+        return [
+            *parts,
+            f"'average_bytes', cast(ceil(avg({size})) AS bigint)",
+            f"'most_bytes', max({size})",
+        ]
+    for end, function in (("minimum", "min"), ("maximum", "max")):
+        value = f"{function}({name})"
+        if isinstance(kind, kinds.DateType):
+            value = f"unix_date({value})"
+        elif isinstance(kind, kinds.TimestampType):
+            value = f"unix_micros({value})"
+        parts.append(f"'{end}', cast({value} AS string)")
+    return parts
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def keep_statistics(
+    table: Table, snapshot: Snapshot, found: str, settings: CommitSettings
+) -> MetadataResult:
+    """Keeps what the expression told of the rows of ``snapshot``, in one version.
+
+    ``found``: the JSON that it made.
+    """
+    told = json.loads(found)
+    of_columns = {name: _in_words(values) for name, values in told.get("columns", {}).items()}
+    entries = found_statistics(snapshot, of_columns, told["rows"])
+
+    def plan(newest: Snapshot) -> Operation | None:
+        gone = [(key, None) for key in outdated(newest) if key not in entries]
+        changes = (*entries.items(), *gone)
+        return UpdateConfig(config_updates=UpdateMap(changes)) if changes else None
+
+    return change_metadata(table, plan, settings)
+
+
+def _in_words(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with bounds as constants of conditions have them; none that are no numbers."""
+    words = dict(values)
+    ends = [words.pop(end) for end in ("minimum", "maximum") if end in words]
+    if len(ends) == 2:
+        known = [_in_word(end) for end in ends]
+        if None not in known:
+            words |= zip(("minimum", "maximum"), known, strict=True)
+    return words
+
+
+def _in_word(text: str) -> str | bool | None:
+    if text in ("true", "false"):
+        return text == "true"
+    if ":" in text:  # a time without a zone
+        return str(np.datetime64(text, "us").astype(np.int64))
+    return text if math.isfinite(float(text)) else None

@@ -1,0 +1,184 @@
+"""Statistics of columns with the companion: what an analysis keeps, shows, and changes in plans."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
+
+from .conftest import plan_of
+
+pytestmark = pytest.mark.spark
+
+CBO = {"spark.sql.cbo.enabled": "true", "spark.sql.cbo.joinReorder.enabled": "true"}
+SMALL = {**CBO, "spark.sql.autoBroadcastJoinThreshold": "20000"}
+ROWS = (
+    "id AS k", "id % 400 AS g", "cast(id % 50 AS decimal(12, 2)) / 4 AS price",
+    "date_add(DATE '2020-01-01', cast(id % 90 AS int)) AS day", "id % 2 = 0 AS even",
+    "if(id % 4 = 0, null, concat('word ', id % 30)) AS word", "array(id) AS list",
+    "timestamp_ntz '2020-01-01 00:00:00' + make_dt_interval(id % 5) AS seen", "id / 3.0D AS rows",
+)  # fmt: skip
+
+
+@pytest.fixture
+def settings(companion):
+    """Settings of the session that a test makes, and what they were before."""
+    kept = {}
+
+    def change(more):
+        for name, value in more.items():
+            kept.setdefault(name, companion.conf.get(name, None))
+            companion.conf.set(name, value)
+
+    yield change
+    for name, value in kept.items():
+        companion.conf.unset(name) if value is None else companion.conf.set(name, value)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "rows")
+
+
+@pytest.fixture
+def table(companion, path):
+    """A table of 20,000 rows and nine columns."""
+    companion.range(0, 20_000, 1, 2).selectExpr(*ROWS).write.format("lance").save(path)
+    return LanceTable.forPath(companion, path)
+
+
+def described(spark, path, column):
+    """What Spark shows of a column, without what it does not know."""
+    rows = spark.sql(f"DESCRIBE EXTENDED lance.`{path}` {column}").collect()
+    shown = {name: value for name, value in rows if value != "NULL"}
+    # Spark shows bounds as Java does.
+    return {name: re.sub(r"^Optional\[(.*)\]$", r"\1", value) for name, value in shown.items()}
+
+
+def test_describe_extended_shows_what_analyze_table_found(companion, path, table):
+    name = f"lance.`{path}`"
+    assert "distinct_count" not in described(companion, path, "g")
+    companion.sql(f"EXPLAIN ANALYZE TABLE {name} COMPUTE STATISTICS FOR ALL COLUMNS").collect()
+    assert "distinct_count" not in described(companion, path, "g")
+    companion.sql(f"ANALYZE TABLE {name} COMPUTE STATISTICS FOR COLUMNS g, WORD")
+    assert "distinct_count" not in described(companion, path, "k")
+    known = described(companion, path, "g")
+    assert (known["min"], known["max"], known["num_nulls"]) == ("0", "399", "0")
+    assert abs(int(known["distinct_count"]) - 400) <= 40
+    known = described(companion, path, "word")
+    assert (known["num_nulls"], known["avg_col_len"], known["max_col_len"]) == ("5000", "7", "7")
+    companion.sql(f"ANALYZE TABLE {name} COMPUTE STATISTICS FOR ALL COLUMNS")
+    ends = {
+        column: (known.get("min"), known.get("max"))
+        for column in ("k", "price", "day", "even", "seen", "rows", "list")
+        for known in (described(companion, path, column),)
+    }
+    assert ends.pop("rows")[0] == "0.0"
+    assert ends == {
+        "k": ("0", "19999"), "price": ("0.000000", "12.250000"), "list": (None, None),
+        "day": ("18262", "18351"), "even": ("false", "true"),
+        "seen": ("1577836800000000", "1578182400000000"),
+    }  # fmt: skip
+
+
+def test_the_side_of_a_join_that_a_condition_makes_small_is_broadcast(companion, table, settings):
+    rows = table.toDF()
+    query = "g = 7 AND price > 1"
+    big = companion.range(1_000_000)
+
+    def is_broadcast():
+        few = rows.where(query).select("k", "word")
+        return "BroadcastHashJoin" in plan_of(big.join(few, big.id == few.k))
+
+    settings(SMALL)
+    assert not is_broadcast()
+    table.analyze()
+    rows = table.toDF()
+    assert is_broadcast()
+    assert rows.where(query).count() == big.join(rows.where(query), big.id == rows.k).count()
+
+
+def test_statistics_change_the_order_of_joins(companion, settings, tmp_path):
+    tables = {
+        "facts": (20_000, "id AS a", "id % 400 AS b"),
+        "few": (600, "id % 100 AS h"),  # but each joins with many
+        "some": (5_000, "id AS m"),
+    }
+    for name, (rows, *columns) in tables.items():
+        path = str(tmp_path / name)
+        companion.range(0, rows, 1, 1).selectExpr(*columns).write.format("lance").save(path)
+    settings({**CBO, "spark.sql.autoBroadcastJoinThreshold": "-1"})
+
+    def order():
+        for name in tables:
+            rows = companion.read.format("lance").load(str(tmp_path / name))
+            rows.createOrReplaceTempView(f"joined_{name}")
+        found = companion.sql(
+            "SELECT count(*) FROM joined_facts JOIN joined_few ON b = h JOIN joined_some ON a = m"
+        )
+        scans = [line for line in plan_of(found).split("\n") if "BatchScan" in line]
+        return [name for scan in scans for name in tables if f"/{name}" in scan]
+
+    assert order() == ["facts", "few", "some"]
+    for name in tables:
+        LanceTable.forPath(companion, str(tmp_path / name)).analyze()
+    assert order() == ["facts", "some", "few"]
+
+
+def test_statistics_are_scaled_and_dropped_as_rows_come_and_go(companion, path, table):
+    assert table.analyze(["k", "g", "word"]).version == 2
+    table.compact(targetRowsPerFragment=10**6)
+    companion.range(20_000, 30_000, 1, 1).selectExpr(*ROWS).write.format("lance").mode(
+        "append"
+    ).save(path)
+    known = described(companion, path, "k")
+    assert abs(int(known["distinct_count"]) - 30_000) <= 3_000
+    assert "min" not in known
+    assert described(companion, path, "word")["num_nulls"] == "7500"
+    assert abs(int(described(companion, path, "g")["distinct_count"]) - 400) <= 40
+    table.delete("k >= 4000")
+    assert "distinct_count" not in described(companion, path, "g")
+    table.analyze("g")
+    table.addColumns({"other": "g"})
+    table.dropColumns("g")
+    table.addColumns({"g": "cast(other AS string)"})
+    assert "distinct_count" not in described(companion, path, "g")
+
+
+def test_pylance_keeps_what_an_analysis_found(companion, path, table):
+    import lance
+    import pyarrow as pa
+
+    table.analyze("k")
+    dataset = lance.dataset(path)
+    (text,) = (value for key, value in dataset.config().items() if "statistics" in key)
+    assert json.loads(text)["num_rows"] == 20_000
+    dataset.update({"g": "g + 1"}, where="k < 100")
+    dataset.optimize.compact_files()
+    assert abs(int(described(companion, path, "k")["distinct_count"]) - 20_000) <= 2_000
+    lance.write_dataset(pa.table({"k": pa.array(range(9000))}), path, mode="overwrite")
+    known = described(companion, path, "k")
+    assert "min" not in known
+    assert abs(int(known.get("distinct_count", 9000)) - 9_000) <= 900
+
+
+def test_columns_that_cannot_be_analysed_are_named(companion, path, table):
+    name = f"lance.`{path}`"
+    for run in (
+        lambda column: table.analyze(column),
+        lambda column: companion.sql(
+            f"ANALYZE TABLE {name} COMPUTE STATISTICS FOR COLUMNS k, {column}"
+        ),
+    ):
+        with pytest.raises(Exception, match="there is no column 'wrd'") as refused:
+            run("wrd")
+        assert "did you mean 'word'?" in str(refused.value)
+        with pytest.raises(Exception, match="'list' is array<bigint>"):
+            run("list")
+    with pytest.raises(InvalidInputError):
+        table.analyze(["k", "list"])
+    assert table.detail().first().version == 1
