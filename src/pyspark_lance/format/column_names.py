@@ -6,10 +6,18 @@ differ by case only; a name that fits several of them, and is spelled as none, i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, Protocol, TypeVar
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
 from pyspark_lance.errors import InvalidInputError
+
+LONG_NAME: Final = 100
+_MOST_SHOWN: Final = 20
+# Columns that other readers of Lance compute -> how.
+_OF_OTHERS: Final = {
+    "_fragid": "_fragid is _rowaddr divided by 4294967296, in SQL shiftright(_rowaddr, 32)"
+}
 
 
 class Named(Protocol):
@@ -138,3 +146,19 @@ def _ambiguous(name: str, spelled: Iterable[str]) -> InvalidInputError:
         hint="spell it as one of them; where columns differ by case only, Spark needs "
         "spark.sql.caseSensitive = true",
     )
+
+
+def column_of_others(name: str) -> str | None:
+    """How a column is computed that other readers of Lance add; None for all other names."""
+    return _OF_OTHERS.get(name.lower())
+
+
+def near_names(name: str, names: Sequence[str]) -> str:
+    """A hint for a name that is none of some: what was meant, or else which there are."""
+    way = column_of_others(name)
+    if way is not None:
+        return way
+    spelled_as = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower()[:LONG_NAME], spelled_as, n=1)
+    shown = ", ".join(names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")
+    return f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}"

@@ -19,13 +19,13 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.arrow_extension import BLOB_V2, LANCE_JSON, to_storage
+from pyspark_lance.format.column_names import near_names
 from pyspark_lance.format.field import Field, key_positions
 from pyspark_lance.format.logical_type import (
     EXTENSION_NAME_KEY,
     informative_encoding,
     logical_type_of,
 )
-from pyspark_lance.format.system_columns import near_names
 from pyspark_lance.proto import schema_pb2
 
 TOP_LEVEL: Final = -1

@@ -8,8 +8,6 @@ Source: docs/format/table-format.md, sections 0, 6.3, 7.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -17,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import column_of_others
 from pyspark_lance.plain_values import plain_array
 
 ROW_ID: Final = "_rowid"
@@ -26,29 +25,6 @@ LAST_UPDATED_AT: Final = "_row_last_updated_at_version"
 
 SYSTEM_COLUMNS: Final = (ROW_ID, ROW_ADDRESS, CREATED_AT, LAST_UPDATED_AT)
 VERSION_COLUMNS: Final = (CREATED_AT, LAST_UPDATED_AT)
-
-LONG_NAME: Final = 100
-_MOST_SHOWN: Final = 20
-# Columns that other readers of Lance compute -> how.
-_OF_OTHERS: Final = {
-    "_fragid": "_fragid is _rowaddr divided by 4294967296, in SQL shiftright(_rowaddr, 32)"
-}
-
-
-def column_of_others(name: str) -> str | None:
-    """How a column is computed that other readers of Lance add; None for all other names."""
-    return _OF_OTHERS.get(name.lower())
-
-
-def near_names(name: str, names: Sequence[str]) -> str:
-    """A hint for a name that is none of some: what was meant, or else which there are."""
-    way = column_of_others(name)
-    if way is not None:
-        return way
-    spelled_as = {known.lower(): known for known in names}
-    near = difflib.get_close_matches(name.lower()[:LONG_NAME], spelled_as, n=1)
-    shown = ", ".join(names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")
-    return f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}"
 
 
 def system_field(name: str) -> pa.Field:

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 from pyspark_lance.errors import InvalidInputError, error_in
-from pyspark_lance.format.system_columns import near_names
+from pyspark_lance.format.column_names import near_names
 from pyspark_lance.predicate.name_parts import name_parts
 
 # In the words of a classic session, and in those of a Connect server.

@@ -19,13 +19,12 @@ from pyspark_lance.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.column_names import differ_by_case, matched, named, sources_of
+from pyspark_lance.format.column_names import differ_by_case, matched, named, near_names, sources_of
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name
-from pyspark_lance.format.system_columns import near_names
 from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.rows.blob_columns import table_schema

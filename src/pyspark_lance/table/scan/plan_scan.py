@@ -15,11 +15,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import by_name
+from pyspark_lance.format.column_names import by_name, near_names
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, check_version_columns, near_names
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, check_version_columns
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.tree import all_of
 from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
