@@ -14,9 +14,8 @@ import numpy as np
 from pyspark.sql import types as kinds
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import by_name
+from pyspark_lance.format.column_names import by_name, near_names
 from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
-from pyspark_lance.format.system_columns import near_names
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.table.scan.kept_statistics import found_statistics, outdated
 from pyspark_lance.table.version.snapshot import Snapshot
