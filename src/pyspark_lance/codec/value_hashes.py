@@ -17,7 +17,7 @@ _OF_NULL: Final = np.uint64(0x9AE16A3B2F90404F)
 
 def hashes_with_nulls(values: pa.Array) -> NDArray[np.uint64]:
     """The hashes of values, all nulls alike, and all NaN of one sign; shape (n,)."""
-    is_null = np.asarray(values.is_null())
+    is_null = plain_numbers(values.is_null())
     hashes = np.full(len(values), _OF_NULL, np.uint64)
     present = values.drop_null()
     if pa.types.is_floating(values.type):

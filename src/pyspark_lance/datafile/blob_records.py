@@ -23,6 +23,7 @@ from pyspark_lance.datafile.blob_objects import BlobObjects
 from pyspark_lance.datafile.blob_values import EXTERNAL, INLINE, MANAGED
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plain_values import plain_numbers
 
 PAGE_ROWS: Final = 1 << 17
 """A page describes no more blobs than this, unless one row has more."""
@@ -94,8 +95,8 @@ def write_blobs(
     if not pa.types.is_struct(values.type):
         return _write_values(sink, values, is_null, None)
     data, uris = pc.struct_field(values, "data"), pc.struct_field(values, "uri")
-    has_data = np.asarray(data.is_valid()) & ~is_null
-    has_uri = np.asarray(uris.is_valid()) & ~is_null
+    has_data = plain_numbers(data.is_valid()) & ~is_null
+    has_uri = plain_numbers(uris.is_valid()) & ~is_null
     if (has_data == has_uri)[~is_null].any():
         raise InvalidInputError(
             f"column {name!r}: a blob has either bytes or a URI",
@@ -144,7 +145,7 @@ def _write_values(
     """Writes each value that has bytes."""
     offsets = value_offsets(values).astype(np.int64)
     sizes = np.diff(offsets)
-    sizes[is_null | np.asarray(values.is_null())] = 0
+    sizes[is_null | plain_numbers(values.is_null())] = 0
     positions = np.zeros(len(values), np.uint64)
     stored = values.buffers()[2]
     content = memoryview(b"" if stored is None else stored)

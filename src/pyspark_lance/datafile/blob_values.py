@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
 from pyspark_lance.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore
@@ -100,7 +101,7 @@ class _Source:
 class _V2Blobs:
     def __init__(self, file: OpenFile, descriptors: pa.StructArray) -> None:
         self._file = file
-        self._valid = np.asarray(descriptors.is_valid())
+        self._valid = plain_numbers(descriptors.is_valid())
         self.kinds, self.positions, self.sizes, self.ids = (
             _numbers(descriptors, name) for name in ("kind", "position", "size", "blob_id")
         )

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.types import (
     BINARY,
     DATE,
@@ -263,7 +264,7 @@ def _string_to_time(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
 
 
 def _null_mask(values: pa.Array) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = np.asarray(pc.is_null(values))
+    mask: NDArray[np.bool_] = plain_numbers(pc.is_null(values))
     return mask
 
 

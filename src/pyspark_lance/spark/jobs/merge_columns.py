@@ -17,6 +17,7 @@ from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.spark.jobs.change_job import SparkStages
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
@@ -114,7 +115,7 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     trim_worker_overhead()
     for rows in _unpack(batches):
         addresses = pc.cast(rows.column(CHANGED_ADDRESS), pa.uint64())
-        fragments, changed = np.unique(fragment_ids(addresses.to_numpy()), return_counts=True)
+        fragments, changed = np.unique(fragment_ids(plain_numbers(addresses)), return_counts=True)
         yield pa.RecordBatch.from_pydict(
             {"fragment": fragments.astype(np.int64), "changed": changed.astype(np.int64)}
         )

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
@@ -76,7 +77,7 @@ def _once_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches, whose rows are in order of their address."""
     last = -1
     for batch in batches:
-        addresses = np.asarray(batch.column(ROW_ADDRESS).to_numpy(zero_copy_only=False))
+        addresses = plain_numbers(batch.column(ROW_ADDRESS))
         again = np.flatnonzero(np.diff(addresses, prepend=last) == 0)
         if len(again):
             raise RepeatedRowError(int(addresses[again[0]]))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows
 
 NUM_BITS = 1 << 24
@@ -258,7 +259,7 @@ def _hashed(column: pa.Array) -> NDArray[np.uint64]:
             hashes = numbers.view(np.uint64)
     hashes = _mixed(hashes)
     if column.null_count:
-        is_null = pc.is_null(column).to_numpy(zero_copy_only=False)
+        is_null = plain_numbers(pc.is_null(column))
         hashes = np.where(is_null, _NULL_HASH, hashes)
     return hashes
 

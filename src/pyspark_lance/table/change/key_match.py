@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.change.key_filter import hash_keys
 
 _MOST_INDEX_BITS = 22
@@ -76,7 +77,7 @@ def _has_key(keys: Sequence[pa.Array]) -> NDArray[np.bool_]:
     valid = np.ones(len(keys[0]), dtype=np.bool_)
     for column in keys:
         if column.null_count:
-            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+            valid &= plain_numbers(column.is_valid())
     return valid
 
 

@@ -28,7 +28,7 @@ from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import CREATED_AT, ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.plain_values import plain_array
+from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touched_rows
 from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
@@ -365,4 +365,4 @@ def _integers(batch: pa.RecordBatch, name: str) -> NDArray[np.uint64]:
         raise InvalidInputError(f"the column {name} of a change holds nulls")
     if column.type != pa.uint64():
         column = pc.cast(column, pa.uint64())
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.uint64)
+    return plain_numbers(column)

@@ -19,6 +19,7 @@ from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause, inserted_rows
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
@@ -91,7 +92,7 @@ def sort_changes(
     new = _NewRows(plan, clauses)
     try:
         for batch in batches:
-            clause = np.asarray(batch.column(CLAUSE).to_numpy(zero_copy_only=False))
+            clause = plain_numbers(batch.column(CLAUSE))
             is_new = actions[clause] == RowAction.INSERT
             if is_new.all():
                 new.add(batch)
@@ -149,7 +150,7 @@ def _by_address(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _addresses(rows: pa.RecordBatch) -> NDArray[np.uint64]:
     addresses = pc.cast(rows.column(CHANGED_ADDRESS), pa.uint64())
-    return np.asarray(addresses.to_numpy(zero_copy_only=False), dtype=np.uint64)
+    return plain_numbers(addresses)
 
 
 class _NewRows:
@@ -194,7 +195,7 @@ class _NewRows:
         if files is None:
             raise AssertionError("no file is open")
         fields = self._plan.schema.fields
-        numbers = np.asarray(batch.column(CLAUSE).to_numpy(zero_copy_only=False), dtype=np.int64)
+        numbers = plain_numbers(batch.column(CLAUSE)).astype(np.int64)
         for number, rows in split_rows(batch, numbers):
             whole = inserted_rows(fields, rows, self._clauses[number].columns)
             self._new_keys.add(whole)

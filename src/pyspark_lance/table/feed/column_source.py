@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.feed.cast_values import cast_values
 
 Find = Callable[[Field, Sequence[Field]], Field | None]
@@ -120,7 +121,7 @@ def _struct(values: pa.Array, source: ColumnSource, data_type: pa.DataType) -> p
 
 
 def _map(values: pa.Array, entries: ColumnSource, data_type: pa.DataType) -> pa.Array:
-    offsets = np.asarray(values.offsets.to_numpy(zero_copy_only=False), dtype=np.int64)
+    offsets = plain_numbers(values.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     pairs = [values.keys.slice(first, last - first), values.items.slice(first, last - first)]
     shown = entries.column(pa.StructArray.from_arrays(pairs, names=["key", "value"]), last - first)

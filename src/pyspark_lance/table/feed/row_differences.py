@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.row_selection import take_values
+from pyspark_lance.plain_values import plain_numbers
 
 _BITS_OF_FLOAT: dict[pa.DataType, type[np.unsignedinteger[Any]]] = {
     pa.float16(): np.uint16,
@@ -71,7 +72,7 @@ def _differing_contents(old: pa.Array, new: pa.Array) -> _Mask:
         left, right = (_numbers(part, _BITS_OF_FLOAT[data_type]) for part in (old, new))
         return np.asarray(left != right, dtype=np.bool_)
     differs = pc.fill_null(pc.not_equal(old, new), False)
-    return np.asarray(differs.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return plain_numbers(differs)
 
 
 def _differing_lists(old: pa.Array, new: pa.Array) -> _Mask:
@@ -90,12 +91,12 @@ def _differing_lists(old: pa.Array, new: pa.Array) -> _Mask:
 def _lengths(lists: pa.Array) -> NDArray[np.int64]:
     """Items of each list; none of a null."""
     if pa.types.is_map(lists.type):
-        offsets = np.asarray(lists.offsets.to_numpy(zero_copy_only=False), dtype=np.int64)
+        offsets = plain_numbers(lists.offsets).astype(np.int64)
         lengths = np.diff(offsets)
         valid = _validity(lists)
         return lengths if valid is None else np.where(valid, lengths, 0)
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return plain_numbers(lengths).astype(np.int64)
 
 
 def _items(lists: pa.Array) -> pa.Array:
@@ -122,4 +123,4 @@ def _validity(array: pa.Array) -> _Mask | None:
     """Which values are not null; None for all."""
     if not array.null_count:
         return None
-    return np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return plain_numbers(pc.is_valid(array))

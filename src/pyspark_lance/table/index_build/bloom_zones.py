@@ -20,6 +20,7 @@ from pyspark_lance.codec.split_block_filter import BLOCK_BYTES, bits_of
 from pyspark_lance.codec.value_hashes import hashes_of
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import pack_tree_map
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bloom import BLOOM_FILE, BLOOM_FILTER, ZONE_PLACES
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
@@ -125,7 +126,7 @@ class _Zones:
 
     def _add(self, values: pa.Array, addresses: NDArray[np.uint64]) -> None:
         cuts, zones = self._cutter.cut(addresses)
-        is_null = np.asarray(values.is_null())
+        is_null = plain_numbers(values.is_null())
         note_nulls(self.nulls, addresses[is_null])
         places = np.cumsum(~is_null)
         bits = bits_of(hashes_of(values.drop_null()), self._blocks)

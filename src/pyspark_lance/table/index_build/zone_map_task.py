@@ -17,6 +17,7 @@ from pyroaring import BitMap
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.zone_map_file import ZoneMap
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
@@ -61,7 +62,7 @@ def build_zones(task: ZoneMapTask) -> tuple[BuiltZones, ...]:
     """The zones of each column, in the order of the task's columns."""
     builders = [_ZoneBuilder(column) for column in task.columns]
     for batch in run(task.scan):
-        addresses = np.asarray(batch.column(ROW_ADDRESS))
+        addresses = plain_numbers(batch.column(ROW_ADDRESS))
         for builder in builders:
             builder.add(addresses, values_at(batch, builder.column.path))
     return tuple(builder.done() for builder in builders)
@@ -117,7 +118,7 @@ class _ZoneBuilder:
             return
         cuts, zones = self._cutter.cut(addresses)
         values = _comparable(values)
-        is_null = np.asarray(values.is_null())
+        is_null = plain_numbers(values.is_null())
         is_nan = np.zeros(len(values), np.bool_)
         if pa.types.is_floating(values.type):
             is_nan = np.asarray(pc.is_nan(values).fill_null(False))

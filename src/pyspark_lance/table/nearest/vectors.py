@@ -14,6 +14,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import named
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.nearest.metric import Metric
 
@@ -146,7 +147,7 @@ def queries_in(array: pa.Array, column: Field, metric: Metric) -> Queries:
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_type))
     is_valid = _valid(array)
-    lengths = np.diff(np.asarray(array.offsets))
+    lengths = np.diff(plain_numbers(array.offsets))
     wrong = np.flatnonzero(is_valid & (lengths != width))
     if len(wrong):
         check_one_length(range(int(lengths[wrong[0]])), width)
@@ -185,4 +186,4 @@ def _numbers(items: pa.Array) -> _Floats:
 def _valid(array: pa.Array) -> NDArray[np.bool_]:
     if not array.null_count:
         return np.ones(len(array), np.bool_)
-    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    return plain_numbers(array.is_valid())

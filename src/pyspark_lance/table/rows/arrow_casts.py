@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.row_selection import take_values
 from pyspark_lance.format.plain_types import rebased_offsets
+from pyspark_lance.plain_values import plain_numbers
 
 _ConvertPart = Callable[[pa.Array, pa.DataType, str], pa.Array]
 """Turns a part of an array into a type; the name is that of the part in the whole."""
@@ -80,7 +81,7 @@ def _fixed_size_lists(
     array: pa.Array, target: pa.FixedSizeListType, convert: _ConvertPart
 ) -> pa.Array:
     size = target.list_size
-    valid = np.asarray(array.is_valid())
+    valid = plain_numbers(array.is_valid())
     lengths = np.asarray(array.value_lengths().fill_null(size))
     unlike = np.flatnonzero(valid & (lengths != size))
     if len(unlike):

@@ -29,6 +29,7 @@ from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.table import Table
@@ -116,7 +117,7 @@ def rows_by_fragment(
         if not batch.num_rows:
             continue
         position = batch.schema.get_field_index(ROW_ADDRESS)
-        addresses = batch.column(position).to_numpy(zero_copy_only=False).astype(np.uint64)
+        addresses = plain_numbers(batch.column(position)).astype(np.uint64)
         values = batch.drop_columns([ROW_ADDRESS])
         ids = fragment_ids(addresses)
         places = offsets(addresses).astype(np.int64)

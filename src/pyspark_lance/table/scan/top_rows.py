@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_address import group_by_fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.plain_values import plain_array
+from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, run
@@ -65,7 +65,7 @@ def _with_the_first_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) ->
     )
     first = _FirstRows(top)
     for batch in run(seeking, has_enough=has_enough):
-        first.add(batch[top.column], batch[ROW_ADDRESS].to_numpy())
+        first.add(batch[top.column], plain_numbers(batch[ROW_ADDRESS]))
         if first.num_rows > most + batch.num_rows:
             first.leave_out_others()
             if first.num_rows > most:
@@ -88,7 +88,7 @@ def _ordered(values: pa.Array) -> pa.Array:
     """Values that Arrow orders as Spark does: zeros are equal, NaN is greater than all numbers."""
     if not pa.types.is_floating(values.type):
         return values
-    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0
+    numbers = plain_numbers(values).astype(np.float64) + 0.0
     numbers[np.isnan(numbers)] = np.nan
     bits = numbers.view(np.int64)
     return plain_array(np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits))
@@ -112,14 +112,14 @@ class _FirstRows:
     def add(self, values: pa.Array, addresses: NDArray[np.uint64]) -> None:
         """More rows, and where they are."""
         if values.null_count:
-            is_null = values.is_null().to_numpy(zero_copy_only=False)
+            is_null = plain_numbers(values.is_null())
             self._nulls.append(addresses[is_null])
             self.num_rows += len(self._nulls[-1])
             values, addresses = values.drop_null(), addresses[~is_null]
         keys = _ordered(values)
         if self._last is not None:
             within = self._within(keys, self._last)
-            keys, addresses = keys.filter(within), addresses[within.to_numpy(zero_copy_only=False)]
+            keys, addresses = keys.filter(within), addresses[plain_numbers(within)]
         self._keys.append(keys)
         self._addresses.append(addresses)
         self.num_rows += len(keys)
@@ -137,7 +137,7 @@ class _FirstRows:
                 places = pc.indices_nonzero(self._within(keys, self._last))
             else:
                 places = places[:rows]
-            keys, addresses = keys.take(places), addresses[places.to_numpy()]
+            keys, addresses = keys.take(places), addresses[plain_numbers(places)]
         nulls = np.concatenate(self._nulls) if self._nulls else np.empty(0, np.uint64)
         if not self._top.has_more_columns:
             nulls = nulls[:rows]
