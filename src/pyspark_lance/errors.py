@@ -272,6 +272,14 @@ def shorten(error: BaseException) -> None:
     """Forgets the frames that an error and its causes came through.
 
     Where it then leaves what users call, a traceback ends with their line and the message.
+
+    Examples:
+        >>> try:
+        ...     int("one")
+        ... except ValueError as error:
+        ...     shorten(error)
+        ...     print(error.__traceback__)
+        None
     """
     cause: BaseException | None = None if os.environ.get(FULL_TRACEBACK) else error
     while cause is not None and cause.__traceback__ is not None:

@@ -49,8 +49,17 @@ def plain_numbers(array: pa.Array) -> NDArray[Any]:
     return numbers[array.offset :]
 
 
+def numbers_or(missing: int | bool, array: pa.Array) -> NDArray[Any]:
+    """The values of an array of integers or booleans, and ``missing`` for nulls; shape (n,)."""
+    if array.null_count:
+        array = array.fill_null(plain_scalar(missing, array.type))
+    return plain_numbers(array)
+
+
 def plain_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """As ``pa.array(values, data_type)`` of what a list of constants holds, none of it null."""
+    if not values:
+        return pa.nulls(0, data_type)
     kinds = set(map(type, values))
     if kinds == {int} and pa.types.is_integer(data_type):
         limits = np.iinfo(np.dtype(str(data_type)))
@@ -58,8 +67,8 @@ def plain_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
             return plain_array(np.array(values, limits.dtype))
     if kinds == {float} and data_type == pa.float64():
         return plain_array(np.array(values))
-    if kinds == {str} and data_type == pa.string():
-        texts = [value.encode() for value in values]
+    if (kinds, data_type) in (({str}, pa.string()), ({bytes}, pa.binary())):
+        texts = [value.encode() if isinstance(value, str) else value for value in values]
         ends = np.cumsum([0, *map(len, texts)])
         if ends[-1] < 1 << 31:
             parts = (ends.astype(np.int32), b"".join(texts))

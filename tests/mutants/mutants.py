@@ -437,7 +437,7 @@ MUTANTS = (
     Mutant(
         "null equals null in keys",
         "table/change/key_match.py",
-        "            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False))",
+        "            valid &= plain_numbers(column.is_valid())",
         "            valid &= True",
         ("tests/table/change/test_key_match.py",),
     ),

@@ -16,6 +16,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import spellings
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import (
     as_column,
@@ -199,4 +200,4 @@ def _write(
     """The task: writes the files of the fragments whose rows come."""
     trim_worker_overhead()
     files = list(write_column_files(request, batches))
-    yield pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(files)], pa.binary())})
+    yield pa.RecordBatch.from_pydict({"payload": single_value(pickle.dumps(files), pa.binary())})

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.jobs.stages import Batches, over_tasks
 
 _T = TypeVar("_T")
@@ -32,4 +33,4 @@ def run_on_executors(
 def _run(work: Callable[[_T], _R], tasks: Iterable[_T]) -> Batches:
     for task in tasks:
         done = pickle.dumps(work(task))
-        yield pa.RecordBatch.from_pydict({"payload": pa.array([done], pa.binary())})
+        yield pa.RecordBatch.from_pydict({"payload": single_value(done, pa.binary())})

@@ -17,7 +17,7 @@ from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.spark.jobs.change_job import SparkStages
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
@@ -117,7 +117,10 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         addresses = pc.cast(rows.column(CHANGED_ADDRESS), pa.uint64())
         fragments, changed = np.unique(fragment_ids(plain_numbers(addresses)), return_counts=True)
         yield pa.RecordBatch.from_pydict(
-            {"fragment": fragments.astype(np.int64), "changed": changed.astype(np.int64)}
+            {
+                "fragment": plain_array(fragments.astype(np.int64)),
+                "changed": plain_array(changed.astype(np.int64)),
+            }
         )
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, Str
 from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.system_columns import ROW_ID, system_array
-from pyspark_lance.plain_values import plain_array
+from pyspark_lance.plain_values import plain_array, single_value
 from pyspark_lance.spark.jobs.stages import Batches, map_rows, over_tasks, stage
 from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
@@ -128,7 +128,7 @@ def _found_in_buckets(queries: Queries, per_bucket: int, units: Iterable[_Unit])
         yield pa.RecordBatch.from_pydict(
             {
                 "bucket": plain_array(np.array([number], np.int32)),
-                "payload": pa.array([pickle.dumps(own)], pa.binary()),
+                "payload": single_value(pickle.dumps(own), pa.binary()),
             }
         )
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.plain_values import plain_numbers, single_value
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
@@ -70,7 +70,7 @@ def _write(
         done = list(rewrite_columns(request, _once_each(batches)))
     except RepeatedRowError as error:
         done = [error.address]
-    yield pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(done)], pa.binary())})
+    yield pa.RecordBatch.from_pydict({"payload": single_value(pickle.dumps(done), pa.binary())})
 
 
 def _once_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

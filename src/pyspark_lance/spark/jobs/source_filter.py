@@ -8,6 +8,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.table.change.key_filter import KeyFilter
 
@@ -38,4 +39,4 @@ def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def as_payload(keys: KeyFilter) -> pa.RecordBatch:
     """A filter as the row that ``collected_filter`` reads."""
-    return pa.RecordBatch.from_pydict({"payload": pa.array([keys.to_bytes()], pa.binary())})
+    return pa.RecordBatch.from_pydict({"payload": single_value(keys.to_bytes(), pa.binary())})

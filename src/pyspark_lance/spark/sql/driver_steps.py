@@ -19,6 +19,7 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.source.replies import reply
 
@@ -79,7 +80,7 @@ class WriteTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Writes ``batches`` and yields the message to the commit."""
         message = _dumps(self._writer.write(batches))
-        yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], _MESSAGE.names)
+        yield pa.RecordBatch.from_arrays([single_value(message, pa.binary())], _MESSAGE.names)
 
 
 def plan_read(source: DataSource, options: Mapping[str, str]) -> Facts:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pyspark_lance.plain_values import plain_values
 from pyspark_lance.table.change.commit_changes import RowChanges, gathered
 from pyspark_lance.table.change.deletions import FragmentLoss, TouchedRows, write_deletions
 from pyspark_lance.table.change.moved_rows import Clause, WrittenChanges, write_changes
@@ -153,6 +154,6 @@ def payloads_of(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 def _batch(schema: pa.Schema, rows: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
     arrays = [
-        pa.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)
+        plain_values([row[place] for row in rows], field.type) for place, field in enumerate(schema)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

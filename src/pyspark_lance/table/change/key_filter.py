@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.plain_values import numbers_or, plain_numbers, plain_scalar
 from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows
 
 NUM_BITS = 1 << 24
@@ -249,14 +249,15 @@ def _is_text(data_type: pa.DataType) -> bool:
 
 def _hashed(column: pa.Array) -> NDArray[np.uint64]:
     if _is_text(column.type):
-        hashes = _hashed_text(pc.fill_null(column, "").cast(pa.large_string()))
+        hashes = _hashed_text(
+            pc.fill_null(column, plain_scalar("", column.type)).cast(pa.large_string())
+        )
     else:
         whole = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
         if whole.type == pa.uint64():
-            hashes = pc.fill_null(whole, 0).to_numpy(zero_copy_only=False)
+            hashes = numbers_or(0, whole)
         else:
-            numbers = pc.fill_null(whole.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-            hashes = numbers.view(np.uint64)
+            hashes = numbers_or(0, whole.cast(pa.int64())).view(np.uint64)
     hashes = _mixed(hashes)
     if column.null_count:
         is_null = plain_numbers(pc.is_null(column))

@@ -31,6 +31,7 @@ from pyspark_lance.format.system_columns import (
     system_field,
 )
 from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.conditions import Predicate, evaluate
 from pyspark_lance.table.feed.blob_differences import differing_rows
 from pyspark_lance.table.feed.column_source import ColumnSource
@@ -397,13 +398,10 @@ def _batch_of(
     commit: Commit,
 ) -> pa.RecordBatch:
     count = len(row_ids)
-    stamp = pa.scalar(commit.timestamp_us, _TIMESTAMP)
-    times = pa.repeat(stamp, count)
-    if commit.has_lost_versions:
-        # The manifests of the versions between are gone, and their times with them.
-        known = np.asarray(versions) == commit.version
-        times = pa.array(np.full(count, commit.timestamp_us), pa.int64(), mask=~known)
-        times = times.cast(stamp.type)
-    added = [row_ids, pa.repeat(pa.scalar(change_type.value, pa.string()), count), versions, times]
+    # The manifests of the versions between may be gone, and their times with them.
+    unknown = plain_numbers(versions) != commit.version if commit.has_lost_versions else None
+    times = plain_array(np.full(count, commit.timestamp_us, np.int64), unknown).view(_TIMESTAMP)
+    kinds = pa.repeat(plain_scalar(change_type.value, pa.string()), count)
+    added = [row_ids, kinds, versions, times]
     schema = pa.schema([*(source.shown.to_arrow() for source in sources), *CHANGE_FIELDS])
     return pa.RecordBatch.from_arrays([*columns, *added], schema=schema)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
-from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.plain_values import numbers_or, plain_numbers
 from pyspark_lance.table.feed.cast_values import cast_values
 
 Find = Callable[[Field, Sequence[Field]], Field | None]
@@ -104,7 +104,7 @@ def _as_shown(values: pa.Array, source: ColumnSource) -> pa.Array:
         items = source.parts[0].column(items, len(items))
         mask = pc.is_null(values) if values.null_count else None
         return pa.FixedSizeListArray.from_arrays(items, type=data_type, mask=mask)
-    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    lengths = numbers_or(0, pc.list_value_length(values))
     items = values.flatten()
     return _lists(data_type, lengths, _validity(values), source.parts[0].column(items, len(items)))
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
+from pyspark_lance.plain_values import numbers_or
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,9 @@ def _join_lists(field: Field, parts: Sequence[tuple[Field, pa.Array]]) -> pa.Arr
         array.cast(pa.list_(array.type.value_type)) if pa.types.is_map(array.type) else array
         for _, array in parts
     ]
-    lengths = pc.fill_null(pc.list_value_length(lists[0]), 0).to_numpy(zero_copy_only=False)
+    lengths = numbers_or(0, pc.list_value_length(lists[0]))
     for other in lists[1:]:
-        theirs = pc.fill_null(pc.list_value_length(other), 0).to_numpy(zero_copy_only=False)
+        theirs = numbers_or(0, pc.list_value_length(other))
         if not np.array_equal(lengths, theirs):
             raise CorruptFileError(
                 f"two files of one fragment disagree about the list lengths of {field.name!r}"
