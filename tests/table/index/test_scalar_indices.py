@@ -600,6 +600,26 @@ def test_what_cannot_be_is_told_and_the_scan_goes_without(path, case, caplog):
     assert [f"{column}_idx" in message for message in caplog.messages] == [True] * (not is_fine)
 
 
+def test_rows_around_a_null_that_comes_behind_values_are_not_lost(path, caplog):
+    """Nulls come first: whoever looks up numbers takes all that follows the nulls for numbers."""
+
+    def nulled(table: pa.Table, row: int) -> pa.Table:
+        first = table.column(0).to_pylist()
+        first[row] = None
+        return table.set_column(0, table.schema.field(0), pa.array(first, table.schema[0].type))
+
+    rewritten(path, "page_data.lance", lambda table: nulled(table, 5 * 4096))
+    rewritten(
+        path,
+        "page_lookup.lance",
+        lambda table: with_column(
+            nulled(table, 5), "null_count", lambda counts: counts + (np.arange(len(counts)) == 5)
+        ),
+    )
+    check_rows(path, ["id IN (20000, 22000)"])
+    assert "not in order" in caplog.text
+
+
 def test_a_segment_that_names_fewer_rows_than_it_covers_is_not_asked(path, caplog):
     new = pa.table({"id": [17], "kind": ["k7"], "flag": [True], "n": [-1]})
     lance.write_dataset(new, path, mode="append")

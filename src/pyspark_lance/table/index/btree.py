@@ -29,7 +29,7 @@ from pyspark_lance.predicate.prune import as_integers
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import as_seen
 from pyspark_lance.table.index.question import Limits, Question
-from pyspark_lance.table.index.value_order import total_order
+from pyspark_lance.table.index.value_order import is_in_order
 from pyspark_lance.table.version.table_files import TableFiles
 
 DATA_FILE: Final = "page_data.lance"
@@ -196,8 +196,9 @@ class BTree:
             raise CorruptFileError(
                 "the null counts of the B-tree index contradict its values", where
             )
-        low, high = (as_seen(end, self.field) for end in (self.minimum, self.maximum))
-        if not _ascend(pc.if_else(plain_array(has_null), high, low), high):
+        in_turns = np.arange(2 * len(lengths)).reshape(2, -1).T.ravel()
+        ends_in_turns = pa.concat_arrays([self.minimum, self.maximum]).take(plain_array(in_turns))
+        if not is_in_order(ends_in_turns):
             raise CorruptFileError("the pages of the B-tree index are not in order", where)
 
     def _check_values(
@@ -261,19 +262,6 @@ def _bounds(minimum: pa.Array, maximum: pa.Array, null_count: NDArray[np.uint32]
         minimum = pc.if_else(plain_array(may_be_first), unknown, minimum)
         maximum = pc.if_else(plain_array(may_be_first), nan, maximum)
     return Bounds(minimum, maximum, null_count > 0, all_null)
-
-
-def _ascend(low: pa.Array, high: pa.Array) -> bool:
-    """Whether pages from ``low`` to ``high`` follow each other, nulls first."""
-    nulls = np.asarray(high.is_null())
-    if (nulls[1:] & ~nulls[:-1]).any():
-        return False
-    low, high = low.drop_null(), high.drop_null()
-    if pa.types.is_floating(low.type):
-        low, high = plain_array(total_order(low)), plain_array(total_order(high))
-    inside = pc.all(pc.less_equal(low, high)).as_py()
-    following = pc.all(pc.less_equal(high[:-1], low[1:])).as_py()
-    return inside is not False and following is not False
 
 
 def _as_integers(values: pa.Array) -> NDArray[np.signedinteger]:
