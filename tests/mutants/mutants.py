@@ -2119,4 +2119,75 @@ MUTANTS = (
             "tests/table/feed/test_change_feed.py::test_a_window_without_versions_stays_empty_when_it_is_resolved_again",
         ),
     ),
+    # What indices are taken to know
+    Mutant(
+        "a null struct has the values that lie below it",
+        "table/scan/column_paths.py",
+        "values = pc.struct_field(values, name)",
+        "values = values.field(name)",
+        (
+            "tests/table/index_build/test_index_building.py::test_members_of_null_structs_are_null_though_packed_structs_keep_their_values",
+        ),
+    ),
+    Mutant(
+        "a page of a B-tree may have nulls behind values",
+        "table/index/btree.py",
+        "if not is_in_order(ends_in_turns):",
+        "if not is_in_order(ends_in_turns.drop_null()):",
+        (
+            "tests/table/index/test_scalar_indices.py::test_rows_around_a_null_that_comes_behind_values_are_not_lost",
+        ),
+    ),
+    Mutant(
+        "zones of another type are compared with a column",
+        "table/index/zone_pruning.py",
+        "if not is_of_type(zones.minimum.type, field):",
+        "if False:",
+        ("tests/table/index/test_zone_maps.py::test_an_index_that_is_not_known_prunes_nothing",),
+    ),
+    Mutant(
+        "small segments beside many new rows are never joined",
+        "table/index_build/index_plan.py",
+        " > rows_per_segment and len(stored) == 1:",
+        " > rows_per_segment:",
+        (
+            "tests/table/index_build/test_index_building.py::test_small_segments_are_joined_beside_many_new_rows_if_there_are_several",
+        ),
+    ),
+    Mutant(
+        "one small segment is written again beside many new rows",
+        "table/index_build/index_plan.py",
+        " > rows_per_segment and len(stored) == 1:",
+        " > rows_per_segment and len(stored) == 0:",
+        (
+            "tests/table/index_build/test_index_building.py::test_small_segments_are_joined_beside_many_new_rows_if_there_are_several",
+        ),
+    ),
+    Mutant(
+        "pages of a B-tree follow each other in any order",
+        "table/index/btree.py",
+        "if not is_in_order(ends_in_turns):",
+        "if False:",
+        (
+            "tests/table/index/test_scalar_indices.py::test_what_cannot_be_is_told_and_the_scan_goes_without",
+        ),
+    ),
+    Mutant(
+        "a segment is asked of whose fragments it knows not all rows of any",
+        "table/index/lookups.py",
+        "SegmentState(unknown < len(covered), note, num_named)",
+        "SegmentState(True, note, num_named)",
+        (
+            "tests/table/index/test_scalar_indices.py::test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read",
+        ),
+    ),
+    Mutant(
+        "rows that moved out of fragments that keep others count as there",
+        "table/index_build/left_behind.py",
+        "not set(now.tolist()) <= set(fragments)",
+        "not set(fragments) <= set(now.tolist())",
+        (
+            "tests/table/index_build/test_index_building.py::test_rows_that_moved_are_not_found_by_their_old_values",
+        ),
+    ),
 )

@@ -170,19 +170,24 @@ def with_changed_entry(path: str, **changes: object) -> None:
     """The newest manifest with other fields in its index entry."""
     snapshot = Snapshot.open(Table(path))
     section = table_pb2.IndexSection.FromString(section_of_indices(snapshot.indices))
-    for name, value in changes.items():
-        setattr(section.indices[0], name, value)
+    for name in changes:
+        section.indices[0].ClearField(name)
+    section.indices[0].MergeFrom(table_pb2.IndexMetadata(**changes))
     indices = indices_from_section(section.SerializeToString())
     snapshot.store.put(
         snapshot.file.location.path, encode_manifest(snapshot.manifest, indices, None)
     )
 
 
-@pytest.mark.parametrize("changes", [{"index_version": 1}, {"fragment_bitmap": b""}])
+# The last one says that bounds of x, which are numbers, are those of name, which is text.
+@pytest.mark.parametrize(
+    "changes", [{"index_version": 1}, {"fragment_bitmap": b""}, {"fields": [1]}]
+)
 def test_an_index_that_is_not_known_prunes_nothing(path, changes):
     with_changed_entry(path, **changes)
-    assert len(kept_rows(path, "x = 134")) == 3
-    assert matching(path, "x = 134")["name"].to_pylist() == ["n134"]
+    for condition in ("x = 134", "name = 'n134'"):
+        assert len(kept_rows(path, condition)) == 3
+        assert matching(path, condition)["name"].to_pylist() == ["n134"]
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"no Lance file, but longer than any footer is" * 4])

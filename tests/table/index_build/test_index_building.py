@@ -451,6 +451,23 @@ def test_segments_that_have_yet_to_follow_a_compaction_are_made_anew_of_the_colu
     assert segment_state(snapshot, entry) == SegmentState(True, num_named=120)
 
 
+@pytest.mark.parametrize("num_stored", [1, 3])
+def test_small_segments_are_joined_beside_many_new_rows_if_there_are_several(path, num_stored):
+    """One alone would only be written again."""
+    rows_per_segment = 3_000 // num_stored
+    create_index(Table(path), IndexRequest(("x",), rows_per_segment=rows_per_segment))
+    for first in range(3_000, 9_000, 2_000):
+        append(path, first, 2_000)
+    plan = plan_index_refresh(
+        Table(path), "x_idx", ChangeSettings(), rows_per_segment=2_000, rows_per_joined=100_000
+    )
+    (planned,) = plan.segmented
+    several = num_stored > 1
+    made = [task.fragments for task in planned.tasks]
+    assert made == [(0, 1, 2)] * several + [(3,), (4,), (5,)]
+    assert len(planned.replaced) == num_stored * several
+
+
 def test_segments_that_cannot_be_joined_are_made_anew_of_the_column(path, caplog):
     """One with damaged pages, and those of rows that a compaction moved and left noted."""
     create_index(Table(path), IndexRequest(("x",), rows_per_segment=1_000))
@@ -599,6 +616,26 @@ def test_rows_that_moved_are_not_found_by_their_old_values(tmp_path, kind):
         )  # fmt: skip
         assert with_index == without, query
     assert len(covered(path, "c_idx")) == (2 if kind == "btree" else 1)
+
+
+@pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap"])
+def test_members_of_null_structs_are_null_though_packed_structs_keep_their_values(tmp_path, kind):
+    path = str(tmp_path / "t")
+    x, y = pa.array(range(100)), pa.array(range(100))
+    structs = pa.StructArray.from_arrays([x, y], ["x", "y"], mask=pc.less(x, 10))
+    field = pa.field("s", structs.type, metadata={"lance-encoding:packed": "true"})
+    rows = pa.table([structs, x], schema=pa.schema([field, ("n", pa.int64())]))
+    lance.write_dataset(rows, path, data_storage_version="2.1")
+    create_index(Table(path), IndexRequest(("s.x",), kind))
+    for condition, expected in (
+        ("s.x IS NULL", list(range(10))),
+        ("s.x = 3", []),
+        ("s.x = 13", [13]),
+    ):
+        scanner = lance.dataset(path).scanner(filter=condition)
+        assert f"@s.x_idx({SHOWN[kind]})" in scanner.explain_plan()
+        assert scanner.to_table()["n"].to_pylist() == expected
+        assert matching(path, condition)["n"].to_pylist() == expected
 
 
 def test_a_null_list_that_became_another_makes_its_segment_anew(tmp_path):

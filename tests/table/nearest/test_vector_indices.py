@@ -80,8 +80,11 @@ def test_rows_that_an_index_tells_are_compared_by_their_vectors(tmp_path, kind, 
 
 @pytest.mark.parametrize("kind", ["flat", "pq", "sq"])
 def test_partitions_are_added_until_there_are_enough_rows(tmp_path, kind):
-    numbers = make(tmp_path / "t", kind, "l2")
+    numbers = make(tmp_path / "t", kind, "l2", partitions=60)
     queries = queries_for(numbers)
+    # Few rows of each partition count: those that are looked at first have not enough.
+    _, found = ours(tmp_path / "t", queries, 8, condition="id % 250 = 3")
+    assert np.bincount(found.query).tolist() == [8] * len(queries)
     for k in (1500, 2500):
         _, found = ours(tmp_path / "t", queries, k)
         for number, query in enumerate(queries):
