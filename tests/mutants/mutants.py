@@ -2190,4 +2190,25 @@ MUTANTS = (
             "tests/table/index_build/test_index_building.py::test_rows_that_moved_are_not_found_by_their_old_values",
         ),
     ),
+    Mutant(
+        "items of lists that a file has already are not counted",
+        "table/rows/write_fragments.py",
+        "room = self._most - self._counts.get(key, 0)",
+        "room = self._most",
+        ("tests/table/compaction/test_compaction.py",),
+    ),
+    Mutant(
+        "a file takes one row more than its lists have room for",
+        "table/rows/write_fragments.py",
+        'side="right")) - 1, 0)',
+        'side="right")), 0)',
+        ("tests/table/compaction/test_compaction.py",),
+    ),
+    Mutant(
+        "the last fragment of each group is in no segment",
+        "table/index_build/index_plan.py",
+        "groups.append(range(start, number + 1))",
+        "groups.append(range(start, number))",
+        ("tests/table/index_build/test_index_building.py",),
+    ),
 )
