@@ -126,7 +126,7 @@ def test_joins_and_groups_by_the_column_that_files_are_split_by(bucketed, tmp_pa
     before = len(lance.dataset(path).get_fragments())
     bucketed.range(40, numPartitions=4).selectExpr(
         "concat('k', id % 3) AS k", "7L AS i", "CAST(id AS int) AS n"
-    ).write.format("lance").mode("append").save(path)
+    ).writeTo(f"lance.`{path}`").append()
     read_again(bucketed, path)
     assert shuffles(bucketed, joined) == 2
     # Each value went to one task, into files of its own.

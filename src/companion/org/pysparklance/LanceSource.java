@@ -81,8 +81,8 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       throw new UnsupportedOperationException(
           "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions; leave out partitionBy, "
               + "PARTITIONED BY, bucketBy and clusterBy\n  hint: compact with clusterBy and "
-              + "splitFilesBy gives each value of a column files of its own, which later writes keep "
-              + "to and joins do not shuffle");
+              + "splitFilesBy gives each value of a column files of its own, which later writes of "
+              + "SQL keep to and joins do not shuffle");
     }
   }
 

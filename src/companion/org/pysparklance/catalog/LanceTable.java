@@ -134,7 +134,7 @@ public class LanceTable
 
   @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap all = Options.merge(options, info.options());
-    return new LanceWrite(this, all, info, false, null);
+    return new LanceWrite(this, all, info, described);
   }
 
   @Override public MetadataColumn[] metadataColumns() {

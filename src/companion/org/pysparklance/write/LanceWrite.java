@@ -26,12 +26,19 @@ import org.pysparklance.read.LanceScan;
  *
  * @param overwrites whether rows give way: all of them, or those that {@code replaced} names
  * @param replaced a condition for Python; null for none
+ * @param split the columns by whose values rows go to tasks and files
  */
 public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
-    boolean overwrites, String replaced)
+    boolean overwrites, String replaced, List<String> split)
     implements SupportsOverwriteV2, SupportsDynamicOverwrite, RequiresDistributionAndOrdering {
+  /** An append; {@code known}: the table, if Spark has asked for it; else null. */
+  public LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
+      Description known) {
+    this(table, options, info, false, null, split(known, options, info));
+  }
+
   @Override public LanceWrite truncate() {
-    return new LanceWrite(table, options, info, true, null);
+    return new LanceWrite(table, options, info, true, null, split);
   }
 
   @Override public boolean canOverwrite(Predicate[] predicates) {
@@ -41,7 +48,7 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
   @Override public LanceWrite overwrite(Predicate[] predicates) {
     boolean all = predicates.length == 1 && predicates[0] instanceof AlwaysTrue;
     return all ? truncate()
-        : new LanceWrite(table, options, info, true, conditionOf(predicates));
+        : new LanceWrite(table, options, info, true, conditionOf(predicates), split);
   }
 
   private String conditionOf(Predicate[] predicates) {
@@ -56,29 +63,33 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
 
   @Override public String description() { return table.name(); }
 
-  /** The columns whose values get files of their own, as far as it is for us to order rows. */
-  private List<String> splitBy() {
-    Description found = options.containsKey("sortBy") ? null : table.described();
-    List<String> columns = found == null ? List.of() : found.split();
+  /**
+   * The columns whose values get files of their own, as far as it is for us to order rows.
+   *
+   * @param known the table as far as it is known without asking; null if it is not
+   */
+  private static List<String> split(
+      Description known, CaseInsensitiveStringMap options, LogicalWriteInfo info) {
+    List<String> columns =
+        known == null || options.containsKey("sortBy") ? List.of() : known.split();
     return List.of(info.schema().fieldNames()).containsAll(columns) ? columns : List.of();
   }
 
   /** Rows of one value go to one task; to several, if these are many. */
   @Override public Distribution requiredDistribution() {
-    Expression[] by = splitBy().stream().map(FieldReference::column).toArray(Expression[]::new);
+    Expression[] by = split.stream().map(FieldReference::column).toArray(Expression[]::new);
     return by.length == 0 ? Distributions.unspecified() : Distributions.clustered(by);
   }
 
   @Override public boolean distributionStrictlyRequired() { return false; }
 
   @Override public SortOrder[] requiredOrdering() {
-    return splitBy().stream()
+    return split.stream()
         .map(one -> Expressions.sort(FieldReference.column(one), SortDirection.ASCENDING))
         .toArray(SortOrder[]::new);
   }
 
   private Write python(String sources) {
-    List<String> split = splitBy();
     CaseInsensitiveStringMap all =
         Options.with(options, "_lance.replace_where", replaced, "_lance.sources", sources,
             "_lance.split_by", split.isEmpty() ? null : Python.json(split));
