@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.plain_values import numbers_or, plain_numbers
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.zone_map_file import ZoneMap
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
@@ -121,7 +121,7 @@ class _ZoneBuilder:
         is_null = plain_numbers(values.is_null())
         is_nan = np.zeros(len(values), np.bool_)
         if pa.types.is_floating(values.type):
-            is_nan = np.asarray(pc.is_nan(values).fill_null(False))
+            is_nan = numbers_or(False, pc.is_nan(values))
         pieces = self._pieces
         pieces.zone.append(zones)
         pieces.first.append(addresses[cuts])

@@ -21,6 +21,7 @@ from pyspark_lance.format.clustering import Clustering
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers, plain_scalar
 from pyspark_lance.table.index.zone_pruning import ColumnZones, column_zones
 from pyspark_lance.table.scan.plan_scan import ScanRequest, chosen_slices, scan_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask
@@ -107,7 +108,7 @@ def plan_by_key(
     place = {int(number): at for at, number in enumerate(slices.fragments.ids.tolist())}
     first = order[[place[task.slices[0].fragment.id] for task in tasks]]
     return TasksByKey(
-        tuple(known), tuple(own.take(pa.array(first)) for own in known.values()), tasks
+        tuple(known), tuple(own.take(plain_array(first)) for own in known.values()), tasks
     )
 
 
@@ -122,10 +123,10 @@ def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Ar
     # Where no row is, nothing is said of the fragment that follows.
     held = np.flatnonzero(zones.stops > zones.starts)
     minimum, maximum = (
-        end.take(pa.array(held)) for end in (zones.bounds.minimum, zones.bounds.maximum)
+        end.take(plain_array(held)) for end in (zones.bounds.minimum, zones.bounds.maximum)
     )
     is_null = np.asarray(zones.bounds.all_null)[held]
-    is_one = np.asarray(pc.fill_null(pc.equal(minimum, maximum), False))
+    is_one = numbers_or(False, pc.equal(minimum, maximum))
     if not (is_null | (is_one & (zones.num_nulls[held] == 0))).all():
         return None
     ends = np.cumsum(fragments.columns.physical_rows)
@@ -133,11 +134,11 @@ def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Ar
     found, first = np.unique(place, return_index=True)
     if len(found) < len(fragments) or not _hold_all(snapshot, fragments, zones, place, held):
         return None
-    values = pc.if_else(pa.array(is_null), pa.scalar(None, minimum.type), minimum)
+    values = pc.if_else(plain_array(is_null), plain_scalar(None, minimum.type), minimum)
     codes = _codes(values)
     if (np.minimum.reduceat(codes, first) != np.maximum.reduceat(codes, first)).any():
         return None
-    return values.take(pa.array(first))
+    return values.take(plain_array(first))
 
 
 def _hold_all(
@@ -176,4 +177,4 @@ def _may_be_key(field: Field) -> bool:
 
 def _codes(values: pa.Array) -> NDArray[np.int64]:
     """A number for each value, nulls among them."""
-    return np.asarray(values.dictionary_encode("encode").indices).astype(np.int64)
+    return plain_numbers(values.dictionary_encode("encode").indices).astype(np.int64)
