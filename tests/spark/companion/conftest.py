@@ -51,3 +51,18 @@ def plan_of(frame):
 def sql(session, text):
     """Rows as tuples, sorted."""
     return sorted((tuple(row) for row in session.sql(text).collect()), key=repr)
+
+
+@pytest.fixture
+def settings(companion):
+    """Settings of the session that a test makes, and what they were before."""
+    kept = {}
+
+    def change(more):
+        for name, value in more.items():
+            kept.setdefault(name, companion.conf.get(name, None))
+            companion.conf.set(name, value)
+
+    yield change
+    for name, value in kept.items():
+        companion.conf.unset(name) if value is None else companion.conf.set(name, value)

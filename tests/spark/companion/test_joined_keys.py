@@ -37,14 +37,10 @@ def slow(*cases):
 
 
 @pytest.fixture
-def large(companion):
+def large(companion, settings):
     """A session that takes no table for small."""
-    before = {name: companion.conf.get(name, None) for name in LARGE}
-    for name, value in LARGE.items():
-        companion.conf.set(name, value)
-    yield companion
-    for name, value in before.items():
-        companion.conf.unset(name) if value is None else companion.conf.set(name, value)
+    settings(LARGE)
+    return companion
 
 
 def rows(keys, kind="bigint"):

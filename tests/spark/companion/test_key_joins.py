@@ -50,15 +50,10 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 60
 
 
 @pytest.fixture
-def bucketed(companion):
+def bucketed(companion, settings):
     """A session that joins tables by their keys, and broadcasts none."""
-    names = {name for way in (SETTINGS, *WAYS) for name in way}
-    before = {name: companion.conf.get(name, None) for name in names}
-    for name, value in SETTINGS.items():
-        companion.conf.set(name, value)
-    yield companion
-    for name, value in before.items():
-        companion.conf.unset(name) if value is None else companion.conf.set(name, value)
+    settings(SETTINGS)
+    return companion
 
 
 def rows(chance, kind, count, keys=None):
@@ -176,16 +171,15 @@ def random_step(session, path, chance, kind):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_histories_join_to_the_same_rows_with_a_shuffle_and_without(
-    bucketed, tmp_path, seed
+    bucketed, settings, tmp_path, seed
 ):
     chance = random.Random(seed)
     kind = chance.choice(list(KINDS)) if seed else "timestamp"
     paths = [str(tmp_path / name) for name in ("a", "b")]
     for path in paths:
         make(bucketed, path, chance, kind, stable=chance.random() < 0.8)
-    for name, value in chance.choice(WAYS).items():
-        bucketed.conf.set(name, value)
-    bucketed.conf.set("spark.sql.adaptive.enabled", chance.choice(["true", "false"]))
+    settings(chance.choice(WAYS))
+    settings({"spark.sql.adaptive.enabled": chance.choice(["true", "false"])})
     for step in range(2 if seed == 0 else 6):
         if step:
             random_step(bucketed, chance.choice(paths), chance, kind)
