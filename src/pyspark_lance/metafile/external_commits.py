@@ -81,7 +81,7 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
     )
 
 
-class ExternallyCommittedStore:
+class ExternallyCommittedStore(ObjectStore):
     """The store of a table, in which a manifest is there as soon as the external store has it.
 
     Manifests can be created only if they are absent, whatever the store below can do.
@@ -185,18 +185,6 @@ class ExternallyCommittedStore:
     def stat(self, path: str) -> ObjectInfo:
         """Size and time of change."""
         return self._read(path, lambda: self._inner.stat(path))
-
-    def size(self, path: str) -> int:
-        """Length in bytes."""
-        return self.stat(path).size
-
-    def exists(self, path: str) -> bool:
-        """Whether the object is there."""
-        try:
-            self.stat(path)
-        except FileNotFoundError:
-            return False
-        return True
 
     def _read(self, path: str, read: Callable[[], _T]) -> _T:
         """Reads; a manifest that is not there yet is finished first."""

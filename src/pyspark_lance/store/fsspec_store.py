@@ -28,6 +28,7 @@ from pyspark_lance.store.fsspec_output import MultipartOutput, SpooledOutput
 from pyspark_lance.store.object_store import (
     Buffer,
     ObjectInfo,
+    ObjectStore,
     OutputFile,
     as_byte_view,
     check_path,
@@ -96,7 +97,7 @@ def _without_bucket(scheme: str, uri: str) -> InvalidInputError:
     return InvalidInputError(f"the URI {uri!r} names no bucket or host", hint=hint)
 
 
-class FsspecStore:
+class FsspecStore(ObjectStore):
     """Objects of an fsspec file system below one path.
 
     ``url``: the root, without a slash at the end.
@@ -175,18 +176,6 @@ class FsspecStore:
         if info["type"] != "file":
             raise missing(self.uri, path)
         return ObjectInfo(path, int(info["size"]), _modified_ns(info), _tag(info))
-
-    def size(self, path: str) -> int:
-        """Length in bytes."""
-        return self.stat(path).size
-
-    def exists(self, path: str) -> bool:
-        """Whether the object is there."""
-        try:
-            self.stat(path)
-        except FileNotFoundError:
-            return False
-        return True
 
     def put(self, path: str, data: Buffer) -> None:
         """Creates or replaces the object."""

@@ -28,6 +28,7 @@ from pyspark_lance.store.network_mounts import is_on_network
 from pyspark_lance.store.object_store import (
     Buffer,
     ObjectInfo,
+    ObjectStore,
     as_byte_view,
     check_path,
     folder_prefix,
@@ -59,7 +60,7 @@ _HINTS = {
 }
 
 
-class LocalStore:
+class LocalStore(ObjectStore):
     """Objects are the regular files below a folder.
 
     ``root``: absolute path of the folder; it need not exist before the first write.
@@ -145,18 +146,6 @@ class LocalStore:
         with self._errors("stat", path):
             full = self._full(path)
             return _info(path, looked_up_anew(lambda: _stat_file(full)))
-
-    def size(self, path: str) -> int:
-        """Length in bytes."""
-        return self.stat(path).size
-
-    def exists(self, path: str) -> bool:
-        """Whether the object is there."""
-        try:
-            self.stat(path)
-        except FileNotFoundError:
-            return False
-        return True
 
     def put(self, path: str, data: Buffer) -> None:
         """Creates or replaces the object by renaming a complete staging file."""

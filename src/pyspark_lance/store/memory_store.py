@@ -9,6 +9,7 @@ from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import (
     Buffer,
     ObjectInfo,
+    ObjectStore,
     as_byte_view,
     check_path,
     folder_prefix,
@@ -18,7 +19,7 @@ from pyspark_lance.store.object_store import (
 )
 
 
-class MemoryStore:
+class MemoryStore(ObjectStore):
     """Objects in a dict of this process; gone with the store."""
 
     lists_in_order = True
@@ -59,14 +60,6 @@ class MemoryStore:
         """Size and time of change."""
         content, modified_ns = self._object(path)
         return ObjectInfo(path, len(content), modified_ns)
-
-    def size(self, path: str) -> int:
-        """Length in bytes."""
-        return len(self._object(path)[0])
-
-    def exists(self, path: str) -> bool:
-        """Whether the object is there."""
-        return check_path(path) in self._objects
 
     def put(self, path: str, data: Buffer) -> None:
         """Creates or replaces the object."""

@@ -89,9 +89,15 @@ class ObjectStore(Protocol):
 
     def size(self, path: str) -> int:
         """Length in bytes."""
+        return self.stat(path).size
 
     def exists(self, path: str) -> bool:
         """Whether the object is there."""
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def put(self, path: str, data: Buffer) -> None:
         """Creates the object or replaces it as a whole."""
