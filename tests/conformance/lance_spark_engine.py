@@ -6,14 +6,12 @@ the connector, its jars separated by colons.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
+from functools import partial
 
+from engine_requests import COLUMNS, LINEAGE, error_class, serve
 from pyspark.sql import SparkSession
 
-LINEAGE = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
-COLUMNS = ["key", "n", "s"]
 CATALOG = "spark.sql.catalog.theirs"
 MOST_VERSIONS = 1000
 
@@ -80,25 +78,6 @@ def changes(spark, request):
     return found
 
 
-def answer(spark, request):
-    try:
-        one = {"versions": versions, "rows": rows, "changes": changes}[request["ask"]]
-        return {request["ask"]: one(spark, request)}
-    except Exception as error:  # noqa: BLE001  # the JVM's come as many kinds
-        return {"error": error_class(str(error)), "message": str(error)}
-
-
-def error_class(message):
-    """The class of an error, by its words."""
-    words = message.lower()
-    if "/data/" in words or "/_deletions/" in words:
-        return "corrupt"
-    if any(text in words for text in ("not found", "cannot be found", "does not exist")):
-        return "not found"
-    return "unsupported" if "support" in words or "unknown lance" in words else "corrupt"
-
-
 if __name__ == "__main__":
     started = session()
-    for line in sys.stdin:
-        print(json.dumps(answer(started, json.loads(line))), flush=True)
+    serve({one.__name__: partial(one, started) for one in (versions, rows, changes)})

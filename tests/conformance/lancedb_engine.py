@@ -6,15 +6,11 @@ Run it by the interpreter of an environment with lancedb:
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
 
 import lancedb
-
-LINEAGE = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
-COLUMNS = ["key", "n", "s"]
+from engine_requests import COLUMNS, LINEAGE, serve
 
 
 def table(request, folder):
@@ -46,25 +42,15 @@ def versions(request, found):
     return [one["version"] for one in found.list_versions()]
 
 
-def answer(request):
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            one = {"versions": versions, "rows": rows, "changes": changes}[request["ask"]]
-            return {request["ask"]: one(request, table(request, folder))}
-        except Exception as error:  # noqa: BLE001  # lancedb raises many kinds
-            return {"error": error_class(str(error)), "message": str(error)}
+def in_a_folder(one):
+    """What answers a request by a table that is opened anew for it."""
 
+    def ask(request):
+        with tempfile.TemporaryDirectory() as folder:
+            return one(request, table(request, folder))
 
-def error_class(message):
-    """The class of an error, by its words."""
-    words = message.lower()
-    if "/data/" in words or "/_deletions/" in words:
-        return "corrupt"
-    if any(text in words for text in ("not found", "does not exist", "no longer exists")):
-        return "not found"
-    return "unsupported" if "support" in words or "unknown lance" in words else "corrupt"
+    return ask
 
 
 if __name__ == "__main__":
-    for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), flush=True)
+    serve({one.__name__: in_a_folder(one) for one in (versions, rows, changes)})
