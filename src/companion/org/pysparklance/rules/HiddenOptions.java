@@ -63,7 +63,6 @@ final class HiddenOptions extends Rule<LogicalPlan> {
     return all;
   }
 
-  /** The constructor has other arguments from one release of Spark to the next. */
   private static TableSpec hide(TableSpec table, Map<String, String> written) {
     Object[] parts = PlanParts.of(table);
     for (int i = 0; i < parts.length; i++) {
@@ -71,11 +70,7 @@ final class HiddenOptions extends Rule<LogicalPlan> {
       parts[i] = hideValues(table.productElementName(i).equals("options")
           ? withStorage(table.options(), written) : parts[i]);
     }
-    try {
-      return (TableSpec) TableSpec.class.getConstructors()[0].newInstance(parts);
-    } catch (ReflectiveOperationException error) {
-      throw new IllegalStateException(error);
-    }
+    return PlanParts.make(TableSpec.class, parts);
   }
 
   private static Object hideValues(Object part) {

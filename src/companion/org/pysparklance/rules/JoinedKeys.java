@@ -1,8 +1,5 @@
 package org.pysparklance.rules;
 
-import java.lang.reflect.Constructor;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys;
@@ -167,33 +164,18 @@ final class JoinedKeys extends Rule<LogicalPlan> {
         CollectionConverters.asScala(List.<String>of()).toSeq());
     Expression most = Literal$.MODULE$.apply(LanceScan.MOST_KEYS + 1);
     LogicalPlan each =
-        make(Aggregate.class, seq(own), seq(named), new Filter(new IsNotNull(own), other));
+        PlanParts.make(Aggregate.class, seq(own), seq(named), new Filter(new IsNotNull(own), other));
     return asked(column, new GlobalLimit(most, new LocalLimit(most, each)),
         CollectionConverters.asScala(List.<Expression>of(named.toAttribute())).toSeq(), 0, false);
   }
 
   private static Expression asked(AttributeReference column, LogicalPlan other,
       Seq<Expression> keys, int place, boolean onlyInBroadcast) {
-    return make(DynamicPruningSubquery.class, column, other, keys, seq(place), onlyInBroadcast,
+    return PlanParts.make(DynamicPruningSubquery.class, column, other, keys, seq(place), onlyInBroadcast,
         NamedExpression$.MODULE$.newExprId());
   }
 
   private static <T> Seq<T> seq(T one) {
     return CollectionConverters.asScala(List.of(one)).toSeq();
-  }
-
-  /** The last arguments of constructors differ from one release of Spark to the next. */
-  @SuppressWarnings("unchecked")
-  private static <T> T make(Class<T> kind, Object... parts) {
-    Constructor<?> constructor = kind.getConstructors()[0];
-    List<Object> all = new ArrayList<>(Arrays.asList(parts));
-    while (all.size() < constructor.getParameterCount()) {
-      all.add(Option.empty());
-    }
-    try {
-      return (T) constructor.newInstance(all.toArray());
-    } catch (ReflectiveOperationException error) {
-      throw new IllegalStateException(error);
-    }
   }
 }

@@ -1,7 +1,12 @@
 package org.pysparklance.rules;
 
+import java.lang.reflect.Constructor;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Objects;
 import java.util.function.UnaryOperator;
+import scala.Option;
 import scala.Product;
 
 /** Plans and their expressions, whose constructors differ from one release of Spark to the next. */
@@ -26,5 +31,20 @@ final class PlanParts {
       parts[i] = whole.productElement(i);
     }
     return parts;
+  }
+
+  /** A whole of its first parts: those that only some releases have come last, and are empty. */
+  @SuppressWarnings("unchecked")
+  static <T> T make(Class<T> kind, Object... parts) {
+    Constructor<?> constructor = kind.getConstructors()[0];
+    List<Object> all = new ArrayList<>(Arrays.asList(parts));
+    while (all.size() < constructor.getParameterCount()) {
+      all.add(Option.empty());
+    }
+    try {
+      return (T) constructor.newInstance(all.toArray());
+    } catch (ReflectiveOperationException error) {
+      throw new IllegalStateException(error);
+    }
   }
 }
