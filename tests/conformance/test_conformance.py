@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 # Our own answers, of each kind of request something wrong.
 WRONG_ENGINE = """
 import json, sys
-from pyspark_lance.conformance.answers import answer
+from pyspark_lance.conformance.engines import answer
 for line in sys.stdin:
     request = json.loads(line)
     found = answer(request)

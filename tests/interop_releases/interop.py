@@ -18,9 +18,8 @@ from pathlib import Path
 
 from run_matrix import RELEASES, environment
 
-from pyspark_lance.conformance.answers import answer
 from pyspark_lance.conformance.cases import SEED, Case, case_names, make_case
-from pyspark_lance.conformance.engines import opened
+from pyspark_lance.conformance.engines import answer, opened
 from pyspark_lance.conformance.report import compared, rows_differ
 
 HERE = Path(__file__).resolve().parent

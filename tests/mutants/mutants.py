@@ -887,7 +887,7 @@ MUTANTS = (
     ),
     Mutant(
         "without nprobes one partition is looked at first",
-        "table/nearest/probes.py",
+        "table/nearest/ivf_search.py",
         "return np.minimum(counts, distances.shape[1])",
         "return np.ones_like(counts)",
         ("tests/table/nearest/test_vector_indices.py",),
@@ -1914,7 +1914,7 @@ MUTANTS = (
     ),
     Mutant(
         "null lists are no rows that may have moved",
-        "table/index_build/left_behind.py",
+        "table/index_build/index_plan.py",
         "    if number is not None:",
         "    if False:",
         (
@@ -2183,7 +2183,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows that moved out of fragments that keep others count as there",
-        "table/index_build/left_behind.py",
+        "table/index_build/index_plan.py",
         "not set(now.tolist()) <= set(fragments)",
         "not set(fragments) <= set(now.tolist())",
         (

@@ -6,6 +6,9 @@ Exit codes: 0 all right, 1 a verification found errors, 2 the command failed or 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -24,7 +27,6 @@ from pyspark_lance.command_line.commands import (
     tail,
 )
 from pyspark_lance.command_line.output import Output, printable
-from pyspark_lance.command_line.quickstart import run_quickstart
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.feed.change_mode import Deduplication
@@ -236,3 +238,26 @@ def _option(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise InvalidInputError("a storage option is given as KEY=VALUE")
     return name, value
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# In a wheel; in a clone, of which only src is on the path.
+_FOLDERS = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")
+
+
+def run_quickstart(folder: str | None) -> int:
+    """Runs it in a process of its own, whose exit code it returns.
+
+    ``folder``: Where its tables stay; None for a folder that is removed in the end.
+    Without Java, for which Spark ends in a traceback, an ``InvalidInputError``.
+    """
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        raise InvalidInputError(
+            "Spark needs Java 17 or newer, and no java was found",
+            hint="install a JDK or JRE, and put it on PATH or set JAVA_HOME",
+        )
+    script = next(one for one in _FOLDERS if one.is_dir()) / "quickstart.py"
+    # Spark would start the first python3 on PATH, which may lack this package.
+    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ}
+    command = [sys.executable, str(script), *([folder] if folder else [])]
+    return subprocess.run(command, env=environment, check=False).returncode

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from pyspark_lance.conformance.answers import answer
-from pyspark_lance.conformance.model import Answer
+from pyspark_lance.conformance.model import CHANGE_KINDS, Answer
+from pyspark_lance.errors import (
+    CorruptFileError,
+    LanceError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.logical_view import logical_schema
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ADDRESS, ROW_ID
+from pyspark_lance.metafile.manifest_file import list_versions
+from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_task import run_changes
+from pyspark_lance.table.feed.change_window import Bound, resolve_window
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 Ask = Callable[[Mapping[str, Any]], Answer]
 
@@ -75,3 +94,51 @@ def _asked(to: IO[str], back: IO[str], request: Mapping[str, Any]) -> Answer:
     if not isinstance(found, dict):
         raise EngineError(f"no JSON object is the answer {line.strip()!r}")
     return found
+
+
+_LINEAGE = (ROW_ID, ROW_ADDRESS, CREATED_AT, LAST_UPDATED_AT)
+_COLUMNS = ("key", "n", "s")
+_ERRORS: tuple[tuple[type[LanceError], str], ...] = (
+    (TableNotFoundError, "not found"),
+    (CorruptFileError, "corrupt"),
+    (UnsupportedFeatureError, "unsupported"),
+)
+
+
+def answer(request: Mapping[str, Any]) -> Answer:
+    """What this package says."""
+    table = Table(request["table"], branch=request.get("branch"))
+    try:
+        match request["ask"]:
+            case "versions":
+                return {"versions": [one.version for one in list_versions(table.store())]}
+            case "rows":
+                return {"rows": _rows(table, request["version"])}
+            case "changes":
+                return {"changes": _changes(table, request["start"], request["end"])}
+            case other:
+                return {"error": f"no such request: {other}"}
+    except LanceError as error:
+        known = (name for kind, name in _ERRORS if isinstance(error, kind))
+        return {"error": next(known, error.code), "message": str(error)}
+
+
+def _rows(table: Table, version: int) -> list[list[Any]]:
+    snapshot = Snapshot.open(table, VersionSpec(version=version))
+    tasks = plan_scan(snapshot, ScanRequest(system_columns=_LINEAGE))
+    batches = itertools.chain.from_iterable(map(run, tasks))
+    rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+    found = ([*(row[n] for n in _LINEAGE), [row[n] for n in _COLUMNS]] for row in rows)
+    return sorted(found, key=itemgetter(0))
+
+
+def _changes(table: Table, start: int, end: int) -> dict[str, list[list[Any]]]:
+    shown = logical_schema(Snapshot.open(table, VersionSpec(version=end)).schema).fields
+    window = resolve_window(table, Bound(version=start), Bound(version=end))
+    request = ChangeRequest(window=window, mode=Deduplication.DROP_CARRYOVERS, columns=shown)
+    found: dict[str, list[list[Any]]] = {kind: [] for kind in CHANGE_KINDS}
+    for task in plan_changes(table, shown, request):
+        for row in itertools.chain.from_iterable(one.to_pylist() for one in run_changes(task)):
+            change = [row["_commit_version"], row[ROW_ID], [row[name] for name in _COLUMNS]]
+            found[row["_change_type"]].append(change)
+    return {kind: sorted(rows, key=itemgetter(0, 1)) for kind, rows in found.items()}

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.consecutive import consecutive
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.physical_rows import (
     as_positions,
@@ -34,6 +33,7 @@ from pyspark_lance.format.u64_segment import (
     RangeSegment,
     U64Segment,
     choose_segment,
+    consecutive,
     segment_from_proto,
 )
 from pyspark_lance.format.wire import parse_message

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
-from pyspark_lance.format.consecutive import consecutive
 from pyspark_lance.format.encoded_u64_array import MAX_U64, EncodedU64Array
 from pyspark_lance.proto import row_ids_pb2
 
@@ -333,3 +334,25 @@ def _bounds_of_ascending(segment: U64Segment) -> tuple[int, int] | None:
 def _check_slice(start: int, end: int, length: int) -> None:
     if not 0 <= start <= end <= length:
         raise InvalidInputError(f"positions [{start}, {end}) are not inside [0, {length})")
+
+
+# Adding to numbers that are there takes half the time of counting; so many (512 KiB) are kept.
+_KEPT_NUMBERS = 1 << 16
+
+
+def consecutive(start: int, count: int) -> NDArray[np.uint64]:
+    """``start`` and the ``count - 1`` numbers after it; all must fit into 64 bits."""
+    if count > _KEPT_NUMBERS:
+        numbers = np.arange(count, dtype=np.uint64)
+        numbers += np.uint64(start)
+        return numbers
+    # Arrow's pool keeps memory that was given back; fresh pages would cost more than the numbers.
+    numbers = np.frombuffer(pa.allocate_buffer(max(1, 8 * count)), np.uint64, count)
+    return np.add(_first_numbers()[:count], np.uint64(start), out=numbers)
+
+
+@cache
+def _first_numbers() -> NDArray[np.uint64]:
+    numbers = np.arange(_KEPT_NUMBERS, dtype=np.uint64)
+    numbers.flags.writeable = False
+    return numbers

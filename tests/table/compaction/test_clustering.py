@@ -32,8 +32,7 @@ from pyspark_lance.table.compaction.compact import compact, rewrite_here
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
-from pyspark_lance.table.sort.row_order import Curve
-from pyspark_lance.table.sort.space_filling import hilbert_key, zorder_key
+from pyspark_lance.table.sort.row_order import Curve, hilbert_key, zorder_key
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

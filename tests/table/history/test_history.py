@@ -23,9 +23,8 @@ from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.history.history import detail, fragments, history
 from pyspark_lance.table.refs.tags import set_tag
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.table_properties import properties_of
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore, set_properties
 

@@ -3,18 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.levels import Layers
+from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.all_null import ConstantPage
-from pyspark_lance.codec.structural.blob import BlobPage
 from pyspark_lance.codec.structural.full_zip import FullZipPage
 from pyspark_lance.codec.structural.mini_block import CHUNK_BUFFER, MiniBlockForm, MiniBlockPage
-from pyspark_lance.codec.structural.page_decoder import PageDecoder
+from pyspark_lance.codec.structural.page_decoder import DecodedRows, PageDecoder, PagePlan
+from pyspark_lance.codec.values import FixedWidthValues, PlacedValues, StructValues
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.proto import encodings_v2_1_pb2
+
+
+class BlobPage:
+    """Decoder of one page of blobs of the first kind: each value is a place elsewhere in the file.
+
+    A record is (position, size). Size 0 with a position is a level word: repetition in the low 16
+    bits, definition in the next 16. Source: docs/format/file-format.md, section 6.7.
+
+    ``buffer_sizes``: bytes of each buffer of the page.
+    """
+
+    def __init__(
+        self, layout: encodings_v2_1_pb2.BlobLayout, num_rows: int, buffer_sizes: Sequence[int]
+    ) -> None:
+        self.num_rows = num_rows
+        self._layers = Layers.from_message(layout.layers)
+        if self._layers.num_lists:
+            unsupported("blobs inside of lists")
+        inner = layout.inner_layout
+        require(inner.WhichOneof("layout") == "mini_block_layout", "blob records in no mini-blocks")
+        form = MiniBlockForm(inner.mini_block_layout, len(buffer_sizes))
+        self._inner = MiniBlockPage(form, num_rows, buffer_sizes[CHUNK_BUFFER])
+        self.state_buffers = self._inner.state_buffers
+
+    def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
+        """Takes the state of the records' page."""
+        self._inner.load(buffers)
+
+    def plan(self, rows: RowRanges) -> PagePlan:
+        """The chunks that hold the records."""
+        return self._inner.plan(rows)
+
+    def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
+        """The places of the values; the caller fetches them."""
+        decoded = self._inner.decode(plan, pieces)
+        records = decoded.values
+        require(isinstance(records, StructValues), "blob records are not packed")
+        assert isinstance(records, StructValues)
+        places, sizes = (_numbers(child) for child in records.children)
+        is_level = (sizes == 0) & (places != 0)
+        definition = np.where(is_level, (places >> np.uint64(16)) & np.uint64(0xFFFF), 0)
+        definition = definition.astype(np.uint16)
+        highest = int(definition.max()) if len(definition) else 0
+        require(highest <= self._layers.max_definition, f"a blob has definition level {highest}")
+        values = PlacedValues(
+            records.num_values, np.where(is_level, 0, places), np.where(is_level, 0, sizes)
+        )
+        return replace(
+            decoded, values=values, repetition=None, definition=definition, layers=self._layers
+        )
+
+
+def _numbers(values: object) -> NDArray[np.uint64]:
+    fits = isinstance(values, FixedWidthValues) and values.bits_per_value == 64
+    require(fits, "blob records are not pairs of 64-bit numbers")
+    assert isinstance(values, FixedWidthValues)
+    return values.buffer.view("<u8")
 
 
 @lru_cache(maxsize=512)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.encoding_requests import EncodingRequest
-from pyspark_lance.codec.v2_0.array_decoder import AllNullDecoder, ArrayDecoder
+from pyspark_lance.codec.row_selection import without_offset
+from pyspark_lance.codec.v2_0.array_decoder import AllNullDecoder, ArrayDecoder, check_array_bytes
 from pyspark_lance.codec.v2_0.bit_packed import BitpackedDecoder, BitpackedForNonNegDecoder
 from pyspark_lance.codec.v2_0.dictionary import (
     DictionaryArrayDecoder,
@@ -20,12 +22,15 @@ from pyspark_lance.codec.v2_0.dictionary import (
     plain_dictionary,
     with_null_item,
 )
-from pyspark_lance.codec.v2_0.fixed_size_list import FixedSizeListDecoder
 from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder, encode_bitmap, encode_flat
 from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
-from pyspark_lance.codec.v2_0.nullable import SomeNullsDecoder
 from pyspark_lance.codec.v2_0.packed_struct import PackedStructDecoder, encode_packed_struct
-from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, PageBuffers, validity_of
+from pyspark_lance.codec.v2_0.page_buffers import (
+    BufferCollector,
+    BufferSlice,
+    PageBuffers,
+    validity_of,
+)
 from pyspark_lance.codec.v2_0.variable_width import (
     BinaryDecoder,
     EndPositions,
@@ -37,6 +42,72 @@ from pyspark_lance.codec.v2_0.variable_width import (
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
+
+
+class FixedSizeListDecoder:
+    """``dimension`` items per row.
+
+    ``dimension``: according to the encoding; checked against the type. ``items``: decodes
+    ``num_values * dimension`` items.
+    """
+
+    def __init__(
+        self, dimension: int, data_type: pa.DataType, num_values: int, items: ArrayDecoder
+    ) -> None:
+        require(
+            dimension == data_type.list_size,
+            f"lists of {dimension} items are stored for the type {data_type}",
+        )
+        self.data_type, self.num_values, self.has_bits = data_type, num_values, items.has_bits
+        self._items, self._dimension = items, dimension
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """Those of the items."""
+        return self._items.slices(start * self._dimension, end * self._dimension)
+
+    def decode(self, start: int, end: int) -> pa.Array:
+        """Lists over the decoded items."""
+        check_array_bytes(self.data_type, end - start)
+        items = self._items.decode(start * self._dimension, end * self._dimension)
+        return pa.Array.from_buffers(self.data_type, end - start, [None], children=[items])
+
+
+class SomeNullsDecoder:
+    """Nullable.some_nulls: bit i of ``validity`` is 1 where value i is valid."""
+
+    def __init__(self, validity: FlatDecoder, values: ArrayDecoder) -> None:
+        self.data_type, self.num_values = values.data_type, values.num_values
+        self.has_bits = True
+        self._validity, self._values = validity, values
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """Bitmap and values."""
+        return self._validity.slices(start, end) + self._values.slices(start, end)
+
+    def decode(self, start: int, end: int) -> pa.Array:
+        """The values with the bitmap on top; nothing is copied."""
+        values = self._values.decode(start, end)
+        return with_validity(values, self._validity.decode_buffer(start, end))
+
+
+def with_validity(array: pa.Array, bitmap: pa.Buffer) -> pa.Array:
+    """``array`` (of offset 0) where the slots of 0 bits become null."""
+    count, data_type = len(array), array.type
+    if array.null_count:
+        valid = pa.Array.from_buffers(pa.bool_(), count, [None, bitmap])
+        return without_offset(array).filter(
+            pc.if_else(valid, True, None), null_selection_behavior="emit_null"
+        )
+    if pa.types.is_dictionary(data_type):
+        indices = with_validity(array.indices, bitmap)
+        return pa.DictionaryArray.from_arrays(indices, array.dictionary, safe=False)
+    if pa.types.is_fixed_size_list(data_type):
+        return pa.Array.from_buffers(data_type, count, [bitmap], children=[array.values])
+    if pa.types.is_struct(data_type):
+        children = [array.field(index) for index in range(data_type.num_fields)]
+        return pa.Array.from_buffers(data_type, count, [bitmap], children=children)
+    return pa.Array.from_buffers(data_type, count, [bitmap, *array.buffers()[1:]])
+
 
 _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 _MAX_VALUES = 1 << 48

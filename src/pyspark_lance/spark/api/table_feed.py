@@ -12,7 +12,6 @@ from pyspark_lance.commit.application_versions import APPLICATION_PROPERTY, appl
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import primary_key
 from pyspark_lance.format.system_columns import ROW_ID
-from pyspark_lance.spark.api.local_frames import frame_of_rows
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.jobs.apply_job import apply_once, last_changes
 from pyspark_lance.spark.options.spellings import (
@@ -22,7 +21,7 @@ from pyspark_lance.spark.options.spellings import (
     checks_keywords,
 )
 from pyspark_lance.spark.options.write_settings import options_of_change
-from pyspark_lance.spark.sql.metadata_tables import columns
+from pyspark_lance.spark.sql.metadata_tables import columns, frame_of_rows
 from pyspark_lance.table.change.applied_changes import applied_version
 from pyspark_lance.table.change.commit_changes import Prepared
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult

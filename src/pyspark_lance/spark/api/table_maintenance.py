@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -13,7 +13,6 @@ from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.jobs.analyze_job import aggregates_of, keep_statistics
-from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
 from pyspark_lance.spark.jobs.index_job import run_on_executors
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.spellings import (
@@ -39,13 +38,15 @@ from pyspark_lance.table.cleanup.orphan_files import (
     find_orphan_files,
     remove_orphan_files,
 )
-from pyspark_lance.table.compaction.compact import CompactionResult, compact
+from pyspark_lance.table.compaction.clustering_task import ClusteringTask
+from pyspark_lance.table.compaction.compact import CompactionResult, compact, run_compaction_task
+from pyspark_lance.table.compaction.compaction_task import CompactionTask
 from pyspark_lance.table.compaction.stable_row_ids import (
     CopyResult,
     copy_with_stable_row_ids,
     enable_stable_row_ids,
 )
-from pyspark_lance.table.index_build.zone_map_task import build_zones
+from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zones
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapResult,
     create_zone_maps,
@@ -440,3 +441,10 @@ def _seconds(age: Age) -> float:
     if isinstance(age, timedelta):
         return age.total_seconds()
     return parse_duration(age) if isinstance(age, str) else 3600 * age
+
+
+def rewrite_on_executors(
+    spark: SparkSession, tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask]
+) -> list[Any]:
+    """What became of tasks, in their order; commits nothing."""
+    return run_on_executors(spark, run_compaction_task, tasks)

@@ -13,7 +13,6 @@ from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.foreign_names import answers
-from pyspark_lance.spark.api.local_frames import frame_of_rows
 from pyspark_lance.spark.api.table_html import shown_detail
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.options.option_table import check_properties
@@ -32,6 +31,7 @@ from pyspark_lance.spark.sql.metadata_tables import (
     branch_rows,
     detail_rows,
     fragment_rows,
+    frame_of_rows,
     history_row,
     history_rows,
     index_rows,
@@ -41,9 +41,8 @@ from pyspark_lance.table.history.ancestry import ancestor_history
 from pyspark_lance.table.history.row_history import row_history
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table, main_line
-from pyspark_lance.table.version.table_properties import properties_of
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties

@@ -63,8 +63,7 @@ from pyspark_lance.table.scan.scan_facts import (
 )
 from pyspark_lance.table.scan.stored_sizes import stored_widths
 from pyspark_lance.table.version.near_tables import naming_near_tables
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
-from pyspark_lance.table.version.table_properties import properties_of
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing, properties_of
 
 if TYPE_CHECKING:
     from pyspark_lance.spark.sql.metadata_tables import MetadataRead

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
@@ -407,3 +408,12 @@ def rows_as_batch(rows: Rows, schema: StructType) -> pa.RecordBatch:
 
 def _arrow_value(value: Any) -> Any:
     return list(value.items()) if isinstance(value, dict) else value
+
+
+def frame_of_rows(spark: SparkSession, rows: Rows, schema: StructType) -> DataFrame:
+    """The rows as a DataFrame, which no Python process has to read.
+
+    Rows that Spark is given as they are go through a task of Python, which writes a traceback on
+    the console when a limit ends it.
+    """
+    return spark.createDataFrame(pa.Table.from_batches([rows_as_batch(rows, schema)]), schema)

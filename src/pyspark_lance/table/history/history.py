@@ -37,9 +37,8 @@ from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore, missing
 from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
 from pyspark_lance.table.refs.consumers import Consumer, consumers_of
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table, main_line
-from pyspark_lance.table.version.table_properties import properties_of
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _PARALLEL_READS = 16

@@ -6,18 +6,26 @@ of which tasks make the zones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from pyspark_lance.errors import InvalidInputError
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment_reuse import reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_address import OFFSET_BITS
+from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map, union_of
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.index.bitmap import BITMAP_FILE, sets_at
+from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
+from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
@@ -30,7 +38,7 @@ from pyspark_lance.table.index.segments import (
 )
 from pyspark_lance.table.index.zone_map_file import is_zone_map
 from pyspark_lance.table.index_build.joined_segments import StoredSegment
-from pyspark_lance.table.index_build.left_behind import names_moved_rows
+from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
 from pyspark_lance.table.index_build.segment_task import (
     KINDS,
     BuiltSegment,
@@ -373,3 +381,35 @@ def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:
             groups.append(range(start, number + 1))
             start = number + 1
     return groups
+
+
+def names_moved_rows(snapshot: Snapshot, entry: IndexMetadata, fragments: Collection[int]) -> bool:
+    """Whether a bitmap or label list index names rows that are live outside of some fragments.
+
+    An update keeps the id of a row, and moves the row to another fragment.  Lance takes what any
+    segment says of a row that any of them covers: as soon as another segment covers the new
+    fragment, the old value counts as well.  So such a segment is made anew before that.
+
+    Also where that cannot be told: its files are damaged, or very large.
+    """
+    ids = row_id_index(snapshot)
+    try:
+        named = _named_rows(IndexFile.open(snapshot.files, entry, BITMAP_FILE))
+    except (LanceError, FileNotFoundError):
+        return True
+    if named is None:
+        return True
+    addresses, is_found = ids.addresses_of(named)
+    now = np.unique(addresses[is_found] >> np.uint64(OFFSET_BITS))
+    return not set(now.tolist()) <= set(fragments)
+
+
+def _named_rows(file: IndexFile) -> NDArray[np.uint64] | None:
+    sets = sets_at(file, np.arange(file.reader.num_rows))
+    if sets is None:
+        return None
+    number = file.reader.schema.metadata.get(LABEL_NULLS_KEY)
+    if number is not None:
+        of_null = parse_tree_map(bytes(file.reader.global_buffer(int(number))), file.where)
+        sets.append({high: rows for high, rows in of_null.items() if rows is not None})
+    return numbers_of(union_of(sets))

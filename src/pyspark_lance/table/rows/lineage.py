@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.consecutive import consecutive
 from pyspark_lance.format.data_file import (
     SPILLED_CREATED_AT,
     SPILLED_LAST_UPDATED_AT,
@@ -27,7 +26,7 @@ from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment, Seque
 from pyspark_lance.format.row_address import OFFSET_BITS, row_addresses
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ADDRESS, ROW_ID
-from pyspark_lance.format.u64_segment import RangeSegment
+from pyspark_lance.format.u64_segment import RangeSegment, consecutive
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.sequence_file import read_sequence
 from pyspark_lance.store.object_store import ObjectStore

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from pyspark_lance.format.column_names import by_name
 from pyspark_lance.format.field import Field
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table_properties import OWN_PREFIX
+from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
 
 PREFIX: Final = f"{OWN_PREFIX}statistics."
 # With so many times the rows, or so many times fewer, what was found says nothing.

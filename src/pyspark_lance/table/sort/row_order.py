@@ -24,7 +24,6 @@ from pyspark_lance.plain_values import plain_array
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.value_order import comparable, has_order, sort_order
 from pyspark_lance.table.scan.column_paths import named_path, values_at
-from pyspark_lance.table.sort.space_filling import hilbert_key, zorder_key
 
 _MOST_CELLS: Final = 4096
 _MOST_BITS: Final = 16
@@ -221,3 +220,41 @@ def _cell_of(values: pa.Array, cells: pa.Array, bits: int) -> NDArray[np.uint64]
     if present:
         cell[~present[0][: len(values)]] = 0
     return (cell << np.uint64(bits)) // np.uint64(len(cells) + 2)
+
+
+def zorder_key(cells: Sequence[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
+    """Where cells are on the z-order curve: their bits in turns; shape (n,).
+
+    ``cells``: of each column, shape (n,), below ``2 ** bits``; the first column comes first.
+    """
+    key = np.zeros(len(cells[0]), np.uint64)
+    for bit in reversed(range(bits)):
+        for cell in cells:
+            key <<= np.uint64(1)
+            key |= (cell >> np.uint64(bit)) & np.uint64(1)
+    return key
+
+
+def hilbert_key(cells: Sequence[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
+    """Where cells are on the Hilbert curve, which never jumps; shape (n,).
+
+    J. Skilling, Programming the Hilbert curve, 2004, for all rows at once.
+
+    ``cells``: of each column, shape (n,), below ``2 ** bits``.
+    """
+    axes = [cell.copy() for cell in cells]
+    nothing = np.uint64(0)
+    for bit in reversed(range(1, bits)):
+        mask, below = np.uint64(1 << bit), np.uint64((1 << bit) - 1)
+        for axis in axes:
+            is_set = (axis & mask) != 0
+            swapped = np.where(is_set, nothing, (axes[0] ^ axis) & below)
+            axes[0] ^= np.where(is_set, below, swapped)
+            axis ^= swapped
+    for before, axis in pairwise(axes):
+        axis ^= before
+    turned = np.zeros_like(axes[0])
+    for bit in reversed(range(1, bits)):
+        is_set = (axes[-1] & np.uint64(1 << bit)) != 0
+        turned ^= np.where(is_set, np.uint64((1 << bit) - 1), nothing)
+    return zorder_key([axis ^ turned for axis in axes], bits)

@@ -187,3 +187,14 @@ def _read(key: tuple[object, ...], store: ObjectStore, location: ManifestLocatio
 def known_manifests(table: Table) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
     """Reads manifests of a table, but those that this process has read, as the plan of a commit."""
     return lambda store, location: Snapshot.load(table, store, location).file
+
+
+OWN_PREFIX = "pyspark_lance."
+"""Keys of this package, which are no properties of the user's."""
+
+
+def properties_of(snapshot: Snapshot) -> dict[str, str]:
+    """The properties of a table, by key."""
+    manifest = snapshot.manifest
+    own = {key: value for key, value in manifest.config.items() if not key.startswith(OWN_PREFIX)}
+    return dict(sorted({**manifest.table_metadata, **own}.items()))

@@ -9,9 +9,8 @@ from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, UpdateMap
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
 from pyspark_lance.table.version.table import MAIN, Table
-from pyspark_lance.table.version.table_properties import OWN_PREFIX
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.unit_of_work import commit_on_newest

@@ -163,16 +163,16 @@ final class JoinedKeys extends Rule<LogicalPlan> {
         CollectionConverters.asScala(List.<String>of()).toSeq(), Option.empty(),
         CollectionConverters.asScala(List.<String>of()).toSeq());
     Expression most = Literal$.MODULE$.apply(LanceScan.MOST_KEYS + 1);
-    LogicalPlan each =
-        PlanParts.make(Aggregate.class, seq(own), seq(named), new Filter(new IsNotNull(own), other));
+    LogicalPlan each = PlanParts.make(Aggregate.class, seq(own), seq(named),
+        new Filter(new IsNotNull(own), other));
     return asked(column, new GlobalLimit(most, new LocalLimit(most, each)),
         CollectionConverters.asScala(List.<Expression>of(named.toAttribute())).toSeq(), 0, false);
   }
 
   private static Expression asked(AttributeReference column, LogicalPlan other,
       Seq<Expression> keys, int place, boolean onlyInBroadcast) {
-    return PlanParts.make(DynamicPruningSubquery.class, column, other, keys, seq(place), onlyInBroadcast,
-        NamedExpression$.MODULE$.newExprId());
+    return PlanParts.make(DynamicPruningSubquery.class, column, other, keys, seq(place),
+        onlyInBroadcast, NamedExpression$.MODULE$.newExprId());
   }
 
   private static <T> Seq<T> seq(T one) {
