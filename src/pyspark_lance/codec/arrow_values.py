@@ -44,11 +44,8 @@ def fixed_width_values(
 ) -> NDArray[np.unsignedinteger[Any]]:
     """Values of a fixed-width type that is not boolean.
 
-    ``nulls``: true where a value does not matter.
-
-    Returns:
-        Shape (n,), unsigned integers, for 8 to 64 bits; bytes of shape (n, width) else. A view of
-        the array unless there are nulls.
+    ``nulls``: true where a value does not matter. Returns shape (n,), unsigned integers, for 8 to
+    64 bits; bytes of shape (n, width) else. A view of the array unless there are nulls.
     """
     bits = bits_per_value(array.type)
     width, count = bits // 8, len(array)

@@ -148,10 +148,7 @@ def order_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
     ``64 + 128 * (row - 8) + l``. So eight neighbouring lanes are a matrix of 8 by 8 bits to be
     transposed.
 
-    ``packed``: shape (blocks, 64).
-
-    Returns:
-        Bits, least significant first, shape (blocks, 128).
+    ``packed``: shape (blocks, 64). Returns bits, least significant first, shape (blocks, 128).
     """
     blocks = len(packed)
     lanes = np.ascontiguousarray(packed).view(np.uint8).reshape(blocks, 64, 2)
@@ -178,10 +175,7 @@ _TRANSPOSE_STEPS = (
 def unpack_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """The elements of one-bit blocks as zeros and ones.
 
-    ``packed``: shape (blocks, 64).
-
-    Returns:
-        Shape (blocks, 1024).
+    ``packed``: shape (blocks, 64). Returns shape (blocks, 1024).
     """
     bits = order_one_bit_blocks(packed)
     return np.unpackbits(bits.reshape(-1), bitorder="little").reshape(-1, BLOCK_VALUES)

@@ -10,10 +10,8 @@ from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 def require(condition: bool, what: str) -> None:
     """Goes on if the bytes keep their promise.
 
-    ``condition``: what must hold; ``what``: what was found instead, for the message.
-
-    Raises:
-        CorruptFileError: It does not hold. The caller adds where.
+    ``condition``: what must hold; ``what``: what was found instead, for the message. Raises
+    CorruptFileError: it does not hold. The caller adds where.
     """
     if not condition:
         raise CorruptFileError(what)
@@ -22,7 +20,6 @@ def require(condition: bool, what: str) -> None:
 def unsupported(what: str) -> NoReturn:
     """Refuses an encoding by name.
 
-    Raises:
-        UnsupportedFeatureError: Always. The caller adds where.
+    Raises UnsupportedFeatureError: always. The caller adds where.
     """
     raise UnsupportedFeatureError(what)

@@ -40,8 +40,7 @@ class ChunkBuffers:
     def gather_bits(self, index: int, bits_per_slot: int, what: str) -> NDArray[np.uint8]:
         """Buffer ``index`` of every chunk, cut to ``bits_per_slot`` bits per value slot.
 
-        Returns:
-            The concatenated bits; bytes unless a chunk ends within one.
+        Returns the concatenated bits; bytes unless a chunk ends within one.
         """
         bits = self.num_values * bits_per_slot
         sizes = (bits + 7) // 8

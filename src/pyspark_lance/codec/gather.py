@@ -22,10 +22,8 @@ def gather(
     """``data[starts[i] : starts[i] + sizes[i]]`` for every i, one after another.
 
     ``data``: the bytes to take from. ``starts``: ascending; no piece may overlap the next one, none
-    may reach out of ``data``. ``sizes``: bytes per piece, parallel to ``starts``.
-
-    Returns:
-        A view of ``data`` if the pieces are neighbours, else a copy.
+    may reach out of ``data``. ``sizes``: bytes per piece, parallel to ``starts``. Returns a view of
+    ``data`` if the pieces are neighbours, else a copy.
     """
     count = len(starts)
     if count == 0:

@@ -53,8 +53,7 @@ _PAIR: Final = "{}:{}".format
 def decode_jsonb(documents: pa.Array) -> pa.StringArray | pa.LargeStringArray:
     """The documents as JSON text, without blanks between tokens; nulls stay null.
 
-    Returns:
-        Strings, large ones where all of them together exceed what 32-bit offsets can address.
+    Returns strings, large ones where all of them together exceed what 32-bit offsets can address.
     """
     offsets, data = _offsets_and_bytes(documents)
     valid = documents.is_valid().to_pylist() if documents.null_count else None

@@ -236,8 +236,7 @@ class Unraveler:
     def list_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Passes a list layer: where its lists begin in their items, and which are valid.
 
-        Returns:
-            One offset more than there are lists; validity, None for all.
+        Returns one offset more than there are lists; validity, None for all.
         """
         layer = self._next_layer(is_list=True)
         limit = self._consumed

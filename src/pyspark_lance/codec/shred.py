@@ -126,8 +126,7 @@ def _enter_list(
 ) -> tuple[pa.Array, _Entries]:
     """Opens the live, non-empty lists.
 
-    Returns:
-        The items of the lists that were opened, and their entries.
+    Returns the items of the lists that were opened, and their entries.
     """
     layer = NULL_AND_EMPTY_LIST if field.nullable else EMPTYABLE_LIST
     offsets = list_offsets(array)

@@ -37,10 +37,8 @@ from pyspark_lance.table.version.table import Table
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
-    ``arguments``: Without the name of the program; None for those of the process.
-
-    Returns:
-        The exit code.
+    ``arguments``: Without the name of the program; None for those of the process. Returns the exit
+    code.
     """
     parser = _parser()
     if not (sys.argv[1:] if arguments is None else arguments):

@@ -60,10 +60,8 @@ def assign_lineage(
     Row ids that the fragment carries already belong to rows that moved into it, in the order
     of its first rows; the rows behind them are new and get ids from ``next_row_id`` on.
 
-    ``next_row_id``: first unused row id.
-
-    Returns:
-        The completed fragment and the first row id that is unused then.
+    ``next_row_id``: first unused row id. Returns the completed fragment and the first row id that
+    is unused then.
     """
     num_rows = fragment.physical_rows
     updated = RowDatasetVersionSequence.constant(num_rows, version).to_bytes()

@@ -44,10 +44,8 @@ class CommitHandler(Protocol):
     ) -> Outcome:
         """Creates the manifest at ``location``.
 
-        ``uuid``: of the transaction in ``data``; tells our own manifest from another's.
-
-        Returns:
-            Undecided rather than an exception when the store fails.
+        ``uuid``: of the transaction in ``data``; tells our own manifest from another's. Returns
+        undecided rather than an exception when the store fails.
         """
 
 

@@ -43,11 +43,9 @@ _SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig, Restore)
 def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool = False) -> None:
     """Refuses tables with a part that we would lose or break.
 
-    ``replaces_all``: whether none of its fragments stays.
-
-    Raises:
-        UnsupportedFeatureError: A feature flag, an unknown field, a write-ahead log, data files of
-            several versions, fragments that share an id.
+    ``replaces_all``: whether none of its fragments stays. Raises UnsupportedFeatureError: a feature
+    flag, an unknown field, a write-ahead log, data files of several versions, fragments that share
+    an id.
     """
     check_writable_flags(manifest.reader_flags, manifest.writer_flags)
     if not replaces_all:

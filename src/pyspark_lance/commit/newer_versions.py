@@ -24,9 +24,8 @@ class NewerVersions:
     def up_to(self, latest: ManifestFile) -> list[tuple[int, Transaction]]:
         """All (version, transaction) after ``read_version``, ascending, ``latest`` included.
 
-        Raises:
-            RetryableCommitError: A version or its transaction is gone, so that nobody can tell
-                what it changed; guessing could bring deleted rows back.
+        Raises RetryableCommitError: a version or its transaction is gone, so that nobody can tell
+        what it changed; guessing could bring deleted rows back.
         """
         wanted = range(self.read_version + 1, latest.manifest.version + 1)
         missing = [version for version in wanted if version not in self._known]

@@ -87,10 +87,9 @@ class VersionPut:
     def put(self, wanted: WantedVersion) -> bool:
         """The step that decides: whether the version is there, and ours.
 
-        Raises:
-            CommitConflictError: Another table is there; the manifest is gone again.
-            TableGoneError: The table is not there any more; the manifest is gone again.
-            StorageError: It is in doubt.
+        Raises CommitConflictError: another table is there; the manifest is gone again. Raises
+        TableGoneError: the table is not there any more; the manifest is gone again. Raises
+        StorageError: it is in doubt.
         """
         was_in_doubt, self.in_doubt = self.in_doubt is not None, wanted
         location = wanted.result.location
@@ -110,8 +109,7 @@ class VersionPut:
     def look_again(self, doubt: WantedVersion) -> bool:
         """Whether the version in doubt is in the history; if not, it may still be in doubt.
 
-        Raises:
-            StorageError: It still is in doubt.
+        Raises StorageError: it still is in doubt.
         """
         versions = list_versions(self._store)
         number = doubt.result.version
@@ -260,8 +258,7 @@ class VersionPut:
     def _is_same(self, before: ManifestFile, newest: Sequence[ManifestLocation]) -> bool | None:
         """Whether the manifest in ``newest`` is still the one that was read.
 
-        Returns:
-            False if that of another table was seen there; None if it was not to be seen at all.
+        Returns False if that of another table was seen there; None if it was not to be seen at all.
         """
         read = before.location
         if not newest or newest[0].version != read.version:

@@ -51,8 +51,7 @@ class EngineError(Exception):
 def opened(engine: str) -> Iterator[Ask]:
     """The engine of a name: ``ours``, ``pylance`` or a command of the shell's form.
 
-    Raises:
-        EngineError: There is no such command; or, while asking, it has ended or talks nonsense.
+    Raises EngineError: there is no such command; or, while asking, it has ended or talks nonsense.
     """
     if engine == "ours":
         yield answer

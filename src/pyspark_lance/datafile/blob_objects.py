@@ -28,8 +28,7 @@ class BlobObjects:
     def write(self, data: memoryview, limits: BlobLimits) -> tuple[str, int]:
         """Writes a blob.
 
-        Returns:
-            The path of its object below the root of the table, and its place in there.
+        Returns the path of its object below the root of the table, and its place in there.
         """
         if len(data) > limits.dedicated:
             path, output = self._new()

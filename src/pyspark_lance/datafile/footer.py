@@ -38,10 +38,8 @@ _NUMBERS_OF_VERSION: Final = {"2.0": (0, 3), "2.1": (2, 1), "2.2": (2, 2)}
 def file_version_of(tail: bytes | memoryview, where: str = "") -> str:
     """The format version in the last 8 bytes of a file.
 
-    ``tail``: the end of the file, 8 bytes or more.
-
-    Returns:
-        One of ``0.1``, ``2.0``, ``2.1``, ``2.2``.
+    ``tail``: the end of the file, 8 bytes or more. Returns one of ``0.1``, ``2.0``, ``2.1``,
+    ``2.2``.
     """
     if len(tail) < VERSION_BYTES:
         raise CorruptFileError(

@@ -73,8 +73,7 @@ class PageSink:
     def write_buffer(self, data: object) -> ByteRange:
         """Appends bytes that belong to no page, such as the values of a blob column.
 
-        Returns:
-            Where they are; the start is aligned.
+        Returns where they are; the start is aligned.
         """
         self._align()
         start = self._position
@@ -84,8 +83,7 @@ class PageSink:
     def write_global_buffer(self, data: object) -> int:
         """Appends a global buffer.
 
-        Returns:
-            Its number, 1 or more; number 0 is the file descriptor.
+        Returns its number, 1 or more; number 0 is the file descriptor.
         """
         self._global_buffers.append(self.write_buffer(data))
         return len(self._global_buffers)
@@ -98,10 +96,7 @@ class PageSink:
         """Writes descriptor, column metadata, tables and footer, and closes the file.
 
         ``version``: ``2.0``, ``2.1`` or ``2.2``; ``num_columns``: physical columns, also those
-        without any page.
-
-        Returns:
-            The length of the file in bytes.
+        without any page. Returns the length of the file in bytes.
         """
         descriptor = self.write_buffer(file_descriptor_bytes(schema, num_rows))
         first_column = self._position

@@ -90,11 +90,9 @@ class DataFileReader:
     def joined(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
         """One reader for the rows of several small files, one behind another.
 
-        ``files``: readers of files that hold the same fields in the same columns.
-
-        Returns:
-            None if they must be read one by one: of 2.0 or before, not small, not of one version,
-            or with other numbers of columns.
+        ``files``: readers of files that hold the same fields in the same columns. Returns None if
+        they must be read one by one: of 2.0 or before, not small, not of one version, or with other
+        numbers of columns.
         """
         parts: list[FileMetadata] = []
         contents: list[memoryview] = []
@@ -198,9 +196,8 @@ class DataFileReader:
     ) -> pa.RecordBatch:
         """The rows ``start`` to ``end`` as one batch.
 
-        Raises:
-            UnsupportedFeatureError: An encoding or a type that is not implemented, or more than 2
-                GiB of strings in a column.
+        Raises UnsupportedFeatureError: an encoding or a type that is not implemented, or more than
+        2 GiB of strings in a column.
         """
         rows = self._check_ranges([(start, end)])
         return self._read_one(fields, column_of, rows, max_bytes)

@@ -75,10 +75,8 @@ class StoredPages:
     def likely_ranges(self, rows: RowRanges, *, seen_to: int = 0) -> list[ByteRange]:
         """Which bytes hold the rows, and what is needed to find these in them; roughly.
 
-        ``seen_to``: rows before this one were read: what describes their pages is known.
-
-        Returns:
-            Nothing if that cannot be told.
+        ``seen_to``: rows before this one were read: what describes their pages is known. Returns
+        nothing if that cannot be told.
         """
         if len(rows.starts) > _MOST_RANGES:
             return []

@@ -52,8 +52,7 @@ class ColumnNames(Generic[_T]):
     def spelled(self, name: str) -> str | None:
         """The one that the name means, as it is spelled; None if there is none.
 
-        Raises:
-            InvalidInputError: It may be several.
+        Raises InvalidInputError: it may be several.
         """
         if name in self._known:
             return name
@@ -65,8 +64,7 @@ class ColumnNames(Generic[_T]):
     def get(self, name: str) -> _T | None:
         """What the name means; None if there is nothing of the name.
 
-        Raises:
-            InvalidInputError: It may be several.
+        Raises InvalidInputError: it may be several.
         """
         spelled = self.spelled(name)
         return None if spelled is None else self._known[spelled]
@@ -89,8 +87,7 @@ def by_name(parts: Iterable[_Part]) -> ColumnNames[_Part]:
 def named(parts: Iterable[_Part], name: str) -> _Part | None:
     """The one of this name; None if there is none.
 
-    Raises:
-        InvalidInputError: It may be several.
+    Raises InvalidInputError: it may be several.
     """
     return by_name(parts).get(name)
 
@@ -99,9 +96,7 @@ def matched(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """For each of the given names that is known, the known one; no known one is taken twice.
 
     Beside one that is spelled as it is known, another that differs by case is a name of its own.
-
-    Raises:
-        InvalidInputError: A name may be several, or several may be one.
+    Raises InvalidInputError: a name may be several, or several may be one.
     """
     given, names = tuple(given), spellings(known)
     exact = {name for name in given if names.spelled(name) == name}

@@ -120,8 +120,7 @@ def _looked_at(data: bytes) -> tuple[FragmentColumns, bool]:
 def cut_manifest(data: bytes, known: Fragments | None) -> CutManifest | None:
     """Finds the fragments of a serialized Manifest message, and those that ``known`` has too.
 
-    Returns:
-        None if the fragments do not stand together; damaged bytes are left to the parser.
+    Returns None if the fragments do not stand together; damaged bytes are left to the parser.
     """
     position = _first_fragment(data)
     if position is None:

@@ -152,10 +152,8 @@ def compute_flags(
     ``has_base_paths``: whether files may live under other roots; ``has_spilled_lineage``: whether
     lineage of any fragment is in hidden columns; ``manages_blobs``: whether the schema asks for
     blobs in objects of the table; ``keeps_field_ids``: whether ids of columns are never used again;
-    ``previous``: reader and writer word of the version before.
-
-    Returns:
-        (reader flags, writer flags).
+    ``previous``: reader and writer word of the version before. Returns (reader flags, writer
+    flags).
     """
     both = (
         (DELETION_FILES if has_deletion_files else 0)

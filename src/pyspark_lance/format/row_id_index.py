@@ -60,12 +60,10 @@ class RowIdIndex:
         """Indexes fragments given as (fragment id, row ids, deleted offsets).
 
         Time and size follow the number of segments and of ids stored one by one.  The lengths of
-        the sequences are taken as checked (``RowIdSequence.expect_length``).
-
-        Raises:
-            CorruptFileError: A deleted offset outside its fragment, or one id stored one by one
-                for two live rows.  Other duplicates are found by ``addresses_of``, when somebody
-                asks for such an id, and by ``check_unique``.
+        the sequences are taken as checked (``RowIdSequence.expect_length``). Raises
+        CorruptFileError: a deleted offset outside its fragment, or one id stored one by one for two
+        live rows.  Other duplicates are found by ``addresses_of``, when somebody asks for such an
+        id, and by ``check_unique``.
         """
         collected = _Collector()
         for fragment_id, sequence, deleted in fragments:
@@ -82,10 +80,8 @@ class RowIdIndex:
     def addresses_of(self, row_ids: ArrayLike) -> tuple[_U64Array, _BoolArray]:
         """Addresses of the live rows with these ids.
 
-        ``row_ids``: any order, duplicates allowed, shape (n,).
-
-        Returns:
-            (addresses, found), both of shape (n,).  An address means nothing where found is False.
+        ``row_ids``: any order, duplicates allowed, shape (n,). Returns (addresses, found), both of
+        shape (n,).  An address means nothing where found is False.
         """
         wanted = np.asarray(row_ids, dtype=np.uint64)
         if len(wanted) > 1 and not (wanted[1:] > wanted[:-1]).all():

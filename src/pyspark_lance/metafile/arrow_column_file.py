@@ -86,11 +86,9 @@ def read_uint32_column(
     """The values of the only column, in stored order.
 
     ``name``: what the column must be called. ``num_values``: values there must be; None if nobody
-    knows. ``at_most``: more values than that are never expanded.
-
-    Raises:
-        CorruptFileError: The file is damaged, or is anything but one batch of ``num_values`` values
-            of one column of this name, of type uint32, not nullable and without nulls.
+    knows. ``at_most``: more values than that are never expanded. Raises CorruptFileError: the file
+    is damaged, or is anything but one batch of ``num_values`` values of one column of this name, of
+    type uint32, not nullable and without nulls.
     """
     data = memoryview(content).cast("B").toreadonly()
     try:

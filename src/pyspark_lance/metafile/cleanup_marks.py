@@ -58,8 +58,7 @@ class CleanupMark:
     def renew(self) -> None:
         """Before each step that takes versions away.
 
-        Raises:
-            StorageError: Others may have taken this cleanup for dead by now.
+        Raises StorageError: others may have taken this cleanup for dead by now.
         """
         asleep_s = self._clock() - self._renewed_at
         if asleep_s > _MAY_NOT_RENEW_S:

@@ -103,8 +103,7 @@ class ExternallyCommittedStore(ObjectStore):
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Creates the object unless there is one; a manifest in the four steps.
 
-        Raises:
-            StorageError: The store failed; the manifest may be there.
+        Raises StorageError: the store failed; the manifest may be there.
         """
         version = _version_of(path)
         if version is None:  # a tag or a branch: as other clients do

@@ -19,11 +19,7 @@ def transaction_name(transaction: Transaction) -> str:
 
 
 def write_transaction(store: ObjectStore, transaction: Transaction) -> str:
-    """Writes the file of ``transaction``, replacing that of an earlier attempt.
-
-    Returns:
-        The file name.
-    """
+    """Writes the file of ``transaction``, replacing that of an earlier attempt."""
     name = transaction_name(transaction)
     store.put(f"{TRANSACTIONS}/{name}", transaction.to_bytes())
     return name

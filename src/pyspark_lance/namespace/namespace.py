@@ -39,11 +39,7 @@ class Namespace(Protocol):
         """Sets properties of a namespace; those without a value are removed."""
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
-        """Removes a namespace, with ``cascade`` all that is in it, too.
-
-        Returns:
-            Whether there was one.
-        """
+        """Removes a namespace, with ``cascade`` all that is in it, too."""
 
     def tables(self, namespace: Name) -> list[str]:
         """Names of the tables in a namespace; sorted."""

@@ -42,8 +42,7 @@ def split_conjuncts(text: str) -> tuple[str, ...]:
 def on_one_table(text: str, alias: str, names: Collection[str]) -> str | None:
     """``text`` without the name of the table in front of its columns.
 
-    Returns:
-        None if a column may be of another table: one of these names, but not of this table.
+    Returns None if a column may be of another table: one of these names, but not of this table.
     """
     known = {name.lower() for name in names}
     tokens = _tokens(text)

@@ -50,11 +50,9 @@ def evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
     """For each row of ``batch`` whether ``predicate`` is true, false or (null) unknown.
 
     ``predicate``: as returned by ``parse_predicate``. ``batch``: has at least the columns
-    ``columns_of(predicate)``, in their stored types; lineage columns as uint64.
-
-    Raises:
-        InvalidInputError: A row on which Spark would fail as well: overflow, division by zero, a
-            text that is no number.
+    ``columns_of(predicate)``, in their stored types; lineage columns as uint64. Raises
+    InvalidInputError: a row on which Spark would fail as well: overflow, division by zero, a text
+    that is no number.
     """
     return evaluate_expression(predicate, batch)
 

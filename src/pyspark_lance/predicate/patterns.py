@@ -72,9 +72,8 @@ _TOKEN = re.compile(
 def rlike_regex(pattern: str) -> str:
     r"""The RE2 pattern that finds what the Java pattern ``pattern`` finds.
 
-    Raises:
-        UnsupportedFeatureError: A construct without the same meaning in RE2: look-around,
-            back-references, possessive quantifiers, flags, ``\b``, nested classes, ….
+    Raises UnsupportedFeatureError: a construct without the same meaning in RE2: look-around,
+    back-references, possessive quantifiers, flags, ``\b``, nested classes, ….
     """
     translated, position = [], 0
     while position < len(pattern):

@@ -46,10 +46,7 @@ def rows_that_may_match(
 ) -> Rows | None:
     """The rows for which ``predicate`` may be true, from those for which its parts may be.
 
-    ``predicate``: any condition.
-
-    Returns:
-        None if nothing is known.
+    ``predicate``: any condition. Returns None if nothing is known.
     """
     if isinstance(predicate, Not):
         pushed = _pushed_down(predicate.term)

@@ -23,8 +23,7 @@ _NOT_IN_WORKERS = "/tests/"
 def compile_archives(pyspark: Path) -> list[Path]:
     """Adds compiled modules of this Python's version to the archives of an installation.
 
-    Returns:
-        The archives that have them now; none where the installation has no archives.
+    Returns the archives that have them now; none where the installation has no archives.
     """
     archives = _archives(pyspark)
     for archive in archives:

@@ -105,10 +105,9 @@ class ObjectStore(Protocol):
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Creates the object unless there is one; atomic between any number of writers.
 
-        Returns:
-            True when this call created it, False when it was there. After a lost answer the store
-            may have repeated the request itself and say False of our own object, and an exception
-            may hide a success, so a caller who must know compares the content.
+        Returns True when this call created it, False when it was there. After a lost answer the
+        store may have repeated the request itself and say False of our own object, and an exception
+        may hide a success, so a caller who must know compares the content.
         """
 
     def copy(self, source: str, target: str) -> None:

@@ -44,10 +44,8 @@ def turn(
     """Waits until no other writer is at work; whoever has the turn already keeps it.
 
     ``patience_s``: how long to wait at most, in seconds, while nothing changes in the folder; five
-    times as long in all. ``meanwhile``: done first if there is somebody to wait for.
-
-    Returns:
-        Whether it is our turn; if not, we go ahead all the same.
+    times as long in all. ``meanwhile``: done first if there is somebody to wait for. Returns
+    whether it is our turn; if not, we go ahead all the same.
     """
     if not isinstance(store, LocalStore):
         yield False

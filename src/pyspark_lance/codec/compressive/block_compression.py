@@ -108,10 +108,8 @@ def decompress_each(
     """Many buffers, each compressed by itself.
 
     ``scheme``: ``BufferCompression.scheme`` of the page's description. ``starts``: where each one
-    begins; ascending. ``sizes``: compressed bytes of each.
-
-    Returns:
-        The plain bytes one behind another, and how many there are of each.
+    begins; ascending. ``sizes``: compressed bytes of each. Returns the plain bytes one behind
+    another, and how many there are of each.
     """
     if scheme not in (LZ4, ZSTD) or len(starts) < 2:
         return _one_by_one(scheme, data, starts, sizes)

@@ -27,10 +27,8 @@ _FIRST_LOOK: Final = 64
 def only_value(values: pa.Array) -> tuple[NDArray[np.uint8], ...] | None:
     """The Arrow buffers, without validity, of the one value that all of these are.
 
-    ``values``: at least one, none null.
-
-    Returns:
-        None if there are several, or if the type is nested.
+    ``values``: at least one, none null. Returns None if there are several, or if the type is
+    nested.
     """
     data_type = values.type
     if pa.types.is_nested(data_type) or pa.types.is_dictionary(data_type):

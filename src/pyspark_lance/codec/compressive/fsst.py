@@ -230,10 +230,8 @@ def _expand(
     """The chosen contents one behind another.
 
     ``code_offsets``: where strings begin and end, counted in codes; ascending. ``last``: what a
-    last code stands for that has no slot.
-
-    Returns:
-        Where each string begins and the last one ends, counted in bytes; and the bytes.
+    last code stands for that has no slot. Returns where each string begins and the last one ends,
+    counted in bytes; and the bytes.
     """
     lengths = _take(slots.lengths, chosen)
     codes_per_slot = 1 if slots.first_lengths is None else 2

@@ -83,10 +83,8 @@ def _pack_step(
 def pack_one_bit_blocks(blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Zeros and ones as 16-bit values packed to one bit: by far the commonest level block.
 
-    ``blocks``: shape (blocks, 1024).
-
-    Returns:
-        The packed bytes, shape (blocks, 128); see ``bit_packing.unpack_one_bit_blocks``.
+    ``blocks``: shape (blocks, 1024). Returns the packed bytes, shape (blocks, 128); see
+    ``bit_packing.unpack_one_bit_blocks``.
     """
     rows = blocks.reshape(-1, 8, 2, 64)
     halves = np.empty((len(rows), 2, 64), np.uint8)
@@ -100,10 +98,8 @@ def pack_one_bit_blocks(blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def pack_level_blocks(blocks: NDArray[np.uint8], packed_bits: int) -> NDArray[np.uint8]:
     """Levels, widened to 16 bits and packed.
 
-    ``blocks``: shape (blocks, 1024); ``packed_bits``: 1 to 8.
-
-    Returns:
-        The packed bytes, shape (blocks, 128 * packed_bits).
+    ``blocks``: shape (blocks, 1024); ``packed_bits``: 1 to 8. Returns the packed bytes, shape
+    (blocks, 128 * packed_bits).
     """
     if packed_bits == 1:
         return pack_one_bit_blocks(blocks)

@@ -51,8 +51,7 @@ def require_ascending(offsets: NDArray[np.signedinteger], end: int) -> None:
 def decode_variable_chunks(chunks: ChunkBuffers, offset_bits: int) -> VariableWidthValues:
     """Variable in mini-block chunks: offsets relative to the buffer, then the bytes.
 
-    Returns:
-        Offsets of the type of ``offset_bits``, wider if there are too many bytes for them.
+    Returns offsets of the type of ``offset_bits``, wider if there are too many bytes for them.
     """
     kind = offset_type(offset_bits)
     chunks.require_buffers(1, "Variable")

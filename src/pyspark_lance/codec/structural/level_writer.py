@@ -86,10 +86,7 @@ def repetition_index(
 ) -> NDArray[np.uint64]:
     """For every chunk: rows that end in it, entries at its end of a row that goes on.
 
-    ``ends``: one past the last entry of each chunk.
-
-    Returns:
-        Shape (chunks, 2).
+    ``ends``: one past the last entry of each chunk. Returns shape (chunks, 2).
     """
     row_starts = rows.row_starts(column)
     row_ends = np.append(row_starts[1:], rows.num_entries)

@@ -135,8 +135,7 @@ class _Dictionary:
 def plain_dictionary(array: pa.Array) -> tuple[NDArray[np.uint8], pa.Array] | None:
     """Indices and items of a string column with few distinct values; None if it has many.
 
-    Returns:
-        The indices as stored (0 is null) and the items, of which there is at least one.
+    Returns the indices as stored (0 is null) and the items, of which there is at least one.
     """
     if len(array) < MIN_PLAIN_ROWS or not _looks_repetitive(array):
         return None

@@ -49,8 +49,7 @@ class PageTable:
     def page(self, field_id: int, batch: int) -> tuple[int, int]:
         """Position of a page in the file, and how many values it has.
 
-        Raises:
-            CorruptFileError: The table has no such page. The caller adds where.
+        Raises CorruptFileError: the table has no such page. The caller adds where.
         """
         row = field_id - self.first_id
         if not 0 <= row < len(self.entries):

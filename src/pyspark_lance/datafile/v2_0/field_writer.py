@@ -40,10 +40,8 @@ def make_v2_0_field_writer(field: Field, sink: PageSink, first_column: int = 0) 
     """A writer for a field and everything below.
 
     ``field``: the field; its arrays are of type ``field.to_arrow().type``. ``first_column``: column
-    of the field; those below follow depth first.
-
-    Raises:
-        UnsupportedFeatureError: A type that 2.0 files cannot hold; nothing has been written.
+    of the field; those below follow depth first. Raises UnsupportedFeatureError: a type that 2.0
+    files cannot hold; nothing has been written.
     """
     return _make_node(field, sink, first_column, "")
 

@@ -31,10 +31,8 @@ _TEXTS = (kinds.StringType, kinds.BinaryType)
 def aggregates_of(schema: kinds.StructType, columns: Sequence[str] | None) -> str:
     """A SQL expression that tells, as JSON, what is to be known of some columns of a table.
 
-    ``columns``: names; None for all columns whose values have an order.
-
-    Raises:
-        InvalidInputError: There is no such column, or its values are lists, structs or the like.
+    ``columns``: names; None for all columns whose values have an order. Raises InvalidInputError:
+    there is no such column, or its values are lists, structs or the like.
     """
     columns_found = [
         f"{_text(field.name)}, named_struct({', '.join(_of_column(field))})"

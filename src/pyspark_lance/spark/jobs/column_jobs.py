@@ -80,9 +80,8 @@ def expression_columns(
 ) -> tuple[pa.Schema, RunColumns]:
     """New columns whose values are expressions over the columns of the same row.
 
-    Returns:
-        Their Arrow schema, and what computes them.  Rows stay in the partition of their fragment,
-        so there is no shuffle.
+    Returns their Arrow schema, and what computes them.  Rows stay in the partition of their
+    fragment, so there is no shuffle.
     """
     if not expressions:
         raise InvalidInputError("there is no column to add")

@@ -67,8 +67,7 @@ def run_by_columns(
 ) -> tuple[RewriteChoice, MergeChanges | tuple[RewriteColumnsRequest, list[RewrittenColumns]]]:
     """Writes columns anew, if that is asked for or cheaper; commits nothing.
 
-    Returns:
-        What was written, or the changes, evaluated once, if moving rows is cheaper.
+    Returns what was written, or the changes, evaluated once, if moving rows is cheaper.
     """
     names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
     counted: DataFrame | None = None

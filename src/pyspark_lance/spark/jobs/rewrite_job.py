@@ -43,9 +43,7 @@ def run_rewrite_job(
     """Writes the new files of touched fragments on the executors; commits nothing.
 
     ``changes``: ``_rowaddr`` of each row that changes, once, and all of ``names``; in any order.
-
-    Raises:
-        RepeatedRowError: A row comes twice; the new files are removed.
+    Raises RepeatedRowError: a row comes twice; the new files are removed.
     """
     request = plan_rewrite(plan.snapshot(), names)
     together = changes.repartition(sf.shiftright(sf.col(ROW_ADDRESS), 32))

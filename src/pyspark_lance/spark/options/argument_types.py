@@ -108,10 +108,8 @@ def checked_arguments(
 ) -> dict[str, object]:
     """The arguments of a method, by name; whole numbers of other kinds, as numpy's, as ``int``.
 
-    ``checks``: What ``argument_checks`` found.
-
-    Raises:
-        InvalidInputError: One is of another type than the method takes.
+    ``checks``: What ``argument_checks`` found. Raises InvalidInputError: one is of another type
+    than the method takes.
     """
     return {
         name: _checked(called, name, value, checks[name], where) if name in checks else value

@@ -250,10 +250,8 @@ def option_named(word: str) -> str | None:
 def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, str], dict[str, str]]:
     """The options under their documented names, and the storage options.
 
-    ``side``: ``read`` or ``write``: what the options are for.
-
-    Returns:
-        Options by canonical name, and storage options without their prefix.
+    ``side``: ``read`` or ``write``: what the options are for. Returns options by canonical name,
+    and storage options without their prefix.
     """
     canonical: dict[str, str] = {}
     storage: dict[str, str] = {}
@@ -317,10 +315,8 @@ def split_table_properties(
     dot of their own (``<column>.arrow.float16``), so a property such as ``team.json`` is kept here;
     ``split_column_properties`` looks at these once the columns are known.
 
-    ``properties``: As they were given. ``path``: Of the table, for messages.
-
-    Returns:
-        The properties to keep, and options under our names.
+    ``properties``: As they were given. ``path``: Of the table, for messages. Returns the properties
+    to keep, and options under our names.
     """
     kept, options, taken = {}, {}, []
     for word, value in properties.items():
@@ -347,9 +343,7 @@ def split_column_properties(
     """Properties to keep with a new table, and those named ``<column>.<kind>`` of its columns.
 
     ``properties``: What ``split_table_properties`` kept. ``columns``: Names of the table's columns.
-
-    Returns:
-        The properties to keep, and options under our names.
+    Returns the properties to keep, and options under our names.
     """
     of_columns = {word for word in properties if _is_of_column(word, columns)}
     kept = {word: value for word, value in properties.items() if word not in of_columns}

@@ -128,9 +128,8 @@ class LanceChangeWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Makes one version of the changes of all tasks.
 
-        Raises:
-            RetryableCommitError: Others were in the way.  If its hint tells the retries, the
-                companion runs the command again and hands them back.
+        Raises RetryableCommitError: others were in the way.  If its hint tells the retries, the
+        companion runs the command again and hands them back.
         """
         trim_worker_overhead()
         written = [message.changes for message in messages if isinstance(message, ChangesWritten)]

@@ -31,8 +31,7 @@ _AS_OF = re.compile(
 def statement_here(text: str) -> str | None:
     """What to run in the place of a statement that Spark does not know.
 
-    Returns:
-        A statement of Spark's; None where nothing is known of it.
+    Returns a statement of Spark's; None where nothing is known of it.
     """
     plain = re.sub(r"--[^\n]*", " ", text).strip().rstrip(";").rstrip()
     for pattern, say in _STATEMENTS:

@@ -210,8 +210,7 @@ def same_type(left: DataType, right: DataType) -> bool:
 def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, dict[str, str]]:
     """``<column>.fixed_size_list = 768`` and the like, checked against the data's columns.
 
-    Returns:
-        Column name -> kind -> value, both as the user wrote them, the kind in lower case.
+    Returns column name -> kind -> value, both as the user wrote them, the kind in lower case.
     """
     names = spellings(schema.names)
     asked: dict[str, dict[str, str]] = {}

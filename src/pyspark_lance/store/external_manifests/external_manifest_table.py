@@ -24,8 +24,7 @@ class ExternalManifestTable(Protocol):
     def insert(self, entry: ManifestEntry) -> bool:
         """Adds a version unless it is there, in one step for all writers.
 
-        Returns:
-            Whether the version is there with this path, which nobody else has.
+        Returns whether the version is there with this path, which nobody else has.
         """
 
     def replace_path(self, entry: ManifestEntry) -> None:

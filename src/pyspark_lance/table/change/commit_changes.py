@@ -82,11 +82,7 @@ def delete_everything(plan: ChangePlan, description: str) -> RowChanges:
 
 
 def commit_changes(changes: RowChanges, work: UnitOfWork) -> ChangeResult:
-    """Makes the version that holds all changes, unless there are none; see ``commit_row_changes``.
-
-    Returns:
-        What the version changed.
-    """
+    """Makes the version of all changes, unless there are none; see ``commit_row_changes``."""
     result = commit_row_changes(changes, work)
     if result is None:
         return ChangeResult()
@@ -102,8 +98,7 @@ def commit_changes(changes: RowChanges, work: UnitOfWork) -> ChangeResult:
 def commit_row_changes(changes: RowChanges, work: UnitOfWork) -> CommitResult | None:
     """Makes the version that holds all changes; None if there are none, or were before.
 
-    Raises:
-        StorageError: It is not certain whether the version was made.
+    Raises StorageError: it is not certain whether the version was made.
     """
     work.register_files(changes.files)
     lost = [loss for loss in changes.losses if loss.num_gone]

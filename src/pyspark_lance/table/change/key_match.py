@@ -42,8 +42,7 @@ class KeyTable:
     def pairs(self, keys: Sequence[pa.Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All pairs of a source row and a target row with equal keys.
 
-        Returns:
-            Positions in ``keys``, ascending, and positions in the target's keys; same shape.
+        Returns positions in ``keys``, ascending, and positions in the target's keys; same shape.
         """
         hashes = hash_keys(keys)
         slots = (hashes >> self._shift).view(np.int64)

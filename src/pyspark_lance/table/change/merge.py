@@ -193,10 +193,8 @@ def checked_merge(
 
     ``reads``: of ``merge_reads``. ``clauses``: in order. ``keys``: columns that the condition
     names. ``matches_by``: columns whose equality is the whole condition; None if there is more to
-    it.
-
-    Raises:
-        InvalidInputError: Two source rows match one target row; files of the attempt are removed.
+    it. Raises InvalidInputError: two source rows match one target row; files of the attempt are
+    removed.
     """
     plan = changes.plan
     if changes.repeated is not None:

@@ -135,10 +135,8 @@ def cleanup_old_versions(
 
     ``policy``: which versions are old; without any rule, those older than two weeks. ``dry_run``:
     only say what would be removed. ``now_ns``: the time to count ages from; None for now.
-    ``newest``: keep this version and all above; None for the newest.
-
-    Raises:
-        CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
+    ``newest``: keep this version and all above; None for the newest. Raises CorruptFileError: a
+    manifest cannot be read, so that nobody knows what it refers to.
     """
     policy = policy or CleanupPolicy()
     store = table.store()

@@ -49,10 +49,8 @@ class OrphanFile:
 def find_orphan_files(table: Table, *, older_than_s: float = 0.0) -> list[OrphanFile]:
     """The files of a table and its branches that no version refers to, by path.
 
-    Files of writes that are under way are among them; their age tells them apart.
-
-    Raises:
-        CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
+    Files of writes that are under way are among them; their age tells them apart. Raises
+    CorruptFileError: a manifest cannot be read, so that nobody knows what it refers to.
     """
     store = table.store()
     limit_ns = time.time_ns() - int(older_than_s * 1e9)

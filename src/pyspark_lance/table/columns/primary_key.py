@@ -25,9 +25,8 @@ def set_primary_key(
 ) -> ColumnResult:
     """Declares the key, in one version; none if the table has just this key.
 
-    Raises:
-        InvalidInputError: The table has another key, or a column is not there, has parts, may be
-            null or is named twice.
+    Raises InvalidInputError: the table has another key, or a column is not there, has parts, may be
+    null or is named twice.
     """
 
     def operation(snapshot: Snapshot) -> Operation | None:

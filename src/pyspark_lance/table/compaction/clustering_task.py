@@ -123,8 +123,7 @@ def take_sample(task: SampleTask) -> Sample:
 def sort_rows(task: SortTask) -> tuple[Run, ...] | tuple[Fragment, ...]:
     """Writes runs, of which there are several where rows are wider than was thought.
 
-    Returns:
-        The runs; where these are all rows, the new fragments with id 0.
+    Returns the runs; where these are all rows, the new fragments with id 0.
     """
     order, request = task.sorting.order, task.sorting.request
     kept = (ROW_ADDRESS, *lineage_names(stable_row_ids=task.sorting.stable_row_ids))

@@ -301,10 +301,8 @@ def commit_bins(
 ) -> CompactionResult:
     """Makes the version in which the rewritten bins take the place of the old fragments.
 
-    Bins that others changed since the plan was made are given up.
-
-    Raises:
-        StorageError: It is not certain whether the version was made.
+    Bins that others changed since the plan was made are given up. Raises StorageError: it is not
+    certain whether the version was made.
     """
     change = plan.change
     work.register(plan.passing)

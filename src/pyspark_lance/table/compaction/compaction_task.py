@@ -63,10 +63,8 @@ class CompactionTask:
 def rewrite_bin(task: CompactionTask) -> RewriteGroup:
     """Writes the new files of one bin; commits nothing.
 
-    When anything fails, the files written by this call are removed.
-
-    Returns:
-        The old fragments, and the new ones with id 0 and with the lineage of their rows.
+    When anything fails, the files written by this call are removed. Returns the old fragments, and
+    the new ones with id 0 and with the lineage of their rows.
     """
     # Both the rows and their lineage need to know which are deleted: that is read once.
     deleted = _Deleted(task)

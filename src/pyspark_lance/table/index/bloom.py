@@ -178,8 +178,7 @@ def _is_in(blocks: NDArray[np.uint32], number: int) -> NDArray[np.bool_]:
 def bytes_of_values(values: pa.Array, stored: pa.DataType) -> list[bytes] | None:
     """Constants as a column of type ``stored`` has them, without those that it cannot have.
 
-    Returns:
-        None where a constant may equal values of other bytes, such as a NaN.
+    Returns None where a constant may equal values of other bytes, such as a NaN.
     """
     values = values.drop_null()
     if pa.types.is_integer(stored) and pa.types.is_integer(values.type):

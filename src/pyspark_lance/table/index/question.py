@@ -32,10 +32,8 @@ class Question:
     def numbers(self, data_type: pa.DataType) -> NDArray[np.int64] | None:
         """Of a column that is stored as integers, the only values that can satisfy the condition.
 
-        ``data_type``: in which conditions see the column.
-
-        Returns:
-            Ascending, each once; None if others can, or if the type has no such values.
+        ``data_type``: in which conditions see the column. Gives them ascending, each once; None
+        if others can, or if the type has no such values.
         """
         wanted = only_values(self.predicate, self.path)
         if wanted is None:

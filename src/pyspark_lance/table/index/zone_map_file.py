@@ -191,10 +191,7 @@ def write_zone_map(
     """Writes the file of an index.
 
     ``rows_per_zone``: live rows of a zone, but of the last of each fragment. ``nulls``: where all
-    nulls are; None if that is not known.
-
-    Returns:
-        The length of the file in bytes.
+    nulls are; None if that is not known. Returns the length of the file in bytes.
     """
     batch = zones.to_batch()
     metadata = {_ROWS_PER_ZONE: str(rows_per_zone).encode()}

@@ -44,10 +44,8 @@ def zone_slices(
 ) -> tuple[Slices, frozenset[str]]:
     """One slice for each fragment of which a zone may hold rows that satisfy ``predicate``.
 
-    ``fragments``: those that are left, each with rows.
-
-    Returns:
-        The slices, and the titles of the zone maps if these leave rows out.
+    ``fragments``: those that are left, each with rows. Returns the slices, and the titles of the
+    zone maps if these leave rows out.
     """
     rows = _Rows.of(fragments)
     columns = {

@@ -57,10 +57,7 @@ def write_bloom_filters(
     """Writes the file of a segment.
 
     ``uuid``: Names the segment. ``rows``: Values with their addresses, in the order of these.
-    ``rows_per_zone``: Live rows of a zone.
-
-    Returns:
-        The length of the file in bytes, by its name.
+    ``rows_per_zone``: Live rows of a zone. Returns the length of the file in bytes, by its name.
     """
     schema = schema_of(
         [

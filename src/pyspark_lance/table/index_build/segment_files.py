@@ -42,10 +42,8 @@ def write_btree(
 ) -> dict[str, int]:
     """Writes the files of a segment of a B-tree.
 
-    ``rows``: all rows: ``values`` and ``ids``, sorted.
-
-    Returns:
-        The lengths of the files in bytes, by name.
+    ``rows``: all rows: ``values`` and ``ids``, sorted. Returns the lengths of the files in bytes,
+    by name.
     """
     schema = schema_of([(VALUES, data_type, True), (IDS, pa.uint64(), False)])
     pages = []
@@ -80,10 +78,8 @@ def write_sets(
     """Writes the file of a segment that has the set of rows of each value.
 
     ``rows``: all ``values`` with ``ids`` of their rows, sorted; a pair may come twice.
-    ``null_lists``: of an index of labels: the rows whose list is null.
-
-    Returns:
-        The lengths of the files in bytes, by name.
+    ``null_lists``: of an index of labels: the rows whose list is null. Returns the lengths of the
+    files in bytes, by name.
     """
     schema = schema_of([("keys", data_type, True), ("bitmaps", pa.binary(), True)])
     metadata = {} if null_lists is None else {LABEL_NULLS_KEY: b"1"}

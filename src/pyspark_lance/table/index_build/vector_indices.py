@@ -98,10 +98,7 @@ def refresh_vector_indices(
 
     ``names``: the indices; None for all. ``joins_segments``: whether small segments become one,
     whose rows are taken as they are; ``rows_of_segment``: those of less than half as many live rows
-    are small.
-
-    Returns:
-        What became of each index that has a new segment; one version has them all.
+    are small. Returns what became of each index that has a new segment; one version has them all.
     """
     settings = settings or ChangeSettings()
     most = rows_of_segment if joins_segments else None

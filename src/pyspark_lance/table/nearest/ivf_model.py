@@ -144,10 +144,8 @@ class Encoder:
     def encode(self, vectors: _Floats) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """The partition of each vector, and what is stored of it.
 
-        ``vectors``: shape (n, d), such as can be indexed.
-
-        Returns:
-            Shape (n,), and shape (n, code_width) row by row.
+        ``vectors``: shape (n, d), such as can be indexed. Returns shape (n,), and shape (n,
+        code_width) row by row.
         """
         model = self._model
         partitions = np.empty(len(vectors), np.int32)

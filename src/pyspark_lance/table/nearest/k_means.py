@@ -73,10 +73,8 @@ def k_means(
     ``sample``: shape (n, d) of float32 or float64; n at least 1. ``count``: how many; where there
     are more than rows, some are the same. ``rng``: chooses the first ones; ``least_gain``: the
     share that a round must gain for another one to be worth it. ``by_product``: whether groups are
-    of one direction; then centres have length 1.
-
-    Returns:
-        Shape (count, d), of the type of the sample.
+    of one direction; then centres have length 1. Returns shape (count, d), of the type of the
+    sample.
     """
     chosen = rng.permutation(len(sample))[:count]
     centres = sample[np.resize(chosen, count)]

@@ -134,8 +134,7 @@ def _measured(
 def read_found(fetch: RowFetch, found: FoundRows) -> Iterator[tuple[slice, pa.RecordBatch | None]]:
     """The columns of the rows that were found, part by part.
 
-    Yields:
-        Which of the pairs, and a batch with a row for each of them; None if no column is read.
+    Yields which of the pairs, and a batch with a row for each of them; None if no column is read.
     """
     for first in range(0, len(found), fetch.rows_at_once):
         part = slice(first, first + fetch.rows_at_once)

@@ -109,8 +109,7 @@ def check_one_length(vectors: Sequence[Any], width: int) -> None:
 def given_queries(given: object, column: Field, metric: Metric) -> tuple[Queries, bool]:
     """Queries that a caller gave as numbers.
 
-    Returns:
-        The queries, and whether it is just one vector.
+    Returns the queries, and whether it is just one vector.
     """
     try:
         numbers = np.asarray(given, dtype=np.float64)

@@ -56,11 +56,8 @@ def first_values(
     """The first ``rows`` values of a top-level column, nulls and NaN left aside.
 
     ``of_all``: whether these are to be the first of all rows, not of those alone that B-trees
-    cover.
-
-    Returns:
-        The values, in the type in which conditions see the column, in order; None where B-trees do
-        not tell that many.
+    cover. Returns the values, in the type in which conditions see the column, in order; None where
+    B-trees do not tell that many.
     """
     field, _ = field_at(snapshot.schema.fields, (name,))
     if field is None or not 0 < rows <= MOST_FIRST_VALUES:

@@ -82,11 +82,9 @@ def plan_by_key(
 ) -> TasksByKey | None:
     """The tasks of a scan by the values of those columns of which each fragment has one value.
 
-    ``columns``: the top-level columns to look at; of the others nothing is read.
-
-    Returns:
-        The tasks, of all ``columns`` if no rows are left; None where there is no such column, or
-        where there are very many keys.
+    ``columns``: the top-level columns to look at; of the others nothing is read. Returns the tasks,
+    of all ``columns`` if no rows are left; None where there is no such column, or where there are
+    very many keys.
     """
     fields = {field.name: field for field in snapshot.schema.fields}
     columns = [name for name in columns if name in fields and _may_be_key(fields[name])]

@@ -95,8 +95,7 @@ def _most_deleted(scan_slice: ScanSlice) -> int | None:
 def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int] | None]:
     """Smallest and largest value of the lineage column ``name`` over all live rows.
 
-    Returns:
-        Whether the metadata can tell, and the bounds; None for a table without rows.
+    Returns whether the metadata can tell, and the bounds; None for a table without rows.
     """
     low, high = [], []
     for fragment in snapshot.manifest.fragments:
@@ -168,10 +167,8 @@ def end_of_first_rows(
     """A value that ``rows`` values are not beyond, so that none beyond it is among the first ones.
 
     ``rows``: how many of the first values are wanted, nulls left aside; ``descending``: whether the
-    greatest values come first.
-
-    Returns:
-        The value, in the type in which conditions see the column; None where zones do not tell.
+    greatest values come first. Returns the value, in the type in which conditions see the column;
+    None where zones do not tell.
     """
     zones = column_zones(snapshot, name)
     if zones is None:

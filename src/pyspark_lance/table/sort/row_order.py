@@ -80,11 +80,8 @@ class RowOrder:
         """By columns of a table.
 
         ``names``: a field of a struct is ``struct.field``. ``descending``: for each name; none for
-        all ascending.
-
-        Raises:
-            InvalidInputError: No such column, none at all, or one twice.
-            UnsupportedFeatureError: Values of a column have no order.
+        all ascending. Raises InvalidInputError: no such column, none at all, or one twice. Raises
+        UnsupportedFeatureError: values of a column have no order.
         """
         if not names:
             raise InvalidInputError("rows are to be sorted by no column", hint="name one or more")
@@ -116,9 +113,8 @@ class RowOrder:
     def splitting(self, names: Sequence[str]) -> RowOrder:
         """This order, with files of their own for the values of its first columns.
 
-        Raises:
-            InvalidInputError: These are not its first columns, or it is none by one column after
-                another.
+        Raises InvalidInputError: these are not its first columns, or it is none by one column after
+        another.
         """
         own = [".".join(column.names) for column in self.columns]
         if not names or self.curve is not Curve.LINEAR or list(names) != own[: len(names)]:

@@ -96,8 +96,7 @@ def verify(table: Table, version: int | None = None, *, read_data: bool = False)
 def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyResult:
     """As ``verify``.
 
-    Raises:
-        FileNotFoundError: What is wrong may be so because others have removed the version.
+    Raises FileNotFoundError: what is wrong may be so because others have removed the version.
     """
     store = table.store()
     findings: list[Finding] = []

@@ -65,9 +65,8 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
 def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult | None:
     """Commits the fragments of all executors in one step.
 
-    Returns:
-        The new version; None when there was nothing to do (an append of no rows, or work that
-        was committed before).
+    Returns the new version; None when there was nothing to do (an append of no rows, or work that
+    was committed before).
     """
     files = tuple(fragments)
     if plan.is_done:
