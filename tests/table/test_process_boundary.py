@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import importlib
 import inspect
+import pickle
 import pkgutil
 import re
 
@@ -24,9 +25,12 @@ from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.encoded_u64_array import EncodedU64Array
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment
+from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.predicate.tree import Literal
 from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -149,6 +153,54 @@ def test_what_packs_itself_arrives_as_it_was(kind):
         sent(thing)
 
     check()
+
+
+def lineage_of(number, rng):
+    """Sequences of a fragment as an append writes them, now and then others."""
+    start, rows = int(rng.integers(0, 2**40)) * number, int(rng.integers(1, 99))
+    version = RowDatasetVersionSequence.constant(rows, int(rng.integers(1, 2**33))).to_bytes()
+    ids = RowIdSequence.consecutive(start, rows)
+    return ids, version, rows
+
+
+@pytest.mark.parametrize("odd", [None, b"", SPILLED, "two ranges", "no shortest form"])
+@pytest.mark.parametrize("seed", range(3))
+def test_lineage_of_many_fragments_arrives_as_it_was(seed, odd):
+    rng = np.random.default_rng(seed)
+    fragments = []
+    for number in range(20):
+        ids, version, rows = lineage_of(number, rng)
+        fragments.append(Fragment(number, (), rows, None, ids.to_bytes(), version, version))
+    one, other = fragments[3], fragments[4]
+    if odd == "two ranges":
+        odd = one.row_ids + other.row_ids
+    elif odd == "no shortest form":  # the same message with a zero that is written out
+        odd = bytes([10, 6, 10, 4, 8, 0, 16, 5])
+    slices = Slices.of([ScanSlice(one, 0, one.physical_rows) for one in fragments])
+    sent(slices)
+    for changed in ({"row_ids": odd}, {"created_at": odd}, {"last_updated_at": odd}):
+        fragments[4] = dataclasses.replace(other, **changed)
+        sent(Slices.of([ScanSlice(one, 0, one.physical_rows) for one in fragments]))
+
+
+def test_lineage_of_fragments_that_follow_each_other_takes_less_than_two_bytes_a_fragment():
+    fragments = [
+        Fragment(
+            number,
+            (),
+            100,
+            None,
+            RowIdSequence.consecutive(100 * number, 100).to_bytes(),
+            RowDatasetVersionSequence.constant(100, number + 1).to_bytes(),
+            RowDatasetVersionSequence.constant(100, number + 1).to_bytes(),
+        )
+        for number in range(1000)
+    ]
+    slices = Slices.whole(Fragments.of(fragments))
+    with_lineage, without = (
+        len(pickle.dumps(one)) for one in (slices, slices.keeping(frozenset()))
+    )
+    assert with_lineage - without < 2 * len(fragments)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -231,11 +231,12 @@ _READ_SOURCE: Final[dict[str | None, _Read]] = {
 }
 
 
-_INLINE: Final = {
+SEQUENCE_FIELDS: Final = {
     "row_ids": ("inline_row_ids", "row_id_sequence"),
     "created_at": ("inline_created_at_versions", "created_at_version_sequence"),
     "last_updated_at": ("inline_last_updated_at_versions", "last_updated_at_version_sequence"),
 }
+"""Where messages keep a sequence, by its name in ``Fragment``: inline, and in whichever form."""
 
 
 def sources_in(messages: Iterable[table_pb2.DataFragment], sequence: str) -> list[SequenceSource]:
@@ -243,7 +244,7 @@ def sources_in(messages: Iterable[table_pb2.DataFragment], sequence: str) -> lis
 
     ``sequence``: its name in ``Fragment``.
     """
-    inline, oneof = _INLINE[sequence]
+    inline, oneof = SEQUENCE_FIELDS[sequence]
     return [getattr(message, inline) or _read_source(message, oneof) for message in messages]
 
 

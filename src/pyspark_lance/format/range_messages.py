@@ -9,7 +9,9 @@ Source: docs/format/table-format.md, sections 6.1 and 7.1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +53,14 @@ def encode_ranges(ranges: Ranges) -> bytes:
     return _varint_bytes(_nested(columns))
 
 
+def encode_each(ranges: Ranges) -> list[bytes]:
+    """The bytes of sequences of one range each."""
+    data = encode_ranges(ranges)
+    starts = _message_starts(data)
+    assert starts is not None
+    return [data[start:end] for start, end in pairwise([*starts.tolist(), len(data)])]
+
+
 def _field(tag: int, values: NDArray[np.uint64]) -> _Columns:
     """A number, which is left out where it is zero."""
     present = (values != 0).astype(np.int64)
@@ -88,6 +98,17 @@ def _varint_bytes(columns: _Columns) -> bytes:
 
 
 # Decoding ----------------------------------------------------------------------------------
+
+
+def decode_each(sequences: Sequence[object], *, versions: bool) -> Ranges | None:
+    """The range of each serialized sequence; None if some have none or several, or for few."""
+    if len(sequences) < WORTHWHILE_RANGES:
+        return None
+    data = [one for one in sequences if isinstance(one, bytes) and one]
+    ranges = decode_ranges(b"".join(data), versions=versions)
+    # As many ranges as sequences, of which none is empty: each has one.
+    is_one_each = ranges is not None and len(ranges.starts) == len(data) == len(sequences)
+    return ranges if is_one_each else None
 
 
 def decode_ranges(data: bytes, *, versions: bool) -> Ranges | None:

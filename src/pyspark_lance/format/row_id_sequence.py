@@ -25,6 +25,7 @@ from pyspark_lance.format.range_messages import (
     WORTHWHILE_BYTES,
     WORTHWHILE_RANGES,
     Ranges,
+    decode_each,
     decode_ranges,
     encode_ranges,
 )
@@ -44,14 +45,8 @@ def single_ranges(
     sequences: Sequence[object],
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
     """First and last id of serialized sequences that are one range each; None if some are not."""
-    if len(sequences) < WORTHWHILE_RANGES:
-        return None
-    data = [one for one in sequences if isinstance(one, bytes) and one]
-    ranges = decode_ranges(b"".join(data), versions=False)
-    # As many ranges as sequences, of which none is empty: each has one.
-    if ranges is None or not len(ranges.starts) == len(data) == len(sequences):
-        return None
-    if (ranges.starts == ranges.ends).any():
+    ranges = decode_each(sequences, versions=False)
+    if ranges is None or (ranges.starts == ranges.ends).any():
         return None
     return ranges.starts, ranges.ends - np.uint64(1)
 

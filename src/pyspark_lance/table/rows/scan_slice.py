@@ -13,24 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.format.data_file import new_data_file_name
-from pyspark_lance.format.fragment import Fragment, fragments_from_protos
+from pyspark_lance.format.fragment import SEQUENCE_FIELDS, Fragment, fragments_from_protos
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.range_messages import WORTHWHILE_RANGES, Ranges, decode_each, encode_each
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import table_pb2
+from pyspark_lance.table.rows.lineage import SEQUENCE_OF
 
 # Names of data files whose 16 random bytes are all that tells them apart.
 _NAME: Final = re.compile(r"([01]{24})([0-9a-f]{26})\.lance")
 _NAME_BYTES: Final = 16
 _FAST: Final = 1
 _FEW_BYTES: Final = 2048
-# The messages of sequences, in whichever form.
-_ONEOF_OF: Final = {
-    ROW_ID: "row_id_sequence",
-    CREATED_AT: "created_at_version_sequence",
-    LAST_UPDATED_AT: "last_updated_at_version_sequence",
-}
+# Where messages keep the sequence of a lineage column: inline, and in whichever form.
+_FIELDS_OF: Final = {name: SEQUENCE_FIELDS[sequence] for name, sequence in SEQUENCE_OF.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Slices(Sequence[ScanSlice]):
         starts: NDArray[np.int64],
         ends: NDArray[np.int64],
         offsets: Mapping[int, OffsetSet] | None = None,
-        lineage: frozenset[str] = frozenset(_ONEOF_OF),
+        lineage: frozenset[str] = frozenset(_FIELDS_OF),
     ) -> None:
         self.fragments = fragments  # The fragment of each.
         self.starts, self.ends = starts, ends  # As in ``ScanSlice``.
@@ -112,7 +110,7 @@ class Slices(Sequence[ScanSlice]):
         return map(self._slice, range(len(self)), self.fragments)
 
     def _slice(self, place: int, fragment: Fragment) -> ScanSlice:
-        if len(self.lineage) < len(_ONEOF_OF):
+        if len(self.lineage) < len(_FIELDS_OF):
             # Made directly: dataclasses.replace takes six times as long, for each of many.
             fragment = Fragment(
                 fragment.id,
@@ -160,7 +158,12 @@ class Slices(Sequence[ScanSlice]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles messages without what can be made anew, compressed."""
-        cleared = [oneof for name, oneof in _ONEOF_OF.items() if name not in self.lineage]
+        ranges = self._packed_ranges()
+        cleared = [
+            oneof
+            for name, (_, oneof) in _FIELDS_OF.items()
+            if name not in self.lineage or name in ranges
+        ]
         names: list[bytes] = []
         packed: list[bytes] = []
         for messages in self.fragments.messages():
@@ -183,7 +186,20 @@ class Slices(Sequence[ScanSlice]):
             None if is_whole else (self.starts.tolist(), self.ends.tolist()),
             dict(self.offsets),
             self.lineage,
+            ranges,
         )
+
+    def _packed_ranges(self) -> dict[str, bytes]:
+        """By lineage column, the sequences of those that have one range in each fragment."""
+        packed = {}
+        for name in sorted(self.lineage) if len(self) >= WORTHWHILE_RANGES else ():
+            found = [one for some in self.fragments.sources(SEQUENCE_OF[name]) for one in some]
+            # Where many are equal, compressing the messages leaves next to nothing of them.
+            differ = len(set(found)) > len(found) // 4
+            ranges = decode_each(found, versions=name != ROW_ID) if differ else None
+            if ranges is not None and encode_each(ranges) == found:
+                packed[name] = _packed_numbers(ranges)
+        return packed
 
 
 def _compressed(data: bytes) -> bytes:
@@ -195,12 +211,31 @@ def _decompressed(data: bytes) -> bytes:
     return zlib.decompress(data[1:]) if data[0] else data[1:]
 
 
+def _packed_numbers(ranges: Ranges) -> bytes:
+    """Numbers as what each adds to the one before, by their bytes: most of these are zeros."""
+    parts = [ranges.starts, ranges.ends - ranges.starts]
+    if ranges.versions is not None:
+        parts.append(ranges.versions)
+    numbers = np.concatenate(parts).astype("<u8")
+    steps = np.diff(numbers, prepend=np.uint64(0))
+    return _compressed(np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T).tobytes())
+
+
+def _unpacked_ranges(data: bytes, *, versions: bool) -> Ranges:
+    """What ``_packed_numbers`` packs."""
+    by_byte = np.frombuffer(_decompressed(data), np.uint8).reshape(8, -1)
+    numbers = np.cumsum(np.ascontiguousarray(by_byte.T).view("<u8").ravel(), dtype=np.uint64)
+    starts, lengths, *rest = np.split(numbers, 3 if versions else 2)
+    return Ranges(starts, starts + lengths, *rest)
+
+
 def _unpacked(
     messages: bytes,
     names: bytes,
     bounds: tuple[list[int], list[int]] | None,
     offsets: Mapping[int, OffsetSet],
     lineage: frozenset[str],
+    ranges: Mapping[str, bytes],
 ) -> Slices:
     """What ``Slices`` pickles."""
     message = parse_message(table_pb2.Manifest, _decompressed(messages))
@@ -210,6 +245,11 @@ def _unpacked(
             if not file.path:
                 file.path = new_data_file_name(names[at : at + _NAME_BYTES])
                 at += _NAME_BYTES
+    for name, packed in ranges.items():
+        inline, _ = _FIELDS_OF[name]
+        sequences = encode_each(_unpacked_ranges(packed, versions=name != ROW_ID))
+        for one, sequence in zip(message.fragments, sequences, strict=True):
+            setattr(one, inline, sequence)
     fragments = Fragments.of(fragments_from_protos(message.fragments))
     if bounds is None:
         starts, ends = np.zeros(len(fragments), np.int64), fragments.columns.physical_rows
