@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,10 @@ from pyspark_lance.format.wire import length_delimited
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.index.zone_map_file import ZoneMap
+from pyspark_lance.table.index_build.zone_map_task import BuiltZones, ZoneMapTask
+from pyspark_lance.table.index_build.zone_maps import Built, create_zone_maps
+from pyspark_lance.table.rows.scan_slice import Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -130,6 +134,48 @@ def prune(path: str) -> dict[str, str]:
     return found
 
 
+def zones_as_written(tasks: Sequence[ZoneMapTask]) -> Iterator[Built]:
+    """The zones that files would give in which each fragment goes on counting where one ended."""
+    for task in tasks:
+        ids = Slices.of(task.scan.slices).fragments.ids.astype(np.uint64)
+        first = ids.astype(np.int64) * ROWS
+        zones = ZoneMap(
+            pa.array(first),
+            pa.array(first + ROWS - 1),
+            np.zeros(len(ids), np.uint32),
+            np.zeros(len(ids), np.uint32),
+            ids,
+            np.zeros(len(ids), np.uint64),
+            np.full(len(ids), ROWS, np.uint64),
+        )
+        yield (BuiltZones(zones.to_batch(), {}),)
+
+
+def zones(path: str) -> dict[str, str]:
+    """Gives the table a zone map."""
+    took, _ = timed(partial(create_zone_maps, Table(path), ["id"], build=zones_as_written))
+    return {"note the zones of all fragments, s": f"{took:.2f}"}
+
+
+def prune_by_zones(path: str) -> dict[str, str]:
+    """Conditions on the column with the zone map; the first is the first of its process."""
+    snapshot = Snapshot.open(Table(path))
+    schema, count = predicate_schema(snapshot.schema), len(snapshot.manifest.fragments)
+    found = {}
+    for text, left in (
+        (f"id = {ROWS * count // 2}", 1),
+        (f"id < {ROWS * count // 100}", count // 100),
+    ):
+        request = ScanRequest(predicate=parse_predicate(text, schema))
+        seconds = []
+        for _ in range(2):
+            took, tasks = timed(partial(plan_scan, snapshot, request))
+            assert sum(len(task.slices) for task in tasks) == left
+            seconds.append(f"{took:.2f}")
+        found[f"plan where {text} by a zone map, first and second time, s"] = " and ".join(seconds)
+    return found | {"peak memory with a zone map, MB": f"{peak_mb():.0f}"}
+
+
 def append(path: str) -> dict[str, str]:
     """An append to the table by a process that has read it, and one by a new process."""
     data = pa.table({"id": np.arange(ROWS), "x": np.zeros(ROWS)})
@@ -147,7 +193,13 @@ def append(path: str) -> dict[str, str]:
     }
 
 
-STEPS = {"plan": plan, "prune": prune, "append": append}
+STEPS = {
+    "plan": plan,
+    "prune": prune,
+    "zones": zones,
+    "prune_by_zones": prune_by_zones,
+    "append": append,
+}
 
 
 def measured(step: str, path: str) -> dict[str, str]:
