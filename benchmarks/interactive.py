@@ -3,10 +3,12 @@
 python benchmarks/interactive.py [--rows 2000000] [--sessions 1] [--connect] [--unix]
     [--kinds companion,plain,parquet] [WHAT ...]
 
-Each kind has a session of its own, with Spark's default settings; they take turns, action by
-action, ten times.  The table has milliseconds by the clock of the first call and of the tenth (the
-median of calls eight to ten), as medians of the sessions if there are several; and how many
-processes of Python were started in the calls from the second on.  The frames are loaded once.
+Each kind has a session of its own, with Spark's default settings; they take turns, call by call,
+ten calls of one action before the next, since a call pays for the worker that the one before lost.
+The table has milliseconds by the clock of the first call and of the tenth (the median of calls
+eight to ten), as medians of the sessions if there are several; and how many processes of Python
+were started in the calls from the second on and still ran at the end of one (both workers of
+``isEmpty`` without the companion are gone by then).  The frames are loaded once.
 ``--unix`` has Python and the JVM talk by sockets of Unix, as the companion has them do by itself;
 ``--connect`` goes by Spark Connect.
 A WHAT is the start of a label.
@@ -220,8 +222,8 @@ def measured(
         for what in chosen:
             for kind in kinds:
                 found[what][kind].append([])
-        for turn in range(CALLS):
-            for what in chosen:
+        for what in chosen:
+            for turn in range(CALLS):
                 for kind, session in sessions.items():
                     taken, new = session.ask(turn, what) or (0, 0)
                     found[what][kind][-1].append((taken, int(new)))
