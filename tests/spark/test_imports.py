@@ -29,7 +29,11 @@ ROW_CHANGES = (
     "pyspark_lance.datafile.v0_1", "pyspark_lance.datafile.v2_0",
 )  # fmt: skip
 # A process reads the version that its table has.
-OLD_FILES = ("pyspark_lance.datafile.v2_0", "pyspark_lance.datafile.v0_1.field_reader")
+OLD_FILES = (
+    "pyspark_lance.datafile.v2_0", "pyspark_lance.codec.v2_0.variable_width",
+    "pyspark_lance.datafile.v0_1.nodes", "pyspark_lance.datafile.v0_1.field_reader",
+    "pyspark_lance.table.rows.legacy_pruning",
+)  # fmt: skip
 WRITERS = ("pyspark_lance.datafile.writer", "pyspark_lance.codec.structural", "pyarrow.compute")
 # The table has none.
 INDICES = (
@@ -40,7 +44,7 @@ LEFT_OUT = {
     "look up the source": ("numpy", "pyarrow", "google", "pyspark_lance.table", *CONDITIONS),
     "find the schema": (*WRITES, *SCANS, *CONDITIONS),
     "describe for the companion": (*WRITES, *OLD_FILES),
-    "plan a scan": (*WRITES, *INDICES),
+    "plan a scan": (*WRITES, *INDICES, *OLD_FILES),
     "scan": (*WRITES, *INDICES, "pyspark_lance.predicate.parse", *OLD_FILES),
     "plan a write": (*ROW_CHANGES, *WRITERS),
     "write": ROW_CHANGES,

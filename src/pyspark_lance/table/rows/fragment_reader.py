@@ -33,7 +33,6 @@ from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.column_parts import FilePart, find_parts, join_parts
 from pyspark_lance.table.rows.json_columns import shown_json
-from pyspark_lance.table.rows.legacy_pruning import matching_rows
 from pyspark_lance.table.rows.lineage import FragmentLineage, JoinedLineage, Lineage
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
@@ -241,6 +240,8 @@ class FragmentReader:
         for part in self._parts_of(self._stored(fields)):
             if part.file.file_version != "0.1":
                 continue
+            from pyspark_lance.table.rows.legacy_pruning import matching_rows  # noqa: PLC0415
+
             rows = matching_rows(predicate, part.fields, self._reader(part.file), start, end)
             if rows is not None:
                 matching = rows if matching is None else matching & rows
