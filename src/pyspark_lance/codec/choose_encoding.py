@@ -73,13 +73,12 @@ from pyspark_lance.codec.compressive.string_compression import (
 from pyspark_lance.codec.encoding_requests import EncodingRequest, encoding_request
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
 from pyspark_lance.codec.structural.all_null_writer import encode_all_null, encode_constant
-from pyspark_lance.codec.structural.encoded_page import EncodedPage
 from pyspark_lance.codec.structural.full_zip_writer import (
     encode_fixed_full_zip,
     encode_variable_full_zip,
 )
 from pyspark_lance.codec.structural.mini_block_writer import encode_mini_block
-from pyspark_lance.codec.value_chunks import DictionaryBlock, ValueChunks
+from pyspark_lance.codec.value_chunks import DictionaryBlock, EncodedPage, ValueChunks
 from pyspark_lance.errors import UnsupportedFeatureError
 
 WIDE_BYTES: Final = 256

@@ -5,6 +5,7 @@ Value encoders make them, the page layout puts them together with the levels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,18 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.chunk_segments import ChunkBuffer
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedPage:
+    """Buffers and their description.
+
+    ``buffers``: page buffers: bytes or contiguous arrays.
+    """
+
+    buffers: Sequence[object]
+    layout: pb.PageLayout
+    num_rows: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,7 +68,8 @@ def logical_schema(schema: LanceSchema, *, binary_blobs: Collection[str] = ()) -
 def logical_field(field: Field, *, binary_blobs: bool = False) -> Field:
     """The field as users see it; itself if nothing in it has another logical view."""
     if field.is_blob:
-        return blob_as_bytes(field) if binary_blobs else blob_as_descriptor(field)
+        as_bytes = replace(field, logical_type="large_binary", children=())
+        return as_bytes if binary_blobs else blob_as_descriptor(field)
     if field.logical_type == "json":
         return replace(
             field,
@@ -107,11 +108,6 @@ def blob_as_descriptor(field: Field) -> Field:
     """A blob column shown as where its bytes are."""
     children = BLOB_V2_DESCRIPTOR if field.is_blob_v2 else BLOB_V1_DESCRIPTOR
     return replace(field, logical_type="struct", children=children)
-
-
-def blob_as_bytes(field: Field) -> Field:
-    """A blob column shown as its bytes."""
-    return replace(field, logical_type="large_binary", children=())
 
 
 def rows_that_move(schema: LanceSchema) -> LanceSchema:

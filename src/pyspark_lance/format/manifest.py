@@ -159,7 +159,7 @@ class Manifest:
         try:
             return found or _from_message(parse_message(table_pb2.Manifest, data, where))
         except (CorruptFileError, UnsupportedFeatureError) as error:
-            raise _with_where(error, where) from error
+            raise type(error)(error.what, error.where or where, error.hint) from error
 
     def to_bytes(self) -> bytes:
         """The serialized message."""
@@ -392,8 +392,3 @@ def _transaction_section(message: Any) -> int | None:
 def _optional(message: Any, name: str) -> Any:
     """The value of a field with presence; None if it is absent."""
     return getattr(message, name) if message.HasField(name) else None
-
-
-def _with_where(error: LanceError, where: str) -> LanceError:
-    """The same error, with the place it was met."""
-    return type(error)(error.what, error.where or where, error.hint)

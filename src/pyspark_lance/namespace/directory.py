@@ -149,7 +149,7 @@ class DirectoryNamespace:
         if self._is_listed(name):
             return self._at(name[0] + SUFFIX)
         self._manifest()  # the place would be found no more
-        return self._at(_spread_over_servers(name))
+        return self._at(f"{uuid.uuid4().hex[:8]}_{object_id(name)}")
 
     def register(self, name: Name, table: Table) -> None:
         """See ``Namespace``."""
@@ -250,10 +250,6 @@ def _plain(uri: str) -> str:
     """Without what two spellings of a place may differ in."""
     scheme, local = split_uri(uri)
     return local if scheme == "file" else uri.rstrip("/")
-
-
-def _spread_over_servers(name: Name) -> str:
-    return f"{uuid.uuid4().hex[:8]}_{object_id(name)}"
 
 
 def _namespace(rows: pa.Table, namespace: Name) -> dict[str, Any] | None:

@@ -144,7 +144,8 @@ class FsspecStore(ObjectStore):
             try:
                 tail: tuple[bytes, int] = self._s3(s3_requests.get_object, full, length)
             except OSError as error:
-                if _is_invalid_range(error):  # an empty object has no last bytes
+                # An empty object has no last bytes.
+                if s3_requests.error_codes(error) & {"InvalidRange", "416"}:
                     return b"", 0
                 raise
             return tail
@@ -541,10 +542,6 @@ def _create_in_memory(fs: Any, full: str, content: bytes) -> bool:
     file = MemoryFile(fs, full, content)
     created: bool = fs.store.setdefault(full, file) is file
     return created
-
-
-def _is_invalid_range(error: BaseException) -> bool:
-    return bool(s3_requests.error_codes(error) & {"InvalidRange", "416"})
 
 
 def _tag(info: Mapping[str, Any]) -> str:

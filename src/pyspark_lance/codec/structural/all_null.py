@@ -100,7 +100,8 @@ class ConstantPage:
 
     def _values(self, num_slots: int) -> Values:
         if self._layout.HasField("inline_value"):
-            return decode_inline_value(self._layout.inline_value, num_slots)
+            value = np.frombuffer(self._layout.inline_value, np.uint8)
+            return ArrowBuffersValue(num_slots, (value,))
         if self._block is not None:
             return decode_value_block(self._block, num_slots)
         return NullValues(num_slots)
@@ -120,11 +121,6 @@ def _levels(
 
 
 MAX_BUFFERS = 16
-
-
-def decode_inline_value(value: bytes, num_values: int) -> ArrowBuffersValue:
-    """A value that stands in the page's description: fixed width, a boolean in one byte."""
-    return ArrowBuffersValue(num_values, (np.frombuffer(value, np.uint8),))
 
 
 def decode_value_block(block: NDArray[np.uint8], num_values: int) -> ArrowBuffersValue:

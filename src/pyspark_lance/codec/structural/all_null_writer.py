@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.compressive.encode_constant import MAX_INLINE_BYTES, value_block
 from pyspark_lance.codec.leaf_column import NULLABLE_ITEM, LeafColumn, LeafValues
-from pyspark_lance.codec.structural.encoded_page import EncodedPage
+from pyspark_lance.codec.value_chunks import EncodedPage
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.chunk_segments import ChunkBuffer, round_up
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
 from pyspark_lance.codec.memory import allocate
-from pyspark_lance.codec.structural.encoded_page import EncodedPage
 from pyspark_lance.codec.structural.level_writer import (
     encode_levels,
     entries_per_chunk,
     repetition_index,
 )
-from pyspark_lance.codec.value_chunks import DictionaryBlock, ValueChunks
+from pyspark_lance.codec.value_chunks import DictionaryBlock, EncodedPage, ValueChunks
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 _MAX_LEVELS = 65_535

@@ -56,15 +56,11 @@ def bit_slice(buffer: pa.Buffer | None, offset: int, length: int) -> NDArray[np.
     return np.packbits(bits[shift : shift + length], bitorder="little")
 
 
-def unpack_bits(bitmap: NDArray[np.uint8], length: int) -> NDArray[np.bool_]:
-    """The first ``length`` bits as booleans."""
-    return np.unpackbits(bitmap, count=length, bitorder="little").view(np.bool_)
-
-
 def validity_of(array: pa.Array) -> NDArray[np.bool_] | None:
     """True where a value is valid; None when there are no nulls."""
     if array.null_count == 0:
         return None
     if array.null_count == len(array):
         return np.zeros(len(array), np.bool_)
-    return unpack_bits(bit_slice(array.buffers()[0], array.offset, len(array)), len(array))
+    bitmap = bit_slice(array.buffers()[0], array.offset, len(array))
+    return np.unpackbits(bitmap, count=len(array), bitorder="little").view(np.bool_)

@@ -20,9 +20,9 @@ from pyspark_lance.codec.leaf_column import (
     with_values,
 )
 from pyspark_lance.codec.structural.all_null_writer import encode_all_null
-from pyspark_lance.codec.structural.encoded_page import EncodedPage
 from pyspark_lance.codec.structural.full_zip_writer import encode_variable_full_zip
 from pyspark_lance.codec.structural.mini_block_writer import encode_mini_block
+from pyspark_lance.codec.value_chunks import EncodedPage
 from pyspark_lance.datafile import blob_records
 from pyspark_lance.datafile.blob_objects import BlobObjects
 from pyspark_lance.datafile.blob_records import (

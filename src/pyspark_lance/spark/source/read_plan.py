@@ -8,7 +8,6 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import spellings
-from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import (
@@ -68,7 +67,8 @@ def _projected(schema: LanceSchema, names: list[str]) -> LanceSchema:
 
 def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
     """The columns as Spark sees them: JSON as text, blobs as descriptors or as binary."""
-    blobs = spellings(field.name for field in snapshot.schema.fields if _holds_blob(field))
+    fields = snapshot.schema.fields
+    blobs = spellings(one.name for one in fields if any(part.is_blob for part in one.walk()))
     names = set()
     for name in options.blob_columns:
         spelled = blobs.spelled(name)
@@ -79,10 +79,6 @@ def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
             )
         names.add(spelled)
     return logical_schema(snapshot.schema, binary_blobs=names)
-
-
-def _holds_blob(field: Field) -> bool:
-    return any(part.is_blob for part in field.walk())
 
 
 def scan_request_of(

@@ -367,7 +367,8 @@ def _analysis(options: Mapping[str, str]) -> Facts:
     from pyspark_lance.spark.jobs.analyze_job import aggregates_of
 
     schema = spark_schema_of(read, (snapshot.uri, snapshot.version))
-    return {"expression": aggregates_of(schema, _analysed_columns(options))}
+    columns = json.loads(options[keys.ARGUMENTS]) if keys.ARGUMENTS in options else None
+    return {"expression": aggregates_of(schema, columns)}
 
 
 def _analyze(options: Mapping[str, str]) -> Facts:
@@ -379,10 +380,6 @@ def _analyze(options: Mapping[str, str]) -> Facts:
     write = WriteOptions.parse(options)
     done = keep_statistics(write.table, snapshot, options[keys.DONE], commit_settings(write))
     return {"version": done.version}
-
-
-def _analysed_columns(options: Mapping[str, str]) -> list[str] | None:
-    return json.loads(options[keys.ARGUMENTS]) if keys.ARGUMENTS in options else None
 
 
 def _bounds(options: Mapping[str, str]) -> Facts:

@@ -91,11 +91,6 @@ def counts_every_match(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
     return others and one_match_each(clauses)
 
 
-def looks_at_everything(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
-    """Whether target rows without a key of the source matter as well."""
-    return any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in clauses)
-
-
 def settles_matches(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
     """Whether each row that matches is changed, so that nobody else may have taken it away."""
     matched = [clause for clause in clauses if clause.match is Match.MATCHED]
@@ -162,7 +157,7 @@ def merge_reads(
     ``clauses``: in order. ``keys``: called when others brought rows; None if the keys are not
     known.
     """
-    if looks_at_everything(clauses):
+    if any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in clauses):
         return EVERYTHING
 
     def looked_for() -> Reads:

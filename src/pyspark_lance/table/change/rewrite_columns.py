@@ -99,16 +99,12 @@ def plan_rewrite(
         file_version=snapshot.manifest.file_version,
         stable_row_ids=snapshot.uses_stable_row_ids,
         fragments={
-            fragment.id: _without_lineage(fragment)
+            # Most of a plan would be sequences that nobody reads.
+            fragment.id: replace(fragment, row_ids=None, created_at=None, last_updated_at=None)
             for fragment in counted_fragments(snapshot)
             if wanted is None or fragment.id in wanted
         },
     )
-
-
-def _without_lineage(fragment: Fragment) -> Fragment:
-    """Most of a plan would be sequences that nobody reads."""
-    return replace(fragment, row_ids=None, created_at=None, last_updated_at=None)
 
 
 def rewrite_columns(
