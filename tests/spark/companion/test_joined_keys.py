@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from datetime import date, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+
+from pyspark_lance import LanceTable
 
 from .conftest import sql
 
@@ -117,6 +121,38 @@ def test_a_change_reads_the_rows_of_the_keys_alone(large, path, statement):
     (read,) = rows_read(large)
     assert read <= 20 + ROWS // 3  # no index knows the last fragment
     assert made.value == len(source)
+
+
+def test_an_upsert_opens_only_the_files_of_its_keys_in_a_clustered_table(large, path):
+    lance.write_dataset(rows(random.Random(2).sample(range(ROWS), ROWS)), path)
+    lance.dataset(path).create_scalar_index("k", "ZONEMAP")
+    LanceTable.forPath(large, path).compact(clusterBy=["k"], targetRowsPerFragment=ROWS // 10)
+    batch = range(ROWS // 10 + 5, ROWS // 10 + 45)
+    keys = [
+        (fragment, fragment.to_table(["k"])["k"])
+        for fragment in lance.dataset(path).get_fragments()
+    ]
+    others = [
+        Path(path, "data", file.path)
+        for fragment, k in keys
+        if not pc.any(pc.is_in(k, pa.array(batch))).as_py()
+        for file in fragment.data_files()
+    ]
+    assert len(others) == 9
+    large.createDataFrame(
+        [(key, -1, "new") for key in batch], "k long, n long, s string"
+    ).createOrReplaceTempView("s")
+    for file in others:  # whoever opens one fails
+        file.rename(file.with_suffix(".away"))
+    large.sql(
+        f"MERGE INTO lance.`{path}` t USING s ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    for file in others:
+        file.with_suffix(".away").rename(file)
+    found = lance.dataset(path).to_table().sort_by("k")
+    assert found["k"].to_pylist() == list(range(ROWS))
+    assert found.filter(pc.field("s") == "new")["k"].to_pylist() == list(batch)
 
 
 @pytest.mark.parametrize(
