@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import lance
@@ -82,6 +84,25 @@ def test_zone_maps_are_those_that_pylance_makes(tmp_path, seed):
         assert my_file.read_global_buffer(1) == their_file.read_global_buffer(1)
     # One version for all columns, whose predecessor knows nothing of them.
     assert not lance.dataset(path, version=result.version - 1).list_indices()
+
+
+BUILD = """
+import sys
+
+from pyspark_lance.table.index_build.zone_maps import create_zone_maps
+from pyspark_lance.table.version.table import Table
+
+create_zone_maps(Table(sys.argv[1]), sys.argv[2:], 8)
+print("pandas" in sys.modules)
+"""
+
+
+def test_no_zone_makes_arrow_import_pandas(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(some_rows(random.Random(5), 50), path, max_rows_per_file=20)
+    command = [sys.executable, "-c", BUILD, path, *COLUMNS, f"{STRUCT}.x"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 @pytest.fixture

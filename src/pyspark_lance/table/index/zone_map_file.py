@@ -104,7 +104,7 @@ class ZoneMap:
             ]
         )
         return pa.RecordBatch.from_arrays(
-            [self.minimum, self.maximum, *map(pa.array, numbers)], schema=schema
+            [self.minimum, self.maximum, *(plain_array(one) for one in numbers)], schema=schema
         )
 
     @classmethod

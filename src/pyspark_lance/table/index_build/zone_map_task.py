@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.plain_values import numbers_or, plain_numbers
+from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.zone_map_file import ZoneMap
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
@@ -99,7 +99,7 @@ class _Pieces:
     last: list[NDArray[np.uint64]] = field(default_factory=list)
     null_count: list[NDArray[np.int64]] = field(default_factory=list)
     nan_count: list[NDArray[np.int64]] = field(default_factory=list)
-    ends: list[pa.Scalar] = field(default_factory=list)
+    ends: list[pa.StructArray] = field(default_factory=list)
 
 
 class _ZoneBuilder:
@@ -124,15 +124,14 @@ class _ZoneBuilder:
             is_nan = numbers_or(False, pc.is_nan(values))
         pieces = self._pieces
         pieces.zone.append(zones)
+        stops = np.append(cuts[1:], len(addresses))
         pieces.first.append(addresses[cuts])
-        pieces.last.append(addresses[np.append(cuts[1:], len(addresses)) - 1])
+        pieces.last.append(addresses[stops - 1])
         pieces.null_count.append(np.add.reduceat(is_null, cuts, dtype=np.int64))
         pieces.nan_count.append(np.add.reduceat(is_nan, cuts, dtype=np.int64))
         if is_nan.any():
-            values = pc.if_else(pa.array(is_nan), pa.scalar(None, values.type), values)
-        stops = np.append(cuts[1:], len(addresses))
-        for start, stop in zip(cuts.tolist(), stops.tolist(), strict=True):
-            pieces.ends.append(pc.min_max(values.slice(start, stop - start)))
+            values = pc.if_else(plain_array(is_nan), plain_scalar(None, values.type), values)
+        pieces.ends.append(_ends(values, cuts))
         note_nulls(self._nulls, addresses[is_null])
 
     def done(self) -> BuiltZones:
@@ -162,21 +161,12 @@ class _ZoneBuilder:
     def _bounds(
         self, cuts: NDArray[np.int64], nan_count: NDArray[np.uint32]
     ) -> tuple[pa.Array, pa.Array]:
-        ends = self._pieces.ends
-        stops = [*cuts[1:].tolist(), len(ends)]
-        bounds = []
-        for name in ("min", "max"):
-            found = [end[name] for end in ends]
-            kind = found[0].type
-            values = pa.array([value.as_py() for value in found], kind)
-            chosen = [
-                pc.min_max(values.slice(start, stop - start))[name].as_py()
-                if stop - start > 1
-                else values[start].as_py()
-                for start, stop in zip(cuts.tolist(), stops, strict=True)
-            ]
-            bounds.append(pa.array(chosen, kind))
-        minimum, maximum = bounds
+        """Of each zone, from those of its pieces."""
+        ends = pa.concat_arrays(self._pieces.ends)
+        minimum, maximum = ends.field("min"), ends.field("max")
+        if len(cuts) < len(ends):
+            minimum = _ends(minimum, cuts).field("min")
+            maximum = _ends(maximum, cuts).field("max")
         if pa.types.is_floating(minimum.type):
             minimum, maximum = _of_floats(minimum, maximum, nan_count)
         if pa.types.is_temporal(self._type):
@@ -184,15 +174,29 @@ class _ZoneBuilder:
         return minimum.cast(self._type), maximum.cast(self._type)
 
 
+def _ends(values: pa.Array, cuts: NDArray[np.int64]) -> pa.StructArray:
+    """The fields min and max of the values from each cut to the next, null where all are."""
+    stops = [*cuts[1:].tolist(), len(values)]
+    # Arrow's group_by would find all at once, but imports pandas.
+    return pa.concat_arrays(
+        [
+            pa.repeat(pc.min_max(values.slice(start, stop - start)), 1)
+            for start, stop in zip(cuts.tolist(), stops, strict=True)
+        ]
+    )
+
+
 def _of_floats(
     minimum: pa.Array, maximum: pa.Array, nan_count: NDArray[np.uint32]
 ) -> tuple[pa.Array, pa.Array]:
     """Bounds by the total order, in which -0.0 is less than 0.0 and NaN the greatest."""
 
+    def number(value: float) -> pa.Scalar:
+        return plain_array(np.array([value], minimum.type.to_pandas_dtype()))[0]
+
     def with_zero(values: pa.Array, zero: float) -> pa.Array:
-        is_zero = pc.equal(values, pa.scalar(0.0, values.type))
-        return pc.if_else(is_zero.fill_null(False), pa.scalar(zero, values.type), values)
+        is_zero = pc.equal(values, number(0.0))
+        return pc.if_else(plain_array(numbers_or(False, is_zero)), number(zero), values)
 
     minimum, maximum = with_zero(minimum, -0.0), with_zero(maximum, 0.0)
-    nan = pa.scalar(float("nan"), maximum.type)
-    return minimum, pc.if_else(pa.array(nan_count > 0), nan, maximum)
+    return minimum, pc.if_else(plain_array(nan_count > 0), number(np.nan), maximum)
