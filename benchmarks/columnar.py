@@ -19,14 +19,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from timing import print_table
+from timing import print_table, processor_seconds
 
 PARTS = 4
 WARM = 2
@@ -135,27 +134,6 @@ def save(spark: SparkSession, folder: str, name: str, rows: int) -> None:
     options = {"v.fixed_size_list": "768"} if name == "vectors" else {}
     frame = spark.read.parquet(f"{base}.parquet")
     frame.write.format("lance").options(maxRowsPerFile=str(part), **options).save(f"{base}.lance")
-
-
-def processor_seconds(root: int) -> float:
-    """What a process and all that it started have used so far."""
-    parents: dict[int, list[int]] = {}
-    used: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = stat.read_text()
-        except OSError:  # it has ended
-            continue
-        fields = text.rpartition(")")[2].split()
-        pid = int(stat.parent.name)
-        parents.setdefault(int(fields[1]), []).append(pid)
-        used[pid] = sum(map(int, fields[11:15]))  # its own, and that of children that ended
-    total, pids = 0, [root]
-    while pids:
-        pid = pids.pop()
-        total += used.get(pid, 0)
-        pids += parents.get(pid, [])
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 def measure(spark: SparkSession, folder: str, label: str, repeats: int) -> tuple[str, ...]:

@@ -29,10 +29,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 import pyspark
-from columnar import hashed, lineitem, noop, of, processor_seconds
+from columnar import hashed, lineitem, noop, of
 from pyspark.sql import DataFrame
 from served import Served, serve, start_session
-from timing import print_table
+from timing import print_table, processor_seconds
 
 PARTS = 4
 APPENDS = 20

@@ -12,7 +12,6 @@ so later runs are faster than the first.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -26,7 +25,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from timing import print_table
+from timing import print_table, processor_seconds
 
 from pyspark_lance import LanceTable
 
@@ -99,24 +98,6 @@ def upsert(table: LanceTable, source, condition: str | None = None) -> object:
     return updates.whenNotMatchedInsertAll(condition).execute()
 
 
-def processor_seconds() -> float:
-    """Of this process, the JVM and the Python workers: what a busy machine does not falsify."""
-    ticks, tree = 0, {os.getpid()}
-    stats = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                words = (entry / "stat").read_text().rpartition(")")[2].split()
-                stats[int(entry.name)] = (int(words[1]), sum(map(int, words[11:15])))
-    for _ in range(len(stats)):
-        more = {pid for pid, (parent, _) in stats.items() if parent in tree} - tree
-        if not more:
-            break
-        tree |= more
-    ticks = sum(stats[pid][1] for pid in tree if pid in stats)
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 @dataclass(frozen=True, order=True)
 class Measured:
     """One run."""
@@ -133,13 +114,13 @@ def measured(run: Callable[[str], object], folder: str, name: str, repeats: int)
     for number in range(repeats):
         path = f"{folder}/{name}{number}"
         shutil.copytree(f"{folder}/target", path)
-        before, used = stored_bytes(path), processor_seconds()
+        before, used = stored_bytes(path), processor_seconds(os.getpid())
         forget_peak()
         held, start = memory("VmRSS"), time.perf_counter()
         run(path)
         one = Measured(
             time.perf_counter() - start,
-            processor_seconds() - used,
+            processor_seconds(os.getpid()) - used,
             stored_bytes(path) - before,
             memory("VmHWM") - held,
         )

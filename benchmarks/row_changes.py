@@ -23,11 +23,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyspark
-from columnar import processor_seconds
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from served import Served, serve, start_session
-from timing import print_table
+from timing import print_table, processor_seconds
 
 import pyspark_lance
 

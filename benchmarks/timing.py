@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 # Where tables are noted besides, one a line.
 _NOTES = "PYSPARK_LANCE_FIGURES"
@@ -39,6 +40,27 @@ def best_of_each(functions: Sequence[Callable[[], object]], repeats: int) -> lis
             if turn >= repeats // 3:
                 found.append(time.perf_counter() - start)
     return [min(found) for found in times]
+
+
+def processor_seconds(root: int) -> float:
+    """What a process and all that it started have used so far."""
+    parents: dict[int, list[int]] = {}
+    used: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:  # it has ended
+            continue
+        fields = text.rpartition(")")[2].split()
+        pid = int(stat.parent.name)
+        parents.setdefault(int(fields[1]), []).append(pid)
+        used[pid] = sum(map(int, fields[11:15]))  # its own, and that of children that ended
+    total, pids = 0, [root]
+    while pids:
+        pid = pids.pop()
+        total += used.get(pid, 0)
+        pids += parents.get(pid, [])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

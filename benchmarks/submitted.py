@@ -1,0 +1,22 @@
+"""The script that ``first_query.py`` gives to ``spark-submit``: 100 rows, written and read.
+
+Prints what the JVM, which runs this process, and all others that it started took of the processor.
+It imports no more than such a script does.
+"""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+from timing import processor_seconds
+
+if __name__ == "__main__":
+    form, path = sys.argv[1:]
+    spark = SparkSession.builder.getOrCreate()
+    if form == "nothing":
+        from nothing import Nothing
+
+        spark.dataSource.register(Nothing)
+    spark.range(100).write.format(form).mode("append").save(path)
+    assert len(spark.read.format(form).load(path).collect()) == 100
+    print(processor_seconds(os.getppid()))
