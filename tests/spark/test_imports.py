@@ -40,12 +40,18 @@ INDICES = (
     "pyspark_lance.table.index.lookups", "pyspark_lance.table.index.bitmap",
     "pyspark_lance.table.index.btree", "pyspark_lance.table.index.bloom",
 )  # fmt: skip
+# What a task does is planned.
+PLANS = (
+    "pyspark_lance.predicate.parse", "pyspark_lance.spark.options.parse_options",
+    "pyspark_lance.table.version.snapshot", "pyspark_lance.metafile.manifest_file",
+    "pyspark_lance.table.scan.plan_scan", "pyspark_lance.commit",
+)  # fmt: skip
 LEFT_OUT = {
     "look up the source": ("numpy", "pyarrow", "google", "pyspark_lance.table", *CONDITIONS),
     "find the schema": (*WRITES, *SCANS, *CONDITIONS),
     "describe for the companion": (*WRITES, *OLD_FILES),
     "plan a scan": (*WRITES, *INDICES, *OLD_FILES),
-    "scan": (*WRITES, *INDICES, "pyspark_lance.predicate.parse", *OLD_FILES),
+    "scan": (*WRITES, *INDICES, *PLANS, *OLD_FILES),
     "plan a write": (*ROW_CHANGES, *WRITERS),
     "write": ROW_CHANGES,
     "commit": (*ROW_CHANGES, *WRITERS),

@@ -125,8 +125,9 @@ def test_no_option_is_in_what_spark_pickles(tmp_path):
     there = cloudpickle.loads(cloudpickle.dumps(source))
     assert there.options == source.options
     assert there.options["STORAGE.AWS_SECRET_ACCESS_KEY"] == MARKER
-    reader = cloudpickle.loads(cloudpickle.dumps(there.reader(schema)))
-    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    reader = there.reader(schema)
+    partitions, tasks = reader.partitions(), cloudpickle.loads(cloudpickle.dumps(reader))
+    batches = [batch for partition in partitions for batch in tasks.read(partition)]
     assert pa.Table.from_batches(batches).to_pydict() == {"id": [1, 2]}
 
 

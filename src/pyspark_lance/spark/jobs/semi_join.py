@@ -26,8 +26,8 @@ from pyspark_lance.spark.expressions.column_expressions import Node, equation
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter
 from pyspark_lance.spark.jobs.source_names import SourceNames
-from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, narrow, spark_schema
 from pyspark_lance.table.change.key_filter import (

@@ -9,7 +9,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.source.batch_reader import spark_batches
 from pyspark_lance.spark.source.change_plan import (
     PinnedFeed,
     feed_envelope_of,
@@ -19,6 +18,7 @@ from pyspark_lance.spark.source.change_plan import (
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.source.scan_rows import spark_batches
 
 
 class LanceChangeReader(DataSourceReader):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 READS = (
     "pyspark_lance.spark.sql.driver_steps",
-    "pyspark_lance.spark.source.batch_reader",
+    "pyspark_lance.spark.source.scan_rows",
     "pyspark_lance.spark.source.shared_batches",
     "pyspark_lance.datafile.reader",
     "pyspark_lance.datafile.v2_1.field_reader",

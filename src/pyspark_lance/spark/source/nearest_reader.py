@@ -21,10 +21,10 @@ from pyspark_lance.plain_values import plain_array
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.options.nearest_option import DISTANCE, QUERY_INDEX, NearestOption
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.source.batch_reader import spark_batches
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import open_pinned, shown_columns, spark_schema_of
+from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.nearest.ivf_plan import usable_segments
 from pyspark_lance.table.nearest.metric import Metric

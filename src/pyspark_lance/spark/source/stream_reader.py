@@ -20,12 +20,12 @@ from pyspark_lance.errors import InvalidInputError, LanceError, VersionNotFoundE
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.stream_options import StreamOptions
-from pyspark_lance.spark.source.batch_reader import spark_batches
 from pyspark_lance.spark.source.change_plan import FEED_COLUMNS, envelope_of, view_of_feed
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
 from pyspark_lance.spark.source.read_plan import condition_of, shown_columns
+from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.feed.change_feed import feed_predicate_schema
 from pyspark_lance.table.feed.stream import TableStream

@@ -29,8 +29,8 @@ from pyspark.sql.types import (
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
+from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
 from pyspark_lance.table.index.index_facts import IndexFacts, index_facts

@@ -1,0 +1,111 @@
+"""What tasks of a batch read run: rows of a scan, as Spark wants them.
+
+Executors are sent this reader, which needs no options, manifests or plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_lance.codec.kept_dictionaries import is_small_dictionary
+from pyspark_lance.format.column_names import ColumnNames
+from pyspark_lance.format.plain_types import to_plain
+from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.source.messages import ScanPartition
+from pyspark_lance.spark.source.task_end import has_enough
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
+from pyspark_lance.spark.types.spark_types import arrow_schema_of
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.top_rows import TopRows, run_top
+
+
+class ScanRows(DataSourceReader):
+    """Reads the rows of planned tasks."""
+
+    def __init__(self, schema: StructType, limit: int | None, top: TopRows | None) -> None:
+        self._schema = schema
+        self._limit = limit
+        self._top = top
+
+    @clean_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, in the Arrow types that Spark demands."""
+        # A plan without partitions still runs one task, on a placeholder.
+        if isinstance(partition, ScanPartition):
+            yield from self._rows(partition.task)
+
+    def _rows(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
+        ends = has_enough()
+        rows = run_top(task, self._top, ends) if self._top else run(task, has_enough=ends)
+        kept = task.keep_dictionaries
+        yield from spark_batches(rows, self._schema, self._limit, keep_dictionaries=kept)
+
+
+def spark_batches(
+    batches: Iterator[pa.RecordBatch],
+    schema: StructType,
+    limit: int | None,
+    *,
+    keep_dictionaries: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition as Spark wants them.
+
+    ``limit``: rows that are enough; None for all.
+    """
+    # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
+    # that are loaded; frozen objects are left out of it.
+    trim_worker_overhead()
+    target = arrow_schema_of(schema)
+    is_enough = has_enough()
+    for batch in _at_most(limit, batches):
+        yield to_spark_batch(batch, target, keep_dictionaries=keep_dictionaries)
+        if is_enough():
+            return
+
+
+def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first ``limit`` rows; None for all."""
+    if limit is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= min(limit, batch.num_rows)
+        if limit == 0:
+            return
+
+
+def to_spark_batch(
+    batch: pa.RecordBatch, target: pa.Schema, *, keep_dictionaries: bool = False
+) -> pa.RecordBatch:
+    """The columns of ``batch``, matched by name, in the types of ``target``."""
+    positions = ColumnNames({name: index for index, name in enumerate(batch.schema.names)})
+    if not len(target):
+        # Arrow counts rows by columns; only a struct keeps its length without any.
+        rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
+        return pa.RecordBatch.from_struct_array(rows)
+    columns, fields = [], []
+    for field in target:
+        position = positions.get(field.name)
+        assert position is not None
+        column = batch.column(position)
+        wanted = field.type
+        if keep_dictionaries and pa.types.is_string(wanted) and _is_taken(column):
+            wanted = pa.dictionary(column.type.index_type, wanted)
+        column = to_plain(column, wanted, field.name)
+        columns.append(column)
+        fields.append(field.with_type(column.type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _is_taken(column: pa.Array) -> bool:
+    """Whether the companion takes ``column`` as it is: strings with indices of 8 to 32 bits."""
+    return (
+        is_small_dictionary(column)
+        and column.type.index_type.bit_width <= 32
+        and not column.dictionary.null_count
+    )
