@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import importlib
 import inspect
+import json
 import pickle
 import pkgutil
 import re
@@ -16,6 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from process_boundary import PACKAGE, sent
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
 from table_access import write_table
 
 import pyspark_lance
@@ -32,9 +35,14 @@ from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.predicate.tree import Literal
+from pyspark_lance.spark.data_source import LanceDataSource
+from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.source.batch_reader import LanceBatchReader
+from pyspark_lance.spark.source.scan_rows import ScanRows
 from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.top_rows import TopRows
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
@@ -143,7 +151,24 @@ def test_every_class_that_packs_itself_is_looked_at_here():
         for one in classes_of_the_package()
         if {"__reduce__", "__reduce_ex__"} & vars(one).keys() and not issubclass(one, LanceError)
     }
-    assert own == PACKED.keys()
+    assert own == PACKED.keys() | {LanceBatchReader}
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("top", [None, TopRows("id", 3, True, False, False)])
+def test_tasks_are_sent_what_they_need_of_a_reader_that_plans(tmp_path, limit, top):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": range(9)}))
+    options = {"path": path}
+    if limit is not None:
+        options[keys.LIMIT] = str(limit)
+    if top is not None:
+        options[keys.TOP] = json.dumps(dataclasses.asdict(top))
+    source = LanceDataSource(CaseInsensitiveDict(options))
+    reader = source.reader(source.schema())
+    arrived = pickle.loads(cloudpickle.dumps(reader))
+    assert type(arrived) is ScanRows
+    assert vars(arrived) == {"_schema": reader._schema, "_limit": limit, "_top": top}
 
 
 @pytest.mark.parametrize("kind", PACKED, ids=lambda one: one.__name__)
