@@ -1,4 +1,4 @@
-"""Names of a merge's source are looked up without an error of Spark, which PySpark would print."""
+"""Names of a merge's source are looked up without an error of Spark; none is ever printed."""
 
 from __future__ import annotations
 
