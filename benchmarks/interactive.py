@@ -1,7 +1,7 @@
 """What people do every minute in a notebook: with the companion, without it, and with Parquet.
 
 python benchmarks/interactive.py [--rows 2000000] [--sessions 1] [--connect] [--unix]
-    [--kinds companion,plain,parquet] [WHAT ...]
+    [--kinds companion,plain,parquet] [--lance-spark JAR --python PYTHON] [WHAT ...]
 
 Each kind has a session of its own, with Spark's default settings; they take turns, call by call,
 ten calls of one action before the next, since a call pays for the worker that the one before lost.
@@ -10,7 +10,8 @@ eight to ten), as medians of the sessions if there are several; and how many pro
 were started in the calls from the second on and still ran at the end of one (both workers of
 ``isEmpty`` without the companion are gone by then).  The frames are loaded once.
 ``--unix`` has Python and the JVM talk by sockets of Unix, as the companion has them do by itself;
-``--connect`` goes by Spark Connect.
+``--connect`` goes by Spark Connect.  The kind ``lance-spark`` is the connector by JNI, as
+``--lance-spark`` and ``--python`` of lance_spark.py say; its Spark may be another one.
 A WHAT is the start of a label.
 """
 
@@ -22,6 +23,7 @@ import os
 import shutil
 import socket
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,14 +33,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from served import Served, serve, start_session
+from served import Served, serve, setting_of_jar, start_session
 from timing import print_table
 
 CALLS = 10
 WARM = 3
 PARTS = 4
 APPENDS = 10
-KINDS = ("companion", "plain", "parquet")
+THEIRS = "lance-spark"
+KINDS = ("companion", "plain", "parquet", THEIRS)
 
 
 def rows_of(count: int, rng: np.random.Generator) -> pa.Table:
@@ -108,12 +111,14 @@ class Session:
         folder: Where the source is, and the tables come.
         connect: By Spark Connect.
         unix: By sockets of Unix between Python and the JVM.
+        jar: Where lance-spark is.
     """
 
     kind: str
     folder: str
     connect: bool
     unix: bool
+    jar: str | None = None
     seen: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -124,6 +129,8 @@ class Session:
             from pyspark_lance import companion_jar
 
             settings["spark.jars"] = companion_jar()
+        if self.kind == THEIRS and self.jar is not None:
+            settings[setting_of_jar(self.jar)] = self.jar
         self.spark = start_connect(settings) if self.connect else start_session(settings, "")
         rows = self.spark.read.parquet(f"{self.folder}/source")
         self.few = rows.limit(100).cache()
@@ -144,7 +151,7 @@ class Session:
         return "parquet" if self.kind == "parquet" else "lance"
 
     def _path(self, name: str) -> str:
-        return f"{self.folder}/{self.kind}/{name}"
+        return f"{self.folder}/{self.kind}/{name}" + ".lance" * (self.kind == THEIRS)
 
     def load(self, name: str) -> DataFrame:
         return self.spark.read.format(self._format).load(self._path(name))
@@ -215,9 +222,16 @@ def measured(
         what: {kind: [] for kind in kinds} for what in chosen
     }
     ways = [f"--{name}" for name in ("connect", "unix") if getattr(given, name)]
+    if given.lance_spark:
+        ways += ["--lance-spark", given.lance_spark]
+    pythons = {THEIRS: given.python}
     for _ in range(given.sessions):
         sessions = {
-            kind: Served(__file__, "--serve", kind, "--folder", folder, *ways) for kind in kinds
+            kind: Served(
+                *(__file__, "--serve", kind, "--folder", folder, *ways),
+                python=pythons.get(kind, sys.executable),
+            )
+            for kind in kinds
         }
         for what in chosen:
             for kind in kinds:
@@ -251,19 +265,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--sessions", type=int, default=1)
-    parser.add_argument("--kinds", default=",".join(KINDS), help="separated by commas")
+    parser.add_argument("--kinds", help="separated by commas")
     parser.add_argument("--connect", action="store_true")
     parser.add_argument("--unix", action="store_true")
+    parser.add_argument("--lance-spark", help="its bundle: a file, a class path or coordinates")
+    parser.add_argument("--python", default=sys.executable, help="has the Spark that it needs")
     parser.add_argument("--folder")
     parser.add_argument("--serve", choices=KINDS)
     parser.add_argument("what", nargs="*")
     given = parser.parse_args()
     if given.serve:
-        session = Session(given.serve, given.folder, given.connect, given.unix)
+        session = Session(given.serve, given.folder, given.connect, given.unix, given.lance_spark)
         serve(session.turn)
         session.spark.stop()
         return
-    kinds = given.kinds.split(",")
+    kinds = list(KINDS if given.lance_spark else KINDS[:-1])
+    if given.kinds:
+        kinds = given.kinds.split(",")
     chosen = [what for what in ACTIONS if not given.what or what.startswith(tuple(given.what))]
     folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
     try:

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import pyspark
 from columnar import hashed, lineitem, noop, of
 from pyspark.sql import DataFrame
-from served import Served, serve, start_session
+from served import Served, serve, setting_of_jar, start_session
 from timing import print_table, processor_seconds
 
 PARTS = 4
@@ -85,13 +85,6 @@ FORMATS = {
 THEIRS = ("lance-spark", "their parquet")
 
 
-def where_it_is(jar: str) -> str:
-    """The setting of Spark that takes a class path, a file, or coordinates."""
-    if jar.endswith("*"):
-        return "spark.driver.extraClassPath"
-    return "spark.jars" if os.path.exists(jar) else "spark.jars.packages"
-
-
 class Session:
     """One format's Spark session with its tables."""
 
@@ -104,7 +97,7 @@ class Session:
 
             settings["spark.jars"] = companion_jar()
         if name == "lance-spark" and jar is not None:
-            settings[where_it_is(jar)] = jar
+            settings[setting_of_jar(jar)] = jar
         self.spark = start_session(settings, self._folder)
         self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
         self._rows = self.spark.read.parquet(f"{folder}/source")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,13 @@ COMMON = {
     "spark.sql.shuffle.partitions": "4",
     "spark.python.unix.domain.socket.enabled": "true",
 }
+
+
+def setting_of_jar(jar: str) -> str:
+    """The setting of Spark that takes a class path, a file, or coordinates."""
+    if jar.endswith("*"):
+        return "spark.driver.extraClassPath"
+    return "spark.jars" if os.path.exists(jar) else "spark.jars.packages"
 
 
 def start_session(settings: Mapping[str, str], folder: str) -> SparkSession:
