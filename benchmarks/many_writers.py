@@ -1,24 +1,31 @@
-"""Sixteen processes that write one local table as fast as they can, against pylance.
+"""Sixteen processes that write one table as fast as they can, against pylance and Delta Lake.
 
-python benchmarks/many_writers.py [--writers 16] [--seconds 15] [--rounds 2] [append] [upsert] [hot]
+python benchmarks/many_writers.py [--s3] [--writers 16] [--seconds 15] [--rounds 2]
+    [append] [upsert] [hot]
 
 Each writer appends 100 rows, or upserts 20 of 10,000 keys (``hot``: of 200), again and again.  Ours
-with and without ``fsync``, and pylance, which makes none, take turns on tables of their own.
-Prints commits per second, commits of the slowest, the mean and the fastest writer, how often work
-was tried again, and how many writes failed after the default number of retries.
+with and without ``fsync``, pylance and the package ``deltalake`` (left out where it is not
+installed), which make none, take turns on tables of their own.  With ``--s3`` the tables are on the
+S3 server of the tests, which is one process in Python on this machine.
+Prints commits per second, commits of the slowest, the mean and the fastest writer, processor time
+of the writers (not of the server) for each commit, requests for each commit, how often work was
+tried again, and how many writes failed after the default number of retries.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import random
+import resource
 import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,6 +36,7 @@ from timing import print_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from row_changes import upsert
+from s3_server import S3Server, running_server
 
 from pyspark_lance.commit.retries import Retries
 from pyspark_lance.table.version.snapshot import open_existing
@@ -39,23 +47,18 @@ from pyspark_lance.table.write.write_table import commit_write, write_rows
 KEYS = {"upsert": 10_000, "hot": 200}
 UPSERTED = 20
 APPENDED = 100
+OURS, UNSYNCED, PYLANCE, DELTA = "ours", "ours without fsync", "pylance", "deltalake"
 
-Write = Callable[[str, random.Random], None]
+Options = dict[str, str]
+Write = Callable[[str, Options, random.Random], object]
 
 
 def rows(ids: list[int], value: float) -> pa.Table:
     return pa.table({"id": ids, "value": [value] * len(ids), "text": [f"row {i}" for i in ids]})
 
 
-def append_ours(path: str, chance: random.Random) -> None:
-    table, new = Table(path), rows(list(range(APPENDED)), chance.random())
-    plan = plan_write(table, new.schema, WriteSettings(), existing=open_existing(table))
-    commit_write(plan, write_rows(plan, new.to_batches()))
-
-
-def append_theirs(path: str, chance: random.Random) -> None:
-    new = rows(list(range(APPENDED)), chance.random())
-    lance.write_dataset(new, path, mode="append")
+def appended(chance: random.Random) -> pa.Table:
+    return rows(list(range(APPENDED)), chance.random())
 
 
 def upserted(path: str, chance: random.Random) -> pa.Table:
@@ -63,23 +66,53 @@ def upserted(path: str, chance: random.Random) -> pa.Table:
     return rows(chance.sample(range(keys), UPSERTED), chance.random())
 
 
-def upsert_ours(path: str, chance: random.Random) -> None:
-    upsert(path, upserted(path, chance))
+def append_ours(path: str, options: Options, chance: random.Random) -> None:
+    table, new = Table(path, options), appended(chance)
+    plan = plan_write(table, new.schema, WriteSettings(), existing=open_existing(table))
+    commit_write(plan, write_rows(plan, new.to_batches()))
 
 
-def upsert_theirs(path: str, chance: random.Random) -> None:
-    merge = lance.dataset(path).merge_insert("id")
+def append_pylance(path: str, options: Options, chance: random.Random) -> None:
+    lance.write_dataset(appended(chance), path, mode="append", storage_options=options)
+
+
+def append_delta(path: str, options: Options, chance: random.Random) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(path, appended(chance), mode="append", storage_options=for_delta(options))
+
+
+def upsert_ours(path: str, options: Options, chance: random.Random) -> None:
+    upsert(path, upserted(path, chance), options=options)
+
+
+def upsert_pylance(path: str, options: Options, chance: random.Random) -> None:
+    merge = lance.dataset(path, storage_options=options).merge_insert("id")
     merge = merge.when_matched_update_all().when_not_matched_insert_all()
     merge.execute(upserted(path, chance))
 
 
-WAYS = ("ours", "ours without fsync", "pylance")
+def upsert_delta(path: str, options: Options, chance: random.Random) -> None:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path, storage_options=for_delta(options))
+    merge = table.merge(upserted(path, chance), "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def for_delta(options: Options) -> Options:
+    """Storage options that create a version only if it is not there."""
+    return {**options, "conditional_put": "etag"} if options else {}
+
+
+APPENDS: dict[str, Write] = {PYLANCE: append_pylance, DELTA: append_delta}
+UPSERTS: dict[str, Write] = {PYLANCE: upsert_pylance, DELTA: upsert_delta}
 
 
 def write_of(job: str, way: str) -> Write:
     if job == "append":
-        return append_theirs if way == "pylance" else append_ours
-    return upsert_theirs if way == "pylance" else upsert_ours
+        return APPENDS.get(way, append_ours)
+    return UPSERTS.get(way, upsert_ours)
 
 
 def counted(retries: list[int]) -> None:
@@ -93,112 +126,217 @@ def counted(retries: list[int]) -> None:
     Retries.again = counting
 
 
+@dataclass(frozen=True)
+class Task:
+    """What all writers do for a while."""
+
+    job: str
+    way: str
+    path: str
+    options: Options
+    start: float  # Seconds since the epoch.
+    end: float
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one writer did."""
+
+    commits: int
+    late_commits: int  # Begun in time, but done after the end.
+    failed: int
+    retries: int
+    longest_s: float
+    processor_s: float
+    error: str  # The first one; empty for none.
+
+
+def processor_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 def writer(number: int, line: Connection) -> None:
     """A writer's process: writes for a while whenever it is told to, and says what came of it."""
     retries, fsync = [0], os.fsync
     counted(retries)
     while (task := line.recv()) is not None:
-        job, way, path, start, end = task
-        os.fsync = (lambda descriptor: None) if "without" in way else fsync
-        write, chance = write_of(job, way), random.Random(f"{number} {start}")
-        time.sleep(max(0.0, start - time.time()))
-        retries[0], failed, longest = 0, 0, 0.0
-        began: list[float] = [time.time()]
-        while began[-1] < end:
-            try:
-                write(path, chance)
-            except Exception as error:  # noqa: BLE001  counted
-                failed += 1
-                print(f"{job}, {way}: {type(error).__name__}: {error}"[:300], file=sys.stderr)
-                began[-1] = time.time()
-            else:
-                longest = max(longest, time.time() - began[-1])
-                began.append(time.time())
-        line.send((sum(one <= end for one in began[1:]), failed, retries[0], longest))
+        os.fsync = (lambda descriptor: None) if task.way == UNSYNCED else fsync
+        line.send(written(task, random.Random(f"{number} {task.start}"), retries))
 
 
-def make_table(path: str, job: str) -> None:
-    keys = KEYS.get(job, APPENDED)
-    lance.write_dataset(rows(list(range(keys)), 0.0), path, enable_stable_row_ids=True)
+def written(task: Task, chance: random.Random, retries: list[int]) -> Told:
+    """Writes until the end."""
+    write = write_of(task.job, task.way)
+    time.sleep(max(0.0, task.start - time.time()))
+    retries[0], failed, longest, error = 0, 0, 0.0, ""
+    ends: list[float] = []
+    began, used = time.time(), processor_s()
+    while began < task.end:
+        try:
+            write(task.path, task.options, chance)
+        except Exception as one:  # noqa: BLE001  counted
+            failed += 1
+            error = error or f"{type(one).__name__}: {one}"
+        else:
+            ends.append(time.time())
+            longest = max(longest, ends[-1] - began)
+        began = time.time()
+    done = sum(one <= task.end for one in ends)
+    used = processor_s() - used
+    return Told(done, len(ends) - done, failed, retries[0], longest, used, error)
 
 
-def measure(jobs: list[str], writers: int, seconds: float, rounds: int) -> list[tuple[str, ...]]:
-    """Rows of the table."""
-    context = get_context("fork")  # before the first call of pylance, which starts threads
-    lines, processes = [], []
-    for number in range(writers):
-        line, other = context.Pipe()
-        processes.append(context.Process(target=writer, args=(number, other)))
-        processes[-1].start()
-        lines.append(line)
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
-    found: dict[tuple[str, str], list[list[tuple[int, int, int, float]]]] = {}
-    try:
-        for turn in range(-1, rounds):  # the first only warms up
-            for job in jobs:
-                for way in WAYS:
-                    path = f"{folder}/{job}-{WAYS.index(way)}-{turn}"
-                    make_table(path, job)
-                    start = time.time() + 0.5
-                    for line in lines:
-                        line.send((job, way, path, start, start + (seconds if turn >= 0 else 1)))
-                    told = [line.recv() for line in lines]
-                    if turn >= 0:
-                        found.setdefault((job, way), []).append(told)
-                    shutil.rmtree(path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        for line, process in zip(lines, processes, strict=True):
+def make_table(path: str, options: Options, job: str, way: str) -> None:
+    first = rows(list(range(KEYS.get(job, APPENDED))), 0.0)
+    if way == DELTA:
+        from deltalake import write_deltalake
+
+        write_deltalake(path, first, storage_options=for_delta(options))
+    else:
+        lance.write_dataset(first, path, enable_stable_row_ids=True, storage_options=options)
+
+
+def check(task: Task, told: list[Told]) -> None:
+    """No commit may have got lost."""
+    commits = sum(one.commits + one.late_commits for one in told)
+    if task.way == DELTA:
+        from deltalake import DeltaTable
+
+        table = DeltaTable(task.path, storage_options=for_delta(task.options))
+        versions = table.version()
+    else:
+        table = lance.dataset(task.path, storage_options=task.options)
+        versions = table.version - 1
+    # A write that failed may have made a version whose answer was lost.
+    failed = sum(one.failed for one in told)
+    if not commits <= versions <= commits + failed:
+        sys.exit(f"{task.job}, {task.way}: {commits} commits made {versions} versions")
+
+
+def ways(on_s3: bool) -> list[str]:
+    """Who takes turns."""
+    found = [OURS, PYLANCE] if on_s3 else [OURS, UNSYNCED, PYLANCE]
+    if importlib.util.find_spec("deltalake") is not None:
+        return [*found, DELTA]
+    print("without Delta Lake: the package deltalake is not installed")
+    return found
+
+
+class Writers:
+    """The processes, and where their tables are."""
+
+    def __init__(self, count: int, on_s3: bool) -> None:
+        context = get_context("fork")  # before pylance, deltalake and the server start threads
+        self._lines, self._processes = [], []
+        for number in range(count):
+            line, other = context.Pipe()
+            self._processes.append(context.Process(target=writer, args=(number, other)))
+            self._processes[-1].start()
+            self._lines.append(line)
+        self._folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+        self._server: S3Server | None = running_server() if on_s3 else None
+
+    def run(self, job: str, way: str, seconds: float) -> tuple[list[Told], int]:
+        """What each writer did in a new table; how many requests there were."""
+        options: Options = {}
+        path = f"{self._folder}/{job}-{way.replace(' ', '-')}"
+        if self._server is not None:
+            options = self._server.options
+            path = f"s3://{self._server.new_bucket()}/{job}-{way}"
+        make_table(path, options, job, way)
+        start = time.time() + 0.5
+        task = Task(job, way, path, options, start, start + seconds)
+        if self._server is not None:
+            self._server.requests.clear()
+        for line in self._lines:
+            line.send(task)
+        told = [line.recv() for line in self._lines]
+        requests = 0 if self._server is None else len(self._server.requests)
+        for error in sorted({one.error.partition("\n")[0] for one in told} - {""}):
+            print(f"{job}, {way}: {error[:200]}", file=sys.stderr)
+        check(task, told)
+        shutil.rmtree(path, ignore_errors=True)
+        return told, requests
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for line, process in zip(self._lines, self._processes, strict=True):
             line.send(None)
             process.join()
-    return [row_of(job, way, told, seconds) for (job, way), told in found.items()]
+
+
+def measure(given: argparse.Namespace, jobs: list[str]) -> list[tuple[str, ...]]:
+    """Rows of the table."""
+    sides, writers = ways(given.s3), Writers(given.writers, given.s3)
+    found: dict[tuple[str, str], list[tuple[list[Told], int]]] = {}
+    try:
+        for turn in range(-1, given.rounds):  # the first only warms up
+            for job in jobs:
+                for way in sides:
+                    told = writers.run(job, way, given.seconds if turn >= 0 else 1)
+                    if turn >= 0:
+                        found.setdefault((job, way), []).append(told)
+    finally:
+        writers.close()
+    return [row_of(job, way, turns, given.seconds) for (job, way), turns in found.items()]
+
+
+HEADER = (
+    "job",
+    "by",
+    "commits/s",
+    "slowest",
+    "mean",
+    "fastest",
+    "slowest / mean",
+    "longest s",
+    "processor ms / commit",
+    "requests / commit",
+    "retries / commit",
+    "failed",
+)
 
 
 def row_of(
-    job: str, way: str, told: list[list[tuple[int, int, int, float]]], seconds: float
+    job: str, way: str, turns: list[tuple[list[Told], int]], seconds: float
 ) -> tuple[str, ...]:
-    commits = [[one[0] for one in turn] for turn in told]
-    total = statistics.mean(sum(turn) for turn in commits)
-    mean = total / len(commits[0])
-    failed, again = (sum(one[at] for turn in told for one in turn) for at in (1, 2))
+    commits = [[one.commits for one in told] for told, _ in turns]
+    every = [one for told, _ in turns for one in told]
+    total = statistics.mean(map(sum, commits))
+    mean, slowest = total / len(commits[0]), statistics.mean(map(min, commits))
+    done = max(1, sum(one.commits + one.late_commits for one in every))
+    requests, again = sum(count for _, count in turns), sum(one.retries for one in every)
     return (
         job,
         way,
         f"{total / seconds:.1f}",
-        f"{statistics.mean(min(turn) for turn in commits):.1f}",
+        f"{slowest:.1f}",
         f"{mean:.1f}",
-        f"{statistics.mean(max(turn) for turn in commits):.1f}",
-        f"{statistics.mean(min(turn) for turn in commits) / max(mean, 1e-9):.2f}",
-        f"{max(one[3] for turn in told for one in turn):.1f}",
-        "" if way == "pylance" else f"{again / max(1, sum(map(sum, commits))):.2f}",
-        f"{failed}",
+        f"{statistics.mean(map(max, commits)):.1f}",
+        f"{slowest / max(mean, 1e-9):.2f}",
+        f"{max(one.longest_s for one in every):.1f}",
+        f"{1e3 * sum(one.processor_s for one in every) / done:.1f}",
+        f"{requests / done:.1f}" if requests else "",
+        f"{again / done:.2f}" if way in (OURS, UNSYNCED) else "",
+        f"{sum(one.failed for one in every)}",
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("jobs", nargs="*")
+    parser.add_argument("--s3", action="store_true", help="on the S3 server of the tests")
     parser.add_argument("--writers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
-    jobs = given.jobs or ["append", "upsert", "hot"]
-    table = measure(jobs, given.writers, given.seconds, given.rounds)
+    table = measure(given, given.jobs or ["append", "upsert", "hot"])
+    where = "on S3" if given.s3 else "in a folder"
     print_table(
-        f"{given.writers} writers for {given.seconds:g} s, {given.rounds} times, load "
+        f"{given.writers} writers {where} for {given.seconds:g} s, {given.rounds} times, load "
         f"{os.getloadavg()[0]:.1f} (python benchmarks/many_writers.py)",
-        (
-            "job",
-            "by",
-            "commits/s",
-            "slowest",
-            "mean",
-            "fastest",
-            "slowest / mean",
-            "longest s",
-            "retries / commit",
-            "failed",
-        ),
+        HEADER,
         table,
     )
 
