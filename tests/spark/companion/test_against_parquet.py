@@ -52,10 +52,14 @@ CONSTANTS = {
     "st.b": ["'a'", "''"],
     "st.c.d": ["0.0d", "double('nan')"],
 }
-PATTERNS = ["'a%'", "'%b'", "'%a%'", "'a%b'", "'_b'", "'%'", "''", "'a\\\\_b'", "'é%'"]
+PATTERNS = [
+    "'a%'", "'%b'", "'%a%'", "'a%b'", "'_b'", "'%'", "''", "'a\\\\_b'", "'é%'", "'_'", "'%a%b%'",
+    "'a|_%' ESCAPE '|'",
+]  # fmt: skip
 OTHERS = [
     "b", "NOT b", "b = (i32 > 3)", "upper(s) = 'A'", "length(s) > 1", "size(l) = 1",
-    "coalesce(i32, 0) = 0", "m['k'] = 1", "get(l, 0) = 1",
+    "coalesce(i32, 0) = 0", "m['k'] = 1", "get(l, 0) = 1", "substring(s, 1, 1) IN ('a', '😀')",
+    "substr(s, 2) < 'b'", "left(st.b, 1) = 'a'", "substring(s, -1, 1) = 'b'", "left(s, 0) = ''",
 ]  # fmt: skip
 FAMILIES = [
     ["i8", "i16", "i32", "i64", "st.a"], ["f32", "f64", "st.c.d"], ["d1", "d2"], ["s", "st.b"],

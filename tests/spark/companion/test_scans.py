@@ -6,6 +6,7 @@ import re
 
 import lance
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from .conftest import plan_of
@@ -51,6 +52,48 @@ def test_what_python_cannot_answer_for_certain_stays_with_spark(frame):
     assert "id > 90" in plan.split("filters:")[1]
     assert "Filter" in plan and "upper" in plan.split("filters:")[0]
     assert [row.id for row in query.collect()] == [95]
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    {
+        "s NOT LIKE '%c%n%' AND s LIKE '_%5' AND id > 70": [75, 95],
+        "s LIKE '4_' AND NOT (s LIKE '%1' OR s LIKE '%_2' OR id > 44)": [40, 43, 44],
+        "substring(s, 1, 2) IN ('ch', '95')": [*range(80, 90), 95],
+        "left(s, 1) = '3' AND substr(s, 2) < '2'": [3, 30, 31],
+    }.items(),
+)
+def test_patterns_and_parts_of_texts_are_tested_where_they_are_read(frame, condition, wanted):
+    query = frame.where(condition).select("id")
+    plan = plan_of(query)
+    assert "reads: struct<id:bigint>," in plan and "Filter " not in plan
+    assert sorted(row.id for row in query.collect()) == wanted
+    assert frame.where(condition).count() == len(wanted)
+    whole = frame.where(condition)
+    assert sorted(row.id for row in whole.collect()) == wanted
+    assert "s:string" in plan_of(whole).partition("reads:")[2]
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    {
+        "substring(s, -1, 1) = '7' AND id < 20": [7, 17],
+        "s LIKE concat('%', id % 10, '_') AND id < 12": [11],
+        "s RLIKE '^9.$' AND id < 92": [90, 91],
+        "s COLLATE UTF8_LCASE LIKE '%CH%D' AND id < 82": [80, 81],
+    }.items(),
+)
+def test_other_tests_of_texts_stay_with_spark(frame, condition, wanted):
+    query = frame.where(condition).select("id")
+    assert "Filter " in plan_of(query)
+    assert sorted(row.id for row in query.collect()) == wanted
+
+
+@pytest.mark.parametrize("pattern", ["9%\\5_", "_9%\\"])
+def test_a_pattern_that_is_wrong_is_an_error_of_spark(frame, pattern):
+    query = frame.where(F.col("s").like(pattern)).select("id")
+    with pytest.raises(AnalysisException, match="INVALID_FORMAT"):
+        query.collect()
 
 
 def test_fragments_without_a_new_row_are_skipped(frame):

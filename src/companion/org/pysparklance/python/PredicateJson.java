@@ -16,6 +16,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 public record PredicateJson(Description table) {
   private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
   private static final int MAX_DEPTH = 40;
+  /** Of a text, a pattern, and what escapes in it: Spark has no name for that. */
+  public static final String LIKE = "LIKE";
 
   private static final class Untranslatable extends RuntimeException {
     static final Untranslatable HERE = new Untranslatable();
@@ -51,6 +53,9 @@ public record PredicateJson(Description table) {
     if (predicate.name().equals("IN") && children.size() == 1) {
       return operation("ALWAYS_FALSE", JSON.arrayNode());  // a join with nothing
     }
+    if (predicate.name().equals(LIKE)) {
+      return like(children);
+    }
     ArrayNode arguments = switch (predicate.name()) {
       case "ALWAYS_TRUE", "ALWAYS_FALSE", "NOT", "BOOLEAN_EXPRESSION" ->
           each(children, child -> condition(child, depth + 1));
@@ -62,6 +67,18 @@ public record PredicateJson(Description table) {
       default -> throw Untranslatable.HERE;
     };
     return operation(predicate.name(), arguments);
+  }
+
+  /** Of a pattern that is no error: Spark says what is wrong with one once it has a row. */
+  private ObjectNode like(List<Expression> children) {
+    ArrayNode sides = valuesOfOneType(children.subList(0, 2));
+    String pattern = sides.remove(1).path("literal").textValue();
+    String escape = String.valueOf(((Literal<?>) children.get(2)).value());
+    if (pattern == null || pattern.replace(escape + escape, "").replace(escape + "_", "")
+        .replace(escape + "%", "").contains(escape)) {
+      throw Untranslatable.HERE;
+    }
+    return operation(LIKE, sides).put("pattern", pattern).put("escape", escape);
   }
 
   /** The terms of AND or OR: many of them arrive as a deep tree. */
@@ -89,11 +106,19 @@ public record PredicateJson(Description table) {
     return each(expressions, this::value);
   }
 
-  /** The name of the type of a constant, or of a column whose values can be compared. */
+  /** The name of the type of a constant, or of what can be compared of a column. */
   private String typeOf(Expression expression) {
     return expression instanceof Literal<?> literal ? literal.dataType().simpleString()
         : expression instanceof NamedReference column
-            ? table.typeOf(column.fieldNames()).textValue() : null;
+            ? table.typeOf(column.fieldNames()).textValue() : isPart(expression) ? "string" : null;
+  }
+
+  /** Whether it is so many characters of a column's text, counted from its first one. */
+  private boolean isPart(Expression expression) {
+    return expression instanceof GeneralScalarExpression call && call.name().equals("SUBSTRING")
+        && call.children()[0] instanceof NamedReference text && "string".equals(typeOf(text))
+        && Arrays.stream(call.children()).skip(1).allMatch(bound ->
+            bound instanceof Literal<?> number && number.value() instanceof Integer at && at > 0);
   }
 
   private JsonNode value(Expression expression) {
@@ -104,6 +129,10 @@ public record PredicateJson(Description table) {
     if (expression instanceof NamedReference column
         && !table.typeOf(column.fieldNames()).isMissingNode()) {
       return JSON.objectNode().set("column", Python.JSON.valueToTree(column.fieldNames()));
+    }
+    if (isPart(expression)) {
+      GeneralScalarExpression part = (GeneralScalarExpression) expression;
+      return operation(part.name(), each(Arrays.asList(part.children()), this::value));
     }
     throw Untranslatable.HERE;
   }

@@ -100,13 +100,23 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   }
 
   /** This scan, with only the rows of which more conditions hold. */
-  public LanceScan narrowed(Predicate[] more) {
-    LanceScanBuilder asked = new LanceScanBuilder(table, columns, options);
+  public LanceScan narrowed(Predicate[] more) { return narrowed(columns, more); }
+
+  /** This scan, with only some of its columns. */
+  public LanceScan narrowed(StructType some) { return narrowed(some, new Predicate[0]); }
+
+  private LanceScan narrowed(StructType some, Predicate[] more) {
+    LanceScanBuilder asked = new LanceScanBuilder(table, some, options);
     asked.pushPredicates(
         Stream.of(pushed, more).flatMap(Arrays::stream).toArray(Predicate[]::new));
     LanceScan narrower = new LanceScan(asked);
     narrower.keyColumns = keyColumns;
     return narrower;
+  }
+
+  /** Whether it may have fewer columns: nobody else was told of them. */
+  public boolean isFree() {
+    return !ofRowChange && limit < 0 && top.isEmpty() && keyColumns == null;
   }
 
   /** By the columns of the key that the table is clustered by, if each task has one value of them. */
