@@ -15,6 +15,7 @@ from table_files import files_of, used_files
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.jobs.change_job import SparkStages
 from pyspark_lance.table.change.row_change import ChangeResult
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -259,3 +260,15 @@ def test_batches_without_any_vector_are_updated_merged_and_appended(spark, path)
     assert vectors_of(path) == dict.fromkeys([*range(6), 9, 10, 11])
     table.update("id = 11", {"emb": "array(1f, 2f, 3f)"})
     assert vectors_of(path)[11] == [1, 2, 3]
+
+
+def test_changed_rows_of_a_fragment_come_to_one_task_whether_spark_adapts_plans_or_not(spark):
+    rows = spark.range(0, 400, 1, 4).selectExpr("id % 3 AS part")
+    for adapts in ("true", "false"):
+        spark.conf.set("spark.sql.adaptive.enabled", adapts)
+        try:
+            near = SparkStages(spark).near(rows, "part")
+            tasks = near.select("part", sf.spark_partition_id()).distinct().collect()
+        finally:
+            spark.conf.unset("spark.sql.adaptive.enabled")
+        assert len(tasks) == 3

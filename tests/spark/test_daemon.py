@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyspark
 import pytest
@@ -23,14 +25,22 @@ pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="l
 class Daemon:
     """What the JVM does to a daemon."""
 
-    def __init__(self, process):
+    def __init__(self, process, *, has_path):
         self.process = process
-        (self.port,) = struct.unpack("!i", process.stdout.read(4))
+        (self.place,) = struct.unpack("!i", process.stdout.read(4))
+        if has_path:
+            self.place = process.stdout.read(self.place)
 
     def fork(self):
         """Another worker: the connection to it, and its number."""
-        connection = socket.create_connection(("127.0.0.1", self.port))
+        if isinstance(self.place, bytes):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(self.place)
+        else:
+            connection = socket.create_connection(("127.0.0.1", self.place))
         (worker,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))
+        if isinstance(self.place, bytes):
+            return connection, worker
         connection.sendall(struct.pack("!i", len(SECRET)) + SECRET)
         assert connection.recv(6, socket.MSG_WAITALL) == b"\0\0\0\2ok"
         return connection, worker
@@ -49,7 +59,7 @@ def running(module, **settings):
         env=environment | {"SPARK_REUSE_WORKER": "1"},
     ) as process:  # fmt: skip
         try:
-            yield Daemon(process)
+            yield Daemon(process, has_path="PYTHON_UNIX_DOMAIN_ENABLED" in settings)
         finally:
             process.kill()
 
@@ -107,6 +117,27 @@ def test_a_daemon_that_is_told_to_end_takes_its_workers_with_it(module):
         daemon.process.terminate()
         assert daemon.process.wait() == 1
         assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(("module", "printed"), [(SPARKS, 1), (OURS, 0)])
+def test_a_worker_that_spark_no_longer_needs_prints_nothing(module, printed):
+    """Spark closes the sockets of workers that had no task for a minute."""
+    with (
+        TemporaryDirectory() as folder,
+        running(
+            module,
+            PYTHON_UNIX_DOMAIN_ENABLED="true",
+            PYTHON_WORKER_FACTORY_SOCK_DIR=folder,
+            PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE="1",  # Spark sets it
+        ) as daemon,
+    ):
+        connection, number = daemon.fork()
+        ends = os.pidfd_open(number)
+        connection.close()
+        select.select([ends], [], [])
+        os.close(ends)
+        daemon.process.stdin.close()
+        assert daemon.process.stderr.read().count(b"BrokenPipeError: ") == printed
 
 
 FORKS = """

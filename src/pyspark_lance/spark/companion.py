@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -29,9 +27,6 @@ _CATALOGS = {
     "spark.sql.catalog.lance": "org.pysparklance.LanceCatalog",
     "spark.sql.catalog.spark_catalog": "org.pysparklance.LanceSessionCatalog",
 }
-_SOCKET = "spark.python.unix.domain.socket."
-# The path of a Unix socket has some 104 bytes; the name of the file takes 43.
-_LONGEST_FOLDER = 60
 
 
 def companion_jar() -> str:
@@ -80,20 +75,7 @@ def enable(spark: SparkSession) -> None:
         if spark.conf.get(key, None) in (None, "builtin"):
             spark.conf.set(key, catalog)
     _load_catalogs(spark)
-    _use_unix_socket(spark)
     hide_storage_options(spark)
-
-
-def _use_unix_socket(spark: SparkSession) -> None:
-    """As the companion does where it is there from the start: for processes yet to be started."""
-    if not hasattr(spark, "_jsparkSession"):
-        return
-    settings = spark.sparkContext._jsc.sc().conf()
-    temporary = spark._jvm.System.getProperty("java.io.tmpdir")  # type: ignore[union-attr]
-    folder = settings.get(f"{_SOCKET}dir", temporary)
-    is_local = re.fullmatch(r"local(\[.*)?", settings.get("spark.master", "")) is not None
-    if is_local and folder.startswith("/") and len(os.fsencode(folder)) <= _LONGEST_FOLDER:
-        settings.setIfMissing(f"{_SOCKET}enabled", "true")
 
 
 def _load_catalogs(spark: SparkSession) -> None:

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pyspark.daemon import manager
 
 from pyspark_lance.spark.source.early_worker import READS, WRITES
-from pyspark_lance.spark.source.worker_overhead import forget_archives
+from pyspark_lance.spark.source.worker_overhead import forget_archives, print_no_left_workers
 
 _WORKER = "pyspark.worker"
 _ALLOCATOR = "JE_ARROW_MALLOC_CONF"
@@ -32,7 +32,11 @@ is_warm = sys.platform != "linux"
 
 
 def prepare() -> None:
-    """Makes this process, a daemon, import when it gets the signal of ``warm_daemon``."""
+    """Makes this process, a daemon, import when it gets the signal of ``warm_daemon``.
+
+    Its workers end without a traceback where Spark leaves them, those that do nothing of ours too.
+    """
+    print_no_left_workers()
     signal.signal(signal.SIGUSR1, lambda *_: _warm())
     os.register_at_fork(after_in_child=_settle_worker)
 

@@ -1,7 +1,5 @@
 package org.pysparklance;
 
-import static java.nio.charset.StandardCharsets.UTF_8;
-
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -21,15 +19,10 @@ import scala.runtime.BoxedUnit;
  * catalogs, where the user has set no other, and repairs what Spark makes of hidden columns.
  */
 public final class LanceExtensions implements SparkSessionExtensionsProvider {
-  private static final String SOCKET = "spark.python.unix.domain.socket.";
-  // Of some 104 bytes; the name of a file takes 43.
-  private static final int LONGEST_FOLDER = 60;
-
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
     SparkConf settings = SparkContext.getOrCreate().conf();
     settings.setIfMissing("spark.sql.catalog.lance", LanceCatalog.class.getName());
     settings.setIfMissing("spark.sql.catalog.spark_catalog", LanceSessionCatalog.class.getName());
-    useUnixSocket(settings);
     extensions.injectHintResolutionRule(
         session -> new EvolvingWrites((org.apache.spark.sql.classic.SparkSession) session));
     extensions.injectHintResolutionRule(
@@ -41,17 +34,5 @@ public final class LanceExtensions implements SparkSessionExtensionsProvider {
     extensions.injectTableFunction(VectorSearch.injected());
     extensions.injectParser(ForeignStatements::over);
     return BoxedUnit.UNIT;
-  }
-
-  /**
-   * Python processes that start from now on talk to the JVM by a Unix socket, where all are on this
-   * machine: by TCP, each scan waits some 40 ms more. Not where its path would be too long for one.
-   */
-  private static void useUnixSocket(SparkConf settings) {
-    String folder = settings.get(SOCKET + "dir", System.getProperty("java.io.tmpdir"));
-    boolean isLocal = settings.get("spark.master", "").matches("local(\\[.*)?");
-    if (isLocal && folder.startsWith("/") && folder.getBytes(UTF_8).length <= LONGEST_FOLDER) {
-      settings.setIfMissing(SOCKET + "enabled", "true");
-    }
   }
 }

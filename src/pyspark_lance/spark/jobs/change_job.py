@@ -79,6 +79,9 @@ class SparkStages:
 
     def near(self, rows: DataFrame, column: str) -> DataFrame:
         """See ``StageRunner.near``."""
+        if self._spark.conf.get("spark.sql.adaptive.enabled") != "true":
+            # There Spark warns of the hint, and leaves the rows where they are.
+            return self.together(rows, column, order=column)
         return rows.hint("rebalance", sf.col(column)).sortWithinPartitions(column)
 
     def union(self, rows: DataFrame, others: DataFrame) -> DataFrame:

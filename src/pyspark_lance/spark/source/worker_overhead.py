@@ -24,7 +24,7 @@ def trim_worker_overhead() -> None:
     Spark names its archives in PYTHONPATH; they do not change while a process runs. Without an
     importer, the next import out of an archive makes one of a list that is kept elsewhere.
     """
-    traceback.print_exc = _print_unless_left
+    print_no_left_workers()
     warm_daemon()
     gc.freeze()
     forget_archives()
@@ -64,14 +64,19 @@ def end_quietly() -> None:
     Spark imports this package in a worker to learn the name of the source, and keeps the worker.
     """
     if _runs("pyspark.daemon"):
-        traceback.print_exc = _print_unless_left
+        print_no_left_workers()
+
+
+def print_no_left_workers() -> None:
+    """PySpark's daemon in this process, and in its forks, is silent about workers that are left."""
+    traceback.print_exc = _print_unless_left
 
 
 def _print_unless_left(*args: Any, **kwargs: Any) -> None:
     """Like ``traceback.print_exc``, but silent about a worker that the JVM has left.
 
     PySpark's daemon prints that the last bytes of such a worker went nowhere, though nothing is
-    wrong: the session ends, or a limit has had enough of the rows.
+    wrong: the session ends, a limit has had enough of the rows, or there was no task for a minute.
     """
     error = sys.exc_info()[1]
     if not (isinstance(error, BrokenPipeError) and _is_daemons(error.__traceback__)):

@@ -51,7 +51,12 @@ public final class EarlyWorkers {
     application = spark.applicationId();
     taken.set(0);
     String work = OF_WRITES.contains(question) ? "writes" : "reads";
-    starting = spark.isLocal() ? startAll(spark, new Nothing(work)) : List.of();
+    if (spark.isLocal()) {
+      UnixSocket.use(spark.conf());
+      starting = startAll(spark, new Nothing(work));
+    } else {
+      starting = List.of();
+    }
   }
 
   private static List<Thread> startAll(SparkContext spark, Nothing source) {
