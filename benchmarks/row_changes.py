@@ -53,6 +53,13 @@ class Format:
     create: str
     packages: dict[str, str] | None = None
 
+    def for_this_spark(self) -> dict[str, str] | None:
+        """Settings with the package; None where there is none for the Spark that is installed."""
+        if self.packages is None:
+            return self.settings
+        package = self.packages.get(".".join(pyspark.__version__.split(".")[:2]))
+        return {**self.settings, "spark.jars.packages": package} if package else None
+
 
 FORMATS = {
     "lance": Format(
@@ -99,13 +106,10 @@ class Session:
         self._name, self._folder, self._rows = name, folder, rows
         self._format = FORMATS[name]
         self._table = self._format.table.format(folder=folder)
-        settings = dict(self._format.settings)
-        if self._format.packages is not None:
-            release = ".".join(pyspark.__version__.split(".")[:2])
-            if release not in self._format.packages:
-                known = ", ".join(self._format.packages)
-                sys.exit(f"there is no {name} for Spark {release}; install pyspark {known}")
-            settings["spark.jars.packages"] = self._format.packages[release]
+        settings = self._format.for_this_spark()
+        if settings is None:
+            known = ", ".join(self._format.packages or ())
+            sys.exit(f"there is no {name} for Spark {pyspark.__version__}; install pyspark {known}")
         self.spark = start_session(settings, folder)
         self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
         self._of(self.spark.range(0, rows, 1, FILES), 0).createOrReplaceTempView("first")

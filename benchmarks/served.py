@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -41,7 +42,8 @@ def serve(answer: Callable[..., object]) -> None:
     """Answers what comes in, a JSON list of arguments a line, until there is no more."""
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps(answer(*json.loads(line))), flush=True)
+        # Dates and decimals in rows become texts.
+        print(json.dumps(answer(*json.loads(line)), default=str), flush=True)
 
 
 class Served:
@@ -59,7 +61,7 @@ class Served:
         )  # fmt: skip
         self._answer("ready")
 
-    def ask(self, *what: object) -> list[float] | None:
+    def ask(self, *what: object) -> Any:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()

@@ -1,14 +1,18 @@
-"""Tables and queries like those of TPC-H, as Lance tables and as Parquet, in one session.
+"""Tables and queries like those of TPC-H: ours, with the companion and without, Parquet and Delta.
 
-python benchmarks/tpch.py [--scale 0.3] [--repeats 3] [--kind companion | plain] [--folder FOLDER]
-    [--changed] [Q1 Q2 ...]
+python benchmarks/tpch.py [--scale 0.3] [--repeats 3] [--formats lance,plain,parquet,delta]
+    [--folder FOLDER] [--changed] [Q1 Q2 ...]
 
 The eight tables come from the program ``tpchgen-cli`` (``pip install tpchgen-cli``, or its path in
-TPCHGEN); the queries are in words of our own, so these are no results of TPC-H.  Both formats are
-written by Spark from the same rows, and their answers are compared.  The queries take turns, format
-by format; the table has the medians of the seconds by the clock, and the geometric mean of the
-ratios.  Tables that a run left in the given folder are measured again.  ``--changed`` changes 1 %
-of the orders by MERGE first, and writes the rows that come of it as Parquet.
+TPCHGEN); the queries are in words of our own, so these are no results of TPC-H.  Each format has a
+session of its own, of the same Spark, and tables that it wrote from the same rows; ``plain`` is
+Lance without the companion.  Delta comes from Maven Central and is left out where there is none
+for the release of Spark that is installed.  The sessions take turns, query by query, and their
+answers must be equal.  The table has the medians of the seconds by the clock, what they are of
+Parquet's (in brackets: of the processor, of the JVM and all that it started), and the geometric
+means of that.  Tables that a run left in the given folder are measured again.  ``--changed``
+changes 1 % of the orders by MERGE first, each format as it does that by default; Parquet, which
+has no MERGE, is written anew.
 """
 
 from __future__ import annotations
@@ -22,15 +26,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Row, SparkSession
-from served import start_session
-from timing import print_table
+import pyspark
+import row_changes
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from served import Served, serve, start_session
+from timing import print_table, processor_seconds
 
-FORMATS = ("lance", "parquet")
+import pyspark_lance
+from pyspark_lance import LanceTable
+
+# What each is called by Spark; Parquet is what the others are compared with.
+SOURCES = {"lance": "lance", "plain": "lance", "parquet": "parquet", "delta": "delta"}
 PARTS = 2
+ONE_PERCENT = "xxhash64(o_orderkey) % 100 = 0"
+# Another where one value of the orders is another: few queries show their prices.
+SUM_OF_ORDERS = "SELECT count(*), sum(CAST(xxhash64(*) AS DECIMAL(38, 0))) FROM orders"
+# By format: seconds by the clock and of the processor, or ratios of them.
+Figures = dict[str, tuple[float, ...]]
 
 # What each query asks, in words of our own; the numbers are TPC-H's.
 QUERIES = {
@@ -223,115 +239,202 @@ QUERIES = {
 }
 
 
-def write_tables(spark: SparkSession, folder: Path, scale: float) -> dict[str, float]:
-    """Writes all tables in both formats; seconds of each format."""
-    taken = dict.fromkeys(FORMATS, 0.0)
-    source = folder / "source"
+class Session:
+    """One format's Spark session, with its tables in a folder of their own."""
+
+    def __init__(self, name: str, folder: str) -> None:
+        self._name, self._source = name, SOURCES[name]
+        self._folder, self._rows = Path(folder) / name, Path(folder) / "source"
+        # There may be four of them at once.
+        settings = {**(settings_of(name) or {}), "spark.driver.memory": "2g"}
+        self.spark = start_session(settings, folder)
+        self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
+
+    def turn(self, what: str) -> tuple[float, float, object]:
+        """Seconds by the clock and of the processor, and the rows of a query."""
+        work: dict[str, Callable[[], object]] = {
+            "write": self._write,
+            "change": self._change,
+            "open": self._open,
+            "compare": lambda: self.spark.sql(SUM_OF_ORDERS).collect(),
+        }
+        run = work.get(what, lambda: self.spark.sql(QUERIES[what]).collect())
+        used, start = processor_seconds(self._jvm), time.perf_counter()
+        answer = run()
+        taken = time.perf_counter() - start
+        # A tick of the system's clock, or more.
+        return taken, max(0.01, processor_seconds(self._jvm) - used), answer
+
+    def _table(self, name: str) -> DataFrame:
+        return self.spark.read.format(self._source).load(str(self._folder / name))
+
+    def _write(self) -> None:
+        for path in sorted(self._rows.iterdir()):
+            rows = self.spark.read.parquet(str(path))
+            # Spark knows no other modes of a source in Python.
+            rows.write.format(self._source).mode("append").save(str(self._folder / path.name))
+
+    def _open(self) -> None:
+        for path in self._folder.iterdir():
+            self._table(path.name).createOrReplaceTempView(path.name)
+
+    def _change(self) -> None:
+        path, orders = self._folder / "orders", self._table("orders")
+        changes = orders.where(ONE_PERCENT).selectExpr("o_orderkey", "o_totalprice + 1 AS price")
+        if self._name == "parquet":
+            price = sf.expr(f"o_totalprice + if({ONE_PERCENT}, 1, 0)")
+            price = price.cast(orders.schema["o_totalprice"].dataType)
+            new = self._folder.with_name("changed")
+            orders.withColumn("o_totalprice", price).write.parquet(str(new))
+            shutil.rmtree(path)
+            new.rename(path)
+        elif self._name == "plain":
+            merge = LanceTable.forPath(self.spark, str(path)).merge(
+                changes, "target.o_orderkey = source.o_orderkey"
+            )
+            merge.whenMatchedUpdate(set={"o_totalprice": "source.price"}).execute()
+        else:
+            changes.createOrReplaceTempView("changes")
+            self.spark.sql(
+                f"MERGE INTO {self._source}.`{path}` AS t USING changes AS s "
+                "ON t.o_orderkey = s.o_orderkey WHEN MATCHED THEN UPDATE SET o_totalprice = s.price"
+            )
+
+
+def settings_of(name: str) -> dict[str, str] | None:
+    """Of a format's session; None where there is none for the Spark that is installed."""
+    if name == "delta":
+        return row_changes.FORMATS["delta"].for_this_spark()
+    return {"spark.jars": pyspark_lance.companion_jar()} if name == "lance" else {}
+
+
+def generate(folder: Path, scale: float) -> None:
+    """The rows that all formats are written from."""
     subprocess.run(
         [os.environ.get("TPCHGEN", "tpchgen-cli"), "parquet", f"--scale-factor={scale}",
-         f"--parts={PARTS}", f"--output-dir={source}"],
+         f"--parts={PARTS}", f"--output-dir={folder / 'source'}"],
         check=True,
     )  # fmt: skip
-    for path in sorted(source.iterdir()):
-        rows = spark.read.parquet(str(path))
-        for form in FORMATS:
-            start = time.perf_counter()
-            rows.write.format(form).mode("append").save(str(folder / form / path.name))
-            taken[form] += time.perf_counter() - start
-    shutil.rmtree(source)
-    return taken
 
 
-def change_orders(spark: SparkSession, folder: Path) -> None:
-    """Changes 1 % of the orders by MERGE, and writes the rows that come of it as Parquet again."""
-    orders = str(folder / "lance" / "orders")
-    spark.sql(f"""
-        MERGE INTO lance.`{orders}` AS t USING (
-          SELECT o_orderkey, o_totalprice + 1 AS price FROM lance.`{orders}`
-          WHERE xxhash64(o_orderkey) % 100 = 0) AS s
-        ON t.o_orderkey = s.o_orderkey WHEN MATCHED THEN UPDATE SET o_totalprice = s.price""")
-    rows = spark.read.format("lance").load(orders)
-    rows.write.mode("overwrite").parquet(str(folder / "parquet" / "orders"))
-
-
-def loaded(spark: SparkSession, folder: Path, form: str) -> Callable[[str], DataFrame]:
-    """Runs queries over the tables of one format."""
-    tables = sorted(path.name for path in (folder / form).iterdir())
-    frames = {name: spark.read.format(form).load(str(folder / form / name)) for name in tables}
-
-    def run(query: str) -> DataFrame:
-        for name, frame in frames.items():
-            frame.createOrReplaceTempView(name)
-        return spark.sql(query)
-
-    return run
-
-
-def same(ours: list[Row], theirs: list[Row]) -> bool:
+def same(ours: object, theirs: object) -> bool:
     """Sums in another order differ in their last digits."""
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(same, ours, theirs))
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return math.isclose(ours, theirs, rel_tol=1e-9)
+    return ours == theirs
 
-    def close(one: object, other: object) -> bool:
-        if isinstance(one, float) and isinstance(other, float):
-            return math.isclose(one, other, rel_tol=1e-9)
-        return one == other
 
-    return len(ours) == len(theirs) and all(
-        close(a, b)
-        for one, other in zip(ours, theirs, strict=True)
-        for a, b in zip(one, other, strict=True)
-    )
+def medians(sessions: dict[str, Served], what: str, repeats: int, warm: int) -> tuple[Figures, int]:
+    """Figures of each format, and how many rows a query has; ends where answers differ."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in sessions}
+    rows: list[object] = []
+    for turn in range(warm + repeats):
+        answers: dict[str, list[object]] = {}
+        for name in list(sessions)[:: 1 if turn % 2 else -1]:
+            clock, processor, answer = sessions[name].ask(what)
+            answers[name] = answer or []
+            if turn >= warm:
+                times[name].append((clock, processor))
+        rows = next(iter(answers.values()))
+        if different := [name for name, answer in answers.items() if not same(answer, rows)]:
+            sys.exit(f"{what}: {different} answer not what {next(iter(answers))} answers")
+    columns = {name: zip(*found, strict=True) for name, found in times.items()}
+    figures = {name: tuple(map(statistics.median, found)) for name, found in columns.items()}
+    return figures, len(rows)
+
+
+def ratios(figures: Figures) -> Figures:
+    """What each is of Parquet's, where there are both."""
+    clock, processor = figures.get("parquet", (math.nan, math.nan))
+    others = {name: found for name, found in figures.items() if name != "parquet"}
+    return {name: (found[0] / clock, found[1] / processor) for name, found in others.items()}
+
+
+def cells(names: list[str], figures: Figures, compared: Figures) -> Iterator[str]:
+    """The figures of one row of the table."""
+    for name in names:
+        yield f"{figures[name][0]:.2f}" if name in figures else ""
+    for name in names:
+        if name != "parquet":
+            pair = compared.get(name, (math.nan, math.nan))
+            yield "" if math.isnan(pair[0]) else f"{pair[0]:.2f} ({pair[1]:.2f})"
+
+
+def measured(
+    sessions: dict[str, Served], missing: list[str], chosen: list[str], given: argparse.Namespace
+) -> Iterator[tuple[str, ...]]:
+    """The rows of the table."""
+    names = list(sessions)
+    if missing:
+        writers = {name: sessions[name] for name in missing}
+        figures, _ = medians(writers, "write", repeats=1, warm=0)
+        yield ("writing all, once", *cells(names, figures, ratios(figures)))
+    if given.changed:
+        figures, _ = medians(sessions, "change", repeats=1, warm=0)
+        yield ("changing 1 % of the orders, once", *cells(names, figures, ratios(figures)))
+    medians(sessions, "open", repeats=1, warm=0)
+    medians(sessions, "compare", repeats=1, warm=0)
+    found = []
+    for query in chosen:
+        figures, rows = medians(sessions, query, given.repeats, warm=1)
+        found.append(ratios(figures))
+        yield (f"{query}, {rows} rows", *cells(names, figures, found[-1]))
+    means = {
+        name: tuple(
+            statistics.geometric_mean(one[name][column] for one in found) for column in (0, 1)
+        )
+        for name in found[0]
+    }
+    yield ("geometric mean", *cells(names, {}, means))
 
 
 def main() -> None:
     """Prints one table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--scale", type=float, default=0.3)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--kind", choices=["companion", "plain"], default="companion")
+    parser.add_argument("--formats", default=",".join(SOURCES), help="besides parquet")
     parser.add_argument("--folder")
     parser.add_argument("--changed", action="store_true")
+    parser.add_argument("--serve", choices=SOURCES)
     parser.add_argument("queries", nargs="*", metavar="Q1")
     given = parser.parse_args()
-    settings = {}
-    if given.kind == "companion":
-        from pyspark_lance import companion_jar
-
-        settings["spark.jars"] = companion_jar()
-    spark = start_session(settings, "")
-    folder = Path(given.folder or tempfile.mkdtemp())
-    rows = []
-    if not (folder / "lance").exists():
-        taken = write_tables(spark, folder, given.scale)
-        ratio = taken["lance"] / taken["parquet"]
-        rows = [("writing all", *(f"{taken[form]:.2f}" for form in FORMATS), f"{ratio:.2f}")]
-    if given.changed:
-        change_orders(spark, folder)
-    run = {form: loaded(spark, folder, form) for form in FORMATS}
-    ratios = []
-    for name in given.queries or QUERIES:
-        times: dict[str, list[float]] = {form: [] for form in FORMATS}
-        answers = {}
-        for turn in range(given.repeats + 1):
-            for form in FORMATS if turn % 2 else FORMATS[::-1]:
-                start = time.perf_counter()
-                answers[form] = run[form](QUERIES[name]).collect()
-                if turn:
-                    times[form].append(time.perf_counter() - start)
-        if not same(answers["lance"], answers["parquet"]):
-            raise SystemExit(f"{name}: the answers differ")
-        medians = [statistics.median(times[form]) for form in FORMATS]
-        ratios.append(medians[0] / medians[1])
-        rows.append(
-            (f"{name}, {len(answers['lance'])} rows", *(f"{one:.3f}" for one in medians),
-             f"{ratios[-1]:.2f}")
-        )  # fmt: skip
-        print(*rows[-1], file=sys.stderr, flush=True)  # a run takes long
-    rows.append(("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.2f}"))
-    spark.stop()
-    if not given.folder:
-        shutil.rmtree(folder)
-    title = f"Queries like TPC-H's, scale {given.scale}, {given.kind}: seconds"
-    print_table(title, ("", *FORMATS, "lance / parquet"), rows)
+    if given.serve:
+        session = Session(given.serve, given.folder)
+        serve(session.turn)
+        session.spark.stop()
+        return
+    names = []
+    for name in dict.fromkeys([*given.formats.split(","), "parquet"]):
+        if settings_of(name) is None:
+            print(f"{name} is left out: there is none for Spark {pyspark.__version__}")
+        else:
+            names.append(name)
+    folder = Path(given.folder or tempfile.mkdtemp(prefix="pyspark-lance-bench-"))
+    try:
+        missing = [name for name in names if not (folder / name).exists()]
+        if missing:
+            generate(folder, given.scale)
+        sessions = {
+            name: Served(__file__, "--serve", name, "--folder", str(folder)) for name in names
+        }
+        rows = []
+        for row in measured(sessions, missing, given.queries or list(QUERIES), given):
+            print(*row, sep=" | ", file=sys.stderr, flush=True)  # a run takes long
+            rows.append(row)
+        for served in sessions.values():
+            served.close()
+    finally:
+        shutil.rmtree(folder / "source" if given.folder else folder, ignore_errors=True)
+    others = [f"{name} / parquet" for name in names if name != "parquet"]
+    print_table(
+        f"Queries like TPC-H's, scale {given.scale}, Spark {pyspark.__version__}, local[2], load "
+        f"{os.getloadavg()[0]:.1f} (python benchmarks/tpch.py)",
+        ("", *(f"{name} s" for name in names), *others),
+        rows,
+    )
 
 
 if __name__ == "__main__":
