@@ -26,7 +26,7 @@ from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
-from pyspark_lance.predicate.tree import FALSE, all_of, can_raise, conjuncts
+from pyspark_lance.predicate.tree import FALSE, IsNull, Not, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
 from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
@@ -38,6 +38,9 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 # Below this share of wanted rows, single rows are fetched instead of whole windows.
 _SPARSE = 1 / 16
+# From this share of matching rows on, all columns are read along with those of the condition; below
+# ``_SPARSE`` no longer.
+_MOSTLY = 1 / 8
 # Rows that follow each other are worth a window if there are so many on average.
 _LONG_RUN = 1024
 # Stretches of this many rows without a wanted one are not read.
@@ -208,6 +211,12 @@ class _SliceScan:
         self._by_lineage, self._by_data = _split(task.predicate)
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
         self._is_made = any(map(is_made, (*task.fields, *task.filter_fields)))
+        # Whether all columns are read before rows are tested; conditions on nulls seldom find any.
+        self._is_together = (
+            self._by_data is not None
+            and self._can_be_together()
+            and all(map(_asks_for_a_value, conjuncts(self._by_data)))
+        )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of matching rows; none of them is empty."""
@@ -298,36 +307,53 @@ class _SliceScan:
         """Rows [start, end) where ``keep``."""
         task = self._task
         for first, last in _wanted_spans(keep, start, end):
-            if self._by_data is None:
-                fields, names = task.fields, task.system_columns
-            else:
-                fields, names = self._filter_columns()
-            for at, batch in self._reader.stream(
-                fields,
-                names,
-                (first, last),
-                batch_rows=task.batch_rows,
-                batch_bytes=task.batch_bytes,
-                keep_dictionaries=task.keep_dictionaries,
-            ):
+            if self._by_data is not None:
+                yield from self._dense_tested((first, last), start, keep)
+                continue
+            for at, batch in self._stream(task.fields, task.system_columns, (first, last)):
                 if self._has_enough():
                     return
-                kept = None if keep is None else keep[at - start : at - start + batch.num_rows]
-                if kept is not None and kept.all():
-                    kept = None
-                if self._by_data is not None:
-                    yield from self._tested(at, batch, kept)
-                elif kept is None:
+                kept = _part_of(keep, at - start, batch.num_rows)
+                if kept is None:
                     yield batch
                 elif kept.any():
                     yield filter_rows(batch, kept)
 
+    def _dense_tested(
+        self, rows: tuple[int, int], start: int, keep: NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Those of ``rows`` that match, and are kept; ``keep`` is of the rows from ``start`` on."""
+        at, end = rows
+        while at < end:
+            is_together = self._is_together
+            fields, names = self._every_column() if is_together else self._filter_columns()
+            for first, batch in self._stream(fields, names, (at, end)):
+                if self._has_enough():
+                    return
+                at = first + batch.num_rows
+                yield from self._tested(first, batch, _part_of(keep, first - start, batch.num_rows))
+                if self._is_together != is_together:
+                    break
+
+    def _stream(
+        self, fields: Sequence[Field], names: Sequence[str], rows: tuple[int, int]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        task = self._task
+        return self._reader.stream(
+            fields,
+            names,
+            rows,
+            batch_rows=task.batch_rows,
+            batch_bytes=task.batch_bytes,
+            keep_dictionaries=task.keep_dictionaries,
+        )
+
     def _tested(
         self, first: int, tested: pa.RecordBatch, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows from ``first`` on that match, given the columns that the condition reads.
+        """The rows from ``first`` on that match, given at least the columns of the condition.
 
-        The other columns are read only for batches that hold a match.
+        Other columns that are not given are read only for batches that hold a match.
         """
         assert self._by_data is not None
         length = tested.num_rows
@@ -336,10 +362,12 @@ class _SliceScan:
             # Deleted rows may hold anything; a cast must not fail on them.
             tested, offsets = filter_rows(tested, keep), offsets[keep]
         matches = as_mask(evaluate(self._by_data, tested))
+        is_given = self._is_together or self._nothing_else_needed()
+        self._choose_way(np.count_nonzero(matches) / length)
         if not matches.any():
             return
         everything = bool(matches.all())
-        if self._nothing_else_needed():
+        if is_given:
             rows = self._only_returned(tested)
             yield rows if everything else filter_rows(rows, matches)
             return
@@ -349,14 +377,7 @@ class _SliceScan:
         if self._is_made or len(offsets) < _SPARSE * length:
             yield from self._reader.takes(fields, names, offsets, most_bytes)
             return
-        for start, batch in self._reader.stream(
-            fields,
-            names,
-            (int(offsets[0]), int(offsets[-1]) + 1),
-            batch_rows=self._task.batch_rows,
-            batch_bytes=most_bytes,
-            keep_dictionaries=self._task.keep_dictionaries,
-        ):
+        for start, batch in self._stream(fields, names, (int(offsets[0]), int(offsets[-1]) + 1)):
             end = start + batch.num_rows
             inside = offsets[offsets.searchsorted(start) : offsets.searchsorted(end)]
             if len(inside) == batch.num_rows:
@@ -391,6 +412,28 @@ class _SliceScan:
         names = tuple(name for name in SYSTEM_COLUMNS if name in self._filter_names)
         return fields, names if fields or names else (ROW_ADDRESS,)
 
+    def _choose_way(self, share: float) -> None:
+        """Goes on by the share of rows that matched of those that were tested last.
+
+        To read all columns of a batch at once costs less than to come back for some of them.
+        """
+        if self._is_together:
+            self._is_together = share >= _SPARSE
+        else:
+            self._is_together = share >= _MOSTLY and self._can_be_together()
+
+    def _can_be_together(self) -> bool:
+        returned = {field.name for field in self._task.fields}
+        is_apart = any(field.name in returned for field in self._task.filter_fields)
+        return not (self._is_made or is_apart or self._nothing_else_needed())
+
+    def _every_column(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+        """Data and lineage columns that are returned, and others that the data predicate reads."""
+        task = self._task
+        more = (field for field in task.filter_fields if field.name in self._filter_names)
+        lineage = self._filter_names.union(task.system_columns)
+        return (*task.fields, *more), tuple(name for name in SYSTEM_COLUMNS if name in lineage)
+
     def _nothing_else_needed(self) -> bool:
         fields, names = self._filter_columns()
         return all(field in fields for field in self._task.fields) and all(
@@ -401,6 +444,17 @@ class _SliceScan:
         names = [field.name for field in self._task.fields]
         names += [name for name in SYSTEM_COLUMNS if name in self._task.system_columns]
         return batch.select(names)
+
+
+def _asks_for_a_value(term: Predicate) -> bool:
+    """Whether it is ``IS NOT NULL``."""
+    return isinstance(term, Not) and isinstance(term.term, IsNull)
+
+
+def _part_of(keep: NDArray[np.bool_] | None, first: int, num_rows: int) -> NDArray[np.bool_] | None:
+    """A part of a mask; None where that keeps all."""
+    part = None if keep is None else keep[first : first + num_rows]
+    return None if part is None or part.all() else part
 
 
 def _is_dense(offsets: NDArray[np.uint32]) -> bool:

@@ -1,0 +1,114 @@
+"""Conditions that many or few rows match, in turn: which columns are read with theirs, and when."""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from process_boundary import sent
+
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+ROWS = 40_000
+# Of the rows of each stretch, so many of a thousand are marked: all, none, few, some, all, half.
+STRETCHES = (1000, 0, 20, 200, 1000, 500, 0, 1000)
+
+
+def content() -> pa.Table:
+    """Stretches of rows that are marked seldom and often; every number is there twice."""
+    ids = np.arange(ROWS)
+    often = np.repeat(STRETCHES, ROWS // len(STRETCHES))
+    return pa.table(
+        {
+            "id": ids,
+            "marked": (ids * 7919 % 1000) < often,
+            "word": [f"word {i % 11}" for i in ids.tolist()],
+            "number": pa.array(ids % 20_000, mask=ids % 5 == 0),
+            "point": [{"x": i, "y": None if i % 3 else f"{i}"} for i in ids.tolist()],
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=["0.1", "2.0", "2.1"])
+def path(request, tmp_path_factory) -> str:
+    """One fragment, of which a stretch and some other rows are deleted."""
+    folder = str(tmp_path_factory.mktemp("shares") / "t")
+    version = {"0.1": "legacy"}.get(request.param, request.param)
+    rows = content().drop_columns(["point"]) if version == "legacy" else content()
+    lance.write_dataset(rows, folder, data_storage_version=version, enable_stable_row_ids=True)
+    lance.dataset(folder).delete("id % 13 = 5 OR (id >= 21000 AND id < 24000)")
+    return folder
+
+
+def scan(path: str, condition: str, columns: list[str], **request: object) -> list[pa.RecordBatch]:
+    snapshot = Snapshot.open(Table(path))
+    wanted = ScanRequest(
+        schema=project(snapshot.schema, columns),
+        predicate=parse_predicate(condition, predicate_schema(snapshot.schema)),
+        parallelism=1,
+        **request,
+    )
+    return [batch for task in plan_scan(snapshot, wanted) for batch in run(sent(task))]
+
+
+@pytest.mark.parametrize("keep_dictionaries", [False, True])
+@pytest.mark.parametrize("batch_rows", [900, 65_536])
+@pytest.mark.parametrize(
+    "condition",
+    ["marked", "marked AND number IS NOT NULL", "number IS NOT NULL", "number IS NULL OR marked",
+     "number IS NOT NULL AND word IS NOT NULL", "NOT marked AND word <> 'word 3'",
+     "marked AND _rowid % 2 = 0", "marked OR _rowaddr % 50 = 7"],
+)  # fmt: skip
+def test_rows_that_match_are_those_of_pylance(path, condition, batch_rows, keep_dictionaries):
+    columns = ["word", "id"]
+    batches = scan(
+        path, condition, columns, system_columns=("_rowid",), batch_rows=batch_rows,
+        keep_dictionaries=keep_dictionaries,
+    )  # fmt: skip
+    found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    wanted = lance.dataset(path).to_table(columns=columns, filter=condition, with_row_id=True)
+    assert found == [tuple(row[n] for n in (*columns, "_rowid")) for row in wanted.to_pylist()]
+    assert 0 < len(found) < ROWS
+    assert all(batch.schema.names == [*columns, "_rowid"] for batch in batches)
+
+
+def test_a_part_of_a_struct_and_a_condition_on_another_part(path):
+    if "point" not in lance.dataset(path).schema.names:
+        pytest.skip("files of 0.1 have no nulls in structs")
+    batches = scan(path, "marked AND point.y IS NOT NULL", ["point", "id"], batch_rows=900)
+    found = [row for batch in batches for row in batch.to_pylist()]
+    filtered = {"columns": ["point", "id"], "filter": "marked AND point.y IS NOT NULL"}
+    assert found == lance.dataset(path).to_table(**filtered).to_pylist()
+
+
+def streams_of(monkeypatch, path: str, condition: str) -> list[list[str]]:
+    """The columns of each read of windows, in the order of these."""
+    read = FragmentReader.stream
+    seen = []
+
+    def noted(self, fields, system, rows, **how):
+        seen.append([field.name for field in fields])
+        return read(self, fields, system, rows, **how)
+
+    monkeypatch.setattr(FragmentReader, "stream", noted)
+    scan(path, condition, ["word", "id"], batch_rows=ROWS // len(STRETCHES))
+    return seen
+
+
+def test_all_columns_are_read_together_while_many_rows_match(monkeypatch, path):
+    only, rest, every = ["marked"], ["word", "id"], ["word", "id", "marked"]
+    # Few rows are taken one by one. A change is seen after the first batch that shows it.
+    assert streams_of(monkeypatch, path, "marked") == [
+        only, rest, every, only, rest, every, only, rest,
+    ]  # fmt: skip
+
+
+def test_columns_of_rows_that_only_need_a_value_are_read_at_once(monkeypatch, path):
+    condition = "number IS NOT NULL AND word IS NOT NULL"
+    assert streams_of(monkeypatch, path, condition) == [["word", "id", "number"]]
