@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -55,9 +56,10 @@ class Served:
     """
 
     def __init__(self, *command: str, python: str = sys.executable) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 as long as the process
         self._process = subprocess.Popen(
             [python, *command], text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=self._errors,
         )  # fmt: skip
         self._answer("ready")
 
@@ -73,7 +75,9 @@ class Served:
             # Spark prints what it downloads.
             if line.strip() == expected or (not expected and line[:1] in "[n"):
                 return line
-        sys.exit(f"a session ended: {self._process.args}")
+        self._errors.seek(0)
+        why = "".join(self._errors.readlines()[-30:])
+        sys.exit(f"a session ended: {self._process.args}\n{why}")
 
     def close(self) -> None:
         self._process.communicate()

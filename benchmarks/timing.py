@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 # Where tables are noted besides, one a line.
 _NOTES = "PYSPARK_LANCE_FIGURES"
@@ -42,24 +43,58 @@ def best_of_each(functions: Sequence[Callable[[], object]], repeats: int) -> lis
     return [min(found) for found in times]
 
 
-def processor_seconds(root: int) -> float:
-    """What a process and all that it started have used so far."""
-    parents: dict[int, list[int]] = {}
-    used: dict[int, int] = {}
+class _Used(NamedTuple):
+    """Ticks of the processor that one process has used."""
+
+    parent: int
+    own: int
+    waited: int  # by its children that ended and that it waited for
+
+
+def _tree(root: int) -> dict[int, _Used]:
+    """A process and all that it started, by pid."""
+    children: dict[int, list[int]] = {}
+    used: dict[int, _Used] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
         except OSError:  # it has ended
             continue
-        fields = text.rpartition(")")[2].split()
+        fields = [int(field) for field in text.rpartition(")")[2].split()[1:15]]
         pid = int(stat.parent.name)
-        parents.setdefault(int(fields[1]), []).append(pid)
-        used[pid] = sum(map(int, fields[11:15]))  # its own, and that of children that ended
-    total, pids = 0, [root]
+        used[pid] = _Used(fields[0], sum(fields[10:12]), sum(fields[12:14]))
+        children.setdefault(fields[0], []).append(pid)
+    found, pids = {}, [root]
     while pids:
         pid = pids.pop()
-        total += used.get(pid, 0)
-        pids += parents.get(pid, [])
+        if pid in used:
+            found[pid] = used[pid]
+        pids += children.get(pid, [])
+    return found
+
+
+# What earlier calls saw, by root, and what ended since then without a parent that waits.
+_seen: dict[int, dict[int, _Used]] = {}
+_ended: dict[int, int] = {}
+
+
+def processor_seconds(root: int) -> float:
+    """What a process and all that it started have used so far.
+
+    PySpark's daemon does not wait for its workers, so the system forgets what those used that
+    ended; what the last call saw of them is kept.
+    """
+    before, now = _seen.get(root, {}), _tree(root)
+    for pid, used in before.items():
+        if pid in now:
+            continue
+        parent = used.parent
+        known = parent in before and parent in now
+        taken_over = now[parent].waited - before[parent].waited if known else 0
+        if taken_over < used.own + used.waited:
+            _ended[root] = _ended.get(root, 0) + used.own + used.waited
+    _seen[root] = now
+    total = sum(used.own + used.waited for used in now.values()) + _ended.get(root, 0)
     return total / os.sysconf("SC_CLK_TCK")
 
 
