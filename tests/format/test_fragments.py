@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import random
 
 import numpy as np
@@ -198,3 +199,14 @@ def test_ranges_of_row_ids_are_read_together():
         assert single_ranges([*ranges, other]) is None
     # As many ranges as sequences, but not one in each.
     assert single_ranges([*ranges[:-1], b"", two]) is None
+
+
+def test_what_is_decoded_of_some_fragments_is_known_to_the_version_they_are_of():
+    whole = Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments
+    assert not any(whole.items)
+    some = whole.take(np.array([7, 250, 9]))[1:]
+    assert list(some) == [MANY[250], MANY[9]]
+    assert [place for place, item in enumerate(whole.items) if item] == [9, 250]
+    assert whole.items[9] is some[1]
+    assert len(pickle.dumps(some)) < 2 * len(pickle.dumps(whole.take(np.array([250, 9]))))
+    assert list(pickle.loads(pickle.dumps(some))) == list(some)

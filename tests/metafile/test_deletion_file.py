@@ -249,7 +249,8 @@ def test_a_file_of_a_folder_is_read_once_and_again_when_another_takes_its_place(
     monkeypatch.setattr(
         LocalStore, "get_tail", lambda self, *wanted: reads.append(wanted) or tail(self, *wanted)
     )
-    file = write_deletion_file(store, 3, 7, DeletionVector.of([1, 5]), id=9)
+    file = DeletionFile(ARROW, 7, 9, 2)
+    store.put(deletion_path(3, file), ipc([1, 5]))
     for opened in (store, LocalStore(str(tmp_path))):
         assert read_deletion_file(opened, 3, file, 100).to_array().tolist() == [1, 5]
     assert len(reads) == 1
@@ -257,6 +258,9 @@ def test_a_file_of_a_folder_is_read_once_and_again_when_another_takes_its_place(
         read_deletion_file(store, 3, file, 4)
     write_deletion_file(store, 3, 7, DeletionVector.of([2, 6]), id=9)
     assert read_deletion_file(store, 3, file, 100).to_array().tolist() == [2, 6]
+    assert len(reads) == 2
+    with pytest.raises(CorruptFileError, match="row 6 is deleted in a fragment of 4 rows"):
+        read_deletion_file(store, 3, file, 4)
     store.delete(deletion_path(3, file))
     with pytest.raises(FileNotFoundError):
         read_deletion_file(store, 3, file, 100)

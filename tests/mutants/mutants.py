@@ -204,8 +204,8 @@ MUTANTS = (
     Mutant(
         "a deletion file that another one replaced is taken for known",
         "metafile/deletion_file.py",
-        "key = store.uri, path, store.stat(path).identity, file, physical_rows, may_exceed",
-        "key = store.uri, path, file, physical_rows, may_exceed",
+        "written = store.uri, path, store.stat(path).identity",
+        "written = store.uri, path",
         ("tests/metafile/test_deletion_file.py",),
     ),
     Mutant(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
@@ -54,7 +55,7 @@ def rebase(
     conflicts.
     """
     ours = {fragment.id: fragment for fragment in operation.updated_fragments}
-    now = {fragment.id: fragment for fragment in current.fragments}
+    now = FragmentsById(current.fragments)
     merged: dict[int, DeletionVector] = {}
     for fragment_id in sorted(set(common_fragment_ids)):
         fragment, planned = now.get(fragment_id), ours.get(fragment_id)

@@ -89,6 +89,8 @@ class Fragments(Sequence[Fragment]):
         self._items = items
         # Bytes, and where in them the field of each fragment begins and ends; None without bytes.
         self._stored = stored
+        # Those that these were taken from, and at which places.
+        self._origin: tuple[Fragments, range | NDArray[np.int64]] | None = None
         if columns is not None:
             self.__dict__["columns"] = columns
 
@@ -196,7 +198,14 @@ class Fragments(Sequence[Fragment]):
         if stored is not None:
             stored = stored[0], stored[1][places], stored[2][places]
         known = self.__dict__.get("columns")
-        return Fragments(items, stored, None if known is None else known.take(places))
+        taken = Fragments(items, stored, None if known is None else known.take(places))
+        if stored is not None:
+            taken._origin = self, range(len(self))[places] if isinstance(places, slice) else places
+        return taken
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the others."""
+        return {**self.__dict__, "_origin": None}
 
     def place_of(self, fragment_id: int) -> int | None:
         """Where the fragment with this id is, of fragments by ascending id."""
@@ -251,8 +260,15 @@ class Fragments(Sequence[Fragment]):
             if len(missing) == last - first
             else self.take(np.array(missing, np.int64)).encoded(),
         )
-        for place, fragment in zip(missing, fragments_from_protos(message.fragments), strict=True):
+        self._know(missing, fragments_from_protos(message.fragments))
+
+    def _know(self, places: Sequence[int], fragments: Sequence[Fragment]) -> None:
+        """Keeps what was decoded, also for others who ask the version for some of it."""
+        for place, fragment in zip(places, fragments, strict=True):
             self._items[place] = fragment
+        if self._origin is not None:
+            whole, there = self._origin
+            whole._know([int(there[place]) for place in places], fragments)
 
     def changed(self, put: Iterable[Fragment], gone: Iterable[int]) -> Fragments:
         """By ascending id, without ``gone`` ids, and with others put in or replaced."""

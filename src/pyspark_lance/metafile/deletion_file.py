@@ -5,13 +5,14 @@ Source: docs/format/table-format.md, section 5.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, LanceError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, DeletionVector
 from pyspark_lance.metafile.arrow_column_file import read_uint32_column
 from pyspark_lance.metafile.paths import deletion_path
@@ -24,6 +25,7 @@ BITMAP_THRESHOLD: Final = 5000
 """From so many offsets on, the set is written as a bitmap."""
 
 _COLUMN: Final = "row_id"
+_LEAST_COMPRESSED: Final = 128
 # Where their number is not known: releases write so many in another way.
 _MOST_OF_AN_ARRAY: Final = 1 << 20
 # Of files on local disks that were read, so many bytes are kept.
@@ -59,9 +61,13 @@ def read_deletion_file(
     if not isinstance(store, LocalStore):
         return _read(store, path, file, physical_rows, may_exceed=may_exceed)
     # Most versions change few fragments: what the others have deleted was read before.
-    key = store.uri, path, store.stat(path).identity, file, physical_rows, may_exceed
+    written = store.uri, path, store.stat(path).identity
+    key = *written, file, physical_rows, may_exceed
     known = _known.get(key)
     if known is None:
+        known = _known.get(written)
+    # Of what was written it is not known whether it fits.
+    if known is None or (known.max_offset or 0) >= physical_rows:
         known = _read(store, path, file, physical_rows, may_exceed=may_exceed)
         _known.put(key, known)
     return known
@@ -149,7 +155,12 @@ def write_deletion_file(
         num_deleted_rows=len(vector),
     )
     content = vector.to_bitmap_bytes() if is_bitmap else _to_arrow(vector.to_array())
-    store.put(deletion_path(fragment_id, file), content)
+    path = deletion_path(fragment_id, file)
+    store.put(path, content)
+    if isinstance(store, LocalStore):
+        # The next change of the fragment begins with it.
+        with contextlib.suppress(LanceError, OSError):
+            _known.put((store.uri, path, store.stat(path).identity), vector)
     return file
 
 
@@ -157,7 +168,9 @@ def _to_arrow(offsets: NDArray[np.uint32]) -> bytes:
     """An Arrow IPC file of sorted offsets."""
     schema = pa.schema([pa.field(_COLUMN, pa.uint32(), nullable=False)])
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    # To hand so little to other threads, or to compress a few numbers, takes longer than all else.
+    compression = "zstd" if len(offsets) >= _LEAST_COMPRESSED else None
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         writer.write_batch(
             pa.record_batch([plain_array(np.asarray(offsets, np.uint32))], schema=schema)

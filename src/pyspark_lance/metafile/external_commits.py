@@ -59,6 +59,8 @@ def without_manifest_store(root: str, storage: Mapping[str, str]) -> tuple[str, 
 
 def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
     """The store of a table or branch, with its external manifest store if an option names one."""
+    if not storage:  # asked for a local table many times in each commit
+        return open_store(uri)
     storage = with_fresh_credentials(storage)
     store = open_store(uri, storage)
     chosen = next((text for name, text in named_options(storage) if name == MANIFEST_STORE), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from urllib.parse import unquote
 
@@ -45,7 +46,7 @@ def split_uri(uri: str) -> tuple[str, str]:
         raise InvalidInputError(f"{uri!r} is not a path: it has a NUL in it")
     match = _SCHEME.match(uri)
     if match is None:
-        return "file", os.path.abspath(os.path.expanduser(uri))
+        return "file", _normal(uri) if uri[0] == "/" else os.path.abspath(os.path.expanduser(uri))
     scheme = match[1].lower()
     if scheme not in ("file", "local"):
         return scheme, ""
@@ -58,3 +59,7 @@ def split_uri(uri: str) -> tuple[str, str]:
             )
         rest = slash + path
     return "file", os.path.abspath(unquote(rest) or "/")
+
+
+# What a path means that begins at the root does not change, and each commit asks for it often.
+_normal = lru_cache(maxsize=256)(os.path.abspath)

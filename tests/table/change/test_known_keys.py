@@ -12,7 +12,7 @@ from row_changes import set_to, upsert
 from table_access import write_table
 
 from pyspark_lance.codec.row_selection import filter_rows
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.system_columns import CREATED_AT, ROW_ADDRESS, ROW_ID
 from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.change.known_keys import rows_with_keys
 from pyspark_lance.table.columns.change_columns import drop_columns, rename_column
@@ -107,3 +107,26 @@ def test_a_row_that_is_restored_after_its_fragment_was_read_is_found(tmp_path):
     assert found(path, ("id",), keys, rows_with_keys) == []
     restore(Table(path), VersionSpec(version=1))
     assert found(path, ("id",), keys, rows_with_keys) == [3]
+
+
+@pytest.mark.parametrize("system", [(ROW_ADDRESS,), (ROW_ADDRESS, CREATED_AT, ROW_ID)])
+@pytest.mark.parametrize("stable", [True, False])
+def test_known_rows_are_those_of_a_scan(tmp_path, stable, system):
+    path = str(tmp_path / "t")
+    write_table(path, rows(list(range(10)), 0), enable_stable_row_ids=stable)
+    write_table(path, rows(list(range(10, 20)), 0))
+    set_to(path, "id IN (3, 12)", n=1)
+    delete_rows(path, "id = 4")
+    snapshot = Snapshot.open(Table(path))
+    names = tuple(name for name in system if stable or name != CREATED_AT)
+    request = ScanRequest(schema=project(snapshot.schema, NAMES), system_columns=names)
+    (task,) = plan_scan(snapshot, request)
+    keys = KeyFilter.of([hash_keys([pa.array(["t5", "t3"]), pa.array([12, 3])])])
+
+    def seen(rows_of):
+        return pa.Table.from_batches(rows_of(task, NAMES, keys)).sort_by(ROW_ADDRESS)
+
+    first, again = seen(rows_with_keys), seen(rows_with_keys)
+    assert first.num_rows == 2
+    assert first.equals(seen(by_scan), check_metadata=True)
+    assert again.equals(first, check_metadata=True)

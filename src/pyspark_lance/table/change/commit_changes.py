@@ -8,6 +8,7 @@ from functools import partial
 
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.conflict_check import Reads
+from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update
@@ -127,7 +128,7 @@ def explained(work: Prepared, choice: RewriteChoice) -> Prepared:
 
 def _operation(changes: RowChanges, lost: Sequence[FragmentLoss]) -> Delete | Update:
     snapshot = changes.plan.snapshot()
-    before = {fragment.id: fragment for fragment in snapshot.manifest.fragments}
+    before = FragmentsById(snapshot.manifest.fragments)
     ordered = sorted(lost, key=lambda loss: loss.fragment_id)
     updated = tuple(
         replace(before[loss.fragment_id], deletion_file=loss.deletion_file)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.errors import CommitConflictError, InvalidInputError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
@@ -105,7 +106,7 @@ def write_deletions(
     together: dict[int, TouchedRows] = {}
     add_touched(together, touched)
     snapshot = plan.snapshot()
-    fragments = {fragment.id: fragment for fragment in counted_fragments(snapshot)}
+    fragments = FragmentsById(counted_fragments(snapshot))
 
     def settle(rows: TouchedRows) -> FragmentLoss:
         fragment = fragments.get(rows.fragment_id)
@@ -164,7 +165,7 @@ class AffectedRows(Mapping[int, NDArray[np.uint32]]):
     def __getitem__(self, fragment_id: int) -> NDArray[np.uint32]:
         file = self._files[fragment_id]
         snapshot = self._plan.snapshot()
-        fragment = next(f for f in counted_fragments(snapshot) if f.id == fragment_id)
+        fragment = FragmentsById(counted_fragments(snapshot))[fragment_id]
         before = snapshot.deletion_vector(fragment) or DeletionVector.empty()
         if file is None:
             everything = DeletionVector.of(np.arange(fragment.physical_rows, dtype=np.uint32))

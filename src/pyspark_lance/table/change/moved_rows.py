@@ -20,6 +20,7 @@ from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.commit.commit_outcome import files_of
+from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -276,7 +277,7 @@ class _RowSource:
         self._plan = plan
         self.stable = plan.stable_row_ids
         self._snapshot: Snapshot | None = None
-        self._fragments: dict[int, Fragment] = {}
+        self._fragments = FragmentsById()
         self._open: OrderedDict[int, FragmentReader] = OrderedDict()
 
     def created_at(self, addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -313,9 +314,7 @@ class _RowSource:
         if reader is None:
             if self._snapshot is None:
                 self._snapshot = self._plan.snapshot()
-                self._fragments = {
-                    fragment.id: fragment for fragment in counted_fragments(self._snapshot)
-                }
+                self._fragments = FragmentsById(counted_fragments(self._snapshot))
             fragment = self._fragments.get(fragment_id)
             if fragment is None:
                 raise CommitConflictError(

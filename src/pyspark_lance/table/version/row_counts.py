@@ -32,8 +32,9 @@ def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
     manifest = file.manifest
     fragments, columns = manifest.fragments, manifest.fragments.columns
     trusted = manifest.writer_version is not None
-    # Most fragments are not worth a look.
-    doubtful = columns.has_deletions | (columns.physical_rows == 0) | (not trusted)
+    # Most fragments are not worth a look, and one that is looked at is decoded.
+    uncounted = columns.has_deletions & ((columns.num_deleted_rows == 0) | _miscounts(manifest))
+    doubtful = uncounted | (columns.physical_rows == 0) | (not trusted)
     unknown = [
         place
         for place in np.flatnonzero(doubtful).tolist()
@@ -55,8 +56,14 @@ def _is_unknown(manifest: Manifest, fragment: Fragment) -> bool:
         return bool(fragment.files)
     if deletions is None:
         return False
-    is_miscounted = fragment.row_ids is not None and writer.version.startswith(_MISCOUNTING)
+    is_miscounted = fragment.row_ids is not None and _miscounts(manifest)
     return not deletions.num_deleted_rows or is_miscounted
+
+
+def _miscounts(manifest: Manifest) -> bool:
+    """Whether the writer counted deleted rows that do not exist."""
+    writer = manifest.writer_version
+    return writer is not None and writer.version.startswith(_MISCOUNTING)
 
 
 def _counted(files: TableFiles, fragment: Fragment, trusted: bool) -> Fragment:
