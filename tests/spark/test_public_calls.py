@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from pyspark.sql.classic.dataframe import DataFrame
 from table_access import append
 
 import pyspark_lance
@@ -66,6 +67,7 @@ def needed(call):
     parameters = inspect.signature(call).parameters.values()
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     values = {"int": 1, "Sequence[int]": [1], "Sequence[str]": ["x"]}
+    values["DataFrame"] = object.__new__(DataFrame)  # looked at by its type alone
     return {
         p.name: {"x": "x"} if p.annotation.startswith("Mapping") else values.get(p.annotation, "x")
         for p in parameters
@@ -123,7 +125,7 @@ def test_a_missing_argument_is_told_without_how_that_was_found():
 
 
 def test_arguments_of_other_types_are_refused(tmp_path):
-    """By the annotations of all parameters; those of Spark's types are Spark's to look at."""
+    """By the annotations of all parameters; for those of Spark's types see below."""
     path = str(tmp_path / "t")
     append(path, 0)
     known = MAPPINGS.union({"datetime"}, *(kinds for _, kinds in OF_ALL_TYPES))
@@ -184,6 +186,11 @@ def test_whole_numbers_may_be_those_of_numpy(tmp_path):
         (lambda table: LanceTable.forPath(None, "x", storageOptions="x"), "give a dict"),
         (lambda table: LanceTable.forPath(None, "x", branch=5), "give a text"),
         (lambda table: LanceTable("x", table), "give a text"),
+        (lambda table: table.merge("rows", "target.id = source.id"), "give a DataFrame of Spark"),
+        (lambda table: table.merge(None, "target.id = source.id"), "give a DataFrame of Spark"),
+        (lambda table: table.applyChanges([(1,)], keys=["id"]), "give a DataFrame of Spark"),
+        (lambda table: table.delete(5), "give a SQL text or a Column"),
+        (lambda table: table.update(["id = 1"], {"id": "2"}), "give a SQL text or a Column"),
     ],
 )
 def test_an_argument_of_another_type_is_told_what_to_give(tmp_path, call, hint):

@@ -82,7 +82,7 @@ def test_the_key_of_a_table_of_pylance_is_seen(tmp_path, keys, expected):
     ("columns", "message"),
     [
         ([], "at least one column"),
-        (["n"], r"'n' of the primary key may be null(.|\n)*changeColumn\('n', nullable=False\)"),
+        (["n"], r"'n' of the primary key may be null(.|\n)*changeColumn\('n', nullable=False\) of"),
         (["id", "ID"], "named twice"),
         (["place"], "'place' cannot be part"),
         (["place.x"], "'place.x' cannot be part"),

@@ -54,6 +54,11 @@ def test_what_is_not_like_it_is_not_named(folder):
     assert hint_of(folder / "visits") == "check the path"
 
 
+def test_a_file_is_told_to_be_one(folder):
+    (folder / "rows").write_text("1")
+    assert hint_of(folder / "rows") == "a table is a folder, and this is a file"
+
+
 def test_a_folder_that_is_not_there_is_said(folder):
     assert hint_of(folder / "other" / "Events").endswith(f"no folder {folder / 'other'} either")
 

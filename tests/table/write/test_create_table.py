@@ -10,7 +10,7 @@ import pytest
 from table_access import append
 from table_invariants import check_invariants
 
-from pyspark_lance.errors import TableAlreadyExistsError, UnsupportedFeatureError
+from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, create_table
@@ -54,6 +54,16 @@ def test_of_several_that_create_a_table_at_once_one_does(tmp_path):
     assert lance.dataset(path).version == 1
     assert lance.dataset(path).schema.names == [f"c{winner}"]
     assert find_orphan_files(Table(path)) == []
+
+
+@pytest.mark.parametrize("path", ["file", "file/t", "file/a/t"])
+def test_rows_for_a_path_that_leads_through_a_file_are_refused_where_the_write_is_planned(
+    tmp_path, path
+):
+    (tmp_path / "file").write_text("1")
+    with pytest.raises(InvalidInputError, match="/file is a file, and a table is a folder"):
+        append(str(tmp_path / path), 0)
+    assert (tmp_path / "file").read_text() == "1"
 
 
 def test_a_type_that_the_file_version_cannot_hold_makes_no_table(tmp_path):

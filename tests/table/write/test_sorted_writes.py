@@ -79,7 +79,14 @@ def test_what_cannot_be_sorted_by_is_refused_before_a_row_is_written(tmp_path):
 def test_columns_are_named_as_in_sql():
     assert parse_sort_by("a, b DESC,c asc") == (("a", False), ("b", True), ("c", False))
     assert parse_sort_by("`x, y` desc, `desc`") == (("x, y", True), ("desc", False))
+    assert parse_sort_by("`a nulls last`") == (("a nulls last", False),)
     assert parse_sort_by(" ") == ()
+
+
+@pytest.mark.parametrize("text", ["a NULLS LAST", "b, a desc  nulls first "])
+def test_places_of_nulls_are_told_to_be_fixed(text):
+    with pytest.raises(InvalidInputError, match=r"(?i)sortBy takes no 'nulls (.|\n)*DESC last"):
+        parse_sort_by(text)
 
 
 def test_an_order_can_be_sent_to_executors(tmp_path):

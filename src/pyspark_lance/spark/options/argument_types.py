@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
+from pyspark.sql import Column, DataFrame
+
 from pyspark_lance.errors import InvalidInputError
 
 Check = Callable[[object], bool]
@@ -62,6 +64,8 @@ _KINDS: dict[str, tuple[Check, str]] = {
     "float": (_is_number, "a number"),
     "datetime": (lambda value: isinstance(value, datetime), "a datetime"),
     "timedelta": (lambda value: isinstance(value, timedelta), "a timedelta"),
+    "DataFrame": (lambda value: isinstance(value, DataFrame), "a DataFrame of Spark"),
+    "Expression": (lambda value: isinstance(value, str | Column), "a SQL text or a Column"),
     "Sequence[str]": (_each(_is_text), "a list of texts"),
     "Sequence[int]": (_each(_is_whole), "a list of whole numbers"),
 }
@@ -70,8 +74,7 @@ _KINDS: dict[str, tuple[Check, str]] = {
 def argument_checks(function: Callable[..., object]) -> dict[str, tuple[tuple[Check, ...], str]]:
     """By parameter: the checks of which one must pass, and what may be given, in words.
 
-    Parameters are left out whose annotations name types of Spark, or something else that the
-    method itself looks at.
+    Parameters are left out whose annotations name something else, which the method itself looks at.
     """
     found = {}
     for parameter in inspect.signature(function).parameters.values():

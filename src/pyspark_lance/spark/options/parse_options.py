@@ -357,9 +357,17 @@ def _retries(options: Mapping[str, str]) -> int:
 
 
 def parse_sort_by(text: str) -> tuple[tuple[str, bool], ...]:
-    """Columns, and whether each is sorted from its greatest value: ``day, place DESC``."""
+    """Columns, and whether each is sorted from its greatest value: ``day, place DESC``.
+
+    Raises InvalidInputError: places of nulls are asked for.
+    """
     columns = []
     for part in _split(text):
+        nulls = re.search(r"\s(NULLS\s+\w+)\s*$", part, re.IGNORECASE)
+        if nulls:
+            raise InvalidInputError(
+                f"sortBy takes no {nulls[1]!r}", hint="nulls come first, and with DESC last"
+            )
         word = re.search(r"\s+(ASC|DESC)\s*$", part, re.IGNORECASE)
         name = part[: word.start()] if word else part
         columns += [

@@ -68,6 +68,6 @@ def _checked(schema: LanceSchema, name: str, where: str) -> Field:
         raise InvalidInputError(
             f"column {name!r} of the primary key may be null",
             where,
-            f"changeColumn({name!r}, nullable=False) first",
+            f"changeColumn({name!r}, nullable=False) of LanceTable first; SQL cannot do that",
         )
     return field

@@ -47,6 +47,8 @@ def _hint(table: Table) -> str | None:
     scheme, folder = split_uri(table.uri)
     if scheme != "file":
         return None
+    if os.path.isfile(folder):
+        return "a table is a folder, and this is a file"
     other = _other_format(folder)
     if other is not None:
         return f"the folder holds {other} files: spark.read.format({other.lower()!r}) reads them"

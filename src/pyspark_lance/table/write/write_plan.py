@@ -6,6 +6,7 @@ transaction, so that a lost answer or an abort can later be judged by looking fo
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     match_columns,
@@ -125,6 +127,7 @@ def plan_write(
     if existing is not None:
         check_source(existing.version, settings, table.uri)
     if existing is None:
+        _refuse_file(table)
         schema = LanceSchema.from_arrow(data_schema)
         version = new_file_version(schema, settings.file_version)
         schema = table_schema(data_schema, version)
@@ -179,6 +182,19 @@ def plan_write(
         split=_split(settings.split_by, columns),
         is_done=existing is not None and settings.is_done_in(existing),
     )
+
+
+def _refuse_file(table: Table) -> None:
+    """Here one error is printed; each of the tasks would end with the same one, and a trace."""
+    scheme, folder = split_uri(table.uri)
+    if scheme != "file":
+        return
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    if os.path.isfile(folder):
+        raise InvalidInputError(
+            f"{folder} is a file, and a table is a folder", table.uri, "choose another path"
+        )
 
 
 def _order(sort_by: tuple[tuple[str, bool], ...], columns: LanceSchema) -> RowOrder | None:
