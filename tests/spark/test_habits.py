@@ -50,7 +50,9 @@ CALLS_OF_DELTA = {
     "table.optimize().where('…')": "executeCompaction",
     "table.optimize().executeZOrderBy('id')": lambda t: callable(t.optimize().executeZOrderBy),
     "LanceTable.create(spark).partitionedBy('day')": "replaceWhere",
-    "LanceTable.create(spark).clusterBy('day')": "createIndex",
+    "LanceTable.create(spark).clusterBy('day')": lambda t: hasattr(
+        LanceTable.create(SESSION).clusterBy("day"), "execute"
+    ),
     "LanceTable.create(spark).tableName('t')": "location",
     "pyspark_lance.DeltaTable": "LanceTable",
     "pyspark_lance.configure_spark_with_delta_pip": "companion_jar",

@@ -38,10 +38,11 @@ from pyspark_lance.table.change.choose_rewrite import RewriteMode
 
 # Every other method changes the table.
 READS = {
-    "alias", "appliedVersion", "branches", "branchPath", "changeCounts", "changes", "consumers",
-    "create", "createIfNotExists", "createOrReplace", "detail", "forName", "forPath", "fragments",
-    "history", "indices", "isLanceTable", "leftoverFiles", "lineageAudit", "nearest", "optimize",
-    "primaryKey", "properties", "replace", "rowHistory", "scan", "tags", "take", "toDF", "verify",
+    "alias", "appliedVersion", "branches", "branchPath", "changeCounts", "changes",
+    "clusteringColumns", "consumers", "create", "createIfNotExists", "createOrReplace", "detail",
+    "forName", "forPath", "fragments", "history", "indices", "isLanceTable", "leftoverFiles",
+    "lineageAudit", "nearest", "optimize", "primaryKey", "properties", "replace", "rowHistory",
+    "scan", "tags", "take", "toDF", "verify",
 }  # fmt: skip
 OF_BUILDER = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
 OF_TABLE_BUILDER = LanceTable.create(None)

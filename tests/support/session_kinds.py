@@ -41,6 +41,7 @@ BOTH_KINDS = {
 # Why once is enough.
 ONE_KIND = {
     "test_apply_changes.py": "a merge, behind a feed that test_change_feed reads in both",
+    "test_clustering_columns.py": "LanceTable and options; test_cluster_by has the companion's",
     "test_column_expressions.py": "Spark's own trees, which no jar changes",
     "test_columns_in_spark.py": "jobs of Python functions",
     "test_create.py": "LanceTable alone; the companion's CREATE TABLE has tests of its own",

@@ -127,6 +127,11 @@ STATEMENTS = [
         [(2,), (3,)],
     ),
     Statement(
+        "`CREATE OR REPLACE … CLUSTER BY`",
+        "CREATE OR REPLACE TABLE {t} (n int) USING lance CLUSTER BY (n)", "DESCRIBE {t}",
+        lambda rows: "# Clustering Information" in [row[0] for row in rows],
+    ),
+    Statement(
         "`ALTER TABLE … ADD COLUMNS`, `DEFAULT`", "ALTER TABLE {t} ADD COLUMNS (n int DEFAULT 7)",
         "SELECT id, n FROM {t}", [(1, 7), (2, 7)],
     ),
@@ -138,6 +143,10 @@ STATEMENTS = [
     Statement(
         "`ALTER TABLE … SET TBLPROPERTIES`", "ALTER TABLE {t} SET TBLPROPERTIES (a = 'b')",
         "SHOW TBLPROPERTIES {t}", lambda rows: ("a", "b") in rows,
+    ),
+    Statement(
+        "`ALTER TABLE … CLUSTER BY`", "ALTER TABLE {t} CLUSTER BY (id)", "DESCRIBE {t}",
+        lambda rows: "# Clustering Information" in [row[0] for row in rows],
     ),
     Statement(
         "`DESCRIBE`", "DESCRIBE {t}", None,

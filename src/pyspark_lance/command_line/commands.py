@@ -102,13 +102,18 @@ def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> 
         "materialize_deletions_threshold": given.materialize_deletions_threshold,
         "max_bytes_per_file": given.max_bytes_per_file,
         "max_source_rows": given.max_source_rows,
-        "cluster_by": tuple(given.cluster_by.split(",")) if given.cluster_by else (),
-        "split_files_by": tuple(given.split_files_by.split(",")) if given.split_files_by else None,
+        "cluster_by": _names(given.cluster_by),
+        "split_files_by": _names(given.split_files_by),
         "order": given.order,
     }
     result = compact(table, options, rewrite=_rewrite_and_tell, dry_run=given.dry_run)
     output.row(row_of(result))
     return 0
+
+
+def _names(given: str | None) -> tuple[str, ...] | None:
+    """The names of a comma list, none of an empty one; None if there is no list."""
+    return None if given is None else tuple(name for name in given.split(",") if name)
 
 
 def _rewrite_and_tell(

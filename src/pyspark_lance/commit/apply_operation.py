@@ -33,6 +33,7 @@ from pyspark_lance.errors import (
     RetryableCommitError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.format.cluster_by import with_renamed_columns
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
@@ -334,6 +335,7 @@ def _give_stable_row_ids(draft: Draft, operation: Merge) -> None:
 
 def _project(draft: Draft, operation: Project) -> None:
     """A schema over the same files; files of which no column is left go."""
+    draft.config = with_renamed_columns(draft.config, draft.schema, operation.schema)
     _set_schema(draft, operation.schema, draft.schema.metadata)
     present = {field.id for field in draft.schema.walk()}
     # Most tables have few distinct field lists, so each is looked at once.

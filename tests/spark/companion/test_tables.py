@@ -40,13 +40,6 @@ def test_every_save_mode_does_what_it_says(companion, path):
     assert lance.dataset(path + "2").count_rows() == 7
 
 
-def test_partitions_are_refused(companion, path, table):
-    with pytest.raises(Exception, match=r"Lance tables have no partitions(?s:.*)splitFilesBy"):
-        companion.range(3).write.format("lance").partitionBy("id").save(path)
-    with pytest.raises(Exception, match="Lance tables have no partitions"):
-        companion.sql(f"CREATE TABLE {table} (a int, b int) USING lance PARTITIONED BY (b)")
-
-
 def test_write_options_reach_the_writer(companion, path):
     frame = companion.range(10).selectExpr("id", "array(1f, 2f) AS v")
     frame.coalesce(1).write.format("lance").option("max_row_per_file", "4").option(

@@ -9,6 +9,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.AlterTable;
 import org.pysparklance.catalog.CachedTables;
+import org.pysparklance.catalog.ClusterColumns;
 import org.pysparklance.catalog.LanceChanges;
 import org.pysparklance.catalog.NamedTable;
 import org.pysparklance.catalog.PathCatalog;
@@ -188,7 +189,7 @@ public class LanceCatalog
 
   private StagedLanceTable stage(Identifier ident, TableInfo table, boolean replaces)
       throws NoSuchNamespaceException {
-    LanceSource.refusePartitions(table.partitions().length > 0);
+    ClusterColumns.check(table);
     String provider = table.properties().getOrDefault(TableCatalog.PROP_PROVIDER, "lance");
     if (!provider.equalsIgnoreCase("lance") && !isDefault(provider)) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the tables of the "
@@ -209,8 +210,7 @@ public class LanceCatalog
     Runnable made = isPath(ident) ? () -> {}
         : () -> Python.call("register", asked, "_lance.location", at.get("path"));
     return new StagedLanceTable(Options.with(Options.merge(at, Options.ofTable(given)),
-        "path", at.get("path")), table.columns(), table.constraints(), table.properties(),
-        replaces, made, () -> {});
+        "path", at.get("path")), table.columns(), table, replaces, made, () -> {});
   }
 
   /** A DataFrame says the default of the session where the user says nothing. */

@@ -13,6 +13,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.AlterTable;
 import org.pysparklance.catalog.CachedTables;
+import org.pysparklance.catalog.ClusterColumns;
 import org.pysparklance.catalog.LanceChanges;
 import org.pysparklance.catalog.LanceProcedure;
 import org.pysparklance.catalog.LanceTable;
@@ -143,17 +144,19 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   private Table create(Identifier ident, Column[] columns, TableInfo table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
+    ClusterColumns.check(table);
     Map<String, String> properties = table.properties();
-    Map<String, String> entry = entry(ident, table.partitions(), properties);
+    Map<String, String> entry = entry(ident, properties);
     Description there = Python.find(Options.ofTable(new CaseInsensitiveStringMap(entry)));
     if (there != null) {
       checkProperties(there, properties);
       PrimaryKeys.checkSame(there, table.constraints());
+      ClusterColumns.checkSame(there, table.partitions());
     }
-    CaseInsensitiveStringMap options = register(ident, columns, table.partitions(), entry);
+    CaseInsensitiveStringMap options = register(ident, columns, entry);
     if (there == null) {
-      StagedLanceTable made = new StagedLanceTable(options, columns, table.constraints(),
-          properties, false, () -> {}, () -> super.dropTable(ident));
+      StagedLanceTable made = new StagedLanceTable(
+          options, columns, table, false, () -> {}, () -> super.dropTable(ident));
       try {
         made.commitStagedChanges();
       } catch (Exception error) {  // those of Scala are none of the kinds that Java declares
@@ -186,9 +189,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   /** What the catalog is told of a new table, its place among it. */
-  private static Map<String, String> entry(
-      Identifier ident, Transform[] partitions, Map<String, String> given) {
-    LanceSource.refusePartitions(partitions.length > 0);
+  private static Map<String, String> entry(Identifier ident, Map<String, String> given) {
     Map<String, String> properties = new HashMap<>(given);
     properties.put(TableCatalog.PROP_PROVIDER, "lance");
     String path = properties.get(TableCatalog.OPTION_PREFIX + "path");
@@ -205,10 +206,10 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   /** Enters the name; returns the options of the table, its path among them. */
-  private CaseInsensitiveStringMap register(Identifier ident, Column[] columns,
-      Transform[] partitions, Map<String, String> entry)
+  private CaseInsensitiveStringMap register(
+      Identifier ident, Column[] columns, Map<String, String> entry)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    super.createTable(ident, columns, partitions, entry);
+    super.createTable(ident, columns, new Transform[0], entry);
     return Options.ofTable(new CaseInsensitiveStringMap(entry));
   }
 
@@ -217,10 +218,11 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     if (!isLance(table)) {
       return other(ident, table);
     }
-    CaseInsensitiveStringMap options = register(ident, table.columns(), table.partitions(),
-        entry(ident, table.partitions(), table.properties()));
-    return new StagedLanceTable(options, table.columns(), table.constraints(), table.properties(),
-        false, () -> {}, () -> super.dropTable(ident));
+    ClusterColumns.check(table);
+    CaseInsensitiveStringMap options =
+        register(ident, table.columns(), entry(ident, table.properties()));
+    return new StagedLanceTable(
+        options, table.columns(), table, false, () -> {}, () -> super.dropTable(ident));
   }
 
   @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
@@ -247,7 +249,6 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
       }
       return replaceOther(ident, table);
     }
-    LanceSource.refusePartitions(table.partitions().length > 0);
     Map<String, String> properties = new HashMap<>(table.properties());
     properties.put(TableCatalog.PROP_PROVIDER, "lance");
     CaseInsensitiveStringMap own = optionsOf(known);
@@ -260,8 +261,8 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
           + ident + " first");
     }
     CaseInsensitiveStringMap all = Options.with(Options.merge(own, given), "path", path);
-    return new StagedLanceTable(all, table.columns(), table.constraints(), table.properties(),
-        true, () -> followColumns(ident), () -> {});
+    return new StagedLanceTable(
+        all, table.columns(), table, true, () -> followColumns(ident), () -> {});
   }
 
   @Override public Table alterTable(Identifier ident, TableChange... changes)

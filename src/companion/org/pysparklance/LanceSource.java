@@ -9,6 +9,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.CachedTables;
+import org.pysparklance.catalog.ClusterColumns;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
@@ -51,8 +52,8 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   @Override
   public Table getTable(StructType schema, Transform[] parts, Map<String, String> properties) {
-    refusePartitions(parts.length > 0);
     boolean inCatalog = properties.containsKey(TableCatalog.PROP_PROVIDER);
+    ClusterColumns.check(parts, inCatalog);
     CaseInsensitiveStringMap options = Options.ofTable(new CaseInsensitiveStringMap(properties));
     if (described != null) {
       boolean isView = Running.isCalledBy("CreateTempViewUsing");
@@ -76,16 +77,6 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
         ? new LanceTable(options, schema, null, true) : new Unwritable(schema);
   }
 
-  static void refusePartitions(boolean given) {
-    if (given) {
-      throw new UnsupportedOperationException(
-          "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions; leave out partitionBy, "
-              + "PARTITIONED BY, bucketBy and clusterBy\n  hint: compact with clusterBy and "
-              + "splitFilesBy gives each value of a column files of its own, which later writes of "
-              + "SQL keep to and joins do not shuffle");
-    }
-  }
-
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
     Description found = options.containsKey("path") ? Python.find(options) : null;
     if (asked && found != null && Running.isCalledBy("TableAsSelect")) {
@@ -99,7 +90,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   @Override public BaseRelation createRelation(SQLContext context, SaveMode mode,
       scala.collection.immutable.Map<String, String> parameters, Dataset<Row> data) {
     Map<String, String> options = new HashMap<>(CollectionConverters.asJava(parameters));
-    refusePartitions(options.keySet().stream().anyMatch(key -> key.startsWith("__")));
+    ClusterColumns.takeFromSave(options);
     boolean creates = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;
     CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     if (mode == SaveMode.ErrorIfExists) {

@@ -111,16 +111,12 @@ OF_MERGE: Mapping[str, str] = {
 }
 """The same for the builder of a merge."""
 
-_ZONES = (
-    "table.createZonemap(columns) lets queries read only what they need where rows lie in about "
-    "the order of the column, table.createIndex(columns) whatever their order"
-)
 OF_BUILDER: Mapping[str, str] = {
     "tableName": "location(path); a table of a catalog is made by spark.sql('CREATE TABLE … USING "
     "lance'), with the companion",
-    "partitionedBy": "there are no partitions: compact(clusterBy=columns, splitFilesBy=columns) "
-    "gives each value files of its own, which later writes keep to; replaceWhere replaces a part",
-    "clusterBy": f"table.compact(clusterBy=columns) sorts the rows: {_ZONES}",
+    "partitionedBy": "there are no partitions: clusterBy(columns) has compact() sort the rows, and "
+    "compact(splitFilesBy=columns) gives each value files of its own, which later writes keep to; "
+    "replaceWhere replaces a part",
 }
 """The same for the builder of a new table."""
 

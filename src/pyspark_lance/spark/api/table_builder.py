@@ -48,6 +48,7 @@ class NewTable:
         path: Root of the table; empty until it is given.
         fields: Its columns.
         properties: Its properties.
+        cluster_by: The columns that it is clustered by.
     """
 
     spark: SparkSession
@@ -55,6 +56,7 @@ class NewTable:
     path: str = ""
     fields: tuple[StructField, ...] = ()
     properties: Mapping[str, str] | None = None
+    cluster_by: tuple[str, ...] = ()
 
 
 @checks_keywords
@@ -144,6 +146,14 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
         """
         return self._with(properties={**(self._new.properties or {}), key: value})
 
+    def clusterBy(self, *cols: str) -> LanceTableBuilder[_T]:  # noqa: N802
+        """Sets the columns that the table is clustered by: ``compact()`` sorts rows by them.
+
+        Examples:
+            >>> _ = LanceTable.create(spark).clusterBy("id")
+        """
+        return self._with(cluster_by=cols)
+
     def comment(self, comment: str) -> LanceTableBuilder[_T]:
         """Sets the property ``comment``, which ``DESCRIBE TABLE EXTENDED`` shows.
 
@@ -191,7 +201,8 @@ def make_table(new: NewTable) -> None:
     check_properties(properties, [field.name for field in new.fields], new.path)
     columns = declared_columns(new.spark, StructType(list(new.fields)))
     options = {**session_options(new.spark), "path": new.path, "overwriteSchema": "true"}
-    write = replace(WriteOptions.parse(options), table_properties=properties)
+    write = WriteOptions.parse(options)
+    write = replace(write, table_properties=properties, cluster_by=new.cluster_by)
     if existing is None or new.if_there is IfThere.FAIL:
         with _unless(new.if_there is IfThere.KEEP):
             create_table(table, columns, write_settings(write, overwrite=False))

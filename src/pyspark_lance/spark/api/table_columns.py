@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.cluster_by import DEFAULT_ORDER, ClusterBy
 from pyspark_lance.format.schema import primary_key
 from pyspark_lance.predicate.name_parts import unquoted
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
@@ -34,11 +35,13 @@ from pyspark_lance.table.columns.change_columns import (
     set_metadata,
     widen_column,
 )
+from pyspark_lance.table.columns.cluster_by import set_cluster_by
 from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import MetadataResult
 
 
 @checks_keywords
@@ -243,6 +246,49 @@ class TableColumns:
             []
         """
         return list(primary_key(Snapshot.open(self._table, self._version_of(None)).schema))
+
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
+    def clusterBy(  # noqa: N802
+        self, *columns: str, order: str = DEFAULT_ORDER, **options: str
+    ) -> MetadataResult:
+        """Chooses the columns that the table is clustered by: ``compact()`` sorts rows by them.
+
+        As Delta's ``ALTER TABLE … CLUSTER BY``: no row moves now; compactions sort what is not
+        sorted yet, by whichever session. Without columns the table is clustered no longer.
+
+        Args:
+            columns: Names; a field of a struct is ``struct.field``. They may be renamed, and not
+                dropped.
+            order: ``"hilbert"`` or ``"zorder"`` keep rows together that are alike in all columns;
+                ``"linear"`` sorts by the first column, and by the next where it is the same.
+            options: See the class.
+
+        Raises:
+            InvalidInputError: There is no such column or order, or a column is named twice.
+            UnsupportedFeatureError: Values of a column have no order: lists, structs, JSON, blobs.
+
+        Examples:
+            >>> table.clusterBy("kind", "price").version
+            2
+            >>> table.clusteringColumns()
+            ['kind', 'price']
+            >>> table.compact().numRows
+            3
+            >>> _ = table.clusterBy()
+        """
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
+        return set_cluster_by(self._table, columns, order, settings)
+
+    def clusteringColumns(self) -> list[str]:  # noqa: N802
+        """The columns that the table is clustered by; none if it is not.
+
+        Examples:
+            >>> table.clusteringColumns()
+            []
+        """
+        by = ClusterBy.of(Snapshot.open(self._table, self._version_of(None)).manifest.config)
+        return [] if by is None else list(by.columns)
 
     def _latest(self) -> Snapshot:
         return Snapshot.open(self._table)

@@ -24,7 +24,13 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import create_table
 
-_OPTIONS_OF_CREATE = (*COMMIT_OPTIONS, *FILE_OPTIONS, "enableStableRowIds", "fileFormatVersion")
+_OPTIONS_OF_CREATE = (
+    *COMMIT_OPTIONS,
+    *FILE_OPTIONS,
+    "enableStableRowIds",
+    "fileFormatVersion",
+    "clusterBy",
+)
 
 
 @checks_keywords

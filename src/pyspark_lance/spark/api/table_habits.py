@@ -33,6 +33,8 @@ class LanceOptimizeBuilder(ForeignNames):
     def executeCompaction(self) -> CompactionResult:  # noqa: N802
         """Runs ``LanceTable.compact()``, which rewrites the fragments that need it.
 
+        Rows of a table that is clustered are sorted, as in Delta.
+
         Examples:
             >>> table.toDF().write.format("lance").mode("append").save(path)
             >>> table.optimize().executeCompaction().numRows

@@ -117,9 +117,9 @@ class TableMaintenance:
         maxSourceRows: int | None = None,  # noqa: N803
         maxSourceFragments: int | None = None,  # noqa: N803
         deferIndexRemap: bool | None = None,  # noqa: N803
-        clusterBy: str | Sequence[str] = (),  # noqa: N803
+        clusterBy: str | Sequence[str] | None = None,  # noqa: N803
         splitFilesBy: str | Sequence[str] | None = None,  # noqa: N803
-        order: str = "linear",
+        order: str | None = None,
         sortBytes: int | None = None,  # noqa: N803
         dryRun: bool = False,  # noqa: N803
         **options: str,
@@ -130,9 +130,10 @@ class TableMaintenance:
         return the same as before. Appends, deletes and updates may run concurrently. The old files
         stay until a cleanup. If nothing has to be compacted, no version is made.
 
-        With ``clusterBy`` the rows are sorted, across fragments: then zone maps and files leave out
-        more. What was sorted by the same columns in the same order stays as it is, but for small
-        fragments, which are sorted again together with new rows.
+        With ``clusterBy``, or in a table that is clustered (``LanceTable.clusterBy``), rows are
+        sorted, across fragments: then zone maps and files leave out more. What was sorted by the
+        same columns in the same order stays as it is, but for small fragments, which are sorted
+        again together with new rows.
 
         Args:
             targetRowsPerFragment: Smaller fragments are merged with their neighbours; by default
@@ -146,11 +147,13 @@ class TableMaintenance:
             deferIndexRemap: Writes a fragment reuse index, so that Lance can still use its
                 indices; for tables without stable row ids.
             clusterBy: Columns to sort the rows by; a field of a struct is ``struct.field``. Nulls
-                come first and NaN last.
+                come first and NaN last. By default those that the table is clustered by, ``()`` for
+                rows as they are.
             splitFilesBy: The first of these columns, whose values get files of their own: joins and
                 aggregates by them need no shuffle. As before by default, ``()`` for none.
             order: ``"linear"`` sorts by the first column, and by the next where it is the same;
-                ``"zorder"`` and ``"hilbert"`` keep rows together that are alike in all columns.
+                ``"zorder"`` and ``"hilbert"`` keep rows together that are alike in all columns. By
+                default as the table is clustered, ``"linear"`` by ``clusterBy`` of this call.
             sortBytes: Bytes of rows that a task sorts in memory, which takes about five times as
                 much; 128 MiB.
             dryRun: Only returns what would be done.
@@ -182,7 +185,7 @@ class TableMaintenance:
                 "max_source_rows": maxSourceRows,
                 "max_source_fragments": maxSourceFragments,
                 "defer_index_remap": deferIndexRemap,
-                "cluster_by": _names(clusterBy),
+                "cluster_by": None if clusterBy is None else _names(clusterBy),
                 "split_files_by": None if splitFilesBy is None else _names(splitFilesBy),
                 "order": order,
                 "sort_bytes": sortBytes,

@@ -138,6 +138,11 @@ OPTIONS = (
         "`day, place DESC`",
     ),
     Option(
+        "clusterBy", "write", "the table's",
+        "columns that a new or overwritten table is [clustered by](maintenance.md#clustered-tables)"
+        ", such as `day, place`: `compact()` sorts rows by them",
+    ),
+    Option(
         "fileFormatVersion", "write", "the table's; new: 2.1",
         "0.1 (`legacy`), 2.0, 2.1 or 2.2; new tables with types that need 2.2 use 2.2",
         ("data_storage_version",),

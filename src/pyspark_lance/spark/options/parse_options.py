@@ -137,6 +137,7 @@ class WriteOptions:
     compact_every: int | None = None
     sort_by: tuple[tuple[str, bool], ...] = ()
     split_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
     keeps_declarations: bool = True
     allow_older_source: bool = False
     table_properties: Mapping[str, str] = field(default_factory=dict)
@@ -172,6 +173,7 @@ class WriteOptions:
             compact_every=parsed(canonical, "compactEvery", parse_count),
             sort_by=parsed(canonical, "sortBy", parse_sort_by) or (),
             split_by=tuple(json.loads(options.get(keys.SPLIT_BY, "[]"))),
+            cluster_by=_cluster_by(canonical, options),
             allow_older_source=parsed(canonical, "allowOlderSource", parse_flag) or False,
             keeps_declarations=keys.REPLACE not in options,
             table_properties=table_properties,
@@ -349,6 +351,14 @@ def _is_case_sensitive(canonical: Mapping[str, str], options: Mapping[str, str])
     """As the option says, otherwise as the session, as far as it is known."""
     asked = parsed(canonical, "caseSensitive", parse_flag)
     return options.get(keys.CASE_SENSITIVE) == "true" if asked is None else asked
+
+
+def _cluster_by(canonical: Mapping[str, str], options: Mapping[str, str]) -> tuple[str, ...] | None:
+    """As the option says, which nobody gives by accident, otherwise as the statement does."""
+    asked = parsed(canonical, "clusterBy", split_names)
+    if asked is None and keys.CLUSTER_BY in options:
+        return tuple(json.loads(options[keys.CLUSTER_BY]))
+    return asked
 
 
 def _retries(options: Mapping[str, str]) -> int:

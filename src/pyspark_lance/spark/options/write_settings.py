@@ -81,6 +81,7 @@ def write_settings(
         replace_where=options.replace_where,
         sort_by=options.sort_by,
         split_by=options.split_by,
+        cluster_by=options.cluster_by,
         source_version=source_version,
         config=options.table_properties,
     )

@@ -159,8 +159,11 @@ def _check_options(options: WriteOptions) -> None:
 
 
 def _compact(table: Table) -> None:
-    """Compacts a table; the rows are safe by now, so that what goes wrong waits for next time."""
+    """Joins small fragments; rows are safe by now, so that what goes wrong waits for next time.
+
+    Sorting, for which a table may ask, is too much for the driver: the next ``compact()`` does it.
+    """
     try:
-        compact(table)
+        compact(table, {"cluster_by": ()})
     except LanceError as error:
         logger.warning("%s was not compacted after a batch: %s", table.uri, error)

@@ -26,6 +26,7 @@ from pyspark_lance.table.columns.change_columns import (
     set_metadata,
     widen_column,
 )
+from pyspark_lance.table.columns.cluster_by import set_cluster_by
 from pyspark_lance.table.columns.local_columns import constants, copied, has_nulls
 from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
@@ -68,6 +69,10 @@ class _Columns:
     def add_key(self, changes: list[dict[str, Any]]) -> None:
         for change in changes:
             set_primary_key(self._table, change["columns"], self._settings)
+
+    def cluster_by(self, changes: list[dict[str, Any]]) -> None:
+        for change in changes:
+            set_cluster_by(self._table, change["columns"], settings=self._settings)
 
     def refuse_replacing(self, changes: list[dict[str, Any]]) -> None:
         """Refuses REPLACE COLUMNS, which drops all columns and adds those that it names."""
@@ -204,6 +209,7 @@ _CHANGES = {
     "SetProperty": _Columns.set_property,
     "RemoveProperty": _Columns.set_property,
     "AddConstraint": _Columns.add_key,
+    "ClusterBy": _Columns.cluster_by,
 }
 # What statements say for Spark's ``TableChange``.
 _WORDS = {

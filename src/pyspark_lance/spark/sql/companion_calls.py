@@ -22,6 +22,7 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
+from pyspark_lance.format.cluster_by import ClusterBy
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import primary_key
@@ -161,12 +162,14 @@ def _describe(options: Mapping[str, str]) -> Facts:
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
     types |= dict.fromkeys(lineage, "bigint")
+    shown = spark_schema_of(read, (snapshot.uri, snapshot.version))
     zoned, indexed = zoned_columns(snapshot), indexed_columns(snapshot)
     return {
-        "schema": spark_schema_of(read, (snapshot.uri, snapshot.version)).json(),
+        "schema": shown.json(),
         "declared": _declared(read, snapshot).json(),
         "properties": properties_of(snapshot),
         "primary_key": list(primary_key(snapshot.schema)),
+        "cluster_by": _cluster_by(snapshot, shown),
         "root": snapshot.uri,
         "version": snapshot.version,
         "base": BaseVersion.of(snapshot.manifest).digest(),
@@ -188,6 +191,15 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
         "types": {name: kind for name, kind in types.items() if kind is not None},
     }
+
+
+def _cluster_by(snapshot: Snapshot, shown: StructType) -> list[str]:
+    """Those of the columns to cluster by that a read shows; Spark describes no others."""
+    by = ClusterBy.of(snapshot.manifest.config)
+    if by is None:
+        return []
+    there = by.within(snapshot.schema, (field.id for field in snapshot.schema.walk()))
+    return [name for name in there if name.split(".")[0] in shown.names]
 
 
 def _facts_of_rows(schema: StructType, title: str) -> Facts:

@@ -110,6 +110,7 @@ DETAIL = columns(
     fileVersion=_TEXT,
     stableRowIds=_FLAG,
     primaryKey=ArrayType(_TEXT),
+    clusteringColumns=ArrayType(_TEXT),
     indices=ArrayType(_TEXT),
     properties=MapType(_TEXT, _TEXT),
     consumers=ArrayType(columns(name=_TEXT, version=_LONG, lag=_LONG)),
@@ -211,6 +212,7 @@ def detail_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
             about.file_version,
             about.stable_row_ids,
             list(about.primary_key),
+            list(about.clustering_columns),
             list(about.indices),
             dict(about.properties),
             [

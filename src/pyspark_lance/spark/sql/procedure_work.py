@@ -167,9 +167,9 @@ class Compaction:
 def start_compaction(call: Call) -> Rows | Compaction:
     """Plans a compaction, or says what one would do."""
     options = {name: call.given(name, kind) for name, kind in CONFIGURABLE.items()}
-    options["cluster_by"] = tuple(json.loads(call.arguments.get("cluster_by", "[]")))
-    split = call.arguments.get("split_files_by")
-    options["split_files_by"] = None if split is None else tuple(json.loads(split))
+    for name in ("cluster_by", "split_files_by"):
+        names = call.arguments.get(name)
+        options[name] = None if names is None else tuple(json.loads(names))
     options["order"] = call.arguments.get("order")
     if call.flag("dry_run"):
         return _compacted(compact(call.table, options, call.settings, dry_run=True))
@@ -205,7 +205,7 @@ def _commit(
 def _landed(call: Call, work: Compaction, done: CompactionResult) -> Rows | IndexBuild:
     """Goes on with the zone maps of what a clustering moved."""
     rows = _compacted(done)
-    if not work.options["cluster_by"] or done.version is None:
+    if not work.plan.clusters or done.version is None:
         return rows
     then = partial(_then_rows, rows)
     kind = _BuildKind(_plan_what_moved, commit_zone_maps, then, ZoneMapResult(), is_needed=False)

@@ -32,6 +32,7 @@ from pyspark_lance.format.operation import Merge, Operation, Project, UpdateConf
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.result_names import also_snake_case
+from pyspark_lance.table.columns.cluster_by import check_not_clustered_by
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     find_field,
@@ -157,6 +158,7 @@ def drop_columns(
     """Drops columns, or fields of structs (``a.b``); writes no data file."""
 
     def operation(snapshot: Snapshot) -> Operation:
+        check_not_clustered_by(snapshot, paths)
         schema = without_fields(snapshot.schema, paths)
         return Project(schema=schema, preserves_nullability=True)
 

@@ -35,8 +35,9 @@ from pyspark_lance.table.compaction.compaction_plan import (
     IndexCoverage,
     candidate,
 )
+from pyspark_lance.table.compaction.reuse_index import current_indices
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
-from pyspark_lance.table.sort.row_order import RowOrder
+from pyspark_lance.table.sort.row_order import Curve, RowOrder
 from pyspark_lance.table.sort.sorted_runs import Boundaries, Run
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -53,6 +54,18 @@ _MOST_FILES: Final = 10_000
 
 
 # The plan ----------------------------------------------------------------------------------
+
+
+def chosen_order(snapshot: Snapshot, chosen: CompactionOptions) -> tuple[RowOrder, tuple[Bin, ...]]:
+    """The order that rows are to be in, and the fragments that are not; columns are chosen."""
+    order = RowOrder.of(snapshot.schema, chosen.cluster_by, Curve.parse(chosen.order))
+    known = Clustering.of(snapshot.manifest.config)
+    if chosen.split_files_by:
+        order = order.splitting(chosen.split_files_by)
+    elif chosen.split_files_by is None and known and known.is_as_good_as(clustering_of(order)):
+        order = replace(order, num_split=known.num_split)
+    indices = current_indices(snapshot)
+    return order, plan_clustered_bins(snapshot.manifest.fragments, indices, chosen, order, known)
 
 
 def plan_clustered_bins(

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
+from pyspark_lance.format.cluster_by import ClusterBy
 from pyspark_lance.format.clustering import Clustering
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import reuse_index_of
@@ -22,11 +23,8 @@ from pyspark_lance.format.logical_view import rows_that_move
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
-from pyspark_lance.table.compaction.clustering import (
-    ClusteringStage,
-    clustering_of,
-    plan_clustered_bins,
-)
+from pyspark_lance.table.columns.cluster_by import check_kept
+from pyspark_lance.table.compaction.clustering import ClusteringStage, chosen_order, clustering_of
 from pyspark_lance.table.compaction.clustering_task import (
     ClusteringTask,
     MergeTask,
@@ -51,7 +49,6 @@ from pyspark_lance.table.compaction.reuse_index import (
 )
 from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zones
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
-from pyspark_lance.table.sort.row_order import Curve, RowOrder
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
@@ -74,6 +71,11 @@ class CompactionPlan:
     rows_per_file: tuple[int, ...]  # Of the new fragments of each bin, at most.
     clustering: ClusteringStage | None = None  # Has the tasks, if rows are to be sorted.
     sorted_by: Clustering | None = None  # What the table says of the new fragments.
+
+    @property
+    def clusters(self) -> bool:
+        """Whether rows are sorted."""
+        return self.sorted_by is not None
 
     @property
     def is_last(self) -> bool:
@@ -166,11 +168,12 @@ def compact(
     settings = settings or ChangeSettings()
     if dry_run:
         return _dry_run_result(plan_compaction(table, given or {}, settings))
-    done = CompactionResult()
+    done, clusters = CompactionResult(), False
 
     def attempt(work: UnitOfWork) -> CompactionResult:
-        nonlocal done
+        nonlocal done, clusters
         plan = plan_compaction(table, given or {}, settings)
+        clusters = plan.clusters
         if plan.change.is_done or not plan.tasks:
             return replace(done, conflictingBins=0)
         results = list(rewrite(plan.tasks))
@@ -188,7 +191,7 @@ def compact(
     except RetryableCommitError:
         if done.version is None:
             raise
-    if done.version is not None and (given or {}).get("cluster_by"):
+    if done.version is not None and clusters:
         _refresh_zone_maps(table, settings, rewrite)
     return done
 
@@ -232,7 +235,8 @@ def plan_compaction(
         raise InvalidInputError(
             "a fragment reuse index knows no rows that change their order",
             where=table.uri,
-            hint="compact with clusterBy or with deferIndexRemap",
+            hint="compact with clusterBy or with deferIndexRemap; clusterBy=() does without the "
+            "columns that the table is clustered by",
         )
     request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
     if snapshot.schema.manages_blobs:
@@ -240,6 +244,8 @@ def plan_compaction(
     if chosen.max_bytes_per_file is not None:
         request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
     if chosen.cluster_by:
+        if given.get("cluster_by") is None:
+            check_kept(snapshot.schema, ClusterBy.of(snapshot.manifest.config), table.uri)
         return _plan_clustering(change, chosen, request)
     indices = current_indices(snapshot)
     bins = plan_bins(snapshot.manifest.fragments, indices, chosen)
@@ -263,14 +269,7 @@ def _plan_clustering(
     change: ChangePlan, chosen: CompactionOptions, request: WriteFragmentsRequest
 ) -> CompactionPlan:
     snapshot = change.snapshot()
-    order = RowOrder.of(snapshot.schema, chosen.cluster_by, Curve.parse(chosen.order))
-    known = Clustering.of(snapshot.manifest.config)
-    if chosen.split_files_by:
-        order = order.splitting(chosen.split_files_by)
-    elif chosen.split_files_by is None and known and known.is_as_good_as(clustering_of(order)):
-        order = replace(order, num_split=known.num_split)
-    indices = current_indices(snapshot)
-    bins = plan_clustered_bins(snapshot.manifest.fragments, indices, chosen, order, known)
+    order, bins = chosen_order(snapshot, chosen)
     rows = tuple(rows_per_fragment(group, chosen) for group in bins)
     requests = [replace(request, max_rows_per_file=most) for most in rows]
     stage = ClusteringStage.first(snapshot, bins, requests, order, chosen.sort_bytes)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.cluster_by import ClusterBy
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ITEMS_PER_FILE
@@ -96,10 +97,10 @@ class CompactionOptions:
     def of(cls, config: Mapping[str, str], given: Mapping[str, Any]) -> CompactionOptions:
         """What was asked for, else what the table is configured to, else the defaults.
 
-        ``config``: of the table; keys ``lance.compaction.<name>``. ``given``: by name; None counts
-        as not given.
+        ``config``: of the table; keys ``lance.compaction.<name>``, and the columns that it is
+        clustered by. ``given``: by name; None counts as not given.
         """
-        configured = {}
+        configured: dict[str, Any] = {}
         for name, kind in CONFIGURABLE.items():
             text = config.get(CONFIG_PREFIX + name)
             if text is not None:
@@ -114,6 +115,11 @@ class CompactionOptions:
         unknown = asked.keys() - known
         if unknown:
             raise InvalidInputError(f"there is no compaction option {min(unknown)!r}")
+        by = ClusterBy.of(config)
+        if by is not None and "cluster_by" not in asked:
+            # Files are split where rows are sorted by one column after another.
+            order = "linear" if asked.get("split_files_by") else by.order
+            configured |= {"cluster_by": by.columns, "order": order}
         return replace(cls(), **{**configured, **asked})
 
 

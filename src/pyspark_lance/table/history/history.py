@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 
 from pyspark_lance.commit.commit_outcome import transaction_of
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.format.cluster_by import ClusterBy
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import (
     Append,
@@ -35,6 +36,7 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore, missing
+from pyspark_lance.table.compaction.clustering import chosen_order
 from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
 from pyspark_lance.table.refs.consumers import Consumer, consumers_of
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
@@ -207,6 +209,7 @@ class TableDetail:
     file_version: str
     stable_row_ids: bool  # Whether rows keep their ids when they move.
     primary_key: tuple[str, ...]
+    clustering_columns: tuple[str, ...]  # Those that compactions sort rows by.
     indices: tuple[str, ...]
     properties: Mapping[str, str]
     consumers: tuple[Consumer, ...]  # Who follows it, and how far each has read it.
@@ -218,6 +221,7 @@ def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
     snapshot = Snapshot.open(table, at)
     manifest = snapshot.manifest
     versions = list_versions(snapshot.store)
+    by = ClusterBy.of(manifest.config)
     return TableDetail(
         location=snapshot.uri,
         version=snapshot.version,
@@ -234,6 +238,7 @@ def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
         file_version=manifest.file_version,
         stable_row_ids=snapshot.uses_stable_row_ids,
         primary_key=primary_key(snapshot.schema),
+        clustering_columns=() if by is None else by.columns,
         indices=tuple(sorted({index.name for index in snapshot.indices if index.fields})),
         properties=properties_of(snapshot),
         consumers=consumers_of(table),
@@ -242,23 +247,40 @@ def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
 
 
 def _advice(snapshot: Snapshot, num_versions: int) -> Iterator[str]:
-    manifest = snapshot.manifest
     if any(index.name == MEM_WAL_INDEX for index in snapshot.indices):
         yield (
             "merge the write-ahead log with Lance: the table has one (MemWAL), rows in it are not "
             "read, and changes are refused"
         )
         return
-    options = CompactionOptions.of(manifest.config, {})
-    bins = plan_bins(manifest.fragments, snapshot.indices, options)
+    yield from _advice_of_compaction(snapshot)
+    if num_versions > _MANY_VERSIONS:
+        yield f"clean up: {num_versions} versions are kept"
+
+
+def _advice_of_compaction(snapshot: Snapshot) -> Iterator[str]:
+    fragments = snapshot.manifest.fragments
+    options = CompactionOptions.of(snapshot.manifest.config, {})
+    if options.cluster_by:
+        columns = ", ".join(options.cluster_by)
+        try:
+            _, bins = chosen_order(snapshot, options)
+        except LanceError as error:
+            yield f"choose other columns to cluster by than {columns}: {error.what}"
+            return
+        if bins:
+            yield (
+                f"compact: {sum(map(len, bins))} of {len(fragments)} fragments are to be sorted by "
+                f"{columns}"
+            )
+        return
+    bins = plan_bins(fragments, snapshot.indices, options)
     if bins:
         small = sum(map(len, bins))
         yield (
-            f"compact: {small} of {len(manifest.fragments)} fragments are small or have many "
+            f"compact: {small} of {len(fragments)} fragments are small or have many "
             f"deleted rows; {len(bins)} would do"
         )
-    if num_versions > _MANY_VERSIONS:
-        yield f"clean up: {num_versions} versions are kept"
 
 
 @dataclass(frozen=True, slots=True)

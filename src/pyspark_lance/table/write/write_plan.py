@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from pyspark_lance.format.cluster_by import CLUSTER_BY_KEY, ClusterBy
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.columns.schema_change import (
@@ -65,6 +66,9 @@ class WriteSettings(CommitSettings):
     # With ``overwrite``: the version of this very table that the data were read from; None if they
     # were not.
     source_version: int | None = None
+    # Columns that a new table, or what an overwrite makes of one, is clustered by; none to end it,
+    # None for those that there are.
+    cluster_by: tuple[str, ...] | None = None
     # Entries of the table's configuration that the write sets.
     config: Mapping[str, str] = field(default_factory=dict)
 
@@ -162,6 +166,7 @@ def plan_write(
             check_null_columns(existing.schema, schema, version)
     if version != "0.1":
         check_writable(columns, version)
+    settings = _with_cluster_by(settings, schema, existing)
     return WritePlan(
         request=WriteFragmentsRequest(
             table=table,
@@ -195,6 +200,42 @@ def _refuse_file(table: Table) -> None:
         raise InvalidInputError(
             f"{folder} is a file, and a table is a folder", table.uri, "choose another path"
         )
+
+
+def _with_cluster_by(
+    settings: WriteSettings, schema: LanceSchema, existing: Snapshot | None
+) -> WriteSettings:
+    """The settings with the columns to cluster by among the configuration, if the write sets them.
+
+    Raises InvalidInputError: a write that keeps rows names other columns than the table has; or an
+    overwrite names none, and has none of the columns.
+    """
+    known = None if existing is None else ClusterBy.of(existing.manifest.config)
+    if settings.cluster_by is None and known is None:
+        return settings
+    # Other writes have no order, and each process pays for what it imports.
+    from pyspark_lance.table.columns.cluster_by import check_kept, checked  # noqa: PLC0415
+
+    where = "" if existing is None else existing.uri
+    if settings.cluster_by is None:
+        if settings.replaces_all:
+            check_kept(schema, known, where)
+        return settings
+    asked = checked(schema, settings.cluster_by) if settings.cluster_by else ClusterBy(())
+    now = () if known is None else known.columns
+    if existing is None or settings.replaces_all:
+        if asked.columns == now:
+            return settings  # in the order that it has
+        return replace(settings, config={**settings.config, CLUSTER_BY_KEY: asked.to_text()})
+    if asked.columns not in ((), now):
+        raise InvalidInputError(
+            f"the table is clustered by {', '.join(now) or 'no column'}, and an append does not "
+            "change that",
+            where,
+            f"leave out clusterBy; LanceTable.clusterBy({', '.join(map(repr, asked.columns))}) "
+            "changes it",
+        )
+    return settings
 
 
 def _order(sort_by: tuple[tuple[str, bool], ...], columns: LanceSchema) -> RowOrder | None:

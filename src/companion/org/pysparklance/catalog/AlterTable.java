@@ -39,6 +39,9 @@ public final class AlterTable {
         one.put("sql", changed.newDefaultValue());
       } else if (change instanceof TableChange.AddConstraint added) {
         one.set("columns", Python.JSON.valueToTree(PrimaryKeys.columnsOf(added.constraint())));
+      } else if (change instanceof TableChange.ClusterBy by) {
+        one.set("columns", Python.JSON.valueToTree(
+            ClusterColumns.namesOf(by.clusteringColumns())));
       } else if (change instanceof TableChange.SetProperty property) {
         one.put("name", property.property()).put("value", property.value());
       } else if (change instanceof TableChange.RemoveProperty property) {

@@ -4,6 +4,7 @@ import java.util.*;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
+import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
@@ -52,6 +53,11 @@ public class NamedTable extends LanceTable {
   @Override public Constraint[] constraints() {
     Description found = described();
     return PrimaryKeys.of(found == null ? List.of() : found.primaryKey());
+  }
+
+  @Override public Transform[] partitioning() {
+    Description found = described();
+    return ClusterColumns.of(found == null ? List.of() : found.clusterBy());
   }
 
   @Override protected boolean followsTable() { return true; }

@@ -3,7 +3,6 @@ package org.pysparklance.catalog;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.sql.connector.catalog.*;
-import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -19,15 +18,18 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
   private boolean written;
 
   /**
+   * @param table the rest of what the statement says
    * @param replaces whether it takes the place of what is there, if anything is
    * @param made called after its version is there
    * @param failed called when there will be none
    */
-  public StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns,
-      Constraint[] constraints, Map<String, String> properties, boolean replaces, Runnable made, Runnable failed) {
-    super(Options.with(options, replaces ? "_lance.replace" : "_lance.create", "true",
-        "_lance.properties", Python.JSON.valueToTree(kept(properties)).toString()),
-        PrimaryKeys.marked(CatalogV2Util.v2ColumnsToStructType(columns), constraints), null, true);
+  public StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns, TableInfo table,
+      boolean replaces, Runnable made, Runnable failed) {
+    super(Options.with(ClusterColumns.with(options, table, replaces),
+        replaces ? "_lance.replace" : "_lance.create", "true",
+        "_lance.properties", Python.JSON.valueToTree(kept(table.properties())).toString()),
+        PrimaryKeys.marked(CatalogV2Util.v2ColumnsToStructType(columns), table.constraints()),
+        null, true);
     this.replaces = replaces;
     this.made = made;
     this.failed = failed;

@@ -43,7 +43,10 @@ public record Description(StructType schema, JsonNode facts) {
   /** The columns of the primary key, in its order. */
   public List<String> primaryKey() { return names("primary_key"); }
 
-  /** The columns by which the table is clustered. */
+  /** The columns that compactions are to sort rows by. */
+  public List<String> clusterBy() { return names("cluster_by"); }
+
+  /** The columns by which rows have been sorted. */
   public List<String> keys() { return names("keys"); }
 
   /** The columns whose values have files of their own. */

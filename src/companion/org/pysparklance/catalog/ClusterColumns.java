@@ -1,0 +1,106 @@
+package org.pysparklance.catalog;
+
+import java.util.*;
+import java.util.stream.Collectors;
+import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.expressions.*;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * {@code CLUSTER BY}: of all that Spark calls partitioning, what Lance tables have. Compactions
+ * sort rows by these columns.
+ */
+public final class ClusterColumns {
+  private static final String ASKED = "_lance.cluster_by";
+  /** What {@code df.write.clusterBy} becomes for sources of the older kind. */
+  private static final String OF_SAVE = "__clustering_columns";
+
+  private ClusterColumns() {}
+
+  /** The options of a new table, or of one that takes the place of another, with its columns. */
+  static CaseInsensitiveStringMap with(
+      CaseInsensitiveStringMap options, TableInfo table, boolean replaces) {
+    List<String> names = asked(table.partitions());
+    return names.isEmpty() && !replaces
+        ? options : Options.with(options, ASKED, Python.json(names));
+  }
+
+  /** The columns of CLUSTER BY; none without it. */
+  private static List<String> asked(Transform[] partitions) {
+    // By this name, since SHOW CREATE TABLE of Spark says PARTITIONED BY (cluster_by(…)).
+    refuseOthers(Arrays.stream(partitions).anyMatch(one -> !one.name().equals("cluster_by")));
+    return partitions.length == 0 ? List.of() : namesOf(partitions[0].references());
+  }
+
+  /** Refuses a table that is to have partitions or buckets, before it gets a name. */
+  public static void check(TableInfo table) { asked(table.partitions()); }
+
+  /**
+   * The same of a save; and of a table in Spark's own catalog, which would keep the columns of
+   * CLUSTER BY to itself.
+   */
+  public static void check(Transform[] partitions, boolean inCatalog) {
+    if (!asked(partitions).isEmpty() && inCatalog) {
+      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] Spark's own catalog "
+          + "does not tell Lance tables what they are clustered by\n  hint: set "
+          + "spark.sql.catalog.spark_catalog = org.pysparklance.LanceSessionCatalog, or leave out "
+          + "CLUSTER BY and call LanceTable.clusterBy");
+    }
+  }
+
+  /** Refuses partitions and buckets. */
+  public static void refuseOthers(boolean given) {
+    if (given) {
+      throw new UnsupportedOperationException(
+          "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions and no buckets; leave out "
+              + "PARTITIONED BY, CLUSTERED BY, partitionBy and bucketBy\n  hint: CLUSTER BY (…) and "
+              + "clusterBy have compact() sort the rows, and compact with splitFilesBy gives each "
+              + "value of a column files of its own, which later writes of SQL keep to and joins "
+              + "do not shuffle");
+    }
+  }
+
+  /** Options of a save, which name its columns as all other writes do. */
+  public static void takeFromSave(Map<String, String> options) {
+    for (String key : List.copyOf(options.keySet())) {
+      if (key.equalsIgnoreCase(OF_SAVE)) {
+        options.put(ASKED, options.remove(key));
+      }
+    }
+    refuseOthers(options.keySet().stream().anyMatch(key -> key.startsWith("__")));
+  }
+
+  /** The names of columns, and of fields of structs with dots. */
+  static List<String> namesOf(NamedReference[] columns) {
+    return Arrays.stream(columns).map(one -> String.join(".", one.fieldNames())).toList();
+  }
+
+  /** What a table shows that is clustered by some columns. */
+  static Transform[] of(List<String> columns) {
+    if (columns.isEmpty()) {
+      return new Transform[0];
+    }
+    List<NamedReference> shown = columns.stream().map(ClusterColumns::reference).toList();
+    return new Transform[] {
+        new ClusterByTransform(CollectionConverters.asScala(shown).toSeq())};
+  }
+
+  private static NamedReference reference(String name) {
+    return Expressions.column(Arrays.stream(name.split("[.]"))
+        .map(part -> "`" + part.replace("`", "``") + "`").collect(Collectors.joining(".")));
+  }
+
+  /** A table that gets a name keeps its columns; those of the statement would go nowhere. */
+  public static void checkSame(Description there, Transform[] partitions) {
+    List<String> names = asked(partitions);
+    if (!names.isEmpty() && !names.equals(there.clusterBy())) {
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] there is a table already, "
+          + "which is not clustered by these columns\n  at: " + there.root()
+          + "\n  hint: leave out CLUSTER BY, then ALTER TABLE … CLUSTER BY");
+    }
+  }
+}

@@ -1,0 +1,89 @@
+"""The columns that a table is clustered by: chosen, kept in its configuration, and looked after.
+
+They say how later compactions sort rows; choosing them moves none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.cluster_by import CLUSTER_BY_KEY, DEFAULT_ORDER, ClusterBy
+from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.sort.row_order import Curve, RowOrder
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
+
+OTHERS_HINT = (
+    "LanceTable.clusterBy(…), or ALTER TABLE … CLUSTER BY (…), names other columns, and none "
+    "with clusterBy() or CLUSTER BY NONE"
+)
+
+
+def set_cluster_by(
+    table: Table,
+    columns: Sequence[str],
+    order: str = DEFAULT_ORDER,
+    settings: CommitSettings | None = None,
+) -> MetadataResult:
+    """Chooses the columns, in one version; none if they are those already.
+
+    ``columns``: a field of a struct is ``struct.field``; none to end clustering. Raises as
+    ``checked``.
+    """
+
+    def operation(snapshot: Snapshot) -> Operation | None:
+        known = ClusterBy.of(snapshot.manifest.config)
+        asked = checked(snapshot.schema, columns, order) if columns else None
+        if asked == known:
+            return None
+        entry = (CLUSTER_BY_KEY, None if asked is None else asked.to_text())
+        return UpdateConfig(config_updates=UpdateMap((entry,)))
+
+    return change_metadata(table, operation, settings)
+
+
+def checked(schema: LanceSchema, columns: Sequence[str], order: str = DEFAULT_ORDER) -> ClusterBy:
+    """The columns as a table spells them.
+
+    Raises InvalidInputError: no such column or order, or a column twice. Raises
+    UnsupportedFeatureError: values of a column have no order.
+    """
+    by = RowOrder.of(schema, columns, Curve.parse(order))
+    return ClusterBy(tuple(".".join(column.names) for column in by.columns), by.curve.value)
+
+
+def check_kept(schema: LanceSchema, known: ClusterBy | None, where: str) -> None:
+    """Refuses a schema in which a table cannot be clustered any more as it asks."""
+    if known is None:
+        return
+    try:
+        checked(schema, known.columns, known.order)
+    except (InvalidInputError, UnsupportedFeatureError) as error:
+        raise InvalidInputError(
+            f"the table is clustered by {', '.join(known.columns)}, but {error.what}",
+            where,
+            OTHERS_HINT,
+        ) from error
+
+
+def check_not_clustered_by(snapshot: Snapshot, paths: Sequence[str]) -> None:
+    """Refuses to drop columns that the table is clustered by."""
+    known = ClusterBy.of(snapshot.manifest.config)
+    if known is None:
+        return
+    for path in paths:
+        fields = find_field(snapshot.schema, path)
+        within = known.within(snapshot.schema, (part.id for part in fields[-1].walk()))
+        if within:
+            name = ".".join(field.name for field in fields)
+            raise InvalidInputError(
+                f"the column {name!r} cannot be dropped: the table is clustered by "
+                f"{', '.join(within)}",
+                snapshot.uri,
+                OTHERS_HINT,
+            )
