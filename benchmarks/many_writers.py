@@ -18,6 +18,7 @@ import argparse
 import importlib.util
 import os
 import random
+import re
 import resource
 import shutil
 import statistics
@@ -253,7 +254,8 @@ class Writers:
             line.send(task)
         told = [line.recv() for line in self._lines]
         requests = 0 if self._server is None else len(self._server.requests)
-        for error in sorted({one.error.partition("\n")[0] for one in told} - {""}):
+        errors = {re.sub(r"\d+", "N", one.error.partition("\n")[0]) for one in told}
+        for error in sorted(errors - {""}):
             print(f"{job}, {way}: {error[:200]}", file=sys.stderr)
         check(task, told)
         shutil.rmtree(path, ignore_errors=True)
