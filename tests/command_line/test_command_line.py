@@ -57,8 +57,8 @@ def test_info(capsys, path):
     assert (info["version"], info["num_rows"], info["num_fragments"]) == (5, 29, 4)
     assert "compact" in info["advice"][0]
     text = run(capsys, "info", path)
-    assert "num_rows          29\n" in text
-    assert "indices           -\n" in text  # none
+    assert "num_rows            29\n" in text
+    assert "indices             -\n" in text  # none
 
 
 def test_history(capsys, path):

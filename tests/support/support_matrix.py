@@ -36,7 +36,7 @@ _ROWS = "SELECT 1L AS id, 'a' AS v UNION ALL SELECT 2L, 'b'"
 _START = [(1, "a"), (2, "b")]
 YES, NO, LATER, ENTRY = "yes", "–", "later", "entry"
 _CHANGING = ("INSERT", "DELETE", "UPDATE", "MERGE", "TRUNCATE", "CREATE", "ALTER")
-_OF_CATALOG = ("ALTER", "SHOW", "DESCRIBE")
+_OF_CATALOG = ("CREATE", "ALTER", "SHOW", "DESCRIBE")
 
 
 @dataclass(frozen=True)
