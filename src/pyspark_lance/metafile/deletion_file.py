@@ -61,8 +61,8 @@ def read_deletion_file(
     if not isinstance(store, LocalStore):
         return _read(store, path, file, physical_rows, may_exceed=may_exceed)
     # Most versions change few fragments: what the others have deleted was read before.
-    written = store.uri, path, store.stat(path).identity
-    key = *written, file, physical_rows, may_exceed
+    written = store.uri, path, store.stat(path).identity, file
+    key = *written, physical_rows, may_exceed
     known = _known.get(key)
     if known is None:
         known = _known.get(written)
@@ -160,7 +160,7 @@ def write_deletion_file(
     if isinstance(store, LocalStore):
         # The next change of the fragment begins with it.
         with contextlib.suppress(LanceError, OSError):
-            _known.put((store.uri, path, store.stat(path).identity), vector)
+            _known.put((store.uri, path, store.stat(path).identity, file), vector)
     return file
 
 
