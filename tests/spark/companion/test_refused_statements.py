@@ -178,8 +178,6 @@ def test_what_alter_table_does_not_do_is_said_in_words_of_sql(companion, path, t
         companion.sql(f"ALTER TABLE {table} ALTER COLUMN v FIRST")
     assert path in str(refused.value)
     assert "RENAME COLUMN, ALTER COLUMN … TYPE" in str(refused.value)
-    with pytest.raises(AnalysisException, match=r"CLUSTER BY is not supported"):
-        companion.sql(f"ALTER TABLE {table} CLUSTER BY (id)")
     with pytest.raises(AnalysisException, match="there is no table '' in the catalog"):
         companion.sql("SELECT * FROM lance.``")
 
