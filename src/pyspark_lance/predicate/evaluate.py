@@ -41,6 +41,7 @@ from pyspark_lance.predicate.tree import (
     can_raise,
     columns_of,
 )
+from pyspark_lance.predicate.value_sets import is_in
 
 # An array of one value per row, or a scalar that stands for all rows.
 _Values: TypeAlias = pa.Array | pa.Scalar
@@ -244,14 +245,14 @@ def _in(node: In, rows: _Rows) -> _Values:
         # The set tells -0.0 from 0.0; adding zero makes them one.
         zero = pa.scalar(0, wanted.type)
         values, wanted = pc.add(values, zero), pc.add(wanted, zero)
-    is_in = pc.is_in(_on_arrays(values), value_set=wanted, skip_nulls=True)
+    found = is_in(_on_arrays(values), wanted)
     if pa.types.is_floating(wanted.type) and _nan(wanted) is not None:
         # It also tells NaN from -NaN, which is what -x makes of it.
-        is_in = pc.or_(is_in, pc.is_nan(_on_arrays(values)).fill_null(False))
+        found = pc.or_(found, pc.is_nan(_on_arrays(values)).fill_null(False))
     known = pc.is_valid(_on_arrays(values))
     if node.has_null:
-        known = pc.and_(known, is_in)
-    return _like(pc.if_else(known, is_in, plain_scalar(None, pa.bool_())), values)
+        known = pc.and_(known, found)
+    return _like(pc.if_else(known, found, plain_scalar(None, pa.bool_())), values)
 
 
 def _is_null(node: IsNull, rows: _Rows) -> _Values:

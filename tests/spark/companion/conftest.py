@@ -66,3 +66,21 @@ def settings(companion):
     yield change
     for name, value in kept.items():
         companion.conf.unset(name) if value is None else companion.conf.set(name, value)
+
+
+def rows_read(session):
+    """How many rows each scan of the newest query gave that looked for keys."""
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    store = session._jsparkSession.sharedState().statusStore()
+    newest = max(
+        store.executionsList().apply(i).executionId() for i in range(store.executionsList().size())
+    )
+    values = store.executionMetrics(newest)
+    nodes = store.planGraph(newest).allNodes()
+    found = {}
+    for node in map(nodes.apply, range(nodes.size())):
+        if "BatchScan" in node.name() and "RuntimeFilters: [dynamic" in node.desc():
+            metrics = map(node.metrics().apply, range(node.metrics().size()))
+            (number,) = (one.accumulatorId() for one in metrics if "output rows" in one.name())
+            found[number] = int(values.apply(number).replace(",", ""))
+    return sorted(found.values())

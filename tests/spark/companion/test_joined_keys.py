@@ -14,7 +14,7 @@ import pytest
 
 from pyspark_lance import LanceTable
 
-from .conftest import sql
+from .conftest import rows_read, sql
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -69,24 +69,6 @@ def write(path, keys, kind="bigint", index="BTREE"):
 
 def content(path):
     return sorted(map(repr, lance.dataset(path).to_table().to_pylist()))
-
-
-def rows_read(session):
-    """How many rows each scan of the newest query gave that looked for keys."""
-    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    store = session._jsparkSession.sharedState().statusStore()
-    newest = max(
-        store.executionsList().apply(i).executionId() for i in range(store.executionsList().size())
-    )
-    values = store.executionMetrics(newest)
-    nodes = store.planGraph(newest).allNodes()
-    found = {}
-    for node in map(nodes.apply, range(nodes.size())):
-        if "BatchScan" in node.name() and "RuntimeFilters: [dynamic" in node.desc():
-            metrics = map(node.metrics().apply, range(node.metrics().size()))
-            (number,) = (one.accumulatorId() for one in metrics if "output rows" in one.name())
-            found[number] = int(values.apply(number).replace(",", ""))
-    return sorted(found.values())
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def scan(path: str, condition: str, columns: list[str], **request: object) -> li
     return [batch for task in plan_scan(snapshot, wanted) for batch in run(sent(task))]
 
 
+@pytest.mark.parametrize("columns", [["word", "id"], ["id", "number"]])
 @pytest.mark.parametrize("keep_dictionaries", [False, True])
 @pytest.mark.parametrize("batch_rows", [900, 65_536])
 @pytest.mark.parametrize(
@@ -65,8 +66,9 @@ def scan(path: str, condition: str, columns: list[str], **request: object) -> li
      "number IS NOT NULL AND word IS NOT NULL", "NOT marked AND word <> 'word 3'",
      "marked AND _rowid % 2 = 0", "marked OR _rowaddr % 50 = 7"],
 )  # fmt: skip
-def test_rows_that_match_are_those_of_pylance(path, condition, batch_rows, keep_dictionaries):
-    columns = ["word", "id"]
+def test_rows_that_match_are_those_of_pylance(
+    path, condition, batch_rows, keep_dictionaries, columns
+):
     batches = scan(
         path, condition, columns, system_columns=("_rowid",), batch_rows=batch_rows,
         keep_dictionaries=keep_dictionaries,
@@ -87,7 +89,7 @@ def test_a_part_of_a_struct_and_a_condition_on_another_part(path):
     assert found == lance.dataset(path).to_table(**filtered).to_pylist()
 
 
-def streams_of(monkeypatch, path: str, condition: str) -> list[list[str]]:
+def streams_of(monkeypatch, path: str, condition: str, columns: list[str]) -> list[list[str]]:
     """The columns of each read of windows, in the order of these."""
     read = FragmentReader.stream
     seen = []
@@ -97,18 +99,26 @@ def streams_of(monkeypatch, path: str, condition: str) -> list[list[str]]:
         return read(self, fields, system, rows, **how)
 
     monkeypatch.setattr(FragmentReader, "stream", noted)
-    scan(path, condition, ["word", "id"], batch_rows=ROWS // len(STRETCHES))
+    scan(path, condition, columns, batch_rows=ROWS // len(STRETCHES))
     return seen
 
 
 def test_all_columns_are_read_together_while_many_rows_match(monkeypatch, path):
     only, rest, every = ["marked"], ["word", "id"], ["word", "id", "marked"]
     # Few rows are taken one by one. A change is seen after the first batch that shows it.
-    assert streams_of(monkeypatch, path, "marked") == [
+    assert streams_of(monkeypatch, path, "marked", ["word", "id"]) == [
         only, rest, every, only, rest, every, only, rest,
     ]  # fmt: skip
 
 
 def test_columns_of_rows_that_only_need_a_value_are_read_at_once(monkeypatch, path):
     condition = "number IS NOT NULL AND word IS NOT NULL"
-    assert streams_of(monkeypatch, path, condition) == [["word", "id", "number"]]
+    assert streams_of(monkeypatch, path, condition, ["word", "id"]) == [["word", "id", "number"]]
+
+
+def test_numbers_are_read_together_while_any_row_matches(monkeypatch, path):
+    only, rest, every = ["marked"], ["id", "number"], ["id", "number", "marked"]
+    # The two stretches without a match end it.
+    assert streams_of(monkeypatch, path, "marked", ["id", "number"]) == [
+        only, rest, every, only, every, only, rest,
+    ]  # fmt: skip

@@ -41,6 +41,9 @@ _SPARSE = 1 / 16
 # From this share of matching rows on, all columns are read along with those of the condition; below
 # ``_SPARSE`` no longer.
 _MOSTLY = 1 / 8
+# The same two where all columns are numbers and their like: each is decoded for a whole batch in
+# the time in which it is found out where some of its rows are.
+_NARROW_SPARSE, _NARROW_MOSTLY = 1 / 32768, 1 / 8192
 # Rows that follow each other are worth a window if there are so many on average.
 _LONG_RUN = 1024
 # Stretches of this many rows without a wanted one are not read.
@@ -211,6 +214,7 @@ class _SliceScan:
         self._by_lineage, self._by_data = _split(task.predicate)
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
         self._is_made = any(map(is_made, (*task.fields, *task.filter_fields)))
+        self._is_narrow = all(map(_is_narrow, task.fields))
         # Whether all columns are read before rows are tested; conditions on nulls seldom find any.
         self._is_together = (
             self._by_data is not None
@@ -417,10 +421,11 @@ class _SliceScan:
 
         To read all columns of a batch at once costs less than to come back for some of them.
         """
+        least, enough = (_NARROW_SPARSE, _NARROW_MOSTLY) if self._is_narrow else (_SPARSE, _MOSTLY)
         if self._is_together:
-            self._is_together = share >= _SPARSE
+            self._is_together = share >= least
         else:
-            self._is_together = share >= _MOSTLY and self._can_be_together()
+            self._is_together = share >= enough and self._can_be_together()
 
     def _can_be_together(self) -> bool:
         returned = {field.name for field in self._task.fields}
@@ -462,6 +467,12 @@ def _is_dense(offsets: NDArray[np.uint32]) -> bool:
     span = int(offsets[-1]) - int(offsets[0]) + 1
     runs = 1 + int(np.count_nonzero(np.diff(offsets) != 1))
     return len(offsets) >= _SPARSE * span or len(offsets) >= _LONG_RUN * runs
+
+
+def _is_narrow(field: Field) -> bool:
+    """Whether values are of a fixed width, of 16 bytes at most."""
+    kind = field.to_arrow().type
+    return bool(field.is_leaf and (pa.types.is_primitive(kind) or pa.types.is_decimal128(kind)))
 
 
 def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 public record PredicateJson(Description table) {
   private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
   private static final int MAX_DEPTH = 40;
+  private static final int FEW = 20;
   /** Of a text, a pattern, and what escapes in it: Spark has no name for that. */
   public static final String LIKE = "LIKE";
 
@@ -56,6 +57,9 @@ public record PredicateJson(Description table) {
     if (predicate.name().equals(LIKE)) {
       return like(children);
     }
+    if (predicate.name().equals("IN") && children.size() > FEW) {
+      return oneOfMany(children);
+    }
     ArrayNode arguments = switch (predicate.name()) {
       case "ALWAYS_TRUE", "ALWAYS_FALSE", "NOT", "BOOLEAN_EXPRESSION" ->
           each(children, child -> condition(child, depth + 1));
@@ -67,6 +71,21 @@ public record PredicateJson(Description table) {
       default -> throw Untranslatable.HERE;
     };
     return operation(predicate.name(), arguments);
+  }
+
+  /** Of many constants, which a join may have: their type is told once where they are numbers. */
+  private ObjectNode oneOfMany(List<Expression> children) {
+    ArrayNode nodes = valuesOfOneType(children);
+    ArrayNode numbers = JSON.arrayNode();
+    for (int i = 1; i < nodes.size(); i++) {
+      if (!nodes.get(i).path("literal").isIntegralNumber()) {
+        return operation("IN", nodes);
+      }
+      numbers.add(nodes.get(i).get("literal"));
+    }
+    ObjectNode one = operation("IN", JSON.arrayNode().add(nodes.get(0)));
+    one.put("type", nodes.get(1).get("type").asText()).set("values", numbers);
+    return one;
   }
 
   /** Of a pattern that is no error: Spark says what is wrong with one once it has a row. */

@@ -43,6 +43,10 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
   /** Of a join; more of them are not looked for. */
   public static final int MOST_KEYS = 50_000;
+  /** Keys of all tasks together, of eight bytes each. */
+  private static final long MOST_SENT = 2_000_000;
+  private static final long TASK_BYTES = 128 << 20;
+  private static final long FEWEST_TASKS = 16;
 
   private final Description table;
   private final CaseInsensitiveStringMap options;
@@ -97,6 +101,16 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   public boolean canTest(Predicate condition) {
     return !ofRowChange && limit < 0 && top.isEmpty() && !holds(condition)
         && !condition.name().equals("IS_NOT_NULL") && translator.all(condition) != null;
+  }
+
+  /** Whether a condition makes it likely that not all rows are read. */
+  public boolean isSelective() {
+    return Arrays.stream(pushed).anyMatch(one -> !one.name().equals("IS_NOT_NULL"));
+  }
+
+  /** Whether rows can be left out that have others than some keys in a column. */
+  public boolean testsKeys(String column) {
+    return isFree() && table.rows() >= 0 && table.typeOf(new String[] {column}).isTextual();
   }
 
   /** This scan, with only the rows of which more conditions hold. */
@@ -196,10 +210,18 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** Keys that the other side of a join has: for the batch that is asked for next, no other. */
   @Override public synchronized void filter(Predicate[] keys) {
     Predicate[] few = Arrays.stream(keys)
-        .filter(one -> one.children().length <= MOST_KEYS && translator.all(one) != null)
+        .filter(one -> one.children().length <= mostKeys(one) && translator.all(one) != null)
         .toArray(Predicate[]::new);
     joined = few.length == 0 ? null
         : translator.all(Stream.of(pushed, few).flatMap(Arrays::stream).toArray(Predicate[]::new));
+  }
+
+  /** What no index finds is tested by all tasks, so that each is sent all keys. */
+  private long mostKeys(Predicate keys) {
+    long tasks = FEWEST_TASKS + table.storedBytes(columns, table.rows()) / TASK_BYTES;
+    String column = keys.children()[0] instanceof NamedReference one ? one.fieldNames()[0] : "";
+    return table.facts().path("prunable").has(column) ? MOST_KEYS
+        : Math.min(MOST_KEYS, MOST_SENT / tasks);
   }
 
   @Override public synchronized Batch toBatch() {

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.IntegralType;
 import org.pysparklance.read.LanceScan;
 import scala.Option;
@@ -62,13 +63,15 @@ final class JoinedKeys extends Rule<LogicalPlan> {
   }
 
   /** Whether every task of the join gets all rows of one side. */
-  private boolean isBroadcast(Join join, boolean left) {
+  private boolean isBroadcast(Join join, boolean left) { return isBroadcast(join, left, conf()); }
+
+  static boolean isBroadcast(Join join, boolean left, SQLConf conf) {
     boolean isPossible = left ? PartitionPruning.canBuildBroadcastLeft(join.joinType())
         : PartitionPruning.canBuildBroadcastRight(join.joinType());
     boolean isHinted = left ? PartitionPruning.hintToBroadcastLeft(join.hint())
         : PartitionPruning.hintToBroadcastRight(join.hint());
     return isPossible && (isHinted
-        || PartitionPruning.canBroadcastBySize(left ? join.left() : join.right(), conf()));
+        || PartitionPruning.canBroadcastBySize(left ? join.left() : join.right(), conf));
   }
 
   /** Not where rows are known to be many. Of rows that Python or a function makes, nothing is. */
@@ -83,7 +86,7 @@ final class JoinedKeys extends Rule<LogicalPlan> {
     return scan(side) != null && !other.isStreaming() && other.deterministic();
   }
 
-  private static Seq<Expression> keys(Join join, boolean ofLeft) {
+  static Seq<Expression> keys(Join join, boolean ofLeft) {
     var found = ExtractEquiJoinKeys.unapply(join);
     return found.isEmpty() ? CollectionConverters.asScala(List.<Expression>of()).toSeq()
         : ofLeft ? found.get()._2() : found.get()._3();
@@ -169,7 +172,7 @@ final class JoinedKeys extends Rule<LogicalPlan> {
         CollectionConverters.asScala(List.<Expression>of(named.toAttribute())).toSeq(), 0, false);
   }
 
-  private static Expression asked(AttributeReference column, LogicalPlan other,
+  static Expression asked(AttributeReference column, LogicalPlan other,
       Seq<Expression> keys, int place, boolean onlyInBroadcast) {
     return PlanParts.make(DynamicPruningSubquery.class, column, other, keys, seq(place),
         onlyInBroadcast, NamedExpression$.MODULE$.newExprId());

