@@ -205,7 +205,8 @@ def like(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
             return match("ends_with", value, literal(suffix, STRING))
         case [None, str(part), None] if part:
             return match("contains", value, literal(part, STRING))
-    return fold(Match("regex", value, like_regex(pieces)))
+    longest = max((piece for piece in pieces if piece), key=len, default="")
+    return fold(Match("regex", value, like_regex(pieces), longest))
 
 
 def ilike(value: Expression, pattern: str, escape: str = "\\") -> Predicate:

@@ -20,6 +20,7 @@ from pyspark_lance.format.plain_types import to_plain
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.casts import cast_array
 from pyspark_lance.predicate.functions import FUNCTIONS
+from pyspark_lance.predicate.substrings import contains, matches
 from pyspark_lance.predicate.tree import (
     FALSE,
     TRUE,
@@ -263,16 +264,16 @@ def _is_nan(node: IsNaN, rows: _Rows) -> _Values:
     return pc.coalesce(pc.is_nan(_evaluate(node.value, rows)), FALSE.scalar)
 
 
-_MATCHES: dict[str, Callable[..., _Values]] = {
-    "starts_with": pc.starts_with,
-    "ends_with": pc.ends_with,
-    "contains": pc.match_substring,
-    "regex": pc.match_substring_regex,
+_MATCHES: dict[str, Callable[[_Values, Match], _Values]] = {
+    "starts_with": lambda values, node: pc.starts_with(values, pattern=node.pattern),
+    "ends_with": lambda values, node: pc.ends_with(values, pattern=node.pattern),
+    "contains": lambda values, node: contains(values, node.pattern),
+    "regex": lambda values, node: matches(values, str(node.pattern), node.part),
 }
 
 
 def _match(node: Match, rows: _Rows) -> _Values:
-    return _MATCHES[node.kind](_evaluate(node.value, rows), pattern=node.pattern)
+    return _MATCHES[node.kind](_evaluate(node.value, rows), node)
 
 
 def _not(node: Not, rows: _Rows) -> _Values:

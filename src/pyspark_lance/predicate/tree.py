@@ -151,6 +151,7 @@ class Match:
     kind: str
     value: Expression  # A string (or, for the plain kinds, binary) expression.
     pattern: str | bytes  # The text or the expression to find.
+    part: str = ""  # Of ``regex``: a text that whatever matches contains, if one is known.
     type: ClassVar[pa.DataType] = BOOLEAN
 
 
