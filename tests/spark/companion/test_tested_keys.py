@@ -68,6 +68,8 @@ def test_a_scan_gives_the_rows_of_the_keys_alone(tables, column):
         WHERE name = 'kind 1'""", 0),
         ("""SELECT sum(f.v + g.v) FROM facts f JOIN kinds USING (i) JOIN (SELECT k, v FROM facts
         WHERE v < 40000) g ON f.k = g.k WHERE name = 'kind 1'""", 1),
+        ("""SELECT sum(n) FROM (SELECT k, monotonically_increasing_id() AS n FROM facts)
+        JOIN kinds USING (k) WHERE name = 'kind 1'""", 0),
         # Both scans are one, which is run once.
         ("""SELECT count(*) FROM facts a JOIN facts b ON a.k = b.k JOIN kinds ON a.k = kinds.k
         WHERE name = 'kind 1'""", 0),
@@ -105,9 +107,10 @@ FACT_SIDES = [
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 30))]
 )
-def test_joins_find_the_same_with_and_without(tables, seed):
+def test_joins_find_the_same_with_and_without(tables, settings, seed):
     chance = random.Random(seed)
     for _ in range(4):
+        settings({"spark.sql.adaptive.enabled": chance.choice(["true", "false"])})
         column, other = chance.choice(COLUMNS), chance.choice(COLUMNS)
         more = f" AND f.{other} = n.{other}" if chance.random() < 0.3 else ""
         condition = chance.choice(["name = 'kind 3'", "name LIKE 'kind 1%'", "k > 1150", "i < 0"])

@@ -158,8 +158,9 @@ final class TestedKeys extends Rule<LogicalPlan> {
       return plan;
     }
 
+    /** Numbers that are made as rows come by would be others if fewer did. */
     private LogicalPlan renewed(LogicalPlan plan, Attribute key, Keys keys) {
-      return key == null ? plan
+      return key == null || plan.expressions().exists(one -> !one.deterministic()) ? plan
           : (LogicalPlan) plan.mapChildren(child -> below((LogicalPlan) child, key, keys));
     }
 
