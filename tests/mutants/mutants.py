@@ -2216,10 +2216,10 @@ MUTANTS = (
         ("tests/predicate/test_value_sets.py",),
     ),
     Mutant(
-        "null is one of a set",
+        "null is the least of a set",
         "predicate/value_sets.py",
-        "    return found if not values.null_count else pc.and_(found, values.is_valid())\n",
-        "    return found\n",
+        "    numbers = numbers_or(least, values",
+        "    numbers = numbers_or(least + 1, values",
         ("tests/predicate/test_value_sets.py",),
     ),
     Mutant(

@@ -28,10 +28,9 @@ def is_in(values: pa.Array, wanted: pa.Array) -> pa.BooleanArray:
         return pc.is_in(values, value_set=wanted, skip_nulls=True)
     least, is_wanted = flags
     numbers = numbers_or(least, values.view(_INTEGERS.get(values.type, values.type)))
-    # What is outside goes to an end, of which no value is.
+    # What is outside goes to an end, of which no value is, as null does.
     places = np.clip(numbers, least, least + len(is_wanted) - 1) - least
-    found = plain_array(is_wanted[places])
-    return found if not values.null_count else pc.and_(found, values.is_valid())
+    return plain_array(is_wanted[places])
 
 
 _INTEGERS = {pa.date32(): pa.int32()}
