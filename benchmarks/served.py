@@ -47,6 +47,14 @@ def serve(answer: Callable[..., object]) -> None:
         print(json.dumps(answer(*json.loads(line)), default=str), flush=True)
 
 
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
 class Served:
     """A process that serves.
 
@@ -72,8 +80,8 @@ class Served:
     def _answer(self, expected: str = "") -> str:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            # Spark prints what it downloads.
-            if line.strip() == expected or (not expected and line[:1] in "[n"):
+            # Spark prints what it downloads, and the JVM warns after a time in brackets.
+            if line.strip() == expected or (not expected and _is_json(line)):
                 return line
         self._errors.seek(0)
         why = "".join(self._errors.readlines()[-30:])
