@@ -177,6 +177,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
         # With a filter of the user's own, the number of rows takes a scan.
         "rows": -1 if rows is None or read.filter or read.of_streams else rows,
         "fragments": len(snapshot.manifest.fragments),
+        "num_indices": len(snapshot.indices),
         "lineage": dict.fromkeys(lineage, True),
         # Joins leave out what cannot have their keys.
         "prunable": dict.fromkeys(

@@ -21,8 +21,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
   }
 
   @Override public PartitionReaderFactory createReaderFactory() {
-    return new Readers(scan.fewRows() != null ? null
-        : scan.python().toBatch().createReaderFactory(), scan.readsBatches());
+    return new Readers(scan.fewRows() != null ? null : scan.readers(), scan.readsBatches());
   }
 
   /** All batches of a scan, as Arrow streams: its task needs no Python. */

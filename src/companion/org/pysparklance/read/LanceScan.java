@@ -59,6 +59,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final String top;
   private final boolean ofRowChange;
   private Scan python;
+  /** What was planned last: what a task does does not depend on which rows these are. */
+  private Scan planned;
   private JsonNode plan;
   private JsonNode statistics;
   private byte[][] few;
@@ -146,7 +148,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** The tasks of all rows, or of those that a join needs; with keys, if Spark was told of keys. */
   synchronized InputPartition[] tasks(String keys) {
     if (keyColumns == null) {
-      return (keys == null ? python() : read(narrowedBy(keys))).toBatch().planInputPartitions();
+      planned = keys == null ? python() : read(narrowedBy(keys));
+      return planned.toBatch().planInputPartitions();
     }
     KeyGroups found = keys == null ? byKey() : KeyGroups.of(narrowedBy(keys), columns, keyColumns);
     if (found == null || !found.columns().equals(keyColumns)) {
@@ -155,6 +158,11 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
           + " to false");
     }
     return found.keyed(keys == null ? python() : read(found.with(narrowedBy(keys))));
+  }
+
+  /** Of tasks that are planned. */
+  synchronized PartitionReaderFactory readers() {
+    return (planned == null ? python() : planned).toBatch().createReaderFactory();
   }
 
   private CaseInsensitiveStringMap narrowedBy(String keys) {
@@ -267,9 +275,16 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** Fragments and rows that the filter leaves; asked for once, when someone wants to know. */
   private synchronized JsonNode plan() {
     if (plan == null) {
-      plan = filter == null ? table.facts() : ask();
+      plan = filter == null || isOfAllFragments() && !isSmall() ? table.facts() : ask();
     }
     return plan;
+  }
+
+  /** Whether nothing is known of any fragment by which a condition might rule it out. */
+  private boolean isOfAllFragments() {
+    return table.facts().path("num_indices").asInt(1) == 0 && Arrays.stream(pushed)
+        .flatMap(one -> Arrays.stream(one.references())).map(one -> one.fieldNames()[0])
+        .noneMatch(table.lineage()::has);
   }
 
   /** What is left, and with it the rows themselves if they are few. */
