@@ -84,13 +84,25 @@ final class LateFilters extends Rule<LogicalPlan> {
       return pattern(like);
     } else if (term instanceof Not not) {
       Predicate inner = translated(not.child());
-      return inner == null ? null
-          : new org.apache.spark.sql.connector.expressions.filter.Not(inner);
+      return inner == null ? null : new Told("NOT", "NOT (" + inner + ")", inner);
     }
     Predicate left = term instanceof Or either ? translated(either.left()) : null;
     Predicate right = left == null ? null : translated(((Or) term).right());
     return right == null ? null
-        : new org.apache.spark.sql.connector.expressions.filter.Or(left, right);
+        : new Told("OR", "(" + left + ") OR (" + right + ")", left, right);
+  }
+
+  /** A condition with LIKE, which Spark knows no text of before 4.3: it would look for one for ever. */
+  private static final class Told extends Predicate {
+    private final String text;
+
+    Told(String name, String text,
+        org.apache.spark.sql.connector.expressions.Expression... children) {
+      super(name, children);
+      this.text = text;
+    }
+
+    @Override public String toString() { return text; }
   }
 
   /** Spark translates both sides as those of another condition. */
@@ -98,10 +110,13 @@ final class LateFilters extends Rule<LogicalPlan> {
     Option<Predicate> sides = like.right() instanceof Literal
         ? DataSourceV2Strategy$.MODULE$.translateFilterV2(new Contains(like.left(), like.right()))
         : Option.empty();
-    UTF8String escape = UTF8String.fromString(String.valueOf(like.escapeChar()));
-    return sides.isEmpty() ? null : new Predicate(PredicateJson.LIKE,
-        new org.apache.spark.sql.connector.expressions.Expression[] {sides.get().children()[0],
-            sides.get().children()[1], new LiteralValue<>(escape, DataTypes.StringType)});
+    if (sides.isEmpty()) {
+      return null;
+    }
+    var both = sides.get().children();
+    String escape = String.valueOf(like.escapeChar());
+    return new Told(PredicateJson.LIKE, both[0] + " LIKE " + both[1] + " ESCAPE '" + escape + "'",
+        both[0], both[1], new LiteralValue<>(UTF8String.fromString(escape), DataTypes.StringType));
   }
 
   /** Without the columns that only a condition read which the scan tests now. */
