@@ -175,5 +175,5 @@ def test_sorted_numbers_count_as_rows_where_they_would_be_broadcast(companion, t
     in_files = sum(file.stat().st_size for file in (path / "data").iterdir())
     assert in_files < 3 * rows
     frame = companion.read.format("lance").load(str(path))
-    told = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+    told = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
     assert 1.3 * in_files < told < 4 * rows

@@ -106,3 +106,17 @@ def test_the_cost_based_optimizer_learns_rows_and_columns_from_zone_maps(compani
     finally:
         for name, value in kept.items():
             companion.conf.set(name, value)
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("s LIKE '%g%1%'", r"s LIKE '%g%1%' ESCAPE '\'"),
+        ("s NOT LIKE '%g%1%'", r"NOT (s LIKE '%g%1%' ESCAPE '\')"),
+        ("(s LIKE '%g%1%' OR v < 3)", r"(s LIKE '%g%1%' ESCAPE '\') OR (v < 3)"),
+    ],
+)
+def test_a_plan_tells_of_patterns(companion, views, condition, told):
+    query = f"SELECT k FROM {{a}} WHERE {condition}"
+    assert told in plan_of(companion.sql(query.format(**views))).partition("filters:")[2]
+    assert sql(companion, query.format(**views)) == sql(companion, query.format(**own(views)))
