@@ -81,7 +81,8 @@ class Served:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             # Spark prints what it downloads, and the JVM warns after a time in brackets.
-            if line.strip() == expected or (not expected and _is_json(line)):
+            is_answer = not expected and line[:1] in "[n" and _is_json(line)
+            if line.strip() == expected or is_answer:
                 return line
         self._errors.seek(0)
         why = "".join(self._errors.readlines()[-30:])
