@@ -5,8 +5,9 @@ from __future__ import annotations
 import process_boundary
 import pytest
 from hypothesis import HealthCheck, settings
+from quick_starts import use_quick_jvms
 from session_kinds import COMPANION, KINDS, PLAIN, kinds_of
-from spark_sessions import start_session, use_quick_jvms
+from spark_sessions import start_session
 from temporary_folders import use_memory
 
 settings.register_profile(

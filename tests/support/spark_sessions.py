@@ -6,15 +6,6 @@ import os
 import shutil
 import sys
 import tempfile
-from pathlib import Path
-
-
-def use_quick_jvms() -> None:
-    """All JVMs that are started from here on compile quickly rather than well.
-
-    The default spends a third of the processor time of a test run on optimising what is soon over.
-    """
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def start_session(*, companion: bool):
@@ -52,12 +43,3 @@ def start_session(*, companion: bool):
     yield session
     session.stop()
     shutil.rmtree(warehouse, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    # Once for an installation: Python processes of Spark start in a third of the time.
-    import pyspark
-
-    from pyspark_lance.spark.compiled_archives import compile_archives
-
-    compile_archives(Path(pyspark.__file__).parent)
