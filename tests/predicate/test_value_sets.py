@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import struct
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate import value_sets
 from pyspark_lance.predicate.json import predicate_from_json
 from pyspark_lance.predicate.tree import In
@@ -64,14 +68,32 @@ def test_keys_near_each_other_are_looked_up_by_flags(monkeypatch, data_type):
     )
 
 
-@pytest.mark.parametrize("kind", ["int", "bigint", "date", "timestamp"])
-def test_many_numbers_of_a_condition_are_told_as_one_list(kind):
-    types = {"int": pa.int32(), "bigint": pa.int64(), "date": pa.date32()}
+def told_as_bytes(packed: bytes, kind: str) -> str:
+    values = base64.b64encode(packed).decode()
+    return f'{{"op":"IN","args":[{{"column":["a"]}}],"values":"{values}","type":"{kind}"}}'
+
+
+@pytest.mark.parametrize("kind", ["tinyint", "int", "bigint", "date", "timestamp"])
+def test_many_numbers_of_a_condition_are_told_as_bytes(kind):
+    types = {"tinyint": pa.int8(), "int": pa.int32(), "bigint": pa.int64(), "date": pa.date32()}
     data_type = types.get(kind, pa.timestamp("us", "UTC"))
     schema = pa.schema([("a", data_type)])
-    listed = f'{{"op":"IN","args":[{{"column":["a"]}}],"values":[3,1,2],"type":"{kind}"}}'
-    each = ",".join(f'{{"literal":{one},"type":"{kind}"}}' for one in (3, 1, 2))
+    numbers = (3, -1, 2, -1)
+    each = ",".join(f'{{"literal":{one},"type":"{kind}"}}' for one in numbers)
     spelled = f'{{"op":"IN","args":[{{"column":["a"]}},{each}]}}'
-    found = predicate_from_json(listed, schema)
+    found = predicate_from_json(told_as_bytes(struct.pack("<4q", *numbers), kind), schema)
     assert isinstance(found, In)
     assert found == predicate_from_json(spelled, schema)
+
+
+@pytest.mark.parametrize(
+    ("packed", "kind"),
+    [(b"\0" * 12, "int"), (struct.pack("<2q", 1, 2**31), "int"), (b"\0" * 16, "string")],
+    ids=["cut off", "too large", "no number"],
+)
+def test_numbers_of_a_condition_that_are_none_are_refused(packed, kind):
+    schema = pa.schema([("a", pa.int32() if kind == "int" else pa.string())])
+    with pytest.raises(InvalidInputError, match="pushed-down condition"):
+        predicate_from_json(told_as_bytes(packed, kind), schema)
+    with pytest.raises(InvalidInputError, match="pushed-down condition"):
+        predicate_from_json(told_as_bytes(packed, kind).replace("A", "*"), schema)

@@ -6,7 +6,7 @@ A node is one of::
     {"literal": value, "type": "bigint"}        value null, or see below
     {"cast": node, "type": "decimal(10,2)"}
     {"op": name, "args": [node, ...]}           further "pattern" and "escape" for LIKE and RLIKE
-    {"op": "IN", "args": [node], "values": [number, ...], "type": "int"}
+    {"op": "IN", "args": [node], "values": base64 of little-endian int64, "type": "int"}
 
 Literal values: boolean as such; integers as numbers or text; float and double as text (``"NaN"``,
 ``"-Infinity"``, ``"1.5"``) or numbers; decimal as text; string as such; binary as base64; date as
@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
-from pyspark_lance.plain_values import plain_scalar, plain_values
+from pyspark_lance.plain_values import plain_scalar
 from pyspark_lance.predicate import builder as build
 from pyspark_lance.predicate import values
 from pyspark_lance.predicate.columns import resolve_column
@@ -66,7 +66,7 @@ class _Reader:
                 case {"cast": inner, "type": str(kind)}:
                     value = self.expression(inner, depth + 1)
                     return values.cast(value, parse_type(kind), self._time_zone)
-                case {"op": "IN", "args": [value], "values": [*numbers], "type": str(kind)}:
+                case {"op": "IN", "args": [value], "values": str(numbers), "type": str(kind)}:
                     tested = self.expression(value, depth + 1)
                     wanted = _numbers(numbers, parse_type(kind))
                     return build.membership(tested, (), wanted, self._time_zone)
@@ -128,13 +128,17 @@ def _pattern(name: str, value: Expression, node: dict[str, Any]) -> Predicate:
     return (build.like if name == "LIKE" else build.ilike)(value, pattern, escape)
 
 
-def _numbers(values: list[int], data_type: pa.DataType) -> pa.Array:
+def _numbers(packed: str, data_type: pa.DataType) -> pa.Array:
     """Many constants that are stored as integers, as one array."""
     stored = pa.types.is_integer(data_type)
     as_stored = data_type if stored else pa.int32() if pa.types.is_date32(data_type) else pa.int64()
-    if not all(type(value) is int for value in values):
-        raise InvalidInputError("the numbers of a pushed-down condition are not integers")
-    return plain_values(values, as_stored).view(data_type)
+    buffer = pa.py_buffer(base64.b64decode(packed, validate=True))
+    if buffer.size % pa.int64().byte_width:
+        raise InvalidInputError("the numbers of a pushed-down condition are cut off")
+    numbers = pa.Array.from_buffers(
+        pa.int64(), buffer.size // pa.int64().byte_width, [None, buffer]
+    )
+    return numbers.cast(as_stored).view(data_type)
 
 
 def literal_node(scalar: pa.Scalar) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 package org.pysparklance.python;
 
+import static java.nio.ByteOrder.LITTLE_ENDIAN;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.*;
+import java.nio.ByteBuffer;
 import java.util.*;
 import java.util.function.Function;
 import org.apache.spark.sql.connector.expressions.*;
@@ -73,19 +76,25 @@ public record PredicateJson(Description table) {
     return operation(predicate.name(), arguments);
   }
 
-  /** Of many constants, which a join may have: their type is told once where they are numbers. */
+  /** Of many constants, which a join may have: if they are numbers, the bytes of all of them. */
   private ObjectNode oneOfMany(List<Expression> children) {
-    ArrayNode nodes = valuesOfOneType(children);
-    ArrayNode numbers = JSON.arrayNode();
-    for (int i = 1; i < nodes.size(); i++) {
-      if (!nodes.get(i).path("literal").isIntegralNumber()) {
-        return operation("IN", nodes);
+    List<Expression> keys = children.subList(1, children.size());
+    ByteBuffer numbers = ByteBuffer.allocate(Long.BYTES * keys.size()).order(LITTLE_ENDIAN);
+    DataType type = keys.get(0) instanceof Literal<?> first ? first.dataType() : null;
+    for (Expression key : keys) {
+      if (!(key instanceof Literal<?> one && one.dataType().equals(type) && isWhole(one.value()))) {
+        return operation("IN", valuesOfOneType(children));
       }
-      numbers.add(nodes.get(i).get("literal"));
+      numbers.putLong(((Number) one.value()).longValue());
     }
-    ObjectNode one = operation("IN", JSON.arrayNode().add(nodes.get(0)));
-    one.put("type", nodes.get(1).get("type").asText()).set("values", numbers);
-    return one;
+    ArrayNode nodes = valuesOfOneType(children.subList(0, 2));
+    return operation("IN", JSON.arrayNode().add(nodes.get(0)))
+        .put("type", nodes.get(1).get("type").asText()).put("values", numbers.array());
+  }
+
+  private static boolean isWhole(Object value) {
+    return value instanceof Long || value instanceof Integer || value instanceof Short
+        || value instanceof Byte;
   }
 
   /** Of a pattern that is no error: Spark says what is wrong with one once it has a row. */

@@ -101,7 +101,7 @@ final class JoinedKeys extends Rule<LogicalPlan> {
         && relation.scan() instanceof LanceScan scan ? scan : null;
   }
 
-  private static boolean isPruned(Expression condition) {
+  static boolean isPruned(Expression condition) {
     return condition.exists(part -> part instanceof DynamicPruning);
   }
 
@@ -126,19 +126,24 @@ final class JoinedKeys extends Rule<LogicalPlan> {
         && own.defaultSize() < wide.defaultSize() ? cast.child() : key;
   }
 
+  /** What a column is below those that are chosen; everything else is there what it is above. */
+  static Expression inside(Expression key, Seq<NamedExpression> columns) {
+    for (NamedExpression one : CollectionConverters.asJava(columns)) {
+      if (one instanceof Alias alias && key instanceof Attribute named
+          && alias.exprId().equals(named.exprId())) {
+        return alias.child();
+      }
+    }
+    return key;
+  }
+
   private interface Condition {
     Expression on(AttributeReference column);
   }
 
   private static LogicalPlan narrowed(LogicalPlan side, Expression key, Condition condition) {
     if (side instanceof Project project) {
-      Expression inside = key;
-      for (NamedExpression one : CollectionConverters.asJava(project.projectList())) {
-        if (one instanceof Alias alias && key instanceof Attribute named
-            && alias.exprId().equals(named.exprId())) {
-          inside = alias.child();
-        }
-      }
+      Expression inside = inside(key, project.projectList());
       LogicalPlan child = narrowed(project.child(), inside, condition);
       return child == project.child() ? side : project.copy(project.projectList(), child);
     }

@@ -124,7 +124,8 @@ final class TestedKeys extends Rule<LogicalPlan> {
      */
     private static boolean areFew(LogicalPlan plan, Expression key) {
       return !plan.isStreaming() && plan.deterministic() && plan.exists(Query::isSelective)
-          && !plan.exists(part -> part instanceof Filter filter && tests(filter.condition(), null))
+          && !plan.exists(part -> part instanceof Filter filter
+              && JoinedKeys.isPruned(filter.condition()))
           && plan.collectLeaves().exists(leaf -> scan(leaf) != null
               && leaf.outputSet().intersect(key.references()).nonEmpty()
               && scan(leaf).table().rows() <= 10L * LanceScan.MOST_KEYS);
@@ -199,21 +200,15 @@ final class TestedKeys extends Rule<LogicalPlan> {
         || kind.equals(DataTypes.DateType);
   }
 
-  /** Whether a condition is on keys of a join; with a column, on those in it. */
+  /** Whether a condition is on keys of a join in a column. */
   private static boolean tests(Expression condition, Attribute key) {
     return condition.exists(part -> part instanceof DynamicPruningSubquery asked
-        && (key == null || asked.pruningKey().references().contains(key)));
+        && asked.pruningKey().references().contains(key));
   }
 
   /** What a column is called below; null if it is made there. */
   private static Attribute key(Attribute key, Seq<NamedExpression> columns) {
-    for (NamedExpression one : CollectionConverters.asJava(columns)) {
-      if (one.exprId().equals(key.exprId())) {
-        Expression inside = one instanceof Alias alias ? alias.child() : (Expression) one;
-        return inside instanceof Attribute column ? column : null;
-      }
-    }
-    return null;
+    return JoinedKeys.inside(key, columns) instanceof Attribute column ? column : null;
   }
 
   /** What a column of an aggregate is called below, if rows are grouped by it; otherwise null. */
