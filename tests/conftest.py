@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import process_boundary
 import pytest
 from hypothesis import HealthCheck, settings
 from quick_starts import use_quick_jvms
 from session_kinds import COMPANION, KINDS, PLAIN, kinds_of
+from session_schedule import SessionScheduling
 from spark_sessions import start_session
 from temporary_folders import use_memory
 
@@ -46,13 +49,19 @@ def session_kind(request):
     return request.param
 
 
+def pytest_xdist_make_scheduler(config, log):
+    """Processes that have sessions of one kind each."""
+    return SessionScheduling(config, log) if config.option.dist == "loadfile" else None
+
+
 def pytest_generate_tests(metafunc):
     """Tests whose session matters run once without the companion and once with it."""
     if "spark" in metafunc.fixturenames:
         kinds = kinds_of(metafunc.definition.path, metafunc.function.__name__)
-        if len(kinds) > 1:
-            metafunc.fixturenames.append("session_kind")
-            metafunc.parametrize("session_kind", kinds, indirect=True)
+        if "companion" in metafunc.fixturenames:
+            kinds = (COMPANION,)
+        metafunc.fixturenames.append("session_kind")
+        metafunc.parametrize("session_kind", kinds, indirect=True)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -66,11 +75,7 @@ def pytest_collection_modifyitems(config, items):
 
 def _kind_of(item) -> str | None:
     """Which session of this process a test has."""
-    if "companion" in item.fixturenames:
-        return COMPANION
-    if "spark" not in item.fixturenames:
-        return None
-    return (getattr(item, "callspec", None) and item.callspec.params.get("session_kind")) or PLAIN
+    return item.callspec.params.get("session_kind") if hasattr(item, "callspec") else None
 
 
 def _turn(item) -> int:
@@ -87,4 +92,5 @@ def pytest_runtest_setup(item):
         return
     if item.config.stash.setdefault(_KIND, kind) != kind:
         told = "this process has a JVM of another kind: choose one by --sessions"
-        pytest.skip(told)
+        is_dealt_out = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)) > 1
+        (pytest.fail if is_dealt_out else pytest.skip)(told)

@@ -38,3 +38,21 @@ def test_a_table_whose_versions_dynamodb_decides_is_written_changed_and_read(spa
     assert spark.read.format("lance").options(**named).load(path).count() == 100
     rows = external_manifests.dynamodb_client(s3_server).scan(TableName=table)["Items"]
     assert sorted(int(row["version"]["N"]) for row in rows) == [1, 2, 3]
+
+
+def test_a_table_on_s3_is_clustered_through_spark(spark, s3_table_root, s3_server):  # noqa: F811
+    named = {f"storage.{name}": value for name, value in s3_server.options.items()}
+    path = f"{s3_table_root}/clustered"
+    for first in (0, 300):
+        frame = spark.range(first, first + 300).selectExpr("id", "id * 37 % 101 AS a")
+        frame.repartition(3).write.format("lance").mode("append").options(**named).save(path)
+    read = spark.read.format("lance").options(**named)
+    read = read.option("metadataColumns", "_rowid,_row_last_updated_at_version")
+    table = LanceTable.forPath(spark, path, s3_server.options)
+    before = read.load(path).collect()
+    table.clusterBy("a")
+    assert table.compact().numRows == 600
+    after = read.load(path).collect()
+    assert sorted(after) == sorted(before) != after
+    assert [row.a for row in after] == sorted(row.a for row in before)
+    assert table.compact().numRows == 0

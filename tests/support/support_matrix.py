@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 
 import lance
-from connect_script import START_CONNECT
+from connect_script import start_connect
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -318,16 +318,16 @@ def write(found: dict[tuple[str, str], str], kind: str) -> None:
 def connect_session(*, companion: bool):
     """A local Connect server, on which the companion may be switched on."""
     names = {}
-    exec(START_CONNECT, names)
-    session = names["spark"]
     with tempfile.TemporaryDirectory() as folder:
+        exec(start_connect({"spark.sql.warehouse.dir": f"{folder}/warehouse"}), names)
+        session = names["spark"]
         session.conf.set("spark.sql.shuffle.partitions", "2")
         if companion:
             from pyspark_lance.spark.companion import enable
 
             enable(session)
             session.conf.set("spark.sql.catalog.folder", "org.pysparklance.LanceCatalog")
-            session.conf.set("spark.sql.catalog.folder.path", folder)
+            session.conf.set("spark.sql.catalog.folder.path", f"{folder}/catalog")
         yield session
         session.stop()
 

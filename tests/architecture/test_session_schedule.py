@@ -1,0 +1,74 @@
+"""Every test runs in some process, and no process has two kinds of sessions."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import pytest
+from session_kinds import KINDS
+from session_schedule import SessionScheduling
+
+TESTS = [
+    *(f"tests/spark/test_{file}.py::test_a[{kind}]" for file in "abcd" for kind in KINDS),
+    *(f"tests/spark/test_{file}.py::test_b[plain-1]" for file in "ae"),
+    *(
+        f"tests/spark/companion/test_{file}.py::test_{n}[companion-x]"
+        for file in "xy"
+        for n in "ab"
+    ),
+    *(f"tests/table/test_{file}.py::test_{n}[{n}plain]" for file in "pqrst" for n in range(4)),
+]
+
+
+class Process:
+    """What xdist knows of a process, and the tests that it was given."""
+
+    def __init__(self):
+        self.shutting_down = False
+        self.waiting, self.done = [], []
+
+    def send_runtest_some(self, places):
+        self.waiting += places
+
+    def shutdown(self):
+        self.shutting_down = True
+
+
+def scheduling(pytestconfig, count):
+    config = SimpleNamespace(
+        option=SimpleNamespace(loadscopereorder=False),
+        getvalue=lambda name: [f"{count}*popen"],
+        getoption=pytestconfig.getoption,
+        hook=pytestconfig.hook,
+    )
+    schedule = SessionScheduling(config)
+    schedule.numnodes = count
+    return schedule
+
+
+def kinds(process):
+    shown = {test.partition("[")[2].rstrip("]").partition("-")[0] for test in process.done}
+    return shown & set(KINDS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_all_tests_run_and_each_process_has_one_kind(pytestconfig, count, seed):
+    chance = random.Random(seed)
+    schedule = scheduling(pytestconfig, count)
+    processes = [Process() for _ in range(count)]
+    for process in processes:
+        schedule.add_node(process)
+        schedule.add_node_collection(process, TESTS)
+    schedule.schedule()
+    while running := [one for one in processes if one.waiting]:
+        process = chance.choice(running)
+        place = process.waiting.pop(0)
+        process.done.append(TESTS[place])
+        schedule.mark_test_complete(process, place)
+    assert schedule.tests_finished
+    assert sorted(test for one in processes for test in one.done) == sorted(TESTS)
+    if count > 1:
+        assert all(len(kinds(one)) <= 1 for one in processes)
+        assert [kinds(one) for one in processes[:2]] == [{kind} for kind in KINDS]

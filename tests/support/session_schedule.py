@@ -1,0 +1,64 @@
+"""Which process of a test run gets which tests: each JVM is of one kind, and there are two of them.
+
+The first process has the sessions of one kind, the second those of the other, and the rest begin
+with what needs none.  Tests with a session wait for Spark a fifth of the time, so three processes
+keep two cores busy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from session_kinds import KINDS
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+_KIND = re.compile(rf"::\w+\[({'|'.join(KINDS)})[]-]")
+
+
+class SessionScheduling(LoadFileScheduling):
+    """Whole files, as xdist deals them out, but the parts of each kind of session by themselves."""
+
+    def __init__(self, config, log=None) -> None:
+        super().__init__(config, log)
+        self._kinds: dict[WorkerController, str] = {}
+
+    def _split_scope(self, nodeid: str) -> str:
+        """The file, and the kind of session that the parameters of a test begin with."""
+        kind = _KIND.search(nodeid)
+        return f"{super()._split_scope(nodeid)}::{kind[1] if kind else ''}"
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Gives what suits a process best; what none of the others can run any more, to any."""
+        scope = self._next(node) or next(iter(self.workqueue))
+        if kind := _kind(scope):
+            self._kinds.setdefault(node, kind)
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        others = [one for one in self.nodes if one is not node and not one.shutting_down]
+        if self.workqueue and self._next(node) is None and others:
+            node.shutdown()
+        else:
+            super()._reschedule(node)
+
+    def _next(self, node: WorkerController) -> str | None:
+        """The next part for a process: of the kind of its JVM, or without one, or of a new kind."""
+        waiting = Counter(_kind(scope) for scope in self.workqueue)
+        own = self._kinds.get(node)
+        taken = {self._kinds.get(one) for one in self.nodes}
+        new = sorted((kind for kind in KINDS if waiting[kind]), key=lambda kind: kind in taken)
+        if own:
+            wanted = [own, ""]
+        elif new and new[0] not in taken:
+            wanted = [new[0]]
+        else:
+            wanted = ["", *new]
+        kind = next((kind for kind in wanted if waiting[kind]), None)
+        return next((scope for scope in self.workqueue if _kind(scope) == kind), None)
+
+
+def _kind(scope: str) -> str:
+    return scope.rpartition("::")[2]
