@@ -25,6 +25,7 @@ class Process:
     """What xdist knows of a process, and the tests that it was given."""
 
     def __init__(self):
+        self.gateway = SimpleNamespace(id=str(id(self)))
         self.shutting_down = False
         self.waiting, self.done = [], []
 
