@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 # The default spends a third of the processor time of a test run on optimising what is soon over.
-_COMPILED_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# What this compiles fills the space that a JVM then gives it, and is swept and compiled again.
+_COMPILED_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 # A session with something of what most of them do, whose classes are kept.
 _SESSION = """
