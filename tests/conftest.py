@@ -27,6 +27,8 @@ use_memory()
 use_quick_jvms()
 
 _KIND = pytest.StashKey[str]()
+# Their last tests take a minute, in which the other processes would have nothing more to do.
+_LONG_FOLDERS = {"work", "stateful", "store", "proofs"}
 
 
 def pytest_addoption(parser):
@@ -78,11 +80,12 @@ def _kind_of(item) -> str | None:
     return item.callspec.params.get("session_kind") if hasattr(item, "callspec") else None
 
 
-def _turn(item) -> int:
+def _turn(item) -> tuple[int, bool, bool]:
     kind = _kind_of(item)
+    is_short = item.path.parent.name not in _LONG_FOLDERS
     if kind is not None:
-        return KINDS.index(kind)
-    return len(KINDS) + (item.get_closest_marker("spark") is None)
+        return KINDS.index(kind), False, False
+    return len(KINDS), item.get_closest_marker("spark") is None, is_short
 
 
 def pytest_runtest_setup(item):

@@ -17,6 +17,7 @@ TESTS = [
         for file in "xy"
         for n in "ab"
     ),
+    *(f"tests/docs/test_d.py::test_{n}" for n in ("a", "b[plain]", "c[companion]")),
     *(f"tests/table/test_{file}.py::test_{n}[{n}plain]" for file in "pqrst" for n in range(4)),
 ]
 
@@ -49,7 +50,8 @@ def scheduling(pytestconfig, count):
 
 
 def kinds(process):
-    shown = {test.partition("[")[2].rstrip("]").partition("-")[0] for test in process.done}
+    with_session = [test for test in process.done if "tests/spark" in test]
+    shown = {test.partition("[")[2].rstrip("]").partition("-")[0] for test in with_session}
     return shown & set(KINDS)
 
 
@@ -70,6 +72,8 @@ def test_all_tests_run_and_each_process_has_one_kind(pytestconfig, count, seed):
         schedule.mark_test_complete(process, place)
     assert schedule.tests_finished
     assert sorted(test for one in processes for test in one.done) == sorted(TESTS)
+    with_documents = [one for one in processes if any("docs" in test for test in one.done)]
+    assert len(with_documents) == 1
     if count > 1:
         assert all(len(kinds(one)) <= 1 for one in processes)
         assert [kinds(one) for one in processes[:2]] == [{kind} for kind in KINDS]

@@ -3,10 +3,12 @@
 A process has one JVM, so each kind has a process of its own.  In a session with the companion Spark
 plans scans, writes, streams and statements in Java, and rows and batches take other ways to
 Python; what LanceTable does is the same Python in both.  A new file goes into one of the tables.
+``poe nightly`` has all of them in both kinds.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "spark"
@@ -31,7 +33,19 @@ BOTH_KINDS = {
     "test_a_large_fragment_is_read_by_several_tasks_in_several_batches_each": "large batches",
     "test_real_sizes.py::test_a_hundred_thousand_vectors": "large batches of lists",
     "test_s3_in_spark.py": "credentials on their way through Java",
-    "test_streams.py": "sources and sinks",
+    **{
+        f"test_streams.py::{test}": "what reaches Python's source and sink through Java"
+        for test in (
+            "test_a_table_follows_another_over_restarts",
+            "test_what_a_sink_cannot_do_is_refused",
+            "test_a_feed_shows_the_columns_and_changes_that_it_is_asked_for",
+            "test_progress_shows_how_far_the_stream_is_behind",
+            "test_what_no_stream_can_be_asked_for_is_refused_when_it_is_loaded",
+            "test_what_a_stream_cannot_read_is_said",
+            "test_a_table_of_the_catalog_is_followed",
+            "test_a_query_that_meets_other_columns_ends_and_shows_them_when_it_is_started_again",
+        )
+    },
     "test_support_matrix.py": "every statement, of which each kind has its own",
     "test_types.py": "values of every type, in batches and rows",
     "test_user_types.py": "types of users, which Java sees as what they hold",
@@ -57,6 +71,7 @@ ONE_KIND = {
     "test_real_sizes.py": "changes at scale, which are jobs of Python functions",
     "test_semi_join.py": "jobs of Python functions that read the target by themselves",
     "test_worker_overhead.py": "Python's workers, whoever starts them",
+    "test_streams.py": "which rows a batch has, which is Python",
     "test_source_names.py": "what Spark's analysis says of names",
     "test_maintenance.py": "jobs of Python functions",
 }
@@ -65,6 +80,8 @@ ONE_KIND = {
 def kinds_of(path: Path, test: str) -> tuple[str, ...]:
     """The kinds of sessions that a test runs in; those of files that nobody sorted run in both."""
     name = path.name
+    if path.parent == FOLDER and os.environ.get("PYSPARK_LANCE_BOTH_KINDS"):
+        return KINDS
     if path.parent != FOLDER or (name in ONE_KIND and f"{name}::{test}" not in BOTH_KINDS):
         return (PLAIN,)
     return KINDS
