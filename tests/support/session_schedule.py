@@ -14,7 +14,7 @@ from session_kinds import KINDS
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-_KIND = re.compile(rf"^tests/spark/.*::\w+\[({'|'.join(KINDS)})[]-]")
+_KIND = re.compile(rf"^tests/spark/.*::\w+\[(?:.*-)?({'|'.join(KINDS)})[]-]")
 
 
 class SessionScheduling(LoadFileScheduling):
@@ -25,7 +25,7 @@ class SessionScheduling(LoadFileScheduling):
         self._kinds: dict[WorkerController, str] = {}
 
     def _split_scope(self, nodeid: str) -> str:
-        """The file, and the kind of session that the parameters of a test begin with."""
+        """The file, and the kind of session among the parameters of a test."""
         kind = _KIND.match(nodeid)
         return f"{super()._split_scope(nodeid)}::{kind[1] if kind else ''}"
 
