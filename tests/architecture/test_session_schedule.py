@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ TESTS = [
     *(f"tests/spark/test_{file}.py::test_a[{kind}]" for file in "abcd" for kind in KINDS),
     *(f"tests/spark/test_{file}.py::test_b[plain-1]" for file in "ae"),
     *(
-        f"tests/spark/companion/test_{file}.py::test_{n}[companion-x]"
+        f"tests/spark/companion/test_{file}.py::test_{n}[x-companion]"
         for file in "xy"
         for n in "ab"
     ),
@@ -51,7 +52,7 @@ def scheduling(pytestconfig, count):
 
 def kinds(process):
     with_session = [test for test in process.done if "tests/spark" in test]
-    shown = {test.partition("[")[2].rstrip("]").partition("-")[0] for test in with_session}
+    shown = {part for test in with_session for part in re.split(r"[][-]", test)}
     return shown & set(KINDS)
 
 

@@ -79,13 +79,16 @@ def test_workers_have_their_imports_from_the_fork_on_once_the_daemon_was_asked()
         daemon.fork()
         own = libraries(daemon.process.pid)  # numpy before Spark 4.2, nothing since
     with running(OURS, OMP_NUM_THREADS="1") as daemon:
-        _, cold = daemon.fork()
+        waits, cold = daemon.fork()
         assert libraries(daemon.process.pid) == libraries(cold) == own
         assert "libarrow" not in own
         os.kill(daemon.process.pid, signal.SIGUSR1)
-        _, warm = daemon.fork()
+        also_waits, warm = daemon.fork()
         assert libraries(warm) == {"libarrow", "_multiarray_umath", "pyroaring"}
         assert libraries(cold) == own
+        # Workers end when their connections do.
+        waits.close()
+        also_waits.close()
         # What a thread holds when another one forks stays locked in the new process.
         assert threads(daemon.process.pid) == 1
         os.kill(daemon.process.pid, signal.SIGUSR1)
