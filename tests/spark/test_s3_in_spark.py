@@ -11,8 +11,12 @@ from pyspark_lance import LanceTable
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
 
+def as_storage_options(options):
+    return {f"storage.{name}": value for name, value in options.items()}
+
+
 def test_a_table_on_s3_is_written_and_read_through_spark(spark, s3_table_root, s3_server):  # noqa: F811
-    options = {f"storage.{name}": value for name, value in s3_server.options.items()}
+    options = as_storage_options(s3_server.options)
     path = f"{s3_table_root}/spark"
     frame = spark.range(100).repartition(2)
     frame.write.format("lance").mode("append").options(**options).save(path)
@@ -30,7 +34,7 @@ def test_a_table_whose_versions_dynamodb_decides_is_written_changed_and_read(spa
     table = external_manifests.new_dynamodb_table(s3_server)
     path = f"s3+ddb://{s3_server.new_bucket()}/spark?ddbTableName={table}"
     options = external_manifests.options(s3_server)
-    named = {f"storage.{name}": value for name, value in options.items()}
+    named = as_storage_options(options)
     frame = spark.range(100).repartition(2)
     for _ in range(2):
         frame.write.format("lance").mode("append").options(**named).save(path)
@@ -41,7 +45,7 @@ def test_a_table_whose_versions_dynamodb_decides_is_written_changed_and_read(spa
 
 
 def test_a_table_on_s3_is_clustered_through_spark(spark, s3_table_root, s3_server):  # noqa: F811
-    named = {f"storage.{name}": value for name, value in s3_server.options.items()}
+    named = as_storage_options(s3_server.options)
     path = f"{s3_table_root}/clustered"
     for first in (0, 300):
         frame = spark.range(first, first + 300).selectExpr("id", "id * 37 % 101 AS a")

@@ -75,9 +75,8 @@ def _CREATE(spark, folder, said, places):
     spark.conf.set("spark.sql.catalog.cat", "org.pysparklance.LanceCatalog")
     spark.conf.set("spark.sql.catalog.cat.path", folder + "/cat")
     names = ("default.s", f"lance.`{folder}/l", "cat.c")
-    for number, name in enumerate(names):
-        if number not in places:
-            continue
+    for number in places:
+        name = names[number]
         end, using = "`" if "`" in name else "", "" if number else "USING lance"
         for kind, given in enumerate((f"OPTIONS ({said})", properties)):
             made = [f"{name}{kind}{way}{end}" for way in range(3)]

@@ -8,13 +8,14 @@ keep two cores busy.
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 from session_kinds import KINDS
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 _KIND = re.compile(rf"^tests/spark/.*::\w+\[(?:.*-)?({'|'.join(KINDS)})[]-]")
+# With more tests than these to come, xdist gives a process no further ones.
+_FEW = 2
 
 
 class SessionScheduling(LoadFileScheduling):
@@ -38,26 +39,28 @@ class SessionScheduling(LoadFileScheduling):
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
+        is_idle = self._pending_of(self.assigned_work[node]) <= _FEW
         others = [one for one in self.nodes if one is not node and not one.shutting_down]
-        if self.workqueue and self._next(node) is None and others:
+        if is_idle and others and self.workqueue and self._next(node) is None:
             node.shutdown()
         else:
             super()._reschedule(node)
 
     def _next(self, node: WorkerController) -> str | None:
         """The next part for a process: of the kind of its JVM, or without one, or of a new kind."""
-        waiting = Counter(_kind(scope) for scope in self.workqueue)
+        waiting: dict[str, str] = {}
+        for scope in self.workqueue:
+            waiting.setdefault(_kind(scope), scope)
         own = self._kinds.get(node)
         taken = {self._kinds.get(one) for one in self.nodes}
-        new = sorted((kind for kind in KINDS if waiting[kind]), key=lambda kind: kind in taken)
+        new = sorted((kind for kind in KINDS if kind in waiting), key=lambda kind: kind in taken)
         if own:
             wanted = [own, ""]
         elif new and new[0] not in taken:
             wanted = [new[0]]
         else:
             wanted = ["", *new]
-        kind = next((kind for kind in wanted if waiting[kind]), None)
-        return next((scope for scope in self.workqueue if _kind(scope) == kind), None)
+        return next((waiting[kind] for kind in wanted if kind in waiting), None)
 
 
 def _kind(scope: str) -> str:

@@ -23,10 +23,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
-from pyspark_lance.plain_values import plain_scalar
+from pyspark_lance.plain_values import plain_array, plain_scalar
 from pyspark_lance.predicate import builder as build
 from pyspark_lance.predicate import values
 from pyspark_lance.predicate.columns import resolve_column
@@ -132,13 +133,8 @@ def _numbers(packed: str, data_type: pa.DataType) -> pa.Array:
     """Many constants that are stored as integers, as one array."""
     stored = pa.types.is_integer(data_type)
     as_stored = data_type if stored else pa.int32() if pa.types.is_date32(data_type) else pa.int64()
-    buffer = pa.py_buffer(base64.b64decode(packed, validate=True))
-    if buffer.size % pa.int64().byte_width:
-        raise InvalidInputError("the numbers of a pushed-down condition are cut off")
-    numbers = pa.Array.from_buffers(
-        pa.int64(), buffer.size // pa.int64().byte_width, [None, buffer]
-    )
-    return numbers.cast(as_stored).view(data_type)
+    numbers = np.frombuffer(base64.b64decode(packed, validate=True), "<i8")
+    return plain_array(numbers).cast(as_stored).view(data_type)
 
 
 def literal_node(scalar: pa.Scalar) -> dict[str, Any]:
