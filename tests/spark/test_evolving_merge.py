@@ -96,3 +96,43 @@ def test_members_of_structs_are_taken_by_name(spark, tmp_path):
     ]  # fmt: skip
     with pytest.raises(InvalidInputError, match="the same members"):
         table.update("id = 1", {"s": "named_struct('x', 5)"})
+
+
+def test_nulls_and_empty_lists_fit_structs(spark, tmp_path):
+    """Spark has no type for a null that no one casts."""
+    path = str(tmp_path / "nested")
+    columns = "id int, s struct<x: int>, l array<struct<x: int>>, n struct<i: struct<x: int>>"
+    made = spark.createDataFrame([(1, (1,), [(1,)], ((1,),))], columns)
+    made.write.format("lance").mode("append").save(path)
+    table = LanceTable.forPath(spark, path)
+    table.update("id = 1", {"s": "null", "l": "array()", "n": "named_struct('i', null)"})
+    assert rows_of(table, "id", "s", "l", "n") == [(1, None, [], (None,))]
+    source = spark.sql("SELECT 1 AS id, null AS s, array(null) AS l, null AS n")
+    table.merge(source, "target.id = source.id").whenMatchedUpdateAll().execute()
+    assert rows_of(table, "id", "s", "l", "n") == [(1, None, [None], None)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [
+        ("s", "named_struct('x', 3000000000)", "'s.x' does not fit int: 3000000000"),
+        ("s", "named_struct('x', 'abc')", "'s.x' does not fit int: abc"),
+        ("l", "array(1, 3000000000)", "'l.element' does not fit int: 3000000000"),
+        ("m", "map(3000000000, 1)", "'m.key' does not fit int: 3000000000"),
+        ("m", "map(1, 3000000000)", "'m.value' does not fit int: 3000000000"),
+    ],
+)
+def test_members_that_do_not_fit_are_refused(spark, tmp_path, column, value, what):
+    """Also where Spark's own casts would wrap them around, or make them null."""
+    path = str(tmp_path / "nested")
+    columns = "id int, s struct<x: int>, l array<int>, m map<int, int>"
+    made = spark.createDataFrame([(1, (1,), [1], {1: 1})], columns)
+    made.write.format("lance").mode("append").save(path)
+    table = LanceTable.forPath(spark, path)
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(LanceError, match=what):
+            table.update("id = 1", {column: value})
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert rows_of(table, "id", "s", "l", "m") == [(1, (1,), [1], {1: 1})]

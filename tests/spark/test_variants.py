@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.variant_utils import VariantUtils
 
+from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.types.variant_text import variants_as_text
@@ -172,3 +173,18 @@ def test_variants_are_written_as_spark_itself_prints_them(spark, tmp_path):
         (['{"a":1}', None], "[2]"),
     ]
     assert "extension<arrow.json>" in str(lance.dataset(path + "-nested").schema.field("j").type)
+
+
+@pytest.mark.spark
+def test_changes_store_variants_as_writes_do(spark, tmp_path):
+    """Texts stay texts, and JSON's null is no missing value."""
+    path = str(tmp_path / "t")
+    rows = spark.sql("SELECT 1 AS id, parse_json('1') AS j, array(parse_json('1')) AS l")
+    options = {"j.json": "true", "l.json": "true"}
+    rows.write.format("lance").mode("append").options(**options).save(path)
+    table = LanceTable.forPath(spark, path)
+    table.update("id = 1", {"j": "parse_json('null')", "l": "array(parse_json('\"7\"'), null)"})
+    assert [tuple(row) for row in table.toDF().collect()] == [(1, "null", ['"7"', None])]
+    source = spark.sql("SELECT 1 AS id, parse_json('\"7\"') AS j, array(parse_json('null')) AS l")
+    table.merge(source, "target.id = source.id").whenMatchedUpdateAll().execute()
+    assert [tuple(row) for row in table.toDF().collect()] == [(1, '"7"', ["null"])]

@@ -11,11 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    FractionalType,
+    MapType,
+    NumericType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.format.column_names import same_order, sources_of
+from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
@@ -25,6 +36,7 @@ from pyspark_lance.predicate.tree import can_raise
 from pyspark_lance.predicate.types import spark_type_of
 from pyspark_lance.spark.expressions.column_expressions import Expression, names_in, sql_text
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
+from pyspark_lance.spark.types.variant_text import holds_json, with_text_for_variants
 from pyspark_lance.table.change.reads import reads_where
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.plan_scan import predicate_schema
@@ -89,27 +101,68 @@ def stored_values(
         return {}
     numbered = [value.alias(f"v{i}") for i, value in enumerate(values.values())]
     kinds = [column.dataType for column in frame.select(*numbered).schema.fields]
-    # JSON is given as text, blobs as bytes.
-    wanted = {
-        field.name: spark_field(logical_field(field, binary_blobs=True)).dataType
-        for field in schema.fields
-        if field.name in values
-    }
+    fields = {field.name: field for field in schema.fields if field.name in values}
     return {
-        name: _stored(value, kind, wanted[name], name)
+        name: _stored(value, kind, fields[name])
         for (name, value), kind in zip(values.items(), kinds, strict=True)
     }
 
 
-def _stored(value: Column, kind: DataType, wanted: DataType, name: str) -> Column:
+def _stored(value: Column, kind: DataType, field: Field) -> Column:
+    # JSON is given as text, blobs as bytes.
+    wanted = spark_field(logical_field(field, binary_blobs=True)).dataType
+    if holds_json(field):
+        value, kind = _as_text(value, kind), with_text_for_variants(kind)
+    if isinstance(wanted, StructType | ArrayType | MapType):
+        _check_members(kind, wanted, field.name)
+    return _fitting(value, kind, wanted, field.name)
+
+
+def _as_text(value: Column, kind: DataType) -> Column:
+    """The value with JSON in place of variants: a cast knows neither JSON's null nor its quotes."""
+    if isinstance(kind, VariantType):
+        return sf.to_json(value)
+    if kind == with_text_for_variants(kind):
+        return value
+    if isinstance(kind, StructType):
+        members = [_as_text(value.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+        return sf.when(value.isNotNull(), sf.struct(*members))
+    if isinstance(kind, ArrayType):
+        items = kind.elementType
+        return sf.transform(value, lambda item: _as_text(item, items))
+    assert isinstance(kind, MapType)
+    items = kind.valueType
+    return sf.transform_values(value, lambda _, item: _as_text(item, items))
+
+
+def _fitting(value: Column, kind: DataType, wanted: DataType, name: str) -> Column:
+    """The value in the wanted type; the members of its structs in the order of the column's.
+
+    Spark casts structs by position, and the values would change places. As an INSERT does it: a
+    value that does not fit, also within another one, is an error, whatever the session says.
+    """
     if same_type(kind, wanted):
         return value
-    if isinstance(wanted, StructType | ArrayType | MapType):
-        _check_members(kind, wanted, name)
-        return _in_order(value, kind, wanted).cast(wanted)
-    if kind.typeName() == "void":
+    if _always_fits(kind, wanted):
         return value.cast(wanted)
-    # As an INSERT does it: a value that does not fit is an error, whatever the session says.
+    if isinstance(wanted, StructType) and isinstance(kind, StructType):
+        mine = _by_name(kind, wanted)
+        members = [
+            _fitting(
+                value.getField(mine[other.name].name), mine[other.name].dataType, other.dataType,
+                f"{name}.{other.name}",
+            ).alias(other.name)
+            for other in wanted.fields
+        ]  # fmt: skip
+        return sf.when(value.isNotNull(), sf.struct(*members))
+    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
+        given, items = kind.elementType, wanted.elementType
+        return sf.transform(value, lambda item: _fitting(item, given, items, f"{name}.element"))
+    if isinstance(wanted, MapType) and isinstance(kind, MapType):
+        key, given, keys, items = kind.keyType, kind.valueType, wanted.keyType, wanted.valueType
+        if not same_type(key, keys):
+            value = sf.transform_keys(value, lambda k, _: _fitting(k, key, keys, f"{name}.key"))
+        return sf.transform_values(value, lambda _, v: _fitting(v, given, items, f"{name}.value"))
     stored = value.try_cast(wanted)
     message = sf.concat(
         sf.lit(f"[LANCE_SCHEMA_MISMATCH] a value of column {name!r} does not fit "
@@ -119,8 +172,29 @@ def _stored(value: Column, kind: DataType, wanted: DataType, name: str) -> Colum
     return sf.when(value.isNotNull() & stored.isNull(), sf.raise_error(message)).otherwise(stored)
 
 
+def _always_fits(kind: DataType, wanted: DataType) -> bool:
+    """Whether every value can be cast as it is, at the price of one cast."""
+    if kind.typeName() == "void":
+        return True
+    if isinstance(wanted, StructType) and isinstance(kind, StructType):
+        return same_order(kind.names, wanted.names) and all(
+            _always_fits(mine.dataType, other.dataType)
+            for mine, other in zip(kind.fields, wanted.fields, strict=True)
+        )
+    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
+        return _always_fits(kind.elementType, wanted.elementType)
+    if isinstance(wanted, MapType) and isinstance(kind, MapType):
+        return _always_fits(kind.keyType, wanted.keyType) and _always_fits(
+            kind.valueType, wanted.valueType
+        )
+    is_float = isinstance(wanted, FractionalType) and not isinstance(wanted, DecimalType)
+    return same_type(kind, wanted) or (is_float and isinstance(kind, NumericType))
+
+
 def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
     """A struct has a value for each member of the column, and no others."""
+    if kind.typeName() == "void" or same_type(kind, wanted):
+        return
     if isinstance(wanted, StructType):
         mine = _by_name(kind, wanted) if isinstance(kind, StructType) else {}
         if len(mine) != len(wanted) or not isinstance(kind, StructType) or len(kind) != len(mine):
@@ -140,43 +214,6 @@ def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
 def _by_name(kind: StructType, wanted: StructType) -> dict[str, StructField]:
     """For each member that is wanted and there, that of the value."""
     return {name: kind[own] for name, own in sources_of(wanted.names, kind.names).items()}
-
-
-def _in_order(value: Column, kind: DataType, wanted: DataType) -> Column:
-    """The value with the members of its structs in the order of the column's.
-
-    Spark casts structs by position, and the values would change places.
-    """
-    if _is_in_order(kind, wanted):
-        return value
-    if isinstance(wanted, StructType) and isinstance(kind, StructType):
-        mine = _by_name(kind, wanted)
-        members = [
-            _in_order(
-                value.getField(mine[other.name].name), mine[other.name].dataType, other.dataType
-            ).alias(other.name)
-            for other in wanted.fields
-        ]
-        return sf.when(value.isNotNull(), sf.struct(*members))
-    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
-        given, items = kind.elementType, wanted.elementType
-        return sf.transform(value, lambda item: _in_order(item, given, items))
-    assert isinstance(wanted, MapType) and isinstance(kind, MapType)
-    given, items = kind.valueType, wanted.valueType
-    return sf.transform_values(value, lambda _, item: _in_order(item, given, items))
-
-
-def _is_in_order(kind: DataType, wanted: DataType) -> bool:
-    if isinstance(wanted, StructType) and isinstance(kind, StructType):
-        return same_order(kind.names, wanted.names) and all(
-            _is_in_order(mine.dataType, other.dataType)
-            for mine, other in zip(kind.fields, wanted.fields, strict=True)
-        )
-    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
-        return _is_in_order(kind.elementType, wanted.elementType)
-    if isinstance(wanted, MapType) and isinstance(kind, MapType):
-        return _is_in_order(kind.valueType, wanted.valueType)
-    return True
 
 
 def readable_columns(schema: LanceSchema) -> tuple[str, ...]:

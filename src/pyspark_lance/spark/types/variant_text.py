@@ -41,9 +41,14 @@ def with_text_for_variants(kind: DataType) -> DataType:
     return kind
 
 
+def holds_json(field: Field) -> bool:
+    """Whether the field is JSON, or has some at any depth."""
+    return holds_part(field, _is_json)
+
+
 def variants_as_text(column: pa.Array, field: Field) -> pa.Array:
     """The column with JSON text in place of the variants that go to JSON."""
-    if not holds_part(field, _is_json):
+    if not holds_json(field):
         return column
     return convert_parts(column, field, _is_json, _as_text)
 
