@@ -6,6 +6,9 @@ newer, and nothing else: a table is there, a version that landed has landed, and
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import lance
 import pytest
 from directed_store import Director, directed, in_charge, pause, pause_after
 from faulty_store import FaultyStore
@@ -23,7 +26,14 @@ from interleaving import (
 from proofs.placed_operations import PLACED
 from table_access import append
 
-from pyspark_lance.errors import CommitConflictError, InvalidInputError, LanceError, StorageError
+from pyspark_lance.commit.commit_outcome import files_of
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LanceError,
+    MissingFileError,
+    StorageError,
+)
 from pyspark_lance.metafile.manifest_file import latest_version, list_versions
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.metafile.refs_file import list_tags
@@ -150,6 +160,16 @@ def test_a_time_means_a_version_of_the_table_that_was_there(path, monkeypatch):
     with pytest.raises(CommitConflictError, match="replaced"):
         restore(Table(path), VersionSpec(timestamp_ns=first))
     assert [one.version for one in list_versions(LocalStore(path))] == [1, 2, 3]
+
+
+def test_a_version_without_its_files_is_not_restored(path):
+    (file,) = files_of(Snapshot.open(Table(path), VersionSpec(version=1)).manifest.fragments)
+    lance.dataset(path).delete("true")
+    Path(path, file).unlink()
+    with pytest.raises(MissingFileError, match="a file of version 1 is missing") as caught:
+        restore(Table(path), VersionSpec(version=1))
+    assert file in str(caught.value)
+    assert latest_version(LocalStore(path)).version == 3
 
 
 def test_a_version_of_a_branch_is_restored_there(path):

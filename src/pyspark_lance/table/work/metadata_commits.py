@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.version_put import table_was_replaced
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, MissingFileError
 from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, UpdateMap
 from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
 from pyspark_lance.table.version.table import MAIN, Table
@@ -40,8 +41,10 @@ def restore(
     if at == LATEST:
         raise InvalidInputError("restore takes a version, a tag or a timestamp")
     old = Snapshot.open(table, at)
+    is_again = False
 
     def plan(newest: Snapshot) -> Operation | None:
+        nonlocal is_again
         if newest.manifest.branch != old.manifest.branch:
             raise InvalidInputError(
                 f"version {old.version} belongs to the branch {old.manifest.branch or MAIN!r}",
@@ -51,9 +54,25 @@ def restore(
         there = Snapshot.open(old.table, VersionSpec(version=old.version))
         if BaseVersion.of(there.manifest) != BaseVersion.of(old.manifest):
             raise table_was_replaced(newest.store.uri)
+        if is_again:
+            _check_files(there, newest)
+        is_again = True
         return None if newest.version == old.version else Restore(old.version)
 
     return change_metadata(table, plan, settings)
+
+
+def _check_files(old: Snapshot, newest: Snapshot) -> None:
+    """Refuses a version whose files are gone, which no other attempt brings back."""
+    files = files_of(old.manifest.fragments, own=True)
+    files -= files_of(newest.manifest.fragments, own=True)
+    for path in sorted(files):
+        if not newest.store.exists(path):
+            raise MissingFileError(
+                f"a file of version {old.version} is missing",
+                where=f"{newest.store.uri}/{path}",
+                hint="it may have been cleaned up; restore another version, or the file",
+            )
 
 
 def set_properties(
