@@ -340,6 +340,15 @@ def test_a_mistyped_name_is_told_the_one_that_is_meant(path):
         assert not hasattr(has, f"_{wrong}")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("dropBranch", "table.deleteBranch("), ("dropTag", "table.deleteTag(")]
+)
+def test_names_of_procedures_lead_to_methods(path, wrong, right):
+    with pytest.raises(InvalidInputError) as told:
+        getattr(LanceTable(SESSION, path), wrong)
+    assert right in told.value.hint
+
+
 def test_builders_that_were_not_run_say_what_runs_them(path):
     merge = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
     for builder in (

@@ -315,6 +315,7 @@ def test_versions_that_were_removed_unread_are_an_error_or_passed_over(path, cap
     with pytest.raises(VersionNotFoundError, match="needs version 2") as found:
         follow(path).latest_offset(at, ALL)
     assert "failOnDataLoss" in str(found.value) and "version 4" in str(found.value)
+    assert "begin with startingVersion 5, or 0, and a new checkpoint" in str(found.value)
     stream = follow(path, fails_on_data_loss=False)
     end = stream.latest_offset(at, ALL)
     assert "lost the changes of versions 3 to 4" in caplog.text

@@ -88,6 +88,8 @@ OF_TABLE: Mapping[str, str] = {
     "version": "table.detail().first().version",
     "versions": "table.history()",
     # Iceberg, and PySpark's own habits
+    "dropBranch": "table.deleteBranch(name)",
+    "dropTag": "table.deleteTag(name)",
     "expireSnapshots": "table.cleanupOldVersions('14days')",
     "rewriteDataFiles": "table.compact()",
     "rollbackTo": "table.restore(version)",

@@ -81,8 +81,9 @@ class FollowedTable:
             raise VersionNotFoundError(
                 f"the stream needs version {lost[0]}, which was removed before it was read",
                 where=self.table.uri,
-                hint=f"begin with a new checkpoint, or set failOnDataLoss to false to go on with "
-                f"what came after version {oldest}, the oldest one left",
+                hint=f"begin with startingVersion {oldest + 1}, or 0, and a new checkpoint; or set "
+                f"failOnDataLoss to false to go on with what came after version {oldest}, the "
+                "oldest one left",
             )
         logger.warning(
             "the stream of %s lost the changes of versions %d to %d, which were removed",
