@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import process_boundary
@@ -64,6 +65,17 @@ def pytest_generate_tests(metafunc):
             kinds = (COMPANION,)
         metafunc.fixturenames.append("session_kind")
         metafunc.parametrize("session_kind", kinds, indirect=True)
+
+
+def pytest_collection(session):
+    """Finding ten thousand tests makes a million objects that stay, and hardly any that go."""
+    gc.disable()
+
+
+def pytest_collection_finish(session):
+    """What stays need not be looked at again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):
