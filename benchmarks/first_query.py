@@ -6,11 +6,15 @@ python benchmarks/first_query.py [--rows 2000000] [--sessions 3]
 Each session is a process of its own with Spark's default settings, and does one thing: the same
 aggregate three times, the same write three times, or a script's whole work (100 rows written and
 read by ``submitted.py``, from the start of ``spark-submit`` to its end).  The kinds take turns.
-``warm`` is ``plain`` with our daemon, as ``spark_conf`` sets it; ``nothing`` is a source in Python
-that gives a hundred numbers and keeps none: what Spark itself takes for ``plain``.  The table has
-the medians of the sessions: seconds by the clock, and those of the processor for the first call or
-the whole script, which a busy machine changes less.  ``--installed``: the companion is among
-Spark's own jars.
+``warm`` is ``plain`` with our daemon, as ``spark_conf`` sets it.  What Spark itself takes for
+``plain`` two sources in Python show: ``nothing`` gives a hundred numbers and keeps none, and
+``canned``, which only reads, has all columns as batches that lie ready (``--kinds canned,plain
+--work aggregate``).  The table has the medians of the sessions: seconds by the clock, and those of
+the processor for the first call or the whole script, which a busy machine changes less.
+``--installed``: the companion is among Spark's own jars.
+
+Modules should be compiled, as pip leaves them: ``uv`` does not by itself, and where
+PYTHONDONTWRITEBYTECODE is set each process of Python compiles them anew.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from canned import Canned, save_canned
 from interactive import save_source
 from nothing import Nothing
 from pyspark.sql import SparkSession
@@ -54,7 +59,7 @@ def settings(kind: str, *, installed: bool) -> dict[str, str]:
 
 
 def format_of(kind: str) -> str:
-    return kind if kind in ("parquet", "nothing") else "lance"
+    return kind if kind in ("parquet", "nothing", "canned") else "lance"
 
 
 def submitted(kind: str, folder: str, *, installed: bool) -> list[float]:
@@ -81,8 +86,8 @@ def start(kind: str, *, installed: bool) -> SparkSession:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    if kind == "nothing":
-        spark.dataSource.register(Nothing)
+    if kind in ("nothing", "canned"):
+        spark.dataSource.register(Nothing if kind == "nothing" else Canned)
     return spark
 
 
@@ -117,12 +122,14 @@ def run_session(kind: str, work: str, folder: str, *, installed: bool) -> list[f
     return [spent, *times]
 
 
-def save_table(folder: str) -> None:
+def save_table(folder: str, kinds: list[str]) -> None:
     """The source once more as a table of each format."""
     spark = start("plain", installed=False)
     rows = spark.read.parquet(f"{folder}/source")
     for form in ("parquet", "lance"):
         rows.write.format(form).mode("append").save(f"{folder}/{form}")
+    if "canned" in kinds:
+        save_canned(rows, f"{folder}/canned")
     spark.stop()
 
 
@@ -145,7 +152,7 @@ def main() -> None:
         if works != ["script"]:
             save_source(folder, given.rows)
             subprocess.run(
-                [sys.executable, "-c", f"import first_query; first_query.save_table({folder!r})"],
+                [sys.executable, "-c", f"import first_query as q; q.save_table{folder, kinds}"],
                 check=True, stderr=subprocess.DEVNULL, cwd=__file__.rpartition("/")[0] or ".",
             )  # fmt: skip
         own = [sys.executable, __file__, *(["--installed"] if given.installed else []), "--run"]

@@ -9,7 +9,7 @@ long as it is not known what became of a manifest, nothing it refers to is remov
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from pyspark_lance.commit.base_version import BaseVersion
@@ -201,9 +201,7 @@ class VersionPut:
             return False
         files = files_of(result.manifest.fragments, own=True)
         files -= files_of(wanted.before.manifest.fragments)
-        folders = {path.partition("/")[0] for path in files}
-        there = {info.path for folder in folders for info in self._store.list(folder)}
-        return not files <= there
+        return bool(missing_files(self._store, files))
 
     def _is_in_history(self, wanted: WantedVersion) -> bool:
         """Our manifest was put, and there are newer ones: whether they were made of it."""
@@ -270,6 +268,13 @@ class VersionPut:
         except FileNotFoundError:
             return None
         return BaseVersion.of(manifest) == BaseVersion.of(before.manifest)
+
+
+def missing_files(store: ObjectStore, files: Set[str]) -> list[str]:
+    """Which of a table's files are gone, by one list of each folder."""
+    folders = {path.partition("/")[0] for path in files}
+    there = {info.path for folder in folders for info in store.list(folder)}
+    return sorted(files - there)
 
 
 def table_was_replaced(uri: str) -> CommitConflictError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_outcome import files_of
-from pyspark_lance.commit.version_put import table_was_replaced
+from pyspark_lance.commit.version_put import missing_files, table_was_replaced
 from pyspark_lance.errors import InvalidInputError, MissingFileError
 from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, UpdateMap
 from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
@@ -66,13 +66,12 @@ def _check_files(old: Snapshot, newest: Snapshot) -> None:
     """Refuses a version whose files are gone, which no other attempt brings back."""
     files = files_of(old.manifest.fragments, own=True)
     files -= files_of(newest.manifest.fragments, own=True)
-    for path in sorted(files):
-        if not newest.store.exists(path):
-            raise MissingFileError(
-                f"a file of version {old.version} is missing",
-                where=f"{newest.store.uri}/{path}",
-                hint="it may have been cleaned up; restore another version, or the file",
-            )
+    if missing := missing_files(newest.store, files):
+        raise MissingFileError(
+            f"a file of version {old.version} is missing",
+            where=f"{newest.store.uri}/{missing[0]}",
+            hint="it may have been cleaned up; restore another version, or the file",
+        )
 
 
 def set_properties(
