@@ -49,20 +49,24 @@ class CannedReader(DataSourceReader):
 def save_canned(rows: DataFrame, folder: str) -> None:
     """Keeps the batches that Spark gives to Python, those of a task in a file."""
     Path(folder).mkdir()
-    Path(folder, _SCHEMA).write_text(rows.schema.json())
+    schema = rows.schema
+    Path(folder, _SCHEMA).write_text(schema.json())
 
     def keep(batches: Iterator[object]) -> Iterator[object]:
         import uuid
 
         import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
 
-        first = next(batches, None)
-        if first is None:
-            return
-        with pa.ipc.new_file(f"{folder}/{uuid.uuid4()}.arrow", first.schema) as writer:
-            writer.write_batch(first)
+        # As Spark wants them back: the name of the time zone is another one.
+        wanted = to_arrow_schema(schema, timezone="UTC")
+        with pa.ipc.new_file(f"{folder}/{uuid.uuid4()}.arrow", wanted) as writer:
             for batch in batches:
-                writer.write_batch(batch)
-        yield first.slice(0, 0)
+                columns = [
+                    column.cast(field.type)
+                    for column, field in zip(batch.columns, wanted, strict=True)
+                ]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=wanted))
+        yield pa.RecordBatch.from_pylist([], schema=wanted)
 
-    rows.mapInArrow(keep, rows.schema).count()
+    rows.mapInArrow(keep, schema).count()
