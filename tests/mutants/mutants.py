@@ -660,7 +660,7 @@ MUTANTS = (
     Mutant(
         "files of a restored version that another client removed are not missed",
         "commit/version_put.py",
-        "        return not files <= there",
+        "        return bool(missing_files(self._store, files))",
         "        return False",
         ("tests/proofs/test_proofs.py",),
     ),
