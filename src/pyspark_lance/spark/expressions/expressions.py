@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.format.column_names import same_order, sources_of
+from pyspark_lance.format.column_names import sources_of
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
@@ -35,7 +35,7 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.tree import can_raise
 from pyspark_lance.predicate.types import spark_type_of
 from pyspark_lance.spark.expressions.column_expressions import Expression, names_in, sql_text
-from pyspark_lance.spark.types.spark_types import same_type, spark_field
+from pyspark_lance.spark.types.spark_types import same_shape, same_type, spark_field
 from pyspark_lance.spark.types.variant_text import holds_json, with_text_for_variants
 from pyspark_lance.table.change.reads import reads_where
 from pyspark_lance.table.change.row_change import ChangePlan
@@ -143,7 +143,7 @@ def _fitting(value: Column, kind: DataType, wanted: DataType, name: str) -> Colu
     """
     if same_type(kind, wanted):
         return value
-    if _always_fits(kind, wanted):
+    if same_shape(kind, wanted, _always_fits):  # at the price of one cast
         return value.cast(wanted)
     if isinstance(wanted, StructType) and isinstance(kind, StructType):
         mine = _by_name(kind, wanted)
@@ -173,22 +173,10 @@ def _fitting(value: Column, kind: DataType, wanted: DataType, name: str) -> Colu
 
 
 def _always_fits(kind: DataType, wanted: DataType) -> bool:
-    """Whether every value can be cast as it is, at the price of one cast."""
-    if kind.typeName() == "void":
-        return True
-    if isinstance(wanted, StructType) and isinstance(kind, StructType):
-        return same_order(kind.names, wanted.names) and all(
-            _always_fits(mine.dataType, other.dataType)
-            for mine, other in zip(kind.fields, wanted.fields, strict=True)
-        )
-    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
-        return _always_fits(kind.elementType, wanted.elementType)
-    if isinstance(wanted, MapType) and isinstance(kind, MapType):
-        return _always_fits(kind.keyType, wanted.keyType) and _always_fits(
-            kind.valueType, wanted.valueType
-        )
+    """Whether a cast takes every value, where neither has parts."""
     is_float = isinstance(wanted, FractionalType) and not isinstance(wanted, DecimalType)
-    return same_type(kind, wanted) or (is_float and isinstance(kind, NumericType))
+    is_void = kind.typeName() == "void"
+    return is_void or kind == wanted or (is_float and isinstance(kind, NumericType))
 
 
 def _check_members(kind: DataType, wanted: DataType, name: str) -> None:

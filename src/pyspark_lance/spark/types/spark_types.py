@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import eq
 from typing import cast
 
 import pyarrow as pa
@@ -191,20 +192,29 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
 
 def same_type(left: DataType, right: DataType) -> bool:
     """Equal up to nullability and metadata; user-defined types are what they are made of."""
+    return same_shape(left, right, eq)
+
+
+def same_shape(
+    left: DataType, right: DataType, same_part: Callable[[DataType, DataType], bool]
+) -> bool:
+    """Whether the types have parts in the same places, each of which ``same_part`` takes."""
     if isinstance(left, UserDefinedType):
-        return same_type(left.sqlType(), right)
+        return same_shape(left.sqlType(), right, same_part)
     if isinstance(right, UserDefinedType):
-        return same_type(left, right.sqlType())
+        return same_shape(left, right.sqlType(), same_part)
     if isinstance(left, StructType) and isinstance(right, StructType):
         return same_order(left.names, right.names) and all(
-            same_type(a.dataType, b.dataType)
+            same_shape(a.dataType, b.dataType, same_part)
             for a, b in zip(left.fields, right.fields, strict=True)
         )
     if isinstance(left, ArrayType) and isinstance(right, ArrayType):
-        return same_type(left.elementType, right.elementType)
+        return same_shape(left.elementType, right.elementType, same_part)
     if isinstance(left, MapType) and isinstance(right, MapType):
-        return same_type(left.keyType, right.keyType) and same_type(left.valueType, right.valueType)
-    return left == right
+        return same_shape(left.keyType, right.keyType, same_part) and same_shape(
+            left.valueType, right.valueType, same_part
+        )
+    return same_part(left, right)
 
 
 def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, dict[str, str]]:
