@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from dataclasses import replace
 
@@ -50,7 +51,7 @@ from pyspark_lance.format.operation import (
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.deletion_file import read_deletion_file
-from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
+from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
@@ -100,6 +101,17 @@ def test_only_stores_that_list_in_any_order_get_a_version_hint(store, tmp_path):
         append(one, 1, 1)
         assert len(names(one, "_versions")) == (3 if one is unordered else 2)
     assert bytes(unordered.get("_versions/latest_version_hint.json")) == b'{"version":2}'
+
+
+def test_who_goes_by_an_older_look_and_is_wrong_has_not_lost_an_attempt(store):
+    store.place = "bucket", "user"
+    create_table(store, 1)
+    assert latest_version(store).version == 1
+    elsewhere = copy.copy(store)
+    elsewhere.place = None
+    append(elsewhere, 1, 1)
+    assert append(store, 1, 1, retries=0).version == 3
+    assert len(names(store, "_transactions")) == 3
 
 
 def test_creating_a_table_twice_says_so_and_leaves_nothing(store):

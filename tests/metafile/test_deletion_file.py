@@ -266,6 +266,41 @@ def test_a_file_of_a_folder_is_read_once_and_again_when_another_takes_its_place(
         read_deletion_file(store, 3, file, 100)
 
 
+class PlacedStore(MemoryStore):
+    """What is read of it may be kept, as of an object store; counts reads."""
+
+    def __init__(self, place):
+        super().__init__("s3://bucket/t")
+        self.place, self.reads = place, 0
+
+    def get(self, path):
+        self.reads += 1
+        return super().get(path)
+
+
+def test_a_file_of_an_object_store_is_read_once_by_whoever_reaches_it_in_the_same_way():
+    mine, other = PlacedStore(("here", "me")), PlacedStore(("here", "you"))
+    file = DeletionFile(ARROW, 7, 11, 2)
+    for store, offsets in ((mine, [1, 5]), (other, [2, 6])):
+        store.put(deletion_path(3, file), ipc(offsets))
+        for _ in range(2):
+            assert read_deletion_file(store, 3, file, 100).to_array().tolist() == offsets
+        assert store.reads == 1
+    with pytest.raises(CorruptFileError, match="row 5 is deleted in a fragment of 4 rows"):
+        read_deletion_file(mine, 3, file, 4)
+    mine.put(deletion_path(3, file), b"damaged")
+    assert read_deletion_file(mine, 3, file, 100).to_array().tolist() == [1, 5]
+    with pytest.raises(CorruptFileError):
+        read_deletion_file(mine, 3, file, 100, may_be_known=False)
+
+
+def test_a_file_that_was_written_to_an_object_store_is_known():
+    store = PlacedStore(("here", "writer"))
+    file = write_deletion_file(store, 3, 7, DeletionVector.of([2, 6]), id=12)
+    assert read_deletion_file(store, 3, file, 100).to_array().tolist() == [2, 6]
+    assert store.reads == 0
+
+
 def test_a_file_of_a_folder_may_have_any_size(tmp_path):
     store = LocalStore(str(tmp_path))
     for number, count in enumerate((1, 4999, 20_000, 60_000)):

@@ -135,3 +135,18 @@ def test_stores_whose_listing_is_one_request_are_listed():
     store.put(manifest_path(1, NamingScheme.V2), b"")
     assert latest_version(store).version == 1
     assert newest_seen(store) is None
+
+
+def test_what_a_request_has_listed_is_enough_for_a_put_that_follows(monkeypatch):
+    store = MemoryStore()
+    store.place = "bucket", "user"
+    store.put(manifest_path(1, NamingScheme.V2), b"")
+    assert newest_seen(store, put_follows=True) is None
+    assert latest_version(store).version == 1
+    store.put(manifest_path(2, NamingScheme.V2), b"")
+    monkeypatch.setattr(MemoryStore, "list", None)
+    monkeypatch.setattr(MemoryStore, "stat", None)
+    assert newest_seen(store, put_follows=True).version == 1
+    assert newest_seen(store) is None
+    store.place = "bucket", "another user"
+    assert newest_seen(store, put_follows=True) is None

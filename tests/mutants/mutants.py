@@ -204,9 +204,30 @@ MUTANTS = (
     Mutant(
         "a deletion file that another one replaced is taken for known",
         "metafile/deletion_file.py",
-        "written = store.uri, path, store.stat(path).identity",
-        "written = store.uri, path",
+        "return store.uri, path, store.stat(path).identity, file",
+        "return store.uri, path, file",
         ("tests/metafile/test_deletion_file.py",),
+    ),
+    Mutant(
+        "a commit that goes by an older look has lost an attempt when it is wrong",
+        "commit/commit_loop.py",
+        "return self._looked_early and not self.is_in_doubt",
+        "return False",
+        ("tests/commit/test_commit_loop.py",),
+    ),
+    Mutant(
+        "what one user may read of a deletion file is known to others",
+        "store/fsspec_store.py",
+        "(url, fs._fs_token)",
+        "(url,)",
+        ("tests/store/test_open_store.py",),
+    ),
+    Mutant(
+        "a check of a table believes what this process knows of deletion files",
+        "table/verify/verify.py",
+        "may_be_known=False",
+        "may_be_known=True",
+        ("tests/table/test_s3_tables.py",),
     ),
     Mutant(
         "writers that others passed over wait ever longer",

@@ -91,6 +91,21 @@ def test_every_name_of_s3_is_s3(scheme):
     assert store.lists_in_order
 
 
+def test_stores_are_in_one_place_if_the_same_user_reaches_the_same_objects():
+    key = {"aws_access_key_id": "me", "aws_secret_access_key": "word"}
+    store = open_store("s3://bucket/t", key)
+    assert store.place is not None
+    assert store.place == open_store("s3://bucket/t", {f"storage.{n}": key[n] for n in key}).place
+    others = [
+        open_store("s3://bucket/u", key),
+        open_store("s3://bucket/t", {**key, "aws_access_key_id": "you"}),
+        open_store("s3://bucket/t", {**key, "aws_endpoint": "https://elsewhere.example"}),
+    ]
+    assert store.place not in [one.place for one in others]
+    assert "word" not in repr(store.place)
+    assert open_store("/tmp/t").place is None
+
+
 def test_directory_buckets_of_s3_do_not_list_in_order():
     store = open_store("s3://fast--use1-az4--x-s3/t", {"skip_signature": "true"})
     assert not store.lists_in_order

@@ -7,19 +7,23 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from directed_store import Director, directed, in_charge
 from local_changes import delete_rows, update_rows
+from row_changes import upsert
 from s3_server import s3_server, s3_table_root  # noqa: F401
 
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile import deletion_file
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_task import run_changes
@@ -129,7 +133,7 @@ def test_requests_of_each_operation(counted):
             first["rows"] = sum(batch.num_rows for batch in run_changes(task))
 
     for name, action, most in (
-        ("append", lambda *at: append(*at, 3), {"LIST": 3, "GET manifest": 1, "PUT": 2}),
+        ("append", lambda *at: append(*at, 3), {"LIST": 2, "GET manifest": 1, "PUT": 2}),
         ("scan", scan, {"LIST": 1, "GET manifest": 1}),
         ("second scan", scan, {"LIST": 1}),
         ("version", lambda *at: scan(*at, version=2), {"HEAD manifest": 1, "GET manifest": 1}),
@@ -137,9 +141,9 @@ def test_requests_of_each_operation(counted):
         (
             "delete",
             lambda uri, options: delete_rows(uri, "id = 3", options=options),
-            {"LIST": 3, "PUT": 2},
+            {"LIST": 2, "PUT": 2},
         ),
-        ("update", update, {"LIST": 3, "GET manifest": 1, "PUT": 3}),
+        ("update", update, {"LIST": 2, "GET manifest": 1, "PUT": 3}),
         ("feed", feed, {"LIST": 3, "GET manifest": 8}),
     ):
         found = counted(action)
@@ -201,8 +205,8 @@ def test_a_row_of_a_large_distant_file_is_found_in_four_rounds(tmp_path):
     assert calls == ["list", "get_tail", "get_tail", "get_ranges"]
 
 
-def test_a_commit_of_what_was_planned_takes_four_requests(counted):
-    """Two listings and two puts: what the plan has read is not read again."""
+def test_a_commit_of_what_was_planned_takes_three_requests(counted):
+    """Two puts and a listing: what the plan has read and listed is not asked for again."""
 
     def prepared(uri, options):
         table = pa.table({"id": [100], "v": [0]})
@@ -213,7 +217,26 @@ def test_a_commit_of_what_was_planned_takes_four_requests(counted):
 
     counts: dict[str, int] = {}
     counted(prepared)
-    assert counts == {"LIST": 2, "PUT": 1, "PUT manifest": 1}
+    assert counts == {"LIST": 1, "PUT": 1, "PUT manifest": 1}
+
+
+def test_deletion_files_are_read_once_by_all_that_a_process_does(counted):
+    def upsert_all(uri, options):
+        source = pa.table({"id": [1, 11, 21], "v": [7, 7, 7]})
+        upsert(uri, source, options=options)
+
+    counted(upsert_all)
+    known, deletion_file._known = deletion_file._known, RecentlyUsed(1 << 20, lambda _: 1)
+    try:
+        counted(scan)  # as another process
+        gets = [counted(upsert_all).get("GET", 0) for _ in range(2)]
+    finally:
+        deletion_file._known = known
+    # Of the file that the first upsert wrote; the second one's is the only new one.
+    assert gets == [1, 1]
+    read = []
+    counted(lambda uri, options: read.extend(scan(uri, options)))
+    assert pa.Table.from_batches(read).filter(pc.field("v") == 7).num_rows == 3
 
 
 def test_an_append_to_a_folder_lists_its_versions_twice(tmp_path):

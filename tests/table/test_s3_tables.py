@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows
 from s3_server import s3_server, s3_table_root  # noqa: F401
 from vector_tables import WIDTH, ours, rows_of
 
@@ -26,6 +27,7 @@ from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
@@ -138,6 +140,18 @@ def careless_options(s3_server, monkeypatch):  # noqa: F811
     monkeypatch.setattr(s3_server, "ignores_conditions", True)
     endpoint = s3_server.endpoint.replace("127.0.0.1", "localhost")
     return {**s3_server.options, "aws_endpoint": endpoint}
+
+
+def test_a_check_reads_deletion_files_that_this_process_knows(s3_table_root, s3_server):  # noqa: F811
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    write(uri, options, 0, 10)
+    delete_rows(uri, "id < 3", options=options)
+    assert len(read(uri, options)) == 7
+    store = open_store(uri, options)
+    (path,) = [info.path for info in store.list("_deletions")]
+    store.put(path, b"damaged")
+    found = verify(Table(uri, options)).findings
+    assert "bad_deletion_file" in [one.kind for one in found]
 
 
 def test_a_store_that_replaces_in_silence_is_refused_before_the_first_version(

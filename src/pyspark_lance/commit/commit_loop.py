@@ -119,6 +119,8 @@ def commit(
                 result, failure = None, error  # keep looking: the answer matters
             if result is not None:
                 return result
+            if work.has_looked_too_early:
+                continue  # the version was taken before this began: nobody was faster
             # Others are about as fast as we are, so this is the right measure for waiting.
             slot = slot or 1.1 * (clock() - began)
             if not left.again(slot_s=slot, since_s=started):
@@ -147,6 +149,7 @@ class _Commit:
         self._written_deletions: list[str] = []
         self._version = VersionPut(store, environment.handler, transaction.uuid)
         self._has_looked = False
+        self._looked_early = False
 
     def attempt(self) -> CommitResult | None:
         """One round; ``None`` if somebody else took the version."""
@@ -185,11 +188,12 @@ class _Commit:
 
         Between a look and the put anything may happen, so that an older look is no less safe.
         """
-        seen = None if self._has_looked or self._proposal.create else newest_seen(self._store)
+        seen = None
+        if not self._has_looked and self._proposal.create is None:
+            seen = newest_seen(self._store, put_follows=True)
         self._has_looked = True
-        if seen is not None and seen.version >= self._planned.read_version:
-            return seen
-        return latest_version(self._store)
+        self._looked_early = seen is not None and seen.version >= self._planned.read_version
+        return seen if self._looked_early else latest_version(self._store)
 
     def _is_ours(self, location: ManifestLocation) -> bool:
         """Whether the version there is the one we wanted to make."""
@@ -425,6 +429,11 @@ class _Commit:
             "try again; commitRetries and commitTimeout allow more",
             ConflictReason.VERSION_TAKEN,
         )
+
+    @property
+    def has_looked_too_early(self) -> bool:
+        """Whether the attempt went by an older look, and was wrong to do so."""
+        return self._looked_early and not self.is_in_doubt
 
     @property
     def is_in_doubt(self) -> bool:

@@ -6,6 +6,7 @@ Source: docs/format/table-format.md, section 5.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,7 @@ _COLUMN: Final = "row_id"
 _LEAST_COMPRESSED: Final = 128
 # Where their number is not known: releases write so many in another way.
 _MOST_OF_AN_ARRAY: Final = 1 << 20
-# Of files on local disks that were read, so many bytes are kept.
+# Of files that were read or written, so many bytes are kept.
 _MOST_KNOWN_BYTES: Final = 16 << 20
 _BYTES_OF_ONE: Final = 512
 _SMALL_BYTES: Final = 64 * 1024
@@ -49,19 +50,21 @@ def read_deletion_file(
     physical_rows: int,
     *,
     may_exceed: bool = False,
+    may_be_known: bool = True,
 ) -> DeletionVector:
     """The deleted offsets of a fragment.
 
     ``file``: what the manifest says of the file; its type decides the parser. Releases of Lance
     before 0.8 left the number of rows out, which is 0 then. ``may_exceed``: pass over offsets
     behind the last row, as long as Lance does so: in tables with stable row ids, releases 0.22 to
-    0.29 put row ids among the offsets.
+    0.29 put row ids among the offsets. ``may_be_known``: False reads the file, whatever this process
+    knows of it.
     """
     path = deletion_path(fragment_id, file)
-    if not isinstance(store, LocalStore):
+    written = _name_of(store, path, file) if may_be_known else None
+    if written is None:
         return _read(store, path, file, physical_rows, may_exceed=may_exceed)
     # Most versions change few fragments: what the others have deleted was read before.
-    written = store.uri, path, store.stat(path).identity, file
     key = *written, physical_rows, may_exceed
     known = _known.get(key)
     if known is None:
@@ -71,6 +74,17 @@ def read_deletion_file(
         known = _read(store, path, file, physical_rows, may_exceed=may_exceed)
         _known.put(key, known)
     return known
+
+
+def _name_of(store: ObjectStore, path: str, file: DeletionFile) -> tuple[Hashable, ...] | None:
+    """What is known of a file is kept by this; None if nothing is.
+
+    Nobody replaces such a file, whose name has a random number in it. In a folder a look tells that
+    at hardly any cost; elsewhere it would take as long as to read the file.
+    """
+    if isinstance(store, LocalStore):
+        return store.uri, path, store.stat(path).identity, file
+    return None if store.place is None else (store.place, path, file)
 
 
 def _read(
@@ -157,10 +171,11 @@ def write_deletion_file(
     content = vector.to_bitmap_bytes() if is_bitmap else _to_arrow(vector.to_array())
     path = deletion_path(fragment_id, file)
     store.put(path, content)
-    if isinstance(store, LocalStore):
-        # The next change of the fragment begins with it.
-        with contextlib.suppress(LanceError, OSError):
-            _known.put((store.uri, path, store.stat(path).identity, file), vector)
+    # The next change of the fragment begins with it.
+    with contextlib.suppress(LanceError, OSError):
+        name = _name_of(store, path, file)
+        if name is not None:
+            _known.put(name, vector)
     return file
 
 

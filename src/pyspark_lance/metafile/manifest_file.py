@@ -14,7 +14,7 @@ import itertools
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -66,8 +66,8 @@ _MAJOR, _MINOR = 0, 2
 
 _T = TypeVar("_T")
 
-# By the root of a table: when a listing of this process began, and the newest version in it.
-_seen: dict[str, tuple[float, ManifestLocation]] = {}
+# By the place of a table: when a listing of this process began, and the newest version in it.
+_seen: dict[Hashable, tuple[float, ManifestLocation]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,7 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
     """The manifests with the highest versions, newest first; one request."""
     if store.lists_names_only:
         return _newest_by_name(store, count)
+    began = time.monotonic()
     locations = _locations(store, first=count + _NO_MANIFESTS)
     manifests = list(itertools.islice(locations, count))
     # Names of scheme V2 sort newest first, so one page of the listing is enough.
@@ -135,6 +136,8 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
         manifests += locations
         check_one_scheme(store, manifests)
         manifests.sort(key=lambda location: location.version, reverse=True)
+    if manifests and store.place is not None:
+        _remember(store.place, began, manifests[0])
     return manifests[:count]
 
 
@@ -155,34 +158,39 @@ def _newest_by_name(store: ObjectStore, count: int | None = None) -> list[Manife
         located = (_stat(store, name.version, name.scheme) for name in names)
         first = [_there(store, one) for one in itertools.islice(located, 1)]
         if first:
-            _remember(store, began, first[0])
+            _remember(store.uri, began, first[0])
         rest = (one for one in located if one is not None)
         return first + list(itertools.islice(rest, None if count is None else count - 1))
 
     return look_again(store, look)
 
 
-def newest_seen(store: ObjectStore) -> ManifestLocation | None:
+def newest_seen(store: ObjectStore, *, put_follows: bool = False) -> ManifestLocation | None:
     """The newest version that a listing of this process has just shown, if it still may be that.
 
-    That costs two calls, and a listing of thousands of versions milliseconds.  But it is not more
-    than a listing of that time: newer versions may be there, also where the next number is free.
-    So it is for those who look again after what they do, as a commit does.
+    In a folder that costs two calls, and a listing of thousands of versions milliseconds.  But it
+    is not more than a listing of that time: newer versions may be there, also where the next number
+    is free.  So it is for those who look again after what they do, as a commit does.
+
+    ``put_follows``: the next version is put at once, which tells whether there is one already;
+    then no request is spent on that in an object store.
     """
-    seen = _seen.get(store.uri) if store.lists_names_only else None
+    seen = _seen.get(store.uri if store.lists_names_only else store.place)
     if seen is None or time.monotonic() - seen[0] > _SEEN_S:
         return None
     location = seen[1]
+    if not store.lists_names_only:
+        return location if put_follows else None
     now = _stat(store, location.version, location.scheme)
     if now is None or now.identity != location.identity:
         return None
     return None if _stat(store, location.version + 1, location.scheme) else location
 
 
-def _remember(store: ObjectStore, began: float, newest: ManifestLocation) -> None:
+def _remember(place: Hashable, began: float, newest: ManifestLocation) -> None:
     if len(_seen) >= _MOST_SEEN:
         _seen.clear()
-    _seen[store.uri] = began, newest
+    _seen[place] = began, newest
 
 
 def _there(store: ObjectStore, location: ManifestLocation | None) -> ManifestLocation:

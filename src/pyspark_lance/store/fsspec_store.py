@@ -116,7 +116,9 @@ class FsspecStore(ObjectStore):
         self._url = url
         self._options = options
         self._connection: tuple[int, Any, str] | None = None
-        _ = self._fs  # a wrong option or a missing package shows now
+        fs = self._fs  # a wrong option or a missing package shows now
+        # fsspec's token is of all arguments, and shows none of them.
+        self.place = (url, fs._fs_token) if protocol in _OBJECT_STORES else None
 
     def __repr__(self) -> str:
         return f"FsspecStore({self.uri!r})"

@@ -11,7 +11,7 @@ is a ``StorageError`` with its cause chained. No message holds a secret.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -71,6 +71,9 @@ class ObjectStore(Protocol):
     # The server that has to honour the condition of ``put_if_absent``, if it is not known to; '' if
     # there is none.
     unproven_server: str
+    # With a path, what an object is kept by that was read or written and never changes; equal for
+    # stores that reach the same objects as the same user. None: such things are not kept.
+    place: Hashable = None
 
     def get(self, path: str) -> Buffer:
         """The whole object."""

@@ -252,7 +252,9 @@ class _Files:
             return None, [finding("missing_deletion_file", f"{path} is not there", where)]
         stable = self._manifest.uses_stable_row_ids
         try:
-            deleted = load_deletion_vector(self._files, fragment, stable_row_ids=stable)
+            deleted = load_deletion_vector(
+                self._files, fragment, stable_row_ids=stable, may_be_known=False
+            )
             assert deleted is not None  # there is a file
             if fragment.num_deleted_rows <= len(deleted):
                 return deleted, []

@@ -10,16 +10,24 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 
 def load_deletion_vector(
-    files: TableFiles, fragment: Fragment, *, stable_row_ids: bool
+    files: TableFiles, fragment: Fragment, *, stable_row_ids: bool, may_be_known: bool = True
 ) -> DeletionVector | None:
-    """The deleted offsets of ``fragment``; None when nothing was deleted."""
+    """The deleted offsets of ``fragment``; None when nothing was deleted.
+
+    ``may_be_known``: False reads the file, whatever this process knows of it.
+    """
     deletion_file = fragment.deletion_file
     if deletion_file is None:
         return None
     store = files.store_of(deletion_file.base_id)
     try:
         return read_deletion_file(
-            store, fragment.id, deletion_file, fragment.physical_rows, may_exceed=stable_row_ids
+            store,
+            fragment.id,
+            deletion_file,
+            fragment.physical_rows,
+            may_exceed=stable_row_ids,
+            may_be_known=may_be_known,
         )
     except FileNotFoundError as error:
         raise MissingFileError(
