@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import threading
 from dataclasses import replace
 
@@ -112,6 +113,33 @@ def test_who_goes_by_an_older_look_and_is_wrong_has_not_lost_an_attempt(store):
     append(elsewhere, 1, 1)
     assert append(store, 1, 1, retries=0).version == 3
     assert len(names(store, "_transactions")) == 3
+
+
+def test_what_others_commit_while_one_catches_up_is_caught_up_with_too(store):
+    create_table(store, 1)
+    for number in range(1, 4):
+        append(store, number, 1)
+    slow = FaultyStore(store)
+    # While the versions are read that others have made: once two more, then one more.
+    slow.before("get_tail", lambda path: [append(store, 4, 1), append(store, 5, 1)])
+    slow.before("list", lambda path: None)
+    slow.before("list", lambda path: append(store, 6, 1))
+    assert append(slow, 1, 1, retries=0).version == 8
+
+
+def test_the_time_of_an_attempt_is_that_since_its_last_look(store):
+    """Whoever waits by what it took to catch up waits far too long, and falls behind again."""
+    create_table(store, 1)
+    for number in range(1, 4):
+        append(store, number, 1)
+    time, slow, waits = FakeTime(step_s=0), FaultyStore(store), []
+    slow.before("get_tail", lambda path: time.sleep(100))
+    slow.before("put_if_absent", lambda path: [time.sleep(0.5), append(store, 4, 1)])
+    chance = random.Random()
+    chance.uniform = lambda least, most: waits.append(most) or 0.0
+    surroundings = environment(time, chance=chance)
+    assert append(slow, 1, 1, environment=surroundings, timeout_s=1000).version == 6
+    assert waits == [pytest.approx(4 * 1.1 * 0.5)]
 
 
 def test_creating_a_table_twice_says_so_and_leaves_nothing(store):

@@ -162,8 +162,8 @@ MUTANTS = (
     Mutant(
         "writers of one machine do not take turns",
         "commit/commit_loop.py",
-        "with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead) as is_alone:",
-        "with contextlib.nullcontext(False) as is_alone:",
+        "with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):",
+        "with contextlib.nullcontext(False):",
         ("tests/commit/test_turns_of_writers.py",),
     ),
     Mutant(
@@ -213,6 +213,20 @@ MUTANTS = (
         "commit/commit_loop.py",
         "return self._looked_early and not self.is_in_doubt",
         "return False",
+        ("tests/commit/test_commit_loop.py",),
+    ),
+    Mutant(
+        "what others commit while one catches up makes every attempt too late",
+        "commit/commit_loop.py",
+        "_MOST_ROUNDS = 4",
+        "_MOST_ROUNDS = 1",
+        ("tests/commit/test_commit_loop.py",),
+    ),
+    Mutant(
+        "writers wait by the time that it took to catch up",
+        "commit/commit_loop.py",
+        "            self.looked_s = self._environment.monotonic()\n            location =",
+        "            location =",
         ("tests/commit/test_commit_loop.py",),
     ),
     Mutant(

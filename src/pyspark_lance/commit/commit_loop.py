@@ -79,6 +79,9 @@ from pyspark_lance.store.turns import turn
 
 logger = logging.getLogger(__name__)
 
+# So often at most one looks whether there is more to catch up with.
+_MOST_ROUNDS = 4
+
 ReadManifest = Callable[[ObjectStore, ManifestLocation], ManifestFile]
 
 
@@ -104,14 +107,12 @@ def commit(
     left = retries or Retries()
     clock = left.environment.monotonic
     work = _Commit(store, proposal, read, left.environment)
-    started = began = clock()
-    attempts, slot, failure = 1, 0.0, None
+    started = clock()
+    attempts, failure = 1, None
     try:
         while True:
             try:
-                with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead) as is_alone:
-                    # The time of an attempt is without that of waiting for the turn.
-                    began = clock() if is_alone else began
+                with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):
                     result = work.attempt()
             except (LanceError, OSError) as error:
                 if not work.is_in_doubt or isinstance(error, TableGoneError):
@@ -121,8 +122,8 @@ def commit(
                 return result
             if work.has_looked_too_early:
                 continue  # the version was taken before this began: nobody was faster
-            # Others are about as fast as we are, so this is the right measure for waiting.
-            slot = slot or 1.1 * (clock() - began)
+            # So long another commit makes ours too late; others are about as fast as we are.
+            slot = 1.1 * (clock() - work.looked_s)
             if not left.again(slot_s=slot, since_s=started):
                 raise work.gave_up(attempts, clock() - started) from (failure or work.doubt)
             attempts += 1
@@ -150,9 +151,11 @@ class _Commit:
         self._version = VersionPut(store, environment.handler, transaction.uuid)
         self._has_looked = False
         self._looked_early = False
+        self.looked_s = 0.0  # When it began to look for the newest version, by the monotonic clock.
 
     def attempt(self) -> CommitResult | None:
         """One round; ``None`` if somebody else took the version."""
+        self.looked_s = self._environment.monotonic()
         doubt = self._version.in_doubt
         if doubt is not None:
             if self._version.look_again(doubt):
@@ -179,8 +182,7 @@ class _Commit:
                 hint="the table was replaced by another one; open it again",
                 conflict=ConflictReason.TABLE_REPLACED,
             )
-        self._check_base(latest)
-        newer = self._newer.up_to(latest)
+        latest, newer = self._caught_up(latest)
         return self._settled(latest, newer) or self._put(latest, self._rebased(latest, newer))
 
     def _newest(self) -> ManifestLocation | None:
@@ -194,6 +196,28 @@ class _Commit:
         self._has_looked = True
         self._looked_early = seen is not None and seen.version >= self._planned.read_version
         return seen if self._looked_early else latest_version(self._store)
+
+    def _caught_up(
+        self, latest: ManifestFile
+    ) -> tuple[ManifestFile, list[tuple[int, Transaction]]]:
+        """The newest version, and what others did before it.
+
+        To read many versions takes others long enough to make the next ones: whoever put right
+        after that would be too late each time.
+        """
+        rounds = 0
+        while True:
+            self._check_base(latest)
+            newer = self._newer.up_to(latest)
+            rounds += 1
+            if self._newer.num_read <= 1 or rounds == _MOST_ROUNDS:
+                return latest, newer
+            self.looked_s = self._environment.monotonic()
+            location = latest_version(self._store)
+            if location is None or location.version <= latest.manifest.version:
+                return latest, newer
+            with contextlib.suppress(FileNotFoundError):  # removed since, so there are newer ones
+                latest = self._read(self._store, location)
 
     def _is_ours(self, location: ManifestLocation) -> bool:
         """Whether the version there is the one we wanted to make."""

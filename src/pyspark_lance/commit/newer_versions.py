@@ -19,6 +19,7 @@ class NewerVersions:
 
     store: ObjectStore
     read_version: int
+    num_read: int = 0  # How many were read at the last look.
     _known: dict[int, Transaction] = field(default_factory=dict)
 
     def up_to(self, latest: ManifestFile) -> list[tuple[int, Transaction]]:
@@ -29,6 +30,7 @@ class NewerVersions:
         """
         wanted = range(self.read_version + 1, latest.manifest.version + 1)
         missing = [version for version in wanted if version not in self._known]
+        self.num_read = len(missing)
         if missing and missing[-1] == latest.manifest.version:
             self._learn(missing.pop(), transaction_of(self.store, latest))
         self._read(missing, latest.location.scheme)

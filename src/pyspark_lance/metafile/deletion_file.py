@@ -57,8 +57,8 @@ def read_deletion_file(
     ``file``: what the manifest says of the file; its type decides the parser. Releases of Lance
     before 0.8 left the number of rows out, which is 0 then. ``may_exceed``: pass over offsets
     behind the last row, as long as Lance does so: in tables with stable row ids, releases 0.22 to
-    0.29 put row ids among the offsets. ``may_be_known``: False reads the file, whatever this process
-    knows of it.
+    0.29 put row ids among the offsets. ``may_be_known``: False reads the file, whatever this
+    process knows of it.
     """
     path = deletion_path(fragment_id, file)
     written = _name_of(store, path, file) if may_be_known else None
