@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from damage import bit_flips, splices, survive_every, truncations
 from legacy_tables import as_legacy_reads, legacy_columns
+from same_text import assert_same_text
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError
@@ -36,7 +37,7 @@ def test_columns_of_every_type_read_as_pylance_reads_them(tmp_path, count, rows_
         theirs = dataset.to_table()
         ours = pa.Table.from_batches(reader.read_batches(fields, {}, batch_rows=100))
         assert ours.schema.types == theirs.schema.types
-        assert repr(ours.to_pylist()) == repr(theirs.to_pylist()), name
+        assert_same_text(ours, theirs)
         if "dictionary" not in name and not name.startswith("struct"):
             assert repr(ours.to_pylist()) == repr(as_legacy_reads(table.to_pylist())), name
 
@@ -50,14 +51,14 @@ def test_ranges_and_single_rows_are_slices_of_the_whole(tmp_path, name):
     for _ in range(5):
         start, end = sorted(rng.integers(0, 51, 2).tolist())
         found = reader.read(fields, {}, start, end)
-        assert repr(found.to_pylist()) == repr(whole.slice(start, end - start).to_pylist())
+        assert_same_text(found, whole.slice(start, end - start))
         rows = rng.integers(0, 50, 12)
         found = reader.take(fields, {}, rows)
-        assert repr(found.to_pylist()) == repr(whole.take(rows).to_pylist())
+        assert_same_text(found, whole.take(rows))
     ranges = [(3, 11), (17, 19), (40, 50)]
     parts = pa.Table.from_batches(reader.read_batches(fields, {}, ranges=ranges))
     expected = pa.concat_tables([whole.slice(a, b - a) for a, b in ranges])
-    assert repr(parts.to_pylist()) == repr(expected.to_pylist())
+    assert_same_text(parts, expected)
 
 
 def test_nulls_of_nullable_strings_and_empty_strings_are_one_thing(tmp_path):

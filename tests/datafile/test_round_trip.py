@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from data_file_writing import as_rows, assert_same, write_table
+from data_file_writing import write_table
 from random_tables import random_table
+from same_text import assert_same_text, rows_at
 from v2_0_files import leaf_arrays, nested_arrays, with_nulls
 
 from pyspark_lance.datafile.reader import DataFileReader
@@ -25,12 +26,10 @@ def assert_we_read(folder: Path, table: pa.Table, file: DataFile, seed: int = 0)
     fields = LanceSchema.from_arrow(table.schema).fields
     batches = list(reader.read_batches(fields, columns, batch_rows=333))
     schema = pa.schema([field.to_arrow() for field in fields])
-    expected = as_rows(table)
-    assert_same(as_rows(pa.Table.from_batches(batches, schema)), expected, table)
+    assert_same_text(pa.Table.from_batches(batches, schema), table)
     if len(table):
         rows = np.random.default_rng(seed).integers(0, len(table), 20)
-        taken = reader.take(fields, columns, rows)
-        assert_same(as_rows(taken), [expected[row] for row in rows], table)
+        assert_same_text(reader.take(fields, columns, rows), rows_at(table, rows.tolist()))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -3,16 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from data_file_writing import (
-    as_dataset,
-    as_rows,
-    assert_pylance_reads,
-    assert_same,
-    page_bytes,
-    write_table,
-)
+from data_file_writing import as_dataset, assert_pylance_reads, page_bytes, write_table
 from lance.file import LanceFileReader
 from random_tables import random_table
+from same_text import assert_same_text, rows_at
 from v2_0_files import as_sliced, leaf_arrays, nested_arrays, with_nulls
 
 from pyspark_lance.datafile.reader import DataFileReader
@@ -220,14 +214,13 @@ def test_pylance_works_with_a_dataset_of_our_files(tmp_path, version):
     dataset = as_dataset(tmp_path, table, write_table(tmp_path, table, version))
     dataset.validate()
     assert dataset.data_storage_version == version
-    rows = as_rows(table)
-    assert_same(as_rows(dataset.to_table()), rows, table)
-    assert_same(as_rows(dataset.to_table(filter="id >= 990")), rows[990:], table)
-    assert_same(as_rows(dataset.take([7, 900, 3])), [rows[7], rows[900], rows[3]], table)
+    assert_same_text(dataset.to_table(), table)
+    assert_same_text(dataset.to_table(filter="id >= 990"), table[990:])
+    assert_same_text(dataset.take([7, 900, 3]), rows_at(table, [7, 900, 3]))
     lance.write_dataset(table[:10], str(tmp_path), mode="append")
     dataset = lance.dataset(str(tmp_path))
     assert dataset.optimize.compact_files().fragments_removed == 2
-    assert_same(as_rows(dataset.to_table()), rows + rows[:10], table)
+    assert_same_text(dataset.to_table(), pa.concat_tables([table, table[:10]]))
 
 
 def test_the_data_file_names_leaves_and_their_columns(tmp_path):

@@ -7,8 +7,9 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from data_file_writing import as_rows, assert_pylance_reads, assert_same, write_table
+from data_file_writing import assert_pylance_reads, write_table
 from lance.file import LanceFileReader, LanceFileWriter
+from same_text import assert_same_text, rows_at
 from v2_0_files import leaf_arrays, with_nulls
 
 from pyspark_lance.datafile.reader import DataFileReader
@@ -40,12 +41,9 @@ def assert_both_read(folder, table: pa.Table, version: str, **options) -> int:
     reader = DataFileReader.open(open_store(str(folder)), "data/x.lance")
     fields, columns = reader.schema.fields, reader.embedded_columns()
     batches = list(reader.read_batches(fields, columns))
-    expected = as_rows(table)
-    assert_same(as_rows(pa.Table.from_batches(batches)), expected, table)
+    assert_same_text(pa.Table.from_batches(batches), table)
     rows = RNG.integers(0, len(table), 30)
-    taken = reader.take(fields, columns, rows)
-    found = as_rows(pa.Table.from_batches([taken]))
-    assert_same(found, [expected[row] for row in rows.tolist()], table)
+    assert_same_text(reader.take(fields, columns, rows), rows_at(table, rows.tolist()))
     return size
 
 

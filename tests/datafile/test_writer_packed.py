@@ -6,7 +6,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from data_file_writing import as_dataset, as_rows, assert_pylance_reads, assert_same, write_table
+from data_file_writing import as_dataset, assert_pylance_reads, write_table
+from same_text import assert_same_text, rows_at
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import UnsupportedFeatureError
@@ -84,12 +85,10 @@ def assert_both_read(folder, table: pa.Table, version: str, **options) -> None:
     assert_pylance_reads(folder, table)
     reader = DataFileReader.open(open_store(str(folder)), "data/x.lance")
     fields, columns = reader.schema.fields, reader.embedded_columns()
-    expected = as_rows(table)
     batches = list(reader.read_batches(fields, columns))
-    assert_same(as_rows(pa.Table.from_batches(batches)), expected, table)
+    assert_same_text(pa.Table.from_batches(batches), table)
     rows = RNG.integers(0, len(table), 20)
-    taken = pa.Table.from_batches([reader.take(fields, columns, rows)])
-    assert_same(as_rows(taken), [expected[row] for row in rows.tolist()], table)
+    assert_same_text(reader.take(fields, columns, rows), rows_at(table, rows.tolist()))
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
