@@ -53,21 +53,31 @@ def sent(thing: object) -> object:
     return arrived
 
 
-def assert_same(one: object, other: object, path: str = "it") -> None:
-    """Whether a copy is what it is a copy of, type by type: 1 is neither True nor an enum of 1."""
-    assert type(one) is type(other), f"{path} was {one!r} and became {other!r}"
-    if dataclasses.is_dataclass(one):
-        for field in dataclasses.fields(one):
-            name = field.name
-            assert_same(getattr(one, name), getattr(other, name), f"{path}.{name}")
+# A copy of one of these is the same where it is of the same type and equal to it.
+_PLAIN = frozenset({int, str, bytes, bool})
+
+
+def assert_same(one: object, other: object, path: tuple[object, ...] = ()) -> None:
+    """Whether a copy is what it is a copy of, type by type: 1 is neither True nor an enum of 1.
+
+    ``path`` leads to it: names of fields, keys and places.
+    """
+    kind = type(one)
+    assert kind is type(other), f"{'.'.join(map(str, path))} was {one!r} and became {other!r}"
+    if one is other or (kind in _PLAIN and one == other):
+        return
+    names = _field_names(kind)
+    if names is not None:
+        for name in names:
+            assert_same(getattr(one, name), getattr(other, name), (*path, name))
     elif isinstance(one, Mapping):
         assert one.keys() == other.keys(), path
         for key, value in one.items():
-            assert_same(value, other[key], f"{path}[{key!r}]")
+            assert_same(value, other[key], (*path, key))
     elif isinstance(one, tuple | list):
         assert len(one) == len(other), path
         for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            assert_same(left, right, f"{path}[{index}]")
+            assert_same(left, right, (*path, index))
     elif isinstance(one, np.ndarray):
         assert one.dtype == other.dtype, path
         assert np.array_equal(one, other), path
@@ -76,6 +86,14 @@ def assert_same(one: object, other: object, path: str = "it") -> None:
         assert one.equals(other) or one.to_string(window=99) == other.to_string(window=99), path
     else:
         assert one == other or repr(one) == repr(other), path
+
+
+@functools.cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    """Those of a dataclass."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def put_up() -> None:
