@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,11 @@ from pyspark_lance.store.object_store import ObjectStore
 
 def leaf_arrays(count: int, seed: int = 0) -> dict[str, pa.Array]:
     """Arrays without nulls, ``count`` values each."""
+    return dict(_leaf_arrays(count, seed))
+
+
+@cache
+def _leaf_arrays(count: int, seed: int) -> dict[str, pa.Array]:
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, 1 << 31, count)
     small = numbers % 100

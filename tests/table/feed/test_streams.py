@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -100,16 +101,22 @@ def numbered(first, last, **more):
     return pa.table({"id": ids, "n": pa.array([0] * len(ids), pa.int64()), **more})
 
 
-@pytest.fixture
-def path(tmp_path):
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
     """Five versions: two appends, an update, a delete, an append."""
-    path = str(tmp_path / "t")
+    path = str(tmp_path_factory.mktemp("original") / "t")
     write_table(path, numbered(0, 6))
     write_table(path, numbered(6, 13))
     add_to(path, "id IN (1, 2, 7, 8)", "n", 5)
     delete_rows(path, "id IN (3, 9)")
     write_table(path, numbered(20, 24))
     return path
+
+
+@pytest.fixture
+def path(original, tmp_path):
+    """A table for one test alone."""
+    return shutil.copytree(original, str(tmp_path / "t"))
 
 
 @pytest.mark.interop

@@ -146,10 +146,10 @@ def test_scans_with_indices_find_what_scans_without_find(tmp_path, seed, no_tabl
 ROWS = 40_000
 
 
-@pytest.fixture(params=[False, True], ids=["addresses", "stable"])
-def path(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+@pytest.fixture(scope="module", params=[False, True], ids=["addresses", "stable"])
+def original(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> str:
     """Four fragments of 10,000 rows; ids in random order, 40 kinds, each row of one in 40."""
-    path = str(tmp_path / "t")
+    path = str(tmp_path_factory.mktemp("original") / "t")
     numbers = np.arange(ROWS)
     table = pa.table(
         {
@@ -163,6 +163,12 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     for column, kind in (("id", "BTREE"), ("kind", "BITMAP"), ("flag", "BITMAP")):
         lance.dataset(path).create_scalar_index(column, kind)
     return path
+
+
+@pytest.fixture
+def path(original: str, tmp_path: Path) -> str:
+    """A table for one test alone."""
+    return shutil.copytree(original, str(tmp_path / "t"))
 
 
 def num_read(path: str, condition: str) -> int:
