@@ -66,8 +66,8 @@ _MAJOR, _MINOR = 0, 2
 
 _T = TypeVar("_T")
 
-# By the place of a table: when a listing of this process began, and the newest version in it.
-_seen: dict[Hashable, tuple[float, ManifestLocation]] = {}
+# By root and place of a table: when a listing of this process began, and the newest version in it.
+_seen: dict[tuple[str, Hashable], tuple[float, ManifestLocation]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
         check_one_scheme(store, manifests)
         manifests.sort(key=lambda location: location.version, reverse=True)
     if manifests and store.place is not None:
-        _remember(store.place, began, manifests[0])
+        _remember(store, began, manifests[0])
     return manifests[:count]
 
 
@@ -158,7 +158,7 @@ def _newest_by_name(store: ObjectStore, count: int | None = None) -> list[Manife
         located = (_stat(store, name.version, name.scheme) for name in names)
         first = [_there(store, one) for one in itertools.islice(located, 1)]
         if first:
-            _remember(store.uri, began, first[0])
+            _remember(store, began, first[0])
         rest = (one for one in located if one is not None)
         return first + list(itertools.islice(rest, None if count is None else count - 1))
 
@@ -175,7 +175,7 @@ def newest_seen(store: ObjectStore, *, put_follows: bool = False) -> ManifestLoc
     ``put_follows``: the next version is put at once, which tells whether there is one already;
     then no request is spent on that in an object store.
     """
-    seen = _seen.get(store.uri if store.lists_names_only else store.place)
+    seen = _seen.get((store.uri, store.place))
     if seen is None or time.monotonic() - seen[0] > _SEEN_S:
         return None
     location = seen[1]
@@ -187,10 +187,10 @@ def newest_seen(store: ObjectStore, *, put_follows: bool = False) -> ManifestLoc
     return None if _stat(store, location.version + 1, location.scheme) else location
 
 
-def _remember(place: Hashable, began: float, newest: ManifestLocation) -> None:
+def _remember(store: ObjectStore, began: float, newest: ManifestLocation) -> None:
     if len(_seen) >= _MOST_SEEN:
         _seen.clear()
-    _seen[place] = began, newest
+    _seen[store.uri, store.place] = began, newest
 
 
 def _there(store: ObjectStore, location: ManifestLocation | None) -> ManifestLocation:
