@@ -570,6 +570,35 @@ MUTANTS = (
         "",
         ("tests/spark/test_few_rows.py::test_who_chooses_partitions_gets_them",),
     ),
+    # Which rows match
+    Mutant(
+        "rows that are left for later conditions are taken for the first ones",
+        "predicate/evaluate.py",
+        "places = chosen if places is None else places[chosen]",
+        "places = chosen",
+        ("tests/predicate/test_matching.py",),
+    ),
+    Mutant(
+        "conditions that may fail are asked in another order",
+        "predicate/evaluate.py",
+        "or any(map(can_raise, terms)):",
+        "or all(map(can_raise, terms)):",
+        ("tests/predicate/test_matching.py",),
+    ),
+    Mutant(
+        "later conditions have only the columns of the next one",
+        "predicate/evaluate.py",
+        "*(columns_of(other) for _, other in waiting)",
+        "*(columns_of(other) for _, other in waiting[:1])",
+        ("tests/predicate/test_matching.py",),
+    ),
+    Mutant(
+        "a few rows decide how the next ones are read",
+        "table/scan/scan_task.py",
+        "self._seen < self._most_seen // 4:",
+        "self._seen < 0:",
+        ("tests/table/scan/test_conditions_by_share.py",),
+    ),
     Mutant(
         "a cast runs before the term that guards it",
         "table/scan/scan_task.py",

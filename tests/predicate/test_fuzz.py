@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import LanceError
-from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.predicate.conditions import evaluate, matching
 from pyspark_lance.predicate.parse import parse_predicate
 
 NAN = float("nan")
@@ -119,3 +119,23 @@ def test_dictionaries_have_the_answers_of_their_values(text, first):
         return
     plain = answers(predicate, MANY_ROWS.slice(first))
     assert answers(predicate, WITH_DICTIONARIES.slice(first)) == plain
+
+
+def matching_rows(predicate, batch):
+    try:
+        return matching(predicate, batch).tolist()
+    except LanceError:
+        return None
+
+
+@settings(max_examples=200)
+@given(st.lists(CONDITIONS, min_size=2, max_size=5), st.sampled_from(["", "NOT "]))
+def test_rows_match_where_all_conditions_are_true_in_whatever_order_they_are_asked(texts, negated):
+    text = " AND ".join(f"{negated}({one})" for one in texts)
+    try:
+        predicate = parse_predicate(text, ROWS.schema, time_zone="Europe/Berlin")
+    except LanceError:
+        return
+    for batch in (MANY_ROWS, WITH_DICTIONARIES):
+        found = answers(predicate, batch)
+        assert matching_rows(predicate, batch) == (found and [one is True for one in found])

@@ -176,7 +176,7 @@ class DataFileReader:
         # Many batches of narrow rows are decoded together: a window has a fixed cost per column.
         is_narrow = row_bytes * batch_rows < batch_bytes
         window_bytes = int(batch_bytes * (_NARROW_WINDOW if is_narrow else 1))
-        windows = Windows(wanted, row_bytes, window_bytes)
+        windows = Windows(wanted, row_bytes, window_bytes, batch_rows)
         pages = self._stored_pages(fields, column_of)
         if pages is not None and len(wanted.starts):
             decoded = self._read_groups(readers, pages, wanted, windows)

@@ -14,14 +14,18 @@ _MOST_WINDOWS: Final = 4
 
 
 class Windows:
-    """Cuts the wanted rows into windows of about ``window_bytes``, by what was seen before."""
+    """Cuts the wanted rows into windows of about ``window_bytes``, by what was seen before.
 
-    def __init__(self, rows: RowRanges, row_bytes: int, window_bytes: int) -> None:
+    Windows that hold several batches hold whole ones.
+    """
+
+    def __init__(self, rows: RowRanges, row_bytes: int, window_bytes: int, batch_rows: int) -> None:
         self._rows = rows
         self._done = 0  # rows handed out
         self._total = rows.num_rows if len(rows.starts) else 0
         self._before = np.cumsum(rows.ends - rows.starts) - (rows.ends - rows.starts)
         self._window_bytes = window_bytes
+        self._batch_rows = batch_rows
         # An estimate: the first window is a quarter of what it allows.
         self._row_bytes = 4.0 * row_bytes
 
@@ -36,6 +40,8 @@ class Windows:
         if self._done >= self._total:
             return None
         count = int(self._window_bytes / max(self._row_bytes, 0.01))
+        if count > self._batch_rows:
+            count -= count % self._batch_rows
         return self._hand_out(min(max(count, 1), MAX_WINDOW_ROWS))
 
     def half_of(self, rows: RowRanges) -> RowRanges:

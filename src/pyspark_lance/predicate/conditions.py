@@ -8,7 +8,7 @@ No I/O.
 
 from __future__ import annotations
 
-from pyspark_lance.predicate.evaluate import evaluate
+from pyspark_lance.predicate.evaluate import evaluate, matching
 from pyspark_lance.predicate.prune import (
     Bounds,
     parts_that_can_match,
@@ -26,6 +26,7 @@ __all__ = [
     "columns_of",
     "conjuncts",
     "evaluate",
+    "matching",
     "parts_that_can_match",
     "parts_that_must_match",
     "row_address_candidates",

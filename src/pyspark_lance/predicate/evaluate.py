@@ -9,11 +9,13 @@ at a time; no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.plain_types import to_plain
@@ -41,8 +43,16 @@ from pyspark_lance.predicate.tree import (
     Predicate,
     can_raise,
     columns_of,
+    conjuncts,
+    walk,
 )
 from pyspark_lance.predicate.value_sets import is_in
+
+# What a node of a condition costs; a comparison of numbers has three.
+_COSTS: dict[type[Expression], int] = {Match: 32, Call: 16, Cast: 16}
+_COST_OF_COPY = 4  # Of a column, for the rows that are left.
+# The share of rows below which those that are left are copied for the conditions to come.
+_FEW = 1 / 4
 
 # An array of one value per row, or a scalar that stands for all rows.
 _Values: TypeAlias = pa.Array | pa.Scalar
@@ -64,6 +74,48 @@ def evaluate_expression(expression: Expression, batch: pa.RecordBatch) -> pa.Arr
     if batch.num_rows == 0:
         return pa.nulls(0, expression.type)
     return _as_array(_evaluate(expression, _Rows(batch)), batch.num_rows)
+
+
+def matching(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+    """For each row of ``batch`` whether ``predicate`` is true; shape (rows,).
+
+    As ``evaluate``, which null is no match for.  Conditions that AND connects are asked of the rows
+    that are left, what takes least time first, unless one of them may fail.
+    """
+    terms = conjuncts(predicate)
+    if len(terms) == 1 or not batch.num_rows or any(map(can_raise, terms)):
+        return _as_mask(evaluate(predicate, batch))
+    rows = _Rows(batch)
+    mask = places = None
+    waiting = sorted(((rows.cost(term), term) for term in terms), key=itemgetter(0))
+    while waiting:
+        _, term = waiting.pop(0)
+        found = _as_mask(_as_array(_evaluate(term, rows), len(rows)))
+        mask = found if mask is None else mask & found
+        count = np.count_nonzero(mask)
+        if not count:
+            return np.zeros(batch.num_rows, np.bool_)
+        if waiting and count < _FEW * len(rows):
+            names = frozenset().union(*(columns_of(other) for _, other in waiting))
+            if sum(cost for cost, _ in waiting) < _COST_OF_COPY * len(names):
+                continue
+            chosen = np.flatnonzero(mask)
+            places = chosen if places is None else places[chosen]
+            rows, mask = rows.where(plain_array(mask), names), None
+    assert mask is not None
+    if places is None:
+        return mask
+    result = np.zeros(batch.num_rows, np.bool_)
+    result[places[mask]] = True
+    return result
+
+
+def _as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
+    """NULL means no match."""
+    if matches.null_count:
+        matches = pc.fill_null(matches, FALSE.scalar)
+    mask: NDArray[np.bool_] = plain_numbers(matches)
+    return mask
 
 
 class _Rows:
@@ -96,6 +148,12 @@ class _Rows:
         (name,) = names
         values = self._dictionaries.get(name)
         return None if values is None or len(values.dictionary) >= len(self) else (name, values)
+
+    def cost(self, expression: Expression) -> int:
+        """About the time that ``expression`` takes, beside that of other ones."""
+        if self.only_dictionary(expression) is not None:
+            return 0
+        return sum(_COSTS.get(type(node), 1) for node in walk(expression))
 
     def where(self, mask: pa.BooleanArray, names: frozenset[str]) -> _Rows:
         """The rows at which ``mask`` is true, with only the columns ``names``."""

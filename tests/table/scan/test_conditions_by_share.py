@@ -11,7 +11,7 @@ from process_boundary import sent
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.scan.scan_task import _SliceScan, run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -89,7 +89,9 @@ def test_a_part_of_a_struct_and_a_condition_on_another_part(path):
     assert found == lance.dataset(path).to_table(**filtered).to_pylist()
 
 
-def streams_of(monkeypatch, path: str, condition: str, columns: list[str]) -> list[list[str]]:
+def streams_of(
+    monkeypatch, path: str, condition: str, columns: list[str], **request
+) -> list[list[str]]:
     """The columns of each read of windows, in the order of these."""
     read = FragmentReader.stream
     seen = []
@@ -99,7 +101,7 @@ def streams_of(monkeypatch, path: str, condition: str, columns: list[str]) -> li
         return read(self, fields, system, rows, **how)
 
     monkeypatch.setattr(FragmentReader, "stream", noted)
-    scan(path, condition, columns, batch_rows=ROWS // len(STRETCHES))
+    scan(path, condition, columns, **(request or {"batch_rows": ROWS // len(STRETCHES)}))
     return seen
 
 
@@ -122,3 +124,23 @@ def test_numbers_are_read_together_while_any_row_matches(monkeypatch, path):
     assert streams_of(monkeypatch, path, "marked", ["id", "number"]) == [
         only, rest, every, only, every, only, rest,
     ]  # fmt: skip
+
+
+def test_a_short_batch_does_not_decide_how_the_next_one_is_read(monkeypatch, tmp_path):
+    ids = np.arange(ROWS)
+    # Batches of 50 kB have 12,500 rows, 1,388, and then 6,153 each; one row in 900 is marked.
+    is_short = (ids >= 12_500) & (ids < 13_888)
+    rows = pa.table({"id": ids, "number": ids, "marked": (ids % 900 == 7) & ~is_short})
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.1")
+    sizes, test = [], _SliceScan._tested
+
+    def noted(self, first, tested, keep):
+        sizes.append(tested.num_rows)
+        return test(self, first, tested, keep)
+
+    monkeypatch.setattr(_SliceScan, "_tested", noted)
+    streams = streams_of(
+        monkeypatch, str(tmp_path / "t"), "marked", ["id", "number"], batch_bytes=50_000
+    )
+    assert min(sizes[1:-1]) == sizes[1] < sizes[0] // 4
+    assert streams == [["marked"], ["id", "number", "marked"]]

@@ -32,14 +32,14 @@ from pyspark_lance.format.system_columns import (
 )
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
-from pyspark_lance.predicate.conditions import Predicate, evaluate
+from pyspark_lance.predicate.conditions import Predicate, matching
 from pyspark_lance.table.feed.blob_differences import differing_rows
 from pyspark_lance.table.feed.column_source import ColumnSource
 from pyspark_lance.table.feed.common_rows import KeptRows, RowPlaces, in_steps, row_places
 from pyspark_lance.table.rows.arrow_casts import arrow_cast
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.scan_slice import ScanSlice
-from pyspark_lance.table.scan.scan_task import ScanTask, as_mask, run
+from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.table_files import TableFiles
 
 CHANGE_TYPE: Final = "_change_type"
@@ -159,7 +159,7 @@ def run_changes(task: ChangeTask) -> Iterator[pa.RecordBatch]:
         parts = _whole(task, change) if isinstance(change, WholeChanges) else _updates(task, change)
         for batch in parts:
             if task.predicate is not None:
-                batch = filter_rows(batch, as_mask(evaluate(task.predicate, batch)))
+                batch = filter_rows(batch, matching(task.predicate, batch))
             if batch.num_rows:
                 yield _cut_down(batch, wanted)
 

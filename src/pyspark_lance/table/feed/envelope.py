@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.system_columns import ROW_ID
-from pyspark_lance.predicate.conditions import Predicate, evaluate
+from pyspark_lance.predicate.conditions import Predicate, matching
 from pyspark_lance.table.feed.change_task import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     ChangeType,
 )
-from pyspark_lance.table.scan.scan_task import as_mask
 
 BEFORE, AFTER, OPERATION, SOURCE, MILLISECONDS = "before", "after", "op", "source", "ts_ms"
 _LETTERS: Final = {ChangeType.INSERT: "c", ChangeType.UPDATE_POSTIMAGE: "u", ChangeType.DELETE: "d"}
@@ -85,7 +84,7 @@ def enveloped(batches: Iterator[pa.RecordBatch], envelope: Envelope) -> Iterator
         rows = _of_rows(envelope, kind, old, None if kind is ChangeType.DELETE else batch)
         old = None
         if envelope.predicate is not None:
-            rows = filter_rows(rows, as_mask(evaluate(envelope.predicate, rows)))
+            rows = filter_rows(rows, matching(envelope.predicate, rows))
         if rows.num_rows:
             yield rows
 

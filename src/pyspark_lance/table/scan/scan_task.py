@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.join_rows import fewest_batches
@@ -24,9 +23,8 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.logical_view import is_blob_descriptor, is_json_text
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
-from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
-from pyspark_lance.predicate.tree import FALSE, IsNull, Not, all_of, can_raise, conjuncts
+from pyspark_lance.predicate.conditions import Predicate, columns_of, matching
+from pyspark_lance.predicate.tree import IsNull, Not, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
 from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
@@ -215,6 +213,7 @@ class _SliceScan:
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
         self._is_made = any(map(is_made, (*task.fields, *task.filter_fields)))
         self._is_narrow = all(map(_is_narrow, task.fields))
+        self._matched = self._seen = self._most_seen = 0  # Rows, as ``_choose_way`` counts them.
         # Whether all columns are read before rows are tested; conditions on nulls seldom find any.
         self._is_together = (
             self._by_data is not None
@@ -253,7 +252,7 @@ class _SliceScan:
             offsets = offsets[~vector.contains_each(offsets)]
         if self._by_lineage is not None and len(offsets):
             batch = self._reader.take((), self._lineage_names(), offsets)
-            offsets = offsets[as_mask(evaluate(self._by_lineage, batch))]
+            offsets = offsets[matching(self._by_lineage, batch)]
         if not len(offsets):
             return
         start, end = int(offsets[0]), int(offsets[-1]) + 1
@@ -293,7 +292,7 @@ class _SliceScan:
     ) -> NDArray[np.bool_]:
         assert self._by_lineage is not None
         batch = self._reader.window((), self._lineage_names(), start, end)
-        matches = as_mask(evaluate(self._by_lineage, batch))
+        matches = matching(self._by_lineage, batch)
         return matches if keep is None else matches & keep
 
     def _page_rows(
@@ -365,9 +364,9 @@ class _SliceScan:
         if keep is not None:
             # Deleted rows may hold anything; a cast must not fail on them.
             tested, offsets = filter_rows(tested, keep), offsets[keep]
-        matches = as_mask(evaluate(self._by_data, tested))
+        matches = matching(self._by_data, tested)
         is_given = self._is_together or self._nothing_else_needed()
-        self._choose_way(np.count_nonzero(matches) / length)
+        self._choose_way(int(np.count_nonzero(matches)), length)
         if not matches.any():
             return
         everything = bool(matches.all())
@@ -404,7 +403,7 @@ class _SliceScan:
         """Those of the rows at ``offsets`` that match."""
         fields, names = self._filter_columns()
         parts = self._reader.takes(fields, names, offsets, self._task.batch_bytes)
-        matches = [as_mask(evaluate(predicate, tested)) for tested in parts]
+        matches = [matching(predicate, tested) for tested in parts]
         return offsets[np.concatenate(matches)]
 
     def _filter_columns(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
@@ -416,11 +415,19 @@ class _SliceScan:
         names = tuple(name for name in SYSTEM_COLUMNS if name in self._filter_names)
         return fields, names if fields or names else (ROW_ADDRESS,)
 
-    def _choose_way(self, share: float) -> None:
+    def _choose_way(self, matched: int, tested: int) -> None:
         """Goes on by the share of rows that matched of those that were tested last.
 
-        To read all columns of a batch at once costs less than to come back for some of them.
+        To read all columns of a batch at once costs less than to come back for some of them, and to
+        change the way costs as much: the few rows at the end of a page wait for the next ones.
         """
+        self._matched += matched
+        self._seen += tested
+        self._most_seen = max(self._most_seen, tested)
+        if self._seen < self._most_seen // 4:
+            return
+        share = self._matched / self._seen
+        self._matched = self._seen = 0
         least, enough = (_NARROW_SPARSE, _NARROW_MOSTLY) if self._is_narrow else (_SPARSE, _MOSTLY)
         if self._is_together:
             self._is_together = share >= least
@@ -512,14 +519,6 @@ def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | N
     first = tuple(t for t in terms if columns_of(t) <= lineage and not can_raise(t))
     rest = tuple(t for t in terms if not (columns_of(t) <= lineage and not can_raise(t)))
     return all_of(first), all_of(rest)
-
-
-def as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
-    """NULL means no match."""
-    if matches.null_count:
-        matches = pc.fill_null(matches, FALSE.scalar)
-    mask: NDArray[np.bool_] = plain_numbers(matches)
-    return mask
 
 
 def _unpack_task(
