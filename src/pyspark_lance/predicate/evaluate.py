@@ -90,7 +90,7 @@ def matching(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
     waiting = sorted(((rows.cost(term), term) for term in terms), key=itemgetter(0))
     while waiting:
         _, term = waiting.pop(0)
-        found = _as_mask(_as_array(_evaluate(term, rows), len(rows)))
+        found = _mask(term, rows)
         mask = found if mask is None else mask & found
         count = np.count_nonzero(mask)
         if not count:
@@ -108,6 +108,15 @@ def matching(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
     result = np.zeros(batch.num_rows, np.bool_)
     result[places[mask]] = True
     return result
+
+
+def _mask(predicate: Predicate, rows: _Rows) -> NDArray[np.bool_]:
+    column = rows.only_dictionary(predicate)
+    if column is None:
+        return _as_mask(_as_array(_evaluate(predicate, rows), len(rows)))
+    answers, indices = _answers_of_items(predicate, *column)
+    mask: NDArray[np.bool_] = _as_mask(answers)[plain_numbers(indices)]
+    return mask
 
 
 def _as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
@@ -198,12 +207,21 @@ def _evaluate(expression: Expression, rows: _Rows) -> _Values:
 
 def _evaluate_items(expression: Expression, name: str, values: pa.DictionaryArray) -> pa.Array:
     """``expression`` on the items of a dictionary, which has fewer of them than rows, and null."""
+    answers, indices = _answers_of_items(expression, name, values)
+    return answers.take(indices)
+
+
+def _answers_of_items(
+    expression: Expression, name: str, values: pa.DictionaryArray
+) -> tuple[pa.Array, pa.Array]:
+    """The answer for each item and for null, and which of them is that of each row."""
     items = pa.concat_arrays([values.dictionary, pa.nulls(1, values.type.value_type)])
-    answers = _as_array(_evaluate(expression, _Rows(pa.record_batch([items], [name]))), len(items))
+    batch = pa.record_batch([items], [name])
+    answers = _as_array(_evaluate(expression, _Rows(batch)), len(items))
     indices = values.indices
     if indices.null_count:
         indices = indices.cast(pa.int64()).fill_null(len(items) - 1)
-    return answers.take(indices)
+    return answers, indices
 
 
 def _evaluate_where(expression: Expression, rows: _Rows, mask: pa.Array) -> _Values:
