@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 from random_columns import RandomColumns
+from random_seeds import seeds
 from same_text import has_same_text
 
 from pyspark_lance.codec.row_selection import without_offset
@@ -43,7 +44,7 @@ def assert_ours_reads(folder, name: str, expected: pa.Array, columns: RandomColu
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(24, in_ci=4))
 def test_random_columns_of_pylance_are_read(tmp_path, version, seed):
     read = 0
     for number in range(COUNT):
@@ -66,7 +67,7 @@ def test_random_columns_of_pylance_are_read(tmp_path, version, seed):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(24, in_ci=4))
 def test_random_columns_that_were_written_are_read_by_pylance_and_us(tmp_path, version, seed):
     written = 0
     for number in range(COUNT):
@@ -87,7 +88,13 @@ def test_random_columns_that_were_written_are_read_by_pylance_and_us(tmp_path, v
             continue
         assert_ours_reads(tmp_path, "x", array, columns)
         reader = LanceFileReader(str(tmp_path / "x"))
-        assert has_same_text(reader.read_all().to_table()["c"], array)
+        try:
+            theirs = reader.read_all().to_table()["c"]
+        except pa.ArrowInvalid as error:
+            # Lance 14.0 reads no struct that may not be null inside of one that is.
+            assert "Found unmasked nulls for non-nullable StructArray" in str(error)
+            continue
+        assert has_same_text(theirs, array)
         if len(array):
             wanted = np.unique(columns.rows(len(array))).tolist()
             taken = reader.take_rows(wanted).to_table()["c"]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from data_file_writing import write_table
+from random_seeds import seeds
 from random_tables import random_table
 from same_text import assert_same_text, rows_at
 from v2_0_files import leaf_arrays, nested_arrays, with_nulls
@@ -32,7 +33,7 @@ def assert_we_read(folder: Path, table: pa.Table, file: DataFile, seed: int = 0)
         assert_same_text(reader.take(fields, columns, rows), rows_at(table, rows.tolist()))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(180, in_ci=30))
 def test_random_tables_come_back(tmp_path, seed):
     rng = np.random.default_rng(seed)
     version = VERSIONS[seed % 3]

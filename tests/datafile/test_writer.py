@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 from data_file_writing import as_dataset, assert_pylance_reads, page_bytes, write_table
 from lance.file import LanceFileReader
+from random_seeds import seeds
 from random_tables import random_table
 from same_text import assert_same_text, rows_at
 from v2_0_files import as_sliced, leaf_arrays, nested_arrays, with_nulls
@@ -71,7 +72,7 @@ def test_pylance_reads_what_slices_hold(tmp_path, version):
     assert_pylance_reads(tmp_path, pa.table(arrays))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(120, in_ci=20))
 def test_pylance_reads_random_tables(tmp_path, seed):
     rng = np.random.default_rng(seed)
     version = NEW_VERSIONS[seed % 2]

@@ -7,6 +7,7 @@ import dataclasses
 import lance
 import pyarrow as pa
 import pytest
+from random_seeds import seeds
 from table_access import assert_same_rows, random_history_or_skip, read_ours, read_theirs
 
 from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version, read_manifest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(30, in_ci=5))
 def test_every_version_of_a_random_history_reads_as_in_pylance(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from local_changes import SOURCE_PREFIX, delete_rows, merge_rows, update_rows
+from random_seeds import seeds
 from row_changes import insert, matched_delete, matched_update
 from table_access import read_changes, read_ours, write_table
 
@@ -100,7 +101,7 @@ def apply(path, changes, end):
     return done
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(24, in_ci=4))
 def test_random_windows_of_random_histories_make_the_replica_equal(tmp_path, seed):
     rng = np.random.default_rng(seed)
     source, replica = str(tmp_path / "source"), str(tmp_path / "replica")

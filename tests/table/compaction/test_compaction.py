@@ -18,6 +18,7 @@ import pytest
 from commit_tables import new_fragment
 from lance.optimize import Compaction
 from local_changes import delete_rows
+from random_seeds import seeds
 from row_changes import add_to, set_to, upsert
 from table_access import (
     append,
@@ -93,7 +94,7 @@ def fragmented(path, seed, *, stable=True, indexed=True):
 # The plan ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(40, in_ci=4))
 def test_bins_are_those_of_pylance(tmp_path, seed):
     path = str(tmp_path / "t")
     rows = fragmented(path, seed, stable=seed % 2 == 0)
@@ -159,7 +160,7 @@ def test_limits_take_bins_in_order(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(10, in_ci=2))
 def test_compaction_is_invisible_and_pylance_goes_on(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)

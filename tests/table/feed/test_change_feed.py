@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import commit_rewritten, delete_rows, update_rows
+from random_seeds import seeds
 from table_access import (
     append,
     random_history_or_skip,
@@ -56,7 +57,7 @@ def of_kind(table: pa.Table, kind: str) -> pa.Table:
     return table.filter(pa.compute.equal(table["_change_type"], kind))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(30, in_ci=6))
 def test_applied_to_the_rows_before_they_give_the_rows_after(path, seed):
     random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])
     newest = Snapshot.open(Table(path)).version

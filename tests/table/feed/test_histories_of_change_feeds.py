@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import update_rows
+from random_seeds import seeds
 from table_access import forget_transactions, read_changes, read_ours, write_table
 
 from pyspark_lance.format.logical_view import logical_schema
@@ -99,7 +100,12 @@ def rows_of(table, names):
     return zip(*(table[name].to_pylist() for name in names), strict=True)
 
 
-@pytest.mark.parametrize("seed", range(10))
+def told(value):
+    """Where no member is known, fragments differ in whether they know that there is a struct."""
+    return None if isinstance(value, dict) and set(value.values()) == {None} else value
+
+
+@pytest.mark.parametrize("seed", seeds(40, in_ci=5))
 def test_changes_lead_from_each_version_to_each_later_one(tmp_path, seed):
     path = str(tmp_path / "t")
     history = History(path, seed)
@@ -115,7 +121,8 @@ def test_changes_lead_from_each_version_to_each_later_one(tmp_path, seed):
 
     def feed(start, mode):
         found = read_changes(path, start, last.version, mode, **asked)
-        return [(row[:3], repr(row[3:])) for row in rows_of(found, [*keys, *names])]
+        rows = rows_of(found, [*keys, *names])
+        return [(row[:3], repr(tuple(map(told, row[3:])))) for row in rows]
 
     every = feed(1, "dropCarryovers")
     states, state = {0: {}}, {}
@@ -129,7 +136,8 @@ def test_changes_lead_from_each_version_to_each_later_one(tmp_path, seed):
                 assert state.setdefault(row, values) is values
         states[version] = dict(state)
     scanned = read_ours(path, schema=schema, system_columns=("_rowid",))
-    assert state == {row[0]: repr(row[1:]) for row in rows_of(scanned, ["_rowid", *names])}
+    rows = rows_of(scanned, ["_rowid", *names])
+    assert state == {row[0]: repr(tuple(map(told, row[1:]))) for row in rows}
     for start in range(2, last.version + 1):
         part = [one for one in every if one[0][0] >= start]
         assert sorted(feed(start, "dropCarryovers")) == sorted(part)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
+from random_seeds import seeds
 from row_changes import set_to
 from table_access import read_changes, read_ours, write_table
 
@@ -54,7 +55,7 @@ def rows_at(path: str, version: int) -> dict[int, tuple[int, int]]:
     return {row["_rowid"]: (row["id"], row["x"]) for row in table.to_pylist()}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(20, in_ci=3))
 def test_bands_of_row_ids_together_have_each_change_once(tmp_path, narrow_bands, seed):
     path = str(tmp_path / "t")
     change_at_random(path, seed)

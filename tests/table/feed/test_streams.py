@@ -12,6 +12,7 @@ import lance
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
+from random_seeds import seeds
 from row_changes import add_to
 from table_access import (
     all_columns,
@@ -120,7 +121,7 @@ def path(original, tmp_path):
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(30, in_ci=6))
 def test_the_batches_of_a_random_history_are_its_feed(tmp_path, seed):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])

@@ -17,6 +17,7 @@ import pytest
 from lance.indices import IndexConfig
 from local_changes import delete_rows
 from pyroaring import BitMap
+from random_seeds import seeds
 from row_changes import set_to
 from zone_map_tables import (
     COLUMNS,
@@ -112,7 +113,7 @@ def put_off_remapping(path: str, stable: bool) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(30, in_ci=4))
 def test_scans_with_indices_find_what_scans_without_find(tmp_path, seed, no_table_is_small, caplog):
     rng = random.Random(seed)
     path = str(tmp_path / "t")

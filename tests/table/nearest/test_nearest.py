@@ -8,6 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from random_seeds import seeds
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
@@ -172,7 +173,7 @@ def brute(queries, rows, metric, k):
         yield number, distances[best]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(120, in_ci=27))
 def test_bounds_leave_out_no_row_whatever_the_numbers_are(seed):
     rng = np.random.default_rng(seed)
     width, rows = int(rng.choice([1, 2, 8, 64])), int(rng.integers(0, 5000))

@@ -16,6 +16,7 @@ import pytest
 from local_changes import delete_rows
 from managed_blobs import blob_rows
 from pyroaring import BitMap
+from random_seeds import seeds
 from row_changes import set_to
 from table_access import append, random_history_or_skip, write_table
 
@@ -79,7 +80,7 @@ def test_a_table_in_order_has_no_findings(path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(10, in_ci=2))
 def test_tables_of_pylance_are_in_order(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)

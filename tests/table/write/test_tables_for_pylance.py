@@ -6,6 +6,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from random_seeds import seeds
 from random_tables import random_table
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
@@ -21,7 +22,7 @@ def assert_same_values(found: pa.Table, expected: pa.Table) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("seed", seeds(30, in_ci=5, first=100))
 def test_pylance_works_with_a_random_table_of_ours(tmp_path, seed, version):
     path = str(tmp_path / "t")
     rng = np.random.default_rng(seed)
