@@ -570,6 +570,28 @@ MUTANTS = (
         "",
         ("tests/spark/test_few_rows.py::test_who_chooses_partitions_gets_them",),
     ),
+    # Structs of which some members are read
+    Mutant(
+        "a struct is null where files lack the members of it that somebody asks for",
+        "table/rows/column_parts.py",
+        "if field.left_out and all(",
+        "if not field.left_out and all(",
+        ("tests/table/rows/test_left_out_members.py",),
+    ),
+    Mutant(
+        "a struct of a change is null where its version lacks the members that somebody asks for",
+        "table/feed/column_source.py",
+        "if not there and not left_out:",
+        "if not there:",
+        ("tests/table/rows/test_left_out_members.py",),
+    ),
+    Mutant(
+        "structs of old files are null where all members that these hold were dropped",
+        "table/rows/column_parts.py",
+        'if file.file_version in ("0.1", "2.0"))',
+        'if file.file_version in ("0.1",))',
+        ("tests/table/rows/test_left_out_members.py",),
+    ),
     # Which rows match
     Mutant(
         "rows that are left for later conditions are taken for the first ones",

@@ -6,7 +6,7 @@ Source: docs/format/table-format.md, sections 3.1, 3.2, 3.5; protos/schema.proto
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,6 +47,9 @@ class Field:
     unenforced_primary_key_position: int = 0  # Mirrors the metadata key; 0 if it has none.
     unenforced_clustering_key_position: int = 0  # Mirrors the metadata key; 0 if it has none.
     type_code: int = 0  # Parent, repeated or leaf as old writers recorded it; carried along.
+    # Further members of a struct that nobody asks for: files that hold none of those that somebody
+    # asks for tell by these whether there is a struct.
+    left_out: tuple[Field, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def to_arrow(self) -> pa.Field:
         """The Arrow field, of storage type; an extension type is named in its metadata only."""
@@ -65,6 +68,14 @@ class Field:
         yield self
         for child in self.children:
             yield from child.walk()
+
+    def with_only(self, children: Sequence[Field]) -> Field:
+        """The struct with some of its members, or with these cut down themselves."""
+        kept = {child.id for child in children}
+        left_out = (child for child in self.children if child.id not in kept)
+        return dataclasses.replace(
+            self, children=tuple(children), left_out=(*left_out, *self.left_out)
+        )
 
     def to_proto(self, parent_id: int) -> schema_pb2.Field:
         """The message for this node alone, without its children."""

@@ -177,7 +177,7 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
             chosen.append(
                 _narrow_field(child, kind.dataType, column.dataType, f"{path}.{column.name}")
             )
-        return dataclasses.replace(field, children=tuple(chosen))
+        return field.with_only(chosen)
     if isinstance(own, ArrayType) and isinstance(asked, ArrayType) and field.children:
         item = _narrow_field(
             field.children[0], own.elementType, asked.elementType, f"{path}.element"

@@ -70,11 +70,13 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
     whole = whole or own.is_packed or not (own.is_struct or own.is_list)
     parts = tuple(_source(child, own.children, find, whole=whole) for child in shown.children)
     there = tuple(part.read for part in parts if part.read is not None)
-    if not there:
-        # Whether there is a struct is told by the members that are looked at, as in any scan.
+    others = (_source(child, own.children, find, whole=whole) for child in shown.left_out)
+    left_out = tuple(other.read for other in others if other.read is not None)
+    if not there and not left_out:
+        # Whether there is a struct is told by the members that the feed has.
         return ColumnSource(shown, None)
     if not whole:
-        read = replace(own, children=there)
+        read = replace(own, children=there or left_out[:1], left_out=left_out)
     if read == shown:
         return ColumnSource(shown, shown)
     return ColumnSource(shown, read, parts)

@@ -2,7 +2,8 @@
 
 The columns of a fragment may be spread over several data files: a column added later lives in a
 file of its own, and so does a sub-field added to a struct.  A part that no file holds reads as
-null.  Pure: no I/O.
+null; a struct of which files hold only members that nobody asks for is there where these say so.
+Pure: no I/O.
 
 Source: docs/format/table-format.md, sections 3.3, 3.6, 4.1.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_view import blob_as_descriptor, stored_field
 from pyspark_lance.plain_values import numbers_or
 
 
@@ -34,6 +37,8 @@ class FilePart:
 
 def find_parts(fields: Sequence[Field], files: Sequence[DataFile]) -> tuple[FilePart, ...]:
     """The files that hold something of ``fields``, and what."""
+    everything = frozenset().union(*(file.fields for file in files))
+    fields = [_with_witnesses(field, everything) for field in fields]
     parts = []
     for file in files:
         column_of = dict(zip(file.fields, file.column_indices, strict=False))
@@ -67,26 +72,81 @@ def cut_down(field: Field, listed: Mapping[int, int] | set[int] | object) -> Fie
     return replace(field, children=present)
 
 
-def join_parts(field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows: int) -> pa.Array:
+def _with_witnesses(field: Field, listed: frozenset[int]) -> Field:
+    """``field``, whose structs have a further member where no file holds any that is asked for."""
+    if not field.children or field.is_packed or field.is_blob:
+        return field
+    children = [_with_witnesses(child, listed) for child in field.children]
+    if field.left_out and all(cut_down(child, listed) is None for child in children):
+        held = (cut_down(child, listed) for child in field.left_out)
+        children += [_witness(child) for child in sorted(filter(None, held), key=_cost)[:1]]
+    if len(children) == len(field.children) and all(map(is_, children, field.children)):
+        return field
+    return replace(field, children=tuple(children))
+
+
+def _witness(field: Field) -> Field:
+    """The part of a member that is read to see whether its struct is there."""
+    if field.is_blob:
+        return blob_as_descriptor(field)
+    if not field.children or field.is_packed or field.is_map:
+        return stored_field(field)
+    return field.with_only([_witness(min(field.children, key=_cost))])
+
+
+def _cost(field: Field) -> int:
+    """The order in which members are taken for witnesses."""
+    if field.is_blob or field.is_packed:
+        return 3
+    return 2 if field.children else 0 if pa.types.is_primitive(field.to_arrow().type) else 1
+
+
+def structs_without_nulls(files: Sequence[DataFile]) -> frozenset[int]:
+    """Ids of structs that are there in each row, whichever of their members files hold.
+
+    Files of older versions have no null structs, and name those that they have.
+    """
+    older = (file.fields for file in files if file.file_version in ("0.1", "2.0"))
+    return frozenset().union(*older)
+
+
+def join_parts(
+    field: Field,
+    parts: Sequence[tuple[Field, pa.Array]],
+    num_rows: int,
+    present: frozenset[int] = frozenset(),
+) -> pa.Array:
     """One array of ``field``'s type from what each file holds of it.
 
-    ``parts``: cut-down trees and their arrays, each of ``num_rows`` rows.
+    ``parts``: cut-down trees and their arrays, each of ``num_rows`` rows. ``present``: as
+    ``structs_without_nulls`` has them.
     """
     if not parts:
-        return pa.nulls(num_rows, field.to_arrow().type)
+        return _absent(field, num_rows, present)
     first_field, first = parts[0]
     if len(parts) == 1 and first_field is field:
         return first
     if field.is_struct:
-        return _join_struct(field, parts, num_rows)
+        return _join_struct(field, parts, num_rows, present)
     if field.is_map or field.is_list:
-        return _join_lists(field, parts)
+        return _join_lists(field, parts, present)
     if field.children:
-        return _join_fixed_size_lists(field, parts)
+        return _join_fixed_size_lists(field, parts, present)
     return first
 
 
-def _join_struct(field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows: int) -> pa.Array:
+def _absent(field: Field, num_rows: int, present: frozenset[int]) -> pa.Array:
+    """What no file holds: null, but for structs that are there."""
+    is_there = field.is_struct and field.id in present and field.children
+    if not is_there or field.is_packed or field.is_blob:
+        return pa.nulls(num_rows, field.to_arrow().type)
+    members = [_absent(child, num_rows, present) for child in field.children]
+    return pa.StructArray.from_arrays(members, fields=list(field.to_arrow().type))
+
+
+def _join_struct(
+    field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows: int, present: frozenset[int]
+) -> pa.Array:
     arrays = []
     for child in field.children:
         child_parts = [
@@ -98,7 +158,7 @@ def _join_struct(field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows
         if len(child_parts) > 1 and not child.children:
             child_parts = child_parts[:1]
         # A child cut down in no file is the same object in the request and in the part.
-        arrays.append(join_parts(child, child_parts, num_rows))
+        arrays.append(join_parts(child, child_parts, num_rows, present))
     first = parts[0][1]
     mask = pc.is_null(first) if first.null_count else None
     return pa.StructArray.from_arrays(
@@ -106,7 +166,9 @@ def _join_struct(field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows
     )
 
 
-def _join_lists(field: Field, parts: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
+def _join_lists(
+    field: Field, parts: Sequence[tuple[Field, pa.Array]], present: frozenset[int]
+) -> pa.Array:
     first = parts[0][1]
     lists = [
         array.cast(pa.list_(array.type.value_type)) if pa.types.is_map(array.type) else array
@@ -127,6 +189,7 @@ def _join_lists(field: Field, parts: Sequence[tuple[Field, pa.Array]]) -> pa.Arr
         item,
         [(part.children[0], _flat(array)) for (part, _), array in zip(parts, lists, strict=True)],
         int(offsets[-1]),
+        present,
     )
     validity = pc.is_valid(first).buffers()[1] if first.null_count else None
     return pa.Array.from_buffers(
@@ -143,7 +206,9 @@ def _flat(array: pa.Array) -> pa.Array:
     return array.flatten()
 
 
-def _join_fixed_size_lists(field: Field, parts: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
+def _join_fixed_size_lists(
+    field: Field, parts: Sequence[tuple[Field, pa.Array]], present: frozenset[int]
+) -> pa.Array:
     first = parts[0][1]
     size = first.type.list_size
     values = join_parts(
@@ -153,6 +218,7 @@ def _join_fixed_size_lists(field: Field, parts: Sequence[tuple[Field, pa.Array]]
             for part, array in parts
         ],
         len(first) * size,
+        present,
     )
     mask = pc.is_null(first) if first.null_count else None
     return pa.FixedSizeListArray.from_arrays(values, type=field.to_arrow().type, mask=mask)

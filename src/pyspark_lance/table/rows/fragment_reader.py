@@ -31,7 +31,12 @@ from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, system_array, system_field
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.rows.column_parts import FilePart, find_parts, join_parts
+from pyspark_lance.table.rows.column_parts import (
+    FilePart,
+    find_parts,
+    join_parts,
+    structs_without_nulls,
+)
 from pyspark_lance.table.rows.json_columns import shown_json
 from pyspark_lance.table.rows.lineage import FragmentLineage, JoinedLineage, Lineage
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
@@ -75,6 +80,7 @@ class FragmentReader:
         self._readers: dict[str, DataFileReader] = {}
         self._stored_forms: dict[tuple[int, ...], tuple[tuple[Field, ...], tuple[Field, ...]]] = {}
         self._parts: dict[tuple[int, ...], tuple[FilePart, ...]] = {}
+        self._present = structs_without_nulls(fragment.files)
         self._starts = list(accumulate((f.physical_rows for f in self._fragments), initial=0))
         lineages = [
             FragmentLineage(
@@ -129,7 +135,7 @@ class FragmentReader:
             for part in self._parts_of(fields)
         ]
         lineage = {name: self.lineage.window(name, start, end) for name in system}
-        return _assemble(fields, pieces, lineage, num_rows)
+        return self._assemble(fields, pieces, lineage, num_rows)
 
     def stream(
         self,
@@ -226,7 +232,7 @@ class FragmentReader:
             for part in self._parts_of(fields)
         ]
         lineage = {name: self.lineage.take(name, offsets) for name in system}
-        return self._shown(_assemble(fields, pieces, lineage, len(offsets)), shown, offsets)
+        return self._shown(self._assemble(fields, pieces, lineage, len(offsets)), shown, offsets)
 
     def rows_that_can_match(
         self, predicate: Predicate, fields: Sequence[Field], start: int, end: int
@@ -350,6 +356,30 @@ class FragmentReader:
             hint="give the row another value, or restore the file from a copy",
         )
 
+    def _assemble(
+        self,
+        fields: Sequence[Field],
+        pieces: Sequence[tuple[FilePart, pa.RecordBatch]],
+        lineage: dict[str, NDArray[np.uint64]],
+        num_rows: int,
+    ) -> pa.RecordBatch:
+        by_field: list[list[tuple[Field, pa.Array]]] = [[] for _ in fields]
+        for part, batch in pieces:
+            for index, position in enumerate(part.positions):
+                by_field[position].append((part.fields[index], batch.column(index)))
+        columns = [
+            join_parts(field, parts, num_rows, self._present)
+            for field, parts in zip(fields, by_field, strict=True)
+        ]
+        arrow_fields = [field.to_arrow() for field in fields]
+        for name in SYSTEM_COLUMNS:
+            if name in lineage:
+                columns.append(system_array(lineage[name]))
+                arrow_fields.append(system_field(name))
+        # A missing column reads as null even where the schema says "not null" (section 3.6), and
+        # Arrow does not check; consumers see the declared field.
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(arrow_fields))
+
     def _parts_of(self, fields: Sequence[Field]) -> tuple[FilePart, ...]:
         key = tuple(id(field) for field in fields)
         if key not in self._parts:
@@ -441,26 +471,3 @@ def _in_parts(
             yield from _in_parts(read, (first, last), (last - first) // 2)
             continue
         yield first, batch
-
-
-def _assemble(
-    fields: Sequence[Field],
-    pieces: Sequence[tuple[FilePart, pa.RecordBatch]],
-    lineage: dict[str, NDArray[np.uint64]],
-    num_rows: int,
-) -> pa.RecordBatch:
-    by_field: list[list[tuple[Field, pa.Array]]] = [[] for _ in fields]
-    for part, batch in pieces:
-        for index, position in enumerate(part.positions):
-            by_field[position].append((part.fields[index], batch.column(index)))
-    columns = [
-        join_parts(field, parts, num_rows) for field, parts in zip(fields, by_field, strict=True)
-    ]
-    arrow_fields = [field.to_arrow() for field in fields]
-    for name in SYSTEM_COLUMNS:
-        if name in lineage:
-            columns.append(system_array(lineage[name]))
-            arrow_fields.append(system_field(name))
-    # A missing column reads as null even where the schema says "not null" (section 3.6), and
-    # Arrow does not check; consumers see the declared field.
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(arrow_fields))
