@@ -274,3 +274,48 @@ def test_a_catalog_table_over_a_path_can_be_read(spark, path):
     finally:
         for name in ("flat_table", "lineage_table"):
             spark.sql(f"DROP TABLE {name}")
+
+
+PARTS = (
+    "m['k'].x, m IS NULL", "m['k'] IS NULL, m['z'].y", "map_values(m).x", "map_keys(k).a", "l.x",
+    "l.y.q, l IS NULL", "l[0].y.q, l[1] IS NULL", "size(l), l.y.p", "s.a.u", "s.a.v[0]['1'].w",
+    "s.b, s.a IS NULL", "transform(l, e -> e.y.q)", "exists(l, e -> e IS NULL)",
+)  # fmt: skip
+
+
+def check_parts(spark, path, parts):
+    """Queries of parts of columns have the answers that they have of whole rows in memory."""
+    rows = read(spark, path)
+    for part in parts:
+        asked = f"SELECT id, {part} FROM {{rows}}"
+        found, wanted = (spark.sql(asked, rows=one) for one in (rows, rows.localCheckpoint()))
+        assert sorted(map(repr, found.collect())) == sorted(map(repr, wanted.collect())), part
+
+
+def test_parts_of_nested_columns_are_those_of_whole_ones(spark, path):
+    text = "IF(id % 3 = 0, NULL, string(id))"
+    frame = spark.range(40).selectExpr(
+        "id",
+        f"IF(id % 5 = 0, NULL, map('k', named_struct('x', id, 'y', {text}), 'z', NULL)) AS m",
+        "map(named_struct('a', id, 'b', 'c'), 1) AS k",
+        "IF(id % 4 = 0, NULL, array(named_struct('x', id, 'y', "
+        f"named_struct('p', id, 'q', {text})), NULL)) AS l",
+        "IF(id % 6 = 0, NULL, named_struct('a', IF(id % 2 = 0, NULL, array(named_struct('u', id, "
+        "'v', map('1', named_struct('w', id, 'x', 'y'))))), 'b', id)) AS s",
+    )
+    write(frame, path)
+    check_parts(spark, path, PARTS)
+
+
+def test_a_struct_is_there_though_no_file_has_the_member_that_is_asked_for(spark, path):
+    old = "named_struct('a', 1, 'b', named_struct('c', 2))"
+    new = "named_struct('a', 1, 'b', named_struct('c', 2, 'd', {}), 'm', {})"
+    write(spark.sql(f"SELECT 0 AS id, {old} AS s UNION ALL SELECT 1, NULL"), path)
+    more = spark.sql(f"SELECT 2 AS id, {new.format(3, 'string(9)')} AS s UNION ALL SELECT 3, NULL")
+    write(more, path, mergeSchema="true")
+    parts = ("s.m, s IS NULL", "s.b.d, s.b IS NULL", "coalesce(s.m, string(s IS NULL))")
+    check_parts(spark, path, parts)
+    feed = read(spark, path, readChangeFeed="true", startingVersion="1")
+    changes = feed.selectExpr("id", "s.m", "s IS NULL AS lacks")
+    wanted = [(0, None, False), (1, None, True), (3, None, True)]
+    assert as_tuples(changes.where("id <> 2")) == wanted

@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.Set;
 import org.apache.spark.sql.types.*;
 
-/** Which columns Spark reads as Arrow has them. */
+/** Which columns Spark reads as Arrow has them, and which parts of them it may ask for. */
 final class ColumnTypes {
   /** By name, as older releases of Spark lack some. */
   private static final Set<String> PLAIN = Set.of("boolean", "tinyint", "smallint", "int",
@@ -15,6 +15,27 @@ final class ColumnTypes {
 
   static boolean areKnown(StructType columns) {
     return Arrays.stream(columns.fields()).allMatch(field -> isKnown(field.dataType()));
+  }
+
+  /** What Spark asks for, but maps as the table has them: parts of them are not read alone. */
+  static StructType withWholeMaps(StructType asked, StructType own) {
+    return new StructType(Arrays.stream(asked.fields()).map(field -> {
+      int place = Arrays.asList(own.fieldNames()).indexOf(field.name());
+      return place < 0 ? field : new StructField(field.name(),
+          withWholeMaps(field.dataType(), own.fields()[place].dataType()), field.nullable(),
+          field.metadata());
+    }).toArray(StructField[]::new));
+  }
+
+  private static DataType withWholeMaps(DataType asked, DataType own) {
+    if (asked instanceof StructType some && own instanceof StructType all) {
+      return withWholeMaps(some, all);
+    }
+    if (asked instanceof ArrayType some && own instanceof ArrayType all) {
+      return new ArrayType(withWholeMaps(some.elementType(), all.elementType()),
+          some.containsNull());
+    }
+    return asked instanceof MapType ? own : asked;
   }
 
   private static boolean isKnown(DataType type) {

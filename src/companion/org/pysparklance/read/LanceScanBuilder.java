@@ -85,7 +85,9 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
 
   @Override public Predicate[] pushedPredicates() { return pushed; }
 
-  @Override public void pruneColumns(StructType required) { columns = required; }
+  @Override public void pruneColumns(StructType required) {
+    columns = ColumnTypes.withWholeMaps(required, columns);
+  }
 
   /** Every task stops at the limit; Spark cuts what they return together. */
   @Override public boolean pushLimit(int rows) {
