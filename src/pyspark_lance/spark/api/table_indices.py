@@ -37,8 +37,8 @@ class TableIndices:
     def createIndex(  # noqa: N802
         self,
         columns: str | Sequence[str],
-        *,
         kind: str = "btree",
+        *,
         name: str | None = None,
         replace: bool = False,
         rowsPerZone: int | None = None,  # noqa: N803
