@@ -11,6 +11,7 @@ import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from random_seeds import seeds
 
 from pyspark_lance import LanceTable
 
@@ -200,7 +201,7 @@ def random_statement(chance):
     return f"MERGE INTO {{t}} t USING s ON t.k = s.k{more} {chance.choice(CLAUSES)}"
 
 
-@pytest.mark.parametrize("seed", [0, *slow(*range(1, 40))])
+@pytest.mark.parametrize("seed", seeds(40, in_ci=1))
 def test_statements_change_the_same_rows_with_an_index_and_without(large, tmp_path, seed):
     chance = random.Random(seed)
     kind = chance.choice(list(KINDS))

@@ -111,10 +111,7 @@ def structs_without_nulls(files: Sequence[DataFile]) -> frozenset[int]:
 
 
 def join_parts(
-    field: Field,
-    parts: Sequence[tuple[Field, pa.Array]],
-    num_rows: int,
-    present: frozenset[int] = frozenset(),
+    field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows: int, present: frozenset[int]
 ) -> pa.Array:
     """One array of ``field``'s type from what each file holds of it.
 
