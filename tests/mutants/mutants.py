@@ -2329,4 +2329,18 @@ MUTANTS = (
         "_NARROW_SPARSE, _NARROW_MOSTLY = 1 / 16, 1 / 8\n",
         ("tests/table/scan/test_conditions_by_share.py",),
     ),
+    Mutant(
+        "all clauses of a merge give a column the value of the first",
+        "spark/jobs/merge_job.py",
+        "len(texts) == len(steps) and len(set(texts)) == 1:",
+        "len(texts) == len(steps):",
+        ("tests/spark/test_values_of_merges.py",),
+    ),
+    Mutant(
+        "a row whose clause does not set a column loses its value",
+        "spark/jobs/merge_job.py",
+        "    kept = None if alias is None or is_set_by_all else quoted(alias, name)\n",
+        "    kept = None\n",
+        ("tests/spark/test_values_of_merges.py", "tests/spark/test_merge_columns.py"),
+    ),
 )

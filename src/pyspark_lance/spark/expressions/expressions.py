@@ -34,7 +34,13 @@ from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.tree import can_raise
 from pyspark_lance.predicate.types import spark_type_of
-from pyspark_lance.spark.expressions.column_expressions import Expression, names_in, sql_text
+from pyspark_lance.spark.expressions.column_expressions import (
+    Expression,
+    names_in,
+    node_of,
+    reference,
+    sql_text,
+)
 from pyspark_lance.spark.types.spark_types import same_shape, same_type, spark_field
 from pyspark_lance.spark.types.variant_text import holds_json, with_text_for_variants
 from pyspark_lance.table.change.reads import reads_where
@@ -45,6 +51,26 @@ from pyspark_lance.table.scan.plan_scan import predicate_schema
 def as_column(expression: Expression) -> Column:
     """The Column of a SQL text, or the Column itself."""
     return sf.expr(expression) if isinstance(expression, str) else expression
+
+
+def with_values(frame: DataFrame, values: Mapping[str, Expression]) -> DataFrame:
+    """One column for each value, under its name.
+
+    ``values``: Columns, and texts that are names or made by us. Wide tables are why: a Column of a
+    classic session takes some ten calls into the JVM, a list of texts one for each.
+    """
+    texts = [
+        f"{value} AS {quoted(name)}" for name, value in values.items() if isinstance(value, str)
+    ]
+    if len(texts) == len(values):
+        return frame.selectExpr(*texts)
+    return frame.select(*(as_column(value).alias(name) for name, value in values.items()))
+
+
+def name_or_column(expression: Expression) -> Expression:
+    """A text that is only a name as it is, all others and Columns as Columns."""
+    is_name = isinstance(expression, str) and reference(node_of(expression)) is not None
+    return expression if is_name else as_column(expression)
 
 
 def as_expression(value: object) -> Expression:
@@ -62,7 +88,8 @@ def named_columns(expressions: Iterable[Expression], names: Sequence[str]) -> tu
     mentioned = names_in(expressions)
     if mentioned.may_be_any:
         return tuple(names)
-    return tuple(name for name in names if name.lower() in mentioned.qualifiers | mentioned.ends)
+    occur = mentioned.qualifiers | mentioned.ends
+    return tuple(name for name in names if name.lower() in occur)
 
 
 def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | None:
@@ -94,13 +121,16 @@ def reads_of(plan: ChangePlan, condition: Expression | None) -> Reads:
 
 
 def stored_values(
-    frame: DataFrame, values: Mapping[str, Column], schema: LanceSchema
-) -> dict[str, Column]:
-    """The values in the types of their columns."""
+    frame: DataFrame, values: Mapping[str, Expression], schema: LanceSchema
+) -> dict[str, Expression]:
+    """The values in the types of their columns.
+
+    ``values``: column -> a name or a Column; names that fit stay names.
+    """
     if not values:
         return {}
-    numbered = [value.alias(f"v{i}") for i, value in enumerate(values.values())]
-    kinds = [column.dataType for column in frame.select(*numbered).schema.fields]
+    numbered = {f"v{i}": value for i, value in enumerate(values.values())}
+    kinds = [column.dataType for column in with_values(frame, numbered).schema.fields]
     fields = {field.name: field for field in schema.fields if field.name in values}
     return {
         name: _stored(value, kind, fields[name])
@@ -108,14 +138,16 @@ def stored_values(
     }
 
 
-def _stored(value: Column, kind: DataType, field: Field) -> Column:
+def _stored(value: Expression, kind: DataType, field: Field) -> Expression:
     # JSON is given as text, blobs as bytes.
     wanted = spark_field(logical_field(field, binary_blobs=True)).dataType
     if holds_json(field):
-        value, kind = _as_text(value, kind), with_text_for_variants(kind)
+        value, kind = _as_text(as_column(value), kind), with_text_for_variants(kind)
+    if same_type(kind, wanted):
+        return value
     if isinstance(wanted, StructType | ArrayType | MapType):
         _check_members(kind, wanted, field.name)
-    return _fitting(value, kind, wanted, field.name)
+    return _fitting(as_column(value), kind, wanted, field.name)
 
 
 def _as_text(value: Column, kind: DataType) -> Column:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.commit.conflict_check import Reads
@@ -27,6 +27,7 @@ from pyspark_lance.spark.expressions.expressions import (
     quoted,
     readable_columns,
     stored_values,
+    with_values,
 )
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.merge_columns import MergeChanges, run_by_columns
@@ -41,7 +42,7 @@ from pyspark_lance.spark.jobs.semi_join import (
     usable_pairs,
 )
 from pyspark_lance.spark.jobs.source_names import SourceNames
-from pyspark_lance.spark.jobs.update_job import assigned_columns, assigned_target, struct_columns
+from pyspark_lance.spark.jobs.update_job import AssignedTargets, assigned_columns, struct_columns
 from pyspark_lance.spark.types.default_values import default_texts
 from pyspark_lance.table.change.choose_rewrite import RewriteMode
 from pyspark_lance.table.change.commit_changes import Prepared, RowChanges, explained, prepared
@@ -222,7 +223,8 @@ def _joined_changes(
 
 def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> list[str]:
     """The columns that some, but not all clauses set."""
-    sets = [{assigned_target(key, schema)[0] for key in clause.values} for clause in clauses]
+    targets = AssignedTargets(schema)
+    sets = [{targets.of(key)[0] for key in clause.values} for clause in clauses]
     every: set[str] = set().union(*sets)
     return sorted(name for name in every if not all(name in columns for columns in sets))
 
@@ -233,6 +235,7 @@ def _unchanged(
     """The keys that only get the value to which they are equal."""
     sources = sources_of((field.name for field in plan.schema.fields), source.columns)
     names = spellings(source.columns)
+    targets = AssignedTargets(plan.schema)
 
     def keeps(clause: SparkClause, pair: KeyPair) -> bool:
         if clause.values is ALL_COLUMNS:
@@ -241,9 +244,7 @@ def _unchanged(
             own = sources.get(pair.target)
             return own is None or (is_plain and names.spelled(name) == own)
         values = [
-            value
-            for key, value in clause.values.items()
-            if assigned_target(key, plan.schema)[0] == pair.target
+            value for key, value in clause.values.items() if targets.of(key)[0] == pair.target
         ]
         return all(reference(node_of(value)) == pair.source for value in values)
 
@@ -280,12 +281,13 @@ def _aliased_source(merge: MergeRequest) -> DataFrame:
 
 def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
     """The source with a mark, and its columns once more under names that nobody else uses."""
-    columns = {_IN_SOURCE: sf.lit(True)}
     theirs = sources_of((field.name for field in schema.fields), source.columns)
-    for number, field in enumerate(schema.fields):
-        if field.name in theirs:
-            columns[f"{_SOURCE_COLUMN}{number}"] = sf.col(quoted(theirs[field.name]))
-    return source.withColumns(columns)
+    again = (
+        f"{quoted(theirs[field.name])} AS {_SOURCE_COLUMN}{number}"
+        for number, field in enumerate(schema.fields)
+        if field.name in theirs
+    )
+    return source.selectExpr("*", f"TRUE AS {_IN_SOURCE}", *again)
 
 
 def _keys_of_source(
@@ -319,11 +321,8 @@ def _target(
         if keys is None
         else scan_of_keys(spark, plan, columns, keys.pairs, keys.key_filter, condition)
     )
-    return rows.select(
-        *(sf.col(quoted(name)) for name in named),
-        sf.col(ROW_ID).alias(CHANGED_ROW_ID),
-        sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS),
-    ).alias(alias)
+    system = {CHANGED_ROW_ID: ROW_ID, CHANGED_ADDRESS: ROW_ADDRESS}
+    return with_values(rows, {name: quoted(name) for name in named} | system).alias(alias)
 
 
 def _join_type(clauses: Sequence[SparkClause]) -> str:
@@ -340,7 +339,7 @@ def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) ->
         return clause
     present = set(source.columns)
     values: dict[str, Expression] = {
-        field.name: sf.col(f"{_SOURCE_COLUMN}{number}")
+        field.name: f"{_SOURCE_COLUMN}{number}"
         for number, field in enumerate(schema.fields)
         if f"{_SOURCE_COLUMN}{number}" in present
     }
@@ -353,6 +352,7 @@ def _with_defaults(merge: MergeRequest, source: DataFrame, schema: LanceSchema) 
     """New rows get the defaults of the columns that a clause gives no value."""
     texts = default_texts(schema)
     given = sources_of((field.name for field in schema.fields), source.columns)
+    targets = AssignedTargets(schema)
 
     def filled(clause: SparkClause) -> SparkClause:
         if clause.values is ALL_COLUMNS:
@@ -361,7 +361,7 @@ def _with_defaults(merge: MergeRequest, source: DataFrame, schema: LanceSchema) 
                 return clause
             clause = _spelled_out(clause, _with_marks(source, schema), schema)
         else:
-            named = {assigned_target(key, schema)[0] for key in clause.values}
+            named = {targets.of(key)[0] for key in clause.values}
             missing = {name: text for name, text in texts.items() if name not in named}
         defaults = {quoted(name): text for name, text in missing.items()}
         return replace(clause, values={**clause.values, **defaults})
@@ -415,26 +415,29 @@ def _changes(
     chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
     rows = joined.withColumn(CLAUSE, chosen).where(sf.col(CLAUSE).isNotNull())
     names = [field.name for field in schema.fields if any(field.name in v for v in assigned)]
-    return table_clauses(clauses, assigned), rows.select(
-        CLAUSE,
-        CHANGED_ROW_ID,
-        CHANGED_ADDRESS,
-        *(_value_of(name, assigned, alias if keep else None).alias(name) for name in names),
-    )
+    values = {name: _value_of(name, assigned, alias if keep else None) for name in names}
+    changed_row = {name: name for name in (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)}
+    return table_clauses(clauses, assigned), with_values(rows, {**changed_row, **values})
 
 
-def _value_of(name: str, assigned: Sequence[Mapping[str, Column]], alias: str | None) -> Column:
+def _value_of(
+    name: str, assigned: Sequence[Mapping[str, Expression]], alias: str | None
+) -> Expression:
     """The value of a column for the clause that was chosen.
 
     Where it sets none, it is the value in the table ``alias``, or null.
     """
-    steps = [
-        (sf.col(CLAUSE) == number, values[name])
-        for number, values in enumerate(assigned)
-        if name in values
-    ]
-    first, *others = steps
-    chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
-    if alias is None or len(steps) == len(assigned):
-        return chosen
-    return chosen.otherwise(sf.col(quoted(alias, name)))
+    steps = [(number, values[name]) for number, values in enumerate(assigned) if name in values]
+    is_set_by_all = len(steps) == len(assigned)
+    texts = [value for _, value in steps if isinstance(value, str)]
+    if is_set_by_all and len(texts) == len(steps) and len(set(texts)) == 1:
+        return texts[0]
+    kept = None if alias is None or is_set_by_all else quoted(alias, name)
+    if len(texts) == len(steps):
+        whens = " ".join(f"WHEN {CLAUSE} = {number} THEN {value}" for number, value in steps)
+        return f"CASE {whens} {'' if kept is None else f'ELSE {kept} '}END"
+    (number, value), *others = steps
+    chosen = sf.when(sf.col(CLAUSE) == number, as_column(value))
+    for number, value in others:
+        chosen = chosen.when(sf.col(CLAUSE) == number, as_column(value))
+    return chosen if kept is None else chosen.otherwise(sf.col(kept))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, IntegralType
 
 from pyspark_lance.format.column_names import sources_of, spellings
@@ -14,11 +13,11 @@ from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.spark.expressions.column_expressions import Expression, node_of, reference
-from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quoted, with_values
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition
 from pyspark_lance.spark.jobs.semi_join import usable_pairs
 from pyspark_lance.spark.jobs.source_names import SourceNames
-from pyspark_lance.spark.jobs.update_job import assigned_target
+from pyspark_lance.spark.jobs.update_job import AssignedTargets
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
 from pyspark_lance.table.change.merge import Match, MergeClause
 from pyspark_lance.table.change.plain_merge import PlainMerge
@@ -125,8 +124,9 @@ class _SourceColumns:
     def assigned(self, values: Mapping[str, Expression]) -> dict[str, int] | None:
         """The values that a clause gives columns; None if some are not plain."""
         places: dict[str, int] = {}
+        targets = AssignedTargets(self._schema)
         for key, value in values.items():
-            name, *members = assigned_target(key, self._schema)
+            name, *members = targets.of(key)
             place = self.place(reference(node_of(value)))
             if members or name in places or place is None:
                 return None
@@ -135,9 +135,8 @@ class _SourceColumns:
 
     def selected(self) -> DataFrame:
         """The columns, in the order of their positions, under numbers."""
-        return self._source.select(
-            *(sf.col(quoted(name)).alias(f"c{place}") for name, place in self._places.items())
-        )
+        names = {f"c{place}": quoted(name) for name, place in self._places.items()}
+        return with_values(self._source, names)
 
 
 def _fits(

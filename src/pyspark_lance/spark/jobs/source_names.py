@@ -5,8 +5,6 @@ An analysis that fails costs tens of milliseconds, and a Connect server prints p
 
 from __future__ import annotations
 
-from collections import Counter
-
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
@@ -14,6 +12,8 @@ from pyspark_lance.predicate.name_parts import NameParts
 
 # All columns, also those whose names have line breaks.
 _EVERY_NAME = "`(?s).*`"
+# Those of the same name, in lower case, together.
+_Fields = dict[str, list[StructField]]
 
 
 class SourceNames:
@@ -21,8 +21,8 @@ class SourceNames:
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
-        self._fields = frame.schema.fields
-        self._under: dict[str, list[StructField]] = {}
+        self._fields = _by_name(frame.schema.fields)
+        self._under: dict[str, _Fields] = {}
 
     def has_alias(self, alias: str) -> bool:
         """Whether ``alias.*`` means something: an alias of columns, or a struct."""
@@ -41,28 +41,33 @@ class SourceNames:
         column = _only(self._fields, first)
         return None if column is None else _member(column, others)
 
-    def _columns_under(self, alias: str) -> list[StructField]:
+    def _columns_under(self, alias: str) -> _Fields:
         """A pattern that matches nothing gives no column, and no error."""
         key = alias.lower()
         if key not in self._under:
             pattern = self._frame.colRegex(f"{alias}.{_EVERY_NAME}")
-            self._under[key] = self._frame.select(pattern).schema.fields
+            self._under[key] = _by_name(self._frame.select(pattern).schema.fields)
         return self._under[key]
 
 
-def _only(fields: list[StructField], name: str) -> StructField | None:
+def _by_name(fields: list[StructField]) -> _Fields:
+    by_name: _Fields = {}
+    for field in fields:
+        by_name.setdefault(field.name.lower(), []).append(field)
+    return by_name
+
+
+def _only(fields: _Fields, name: str) -> StructField | None:
     """The field of this name; None if there is none or more than one."""
-    lower = name.lower()
-    if Counter(field.name.lower() for field in fields)[lower] != 1:
-        return None
-    return next(field for field in fields if field.name.lower() == lower)
+    alike = fields.get(name.lower(), [])
+    return alike[0] if len(alike) == 1 else None
 
 
 def _member(field: StructField, names: list[str]) -> StructField | None:
     """What is below a field by the names of members; None below anything but structs."""
     for name in names:
         members = field.dataType.fields if isinstance(field.dataType, StructType) else []
-        found = _only(members, name)
+        found = _only(_by_name(members), name)
         if found is None:
             return None
         field = found

@@ -20,12 +20,14 @@ from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import (
     as_column,
+    name_or_column,
     named_columns,
     pushable_filter,
     quoted,
     readable_columns,
     reads_of,
     stored_values,
+    with_values,
 )
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
@@ -51,7 +53,8 @@ def update_once(
     if not assignments:
         raise InvalidInputError("an update needs at least one column to set")
     snapshot = plan.snapshot()
-    names = tuple(dict.fromkeys(assigned_target(key, plan.schema)[0] for key in assignments))
+    targets = AssignedTargets(plan.schema)
+    names = tuple(dict.fromkeys(targets.of(key)[0] for key in assignments))
     matching = partial(_matching, spark, plan, condition, assignments, alias)
     if condition is None:
         changed: Any = snapshot.manifest.fragments.rows_by_id()
@@ -61,17 +64,14 @@ def update_once(
     by_columns = choice.mode is RewriteMode.COLUMNS
     rows = matching(ROW_ADDRESS) if by_columns else matching(ROW_ID, ROW_ADDRESS)
     values = stored_values(rows, assigned_columns(assignments, plan.schema, alias), plan.schema)
-    new = [value.alias(name) for name, value in values.items()]
     reads = reads_of(plan, condition)
     if by_columns:
-        written = run_rewrite_job(plan, tuple(values), rows.select(ROW_ADDRESS, *new))
+        written = run_rewrite_job(
+            plan, tuple(values), with_values(rows, {ROW_ADDRESS: ROW_ADDRESS, **values})
+        )
         return explained(partial(commit_rewrite, plan, *written, reads=reads), choice)
-    changes = rows.select(
-        sf.lit(0).alias(CLAUSE),
-        sf.col(ROW_ID).alias(CHANGED_ROW_ID),
-        sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS),
-        *new,
-    )
+    changed_row = {CLAUSE: "0", CHANGED_ROW_ID: ROW_ID, CHANGED_ADDRESS: ROW_ADDRESS}
+    changes = with_values(rows, {**changed_row, **values})
     clause = Clause(RowAction.UPDATE, tuple(values))
     done = run_changes(SparkStages(spark), plan, (clause,), changes)
     return explained(prepared(replace(done, assigned=frozenset(values), reads=reads)), choice)
@@ -103,34 +103,32 @@ def _count(rows: DataFrame) -> dict[int, int]:
 
 def struct_columns(assignments: Mapping[str, Expression], schema: LanceSchema) -> list[str]:
     """Columns of which only members are assigned; their other members are needed, too."""
-    return [
-        assigned_target(name, schema)[0]
-        for name in assignments
-        if len(assigned_target(name, schema)) > 1
-    ]
+    targets = AssignedTargets(schema)
+    return [column for column, *members in map(targets.of, assignments) if members]
 
 
 def assigned_columns(
     assignments: Mapping[str, Expression], schema: LanceSchema, alias: str | None
-) -> dict[str, Column]:
-    """Whole columns; an assigned member of a struct becomes the struct with that member changed.
+) -> dict[str, Expression]:
+    """Whole columns -> names or Columns; an assigned member of a struct becomes the struct.
 
     Without an ``alias`` of the table there is no row yet, and its other members are null.
     """
-    values: dict[str, Column] = {}
+    targets = AssignedTargets(schema)
+    values: dict[str, Expression] = {}
     partly: set[str] = set()
     for key, expression in assignments.items():
-        name, *members = assigned_target(key, schema)
+        name, *members = targets.of(key)
         if name in values and not (members and name in partly):
             raise InvalidInputError(f"the column {name!r} is set twice")
         if not members:
-            values[name] = as_column(expression)
+            values[name] = name_or_column(expression)
             continue
         partly.add(name)
         field = next(field for field in schema.fields if field.name == name)
         kind = spark_field(logical_field(field, binary_blobs=True)).dataType
         own = sf.lit(None).cast(kind) if alias is None else sf.col(quoted(alias, name))
-        whole = values.get(name, own)
+        whole = as_column(values.get(name, own))
         values[name] = with_member(whole, kind, members, as_column(expression), key)
     return values
 
@@ -156,17 +154,26 @@ def with_member(
     return sf.struct(*members)
 
 
-def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:
-    """The column that a key of ``set`` means, and the path to a member of it."""
-    columns = spellings(field.name for field in schema.fields)
-    if (column := columns.spelled(key)) is not None:
-        return (column,)
-    first, *members = name_parts(key)
-    if (column := columns.spelled(first)) is not None:
-        return (column, *members)
-    if members and (column := columns.spelled(members[0])) is not None:  # behind the table's alias
-        return (column, *members[1:])
-    raise InvalidInputError(
-        f"there is no column {key!r} to set",
-        hint=near_names(key, [field.name for field in schema.fields]),
-    )
+class AssignedTargets:
+    """What the keys of ``set`` mean in a table."""
+
+    def __init__(self, schema: LanceSchema) -> None:
+        self._columns = spellings(field.name for field in schema.fields)
+
+    def of(self, key: str) -> tuple[str, ...]:
+        """The column that a key means, and the path to a member of it.
+
+        Raises InvalidInputError: there is no such column.
+        """
+        columns = self._columns
+        if (column := columns.spelled(key)) is not None:
+            return (column,)
+        first, *members = name_parts(key)
+        if (column := columns.spelled(first)) is not None:
+            return (column, *members)
+        # Behind the table's alias.
+        if members and (column := columns.spelled(members[0])) is not None:
+            return (column, *members[1:])
+        raise InvalidInputError(
+            f"there is no column {key!r} to set", hint=near_names(key, list(columns))
+        )
