@@ -9,6 +9,8 @@ import pytest
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 from .conftest import plan_of
 
@@ -68,6 +70,29 @@ def test_describe_extended_shows_what_analyze_table_found(companion, path, table
         "day": ("18262", "18351"), "even": ("false", "true"),
         "seen": ("1577836800000000", "1578182400000000"),
     }  # fmt: skip
+
+
+def test_columns_for_several_passes_are_all_analysed(companion, tmp_path):
+    path = str(tmp_path / "wide")
+    names = [f"c {number}" for number in range(70)]
+    columns = [f"id % {number + 1} AS `{name}`" for number, name in enumerate(names)]
+    companion.range(0, 300, 1, 2).selectExpr(*columns).write.format("lance").save(path)
+
+    def kept():
+        config = Snapshot.open(Table(path)).manifest.config.items()
+        known = {key: json.loads(value) for key, value in config if "statistics" in key}
+        return {key: value | {"version": None} for key, value in known.items()}
+
+    assert LanceTable.forPath(companion, path).analyze().version == 2
+    by_table = kept()
+    assert len(by_table) == len(names)
+    companion.sql(f"ANALYZE TABLE lance.`{path}` COMPUTE STATISTICS FOR COLUMNS `c 0`")
+    companion.sql(f"ANALYZE TABLE lance.`{path}` COMPUTE STATISTICS FOR ALL COLUMNS")
+    assert kept() == by_table
+    for number in (0, 31, 32, 63, 64, 69):
+        known = described(companion, path, f"`c {number}`")
+        assert (known["min"], known["max"], known["num_nulls"]) == ("0", str(number), "0")
+        assert abs(int(known["distinct_count"]) - (number + 1)) <= 7
 
 
 def test_the_side_of_a_join_that_a_condition_makes_small_is_broadcast(companion, table, settings):

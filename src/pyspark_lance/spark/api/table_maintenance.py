@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeAlias
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.typed_errors import typed_errors
-from pyspark_lance.spark.jobs.analyze_job import aggregates_of, keep_statistics
+from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.jobs.analyze_job import analysis_of, keep_statistics
 from pyspark_lance.spark.jobs.index_job import run_on_executors
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.spellings import (
@@ -76,11 +77,11 @@ class TableMaintenance:
     def analyze(self, columns: str | Sequence[str] = (), **options: str) -> MetadataResult:
         """Counts nulls and distinct values of columns and finds their bounds, for optimizers.
 
-        One pass of Spark over all rows; distinct values are counted within some 5 %. What is found
-        is kept in the configuration of the table, by one version, and Spark's cost-based optimizer
-        is told of it with the companion (``spark.sql.cbo.enabled``), as ``ANALYZE TABLE … FOR
-        COLUMNS`` would have it. Once rows have changed, counts are scaled to those there are, and
-        bounds are no longer told; after a fourth or four times of the rows, nothing is.
+        Spark reads the columns, some at a time; distinct values are counted within some 5 %. What
+        is found is kept in the configuration of the table, by one version, and Spark's cost-based
+        optimizer is told of it with the companion (``spark.sql.cbo.enabled``), as ``ANALYZE TABLE …
+        FOR COLUMNS`` would have it. Once rows have changed, counts are scaled to those there are,
+        and bounds are no longer told; after a fourth or four times of the rows, nothing is.
 
         Args:
             columns: Names of columns of numbers, texts, days or times; all of them by default.
@@ -99,9 +100,16 @@ class TableMaintenance:
         read = {**storage_options_of(self._table), "version": str(snapshot.version)}
         if self._table.branch is not None:
             read["branch"] = self._table.branch
-        rows = self._spark.read.format("lance").options(**read).load(self._table.root)
         names = [columns] if isinstance(columns, str) else list(columns)
-        found = rows.selectExpr(aggregates_of(rows.schema, names or None)).collect()[0][0]
+
+        def rows(**options: str) -> DataFrame:
+            reader = self._spark.read.format("lance").options(**read, **options)
+            return reader.load(self._table.root)
+
+        found = []
+        for asked in analysis_of(rows().schema, names or None):
+            part = rows(columns=",".join(map(quoted, asked.columns))) if asked.columns else rows()
+            found.append(part.selectExpr(asked.expression).collect()[0][0])
         return keep_statistics(self._table, snapshot, found, settings)
 
     @changes_table(*COMMIT_OPTIONS)

@@ -1,6 +1,6 @@
-"""What an analysis asks Spark of columns, in one pass over all rows, and keeping the answers.
+"""What an analysis asks Spark of columns, in passes over all rows, and keeping the answers.
 
-``LanceTable`` and the companion evaluate the same expression, each by its own session.
+``LanceTable`` and the companion evaluate the same expressions, each by its own session.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,40 @@ _NUMBERS = (kinds.NumericType, kinds.BooleanType)
 _TIMES = (kinds.DateType, kinds.TimestampType, kinds.TimestampNTZType)
 _TEXTS = (kinds.StringType, kinds.BinaryType)
 
+# A count of distinct values is some fifty columns of an aggregate, for which Spark makes code. With
+# two hundred counts at a time they take twice as long as in parts, with a thousand the driver's
+# memory ends.
+_MOST_COLUMNS = 32
 
-def aggregates_of(schema: kinds.StructType, columns: Sequence[str] | None) -> str:
-    """A SQL expression that tells, as JSON, what is to be known of some columns of a table.
+
+@dataclass(frozen=True, slots=True)
+class AnalysisPass:
+    """What one pass over all rows asks.
+
+    ``columns``: the names that it reads; ``expression``: the SQL expression of one JSON text.
+    """
+
+    columns: tuple[str, ...]
+    expression: str
+
+
+def analysis_of(schema: kinds.StructType, columns: Sequence[str] | None) -> list[AnalysisPass]:
+    """At least one pass that tells what is to be known of some columns of a table.
 
     ``columns``: names; None for all columns whose values have an order. Raises InvalidInputError:
     there is no such column, or its values are lists, structs or the like.
     """
+    fields = _analysed(schema, columns)
+    parts = [fields[at : at + _MOST_COLUMNS] for at in range(0, len(fields), _MOST_COLUMNS)]
+    return [
+        AnalysisPass(tuple(field.name for field in part), _aggregates(part))
+        for part in parts or [[]]
+    ]
+
+
+def _aggregates(fields: Sequence[kinds.StructField]) -> str:
     columns_found = [
-        f"{_text(field.name)}, named_struct({', '.join(_of_column(field))})"
-        for field in _analysed(schema, columns)
+        f"{_text(field.name)}, named_struct({', '.join(_of_column(field))})" for field in fields
     ]
     parts = ["'rows', count(1)"]
     if columns_found:
@@ -94,15 +119,17 @@ def _text(value: str) -> str:
 
 
 def keep_statistics(
-    table: Table, snapshot: Snapshot, found: str, settings: CommitSettings
+    table: Table, snapshot: Snapshot, found: Sequence[str], settings: CommitSettings
 ) -> MetadataResult:
-    """Keeps what the expression told of the rows of ``snapshot``, in one version.
+    """Keeps what the passes told of the rows of ``snapshot``, in one version.
 
-    ``found``: the JSON that it made.
+    ``found``: the JSON that each of them made.
     """
-    told = json.loads(found)
-    of_columns = {name: _in_words(values) for name, values in told.get("columns", {}).items()}
-    entries = found_statistics(snapshot, of_columns, told["rows"])
+    told = [json.loads(text) for text in found]
+    of_columns = {
+        name: _in_words(values) for one in told for name, values in one.get("columns", {}).items()
+    }
+    entries = found_statistics(snapshot, of_columns, told[0]["rows"])
 
     def plan(newest: Snapshot) -> Operation | None:
         gone = [(key, None) for key in outdated(newest) if key not in entries]

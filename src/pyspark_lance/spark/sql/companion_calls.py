@@ -375,23 +375,24 @@ def _statistics(options: Mapping[str, str]) -> Facts:
 
 
 def _analysis(options: Mapping[str, str]) -> Facts:
-    """The expression that an analysis of columns evaluates over all rows of a version."""
+    """The expressions that an analysis of columns evaluates over all rows of a version."""
     read, snapshot = _open(options)
-    from pyspark_lance.spark.jobs.analyze_job import aggregates_of
+    from pyspark_lance.spark.jobs.analyze_job import analysis_of
 
     schema = spark_schema_of(read, (snapshot.uri, snapshot.version))
     columns = json.loads(options[keys.ARGUMENTS]) if keys.ARGUMENTS in options else None
-    return {"expression": aggregates_of(schema, columns)}
+    return {"expressions": [one.expression for one in analysis_of(schema, columns)]}
 
 
 def _analyze(options: Mapping[str, str]) -> Facts:
-    """Keeps what came of the expression."""
+    """Keeps what came of the expressions."""
     _, snapshot = _open(options)
     from pyspark_lance.spark.jobs.analyze_job import keep_statistics
     from pyspark_lance.spark.options.write_settings import commit_settings
 
     write = WriteOptions.parse(options)
-    done = keep_statistics(write.table, snapshot, options[keys.DONE], commit_settings(write))
+    found = json.loads(options[keys.DONE])
+    done = keep_statistics(write.table, snapshot, found, commit_settings(write))
     return {"version": done.version}
 
 

@@ -1,5 +1,6 @@
 package org.pysparklance.rules;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import java.util.List;
 import org.apache.spark.sql.Row;
@@ -9,6 +10,7 @@ import org.apache.spark.sql.catalyst.plans.logical.AnalyzeTable;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.LanceTable;
@@ -46,10 +48,13 @@ final class AnalyzedTables extends Rule<LogicalPlan> {
     }
     String[] pinned = {"_lance.root", found.root(), "_lance.version", found.version(),
         "_lance.arguments", names == null ? null : names.toString(), "_lance.done", null};
-    String expression = Python.call("analysis", options, pinned).get("expression").asText();
-    pinned[7] = SparkSession.active().read().format(Python.SOURCE)
-        .options(options.asCaseSensitiveMap()).option("version", found.version()).load()
-        .selectExpr(expression).head().getString(0);
+    Dataset<Row> rows = SparkSession.active().read().format(Python.SOURCE)
+        .options(options.asCaseSensitiveMap()).option("version", found.version()).load();
+    ArrayNode told = Python.JSON.createArrayNode();
+    for (JsonNode expression : Python.call("analysis", options, pinned).get("expressions")) {
+      told.add(rows.selectExpr(expression.asText()).head().getString(0));
+    }
+    pinned[7] = told.toString();
     Python.call("analyze", options, pinned);
     table.isWritten();
   }
