@@ -14,7 +14,6 @@ from zipimport import zipimporter
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
-from script_process import run_script
 from table_access import append, write_table
 
 from pyspark_lance.spark.data_source import LanceDataSource
@@ -229,52 +228,3 @@ def test_a_worker_that_the_jvm_has_left_ends_without_a_traceback():
     }
     # Of the daemon's, and of the code of others.
     assert printed == {"as it is": 2, "settled": 1, "looked up": 1}
-
-
-NOTES_PANDAS = """
-import os, sys, traceback
-
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        files = [frame.filename for frame in traceback.extract_stack()]
-        if name == "pandas" and any("pyspark_lance" in file for file in files):
-            with open(os.environ["PANDAS_IS_ASKED_FOR"], "a") as notes:
-                notes.write("".join(traceback.format_stack()[-4:]))
-
-
-sys.meta_path.insert(0, Finder())
-"""
-EVERY_CHANGE = """
-import sys
-from pyspark.sql import SparkSession
-
-alone = SparkSession.builder.master("local[2]").config("spark.python.worker.reuse", "false")
-spark = alone.config("spark.ui.enabled", "false").getOrCreate()
-from pyspark_lance import LanceTable
-
-path = sys.argv[1]
-rows = spark.range(1000).selectExpr("id", "concat('n', id % 50) s", "id * 1.5D d", "array(id) a")
-rows.write.format("lance").mode("append").save(path)
-table = LanceTable.forPath(spark, path)
-table.update("id < 10", {"d": "d + 1", "a": "array(1L)"})
-table.delete("id = 3")
-changed = rows.where("id > 990").selectExpr("id + 5 AS id", "s", "d", "a")
-merge = table.merge(changed, "target.id = source.id").whenMatchedUpdateAll()
-merge.whenNotMatchedInsertAll().execute()
-table.compact()
-table.createIndex("id")
-feed = spark.read.format("lance").option("readChangeFeed", True).option("startingVersion", 1)
-print(feed.load(path).count(), spark.read.format("lance").load(path).where("id = 7").count())
-"""
-
-
-@pytest.mark.slow
-def test_no_change_makes_arrow_import_pandas_in_a_process_of_spark(tmp_path, monkeypatch):
-    notes = tmp_path / "notes"
-    (tmp_path / "sitecustomize.py").write_text(NOTES_PANDAS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PANDAS_IS_ASKED_FOR", str(notes))
-    printed = run_script(EVERY_CHANGE, tmp_path / "table")
-    assert printed.split()[-1] == "1"
-    assert not notes.exists(), notes.read_text()

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.jobs.source_filter import collected_filter
 from pyspark_lance.spark.jobs.stages import map_rows, numbered_stage, over_tasks, stage
 from pyspark_lance.spark.options.parse_options import storage_options_of
@@ -64,7 +65,8 @@ class SparkStages:
         """See ``StageRunner.run``."""
         task = numbered_stage(work) if numbered else stage(work)
         # To ask for the names of the columns is a request in Spark Connect.
-        return rows.mapInArrow(task, _ddl(schema)) if packed else map_rows(rows, task, _ddl(schema))
+        mapped = map_in_arrow if packed else map_rows
+        return mapped(rows, task, _ddl(schema))
 
     def run_over(self, tasks: Sequence[Any], work: Stage, schema: pa.Schema) -> DataFrame:
         """See ``StageRunner.run_over``."""

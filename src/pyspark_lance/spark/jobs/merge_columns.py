@@ -19,6 +19,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.spark.jobs.change_job import SparkStages
+from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
@@ -83,7 +84,7 @@ def run_by_columns(
         nonlocal counted
         # The job that counts fills the checkpoint.
         counted = packed().localCheckpoint(eager=False)
-        counts = counted.mapInArrow(_count, "fragment bigint, changed bigint")
+        counts = map_in_arrow(counted, _count, "fragment bigint, changed bigint")
         rows = counts.groupBy("fragment").agg(sf.sum("changed").alias("changed")).collect()
         return {row["fragment"]: row["changed"] for row in rows}
 
@@ -99,7 +100,7 @@ def run_by_columns(
     ]
     values = [StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]
     schema = StructType([StructField(ROW_ADDRESS, LongType()), *values])
-    unpacked = frame.mapInArrow(partial(_unpacked, schema), schema)
+    unpacked = map_in_arrow(frame, partial(_unpacked, schema), schema)
     return choice, run_rewrite_job(plan, names, unpacked)
 
 

@@ -22,6 +22,7 @@ from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.system_columns import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array, single_value
+from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.jobs.stages import Batches, map_rows, over_tasks, stage
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
@@ -86,7 +87,7 @@ def nearest_to_few(
     work = partial(_found_in_buckets, queries, per_bucket)
     found = over_tasks(spark, tasks, work, "bucket int, payload binary")
     together = found.repartition(buckets, "bucket")
-    return together.mapInArrow(stage(partial(_joined_by_bucket, finish)), answer.schema)
+    return map_in_arrow(together, stage(partial(_joined_by_bucket, finish)), answer.schema)
 
 
 def nearest_to_many(answer: Answer, queries: DataFrame, vector: str) -> DataFrame:

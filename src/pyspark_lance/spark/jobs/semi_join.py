@@ -24,6 +24,7 @@ from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.expressions.column_expressions import Node, equation
 from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter
 from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.source.clean_errors import clean_iterator
@@ -106,7 +107,7 @@ def usable_pairs(
 def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None:
     """The filter of the source's keys; None if it would let too much through."""
     keys = source.select(*(p.source_column().alias(f"{_KEY}{i}") for i, p in enumerate(pairs)))
-    return collected_filter(keys.mapInArrow(_hashed_keys, "payload binary"), unite_first=True)
+    return collected_filter(map_in_arrow(keys, _hashed_keys, "payload binary"), unite_first=True)
 
 
 def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -154,7 +155,7 @@ def scan_of_keys(
     each = max(1, _PRETENDED_ROWS // count)
     numbers = spark.range(0, count * each, 1, count).where(sf.col("id") % each == 0)
     ids = numbers.select((sf.col("id") / each).cast("bigint").alias("id"))
-    rows = ids.mapInArrow(read, shown).select(*(sf.col(quoted(name)) for name in columns))
+    rows = map_in_arrow(ids, read, shown).select(*(sf.col(quoted(name)) for name in columns))
     # Evaluated now, so that the number of rows tells whether the source has to be shuffled.
     rows = rows.localCheckpoint()
     return sf.broadcast(rows) if rows.count() <= _MOST_BROADCAST_ROWS else rows

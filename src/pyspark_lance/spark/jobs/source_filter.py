@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pyspark_lance.plain_values import single_value
+from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.table.change.key_filter import KeyFilter
 
@@ -23,7 +24,7 @@ def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None
     an executor makes one filter of them, since they are many.
     """
     if unite_first:
-        parts = parts.repartition(1).mapInArrow(_united, "payload binary")
+        parts = map_in_arrow(parts.repartition(1), _united, "payload binary")
     filters = (KeyFilter.of_bytes(bytes(row["payload"])) for row in parts.collect())
     together = reduce(KeyFilter.union, filters, KeyFilter.of([]))
     return together if together.share() <= _MOST_SHARE else None

@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 
@@ -46,9 +47,9 @@ def map_rows(rows: DataFrame, work: Stage, columns: str | StructType) -> DataFra
     """
     names = rows.columns
     if all(name.isidentifier() for name in names):
-        return rows.mapInArrow(work, columns)
+        return map_in_arrow(rows, work, columns)
     numbered = rows.toDF(*(f"c{number}" for number in range(len(names))))
-    return numbered.mapInArrow(partial(_with_names, names, work), columns)
+    return map_in_arrow(numbered, partial(_with_names, names, work), columns)
 
 
 def _with_names(names: list[str], work: Stage, batches: Batches) -> Batches:
@@ -68,7 +69,7 @@ def over_tasks(
     packed = tuple(pickle.dumps(task) for task in tasks)
     count = max(1, len(packed))
     numbers = spark.range(0, count, 1, count)
-    return numbers.mapInArrow(stage(partial(_over_tasks, packed, work)), columns)
+    return map_in_arrow(numbers, stage(partial(_over_tasks, packed, work)), columns)
 
 
 def _over_tasks(

@@ -1,0 +1,29 @@
+"""``DataFrame.mapInArrow`` for installations without pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+
+def map_in_arrow(
+    rows: DataFrame,
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    columns: str | StructType,
+) -> DataFrame:
+    """``rows.mapInArrow(work, columns)``, which asks for pandas though nothing of it is used.
+
+    PySpark refuses the method where pandas is not installed, and warns of pandas 3. A client of
+    Spark Connect needs pandas to be one.
+    """
+    java = getattr(rows, "_jdf", None)
+    if java is None:
+        return rows.mapInArrow(work, columns)
+    function = UserDefinedFunction(work, columns, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    every = function(*(rows[name] for name in rows.columns))
+    return DataFrame(java.mapInArrow(every._jc, False, None), rows.sparkSession)
