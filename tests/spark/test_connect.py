@@ -22,6 +22,7 @@ spark.range(10, 15).write.format("lance").mode("append").save(path)
 read = spark.read.format("lance").option("metadataColumns", "all")
 print("rows", read.load(path).count())
 print("old", read.option("version", 1).load(path).count())
+import pyspark_lance.errors
 from pyspark_lance import LanceTable
 table = LanceTable.forPath(spark, path)
 print("scan", sorted(r[0] for r in table.scan(["id"], "_row_created_at_version > 1").collect()))
@@ -29,6 +30,10 @@ print("take", sorted(tuple(r) for r in table.take([3, 12]).collect()))
 frame = spark.read.format("lance").load(path)
 print("shared", frame.where("id < 3").union(frame.where("id > 12")).count(), frame.count())
 source = spark.createDataFrame([(1, 100), (20, 200)], "id long, to long")
+try:
+    table.delete("id > 12 and")
+except pyspark_lance.errors.InvalidInputError as error:
+    print("alias", "Spark would take for an alias" in str(error))
 print("delete", table.delete("id > 12").num_deleted_rows)
 print("update", table.update("id = 0", {"id": "id + 50"}).num_updated_rows)
 merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")
@@ -88,7 +93,7 @@ print("joined", near.nearest(asked, 1).where("q = CAST(id AS string)").count())
 made_by = table.history().select("applicationId", "userMetadata").collect()
 print("by", {row[0] for row in made_by} == {spark.conf.get("spark.app.id")}, made_by[0][1])
 print("about", spark.read.format("lance").load(path + "$history").count() == len(made_by))
-import glob, pyspark_lance.errors
+import glob
 for file in glob.glob(path + "-made/data/*.lance"):
     content = open(file, "rb").read()
     open(file, "wb").write(content[:-40] + b"\\xff" * 24 + content[-16:])
@@ -116,6 +121,7 @@ def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
         "scan [10, 11, 12, 13, 14]",
         "take [(3, 3), (12, 12)]",
         "shared 5 15",
+        "alias True",
         "delete 2",
         "update 1",
         "merge 1 1 8",

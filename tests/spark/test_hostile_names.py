@@ -10,7 +10,10 @@ from pyspark.sql import functions as sf
 from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.text_names import trailing_name
 from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.table.change.row_change import ChangeResult
 
 pytestmark = pytest.mark.spark
 
@@ -110,3 +113,49 @@ def test_a_name_is_only_the_column_that_has_it(spark, path):
     assert NAMES[-2] not in table.toDF().columns
     table.addColumns({quoted("' --"): sf.lit("'")})
     assert set(values_of(path, "' --").values()) == {"'"}
+
+
+@pytest.mark.parametrize("text", ["id = 1 and", "id IN (1, 2) `n`", "id = 1 oops -- id = 2"])
+def test_a_text_with_a_word_too_many_is_refused_and_nothing_changes(spark, path, text):
+    # To Spark the word is an alias: rows would go for half of a condition.
+    write_table(path, pa.table({"id": range(3), "n": range(3)}))
+    table = LanceTable.forPath(spark, path)
+    on_target = text.replace("id", "target.id")
+    merge = table.merge(spark.range(3), "target.id = source.id")
+    by_text = table.merge(spark.range(3), on_target)
+    for change in (
+        lambda: table.delete(text),
+        lambda: table.update(text, {"n": "1"}),
+        lambda: table.update("id = 1", {"id": "id + 1", "n": text}),
+        lambda: table.addColumns({"more": text}),
+        merge.whenMatchedUpdate(on_target, {"n": "1"}).execute,
+        merge.whenNotMatchedInsert(values={"n": text.replace("id", "source.id")}).execute,
+        by_text.whenMatchedDelete().execute,
+    ):
+        with pytest.raises(InvalidInputError, match="Spark would take for an alias"):
+            change()
+    assert read_ours(path).num_rows == len(values_of(path, "n")) == 3
+    assert table.history().count() == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    {
+        "id = 1 and": "and", "id = 1 `b`": "`b`", "f(x) y -- and": "y", "a[1] or": "or",
+        "'x' b": "b", "id IN (1, 2) id": "id", "CASE WHEN a THEN 1 ELSE 2 END": "END",
+        "x < now() - INTERVAL 1 DAY": "DAY", "id": None, "a.b": None, "NOT a": None, "x = y": None,
+        "a AND b": None, "x IS NULL": None, "x IS NOT TRUE": None, "x LIKE y": None, "a, b": None,
+        "(id = 1) -- and": None, "a IS DISTINCT FROM b": None, "x AS y": None, "": None,
+    }.items(),
+)  # fmt: skip
+def test_names_at_the_end_that_may_be_aliases(text, name):
+    assert trailing_name(text) == name
+
+
+def test_a_name_at_the_end_that_belongs_to_a_value_is_no_alias(spark, path):
+    write_table(path, pa.table({"id": range(3), "n": range(3)}))
+    table = LanceTable.forPath(spark, path)
+    assert table.delete("now() < TIMESTAMP '2020-01-01' + INTERVAL 1 DAY") == ChangeResult()
+    value = "CASE WHEN id = 1 THEN 7 ELSE 8 END"
+    assert table.update(f"{value} = 7", {"n": f"{value} AS n"}).num_updated_rows == 1
+    assert values_of(path, "n") == {0: 0, 1: 7, 2: 2}

@@ -13,6 +13,11 @@ from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.tokens import Token, identifier, tokenize_all
 
 _CONSTANTS = ("TRUE", "FALSE", "NULL")
+# Words that a name may follow that is no alias.
+_BEFORE_OPERANDS = {
+    "AND", "AS", "BETWEEN", "DISTINCT", "DIV", "ELSE", "ESCAPE", "FROM", "ILIKE", "IN", "IS",
+    "LIKE", "NOT", "OR", "REGEXP", "RLIKE", "THEN", "WHEN",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,23 @@ def _name(token: Token) -> str | None:
     if token.kind == "string" and token.text[0] == '"':
         return token.text[1:-1].replace('""', '"')  # what it is depends on the session
     return None
+
+
+def trailing_name(text: str) -> str | None:
+    """The name at the end of ``text`` if it may be an alias without ``AS``; None if it is none.
+
+    Behind an operand a name is one, unless it belongs to it, as ``DAY`` to ``INTERVAL 1 DAY``.
+    """
+    tokens = tokenize_all(text)[-3:-1]
+    if len(tokens) < 2 or tokens[1].kind not in ("word", "quoted"):
+        return None
+    before = tokens[0]
+    is_operand = (
+        before.upper not in _BEFORE_OPERANDS
+        if before.kind == "word"
+        else before.kind != "operator" or before.text == ")"
+    )
+    return tokens[1].text if is_operand else None
 
 
 def reference(text: str) -> NameParts | None:

@@ -24,6 +24,7 @@ from pyspark_lance.spark.expressions.expressions import (
     quoted,
     readable_columns,
 )
+from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.write_settings import is_case_sensitive
@@ -93,6 +94,8 @@ def expression_columns(
         frame = _scan(spark, snapshot.table, version, columns, condition)
         return frame.select(ROW_ADDRESS, *values)
 
+    source = _scan(spark, snapshot.table, snapshot.version, columns, None)
+    refuse_trailing_aliases(source, expressions.values())
     computed = StructType(rows(snapshot.version, None).schema.fields[1:])
     schema = _new_columns(spark, computed)
 

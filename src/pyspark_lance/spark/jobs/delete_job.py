@@ -16,6 +16,7 @@ from pyspark_lance.spark.expressions.expressions import (
     readable_columns,
     reads_of,
 )
+from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.table.change.commit_changes import Prepared, delete_everything, prepared
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause
@@ -32,6 +33,7 @@ def delete_once(
     named = named_columns([condition], readable_columns(plan.schema))
     columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
     rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
+    refuse_trailing_aliases(rows, [condition])
     changes = rows.where(as_column(condition)).select(
         sf.lit(0).alias(CLAUSE), sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS)
     )

@@ -29,6 +29,7 @@ from pyspark_lance.spark.expressions.expressions import (
     stored_values,
     with_values,
 )
+from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.merge_columns import MergeChanges, run_by_columns
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition, understood
@@ -209,6 +210,7 @@ def _joined_changes(
     narrowed = condition.target_filter if join_type in ("inner", "left_outer") else None
     target = _target(spark, plan, named_columns(texts, names), merge.alias, keys, narrowed)
     joined = source.join(target, as_column(merge.condition), join_type)
+    refuse_trailing_aliases(joined, texts)
     described, changes = _changes(joined, clauses, plan.schema, merge.alias, keep=by_columns)
     asks = by_columns or bool(primary_key(plan.schema))
     unchanged = _unchanged(plan, merge, given, condition) if asks else frozenset()

@@ -29,6 +29,7 @@ from pyspark_lance.spark.expressions.expressions import (
     stored_values,
     with_values,
 )
+from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.types.spark_types import spark_field
@@ -91,6 +92,7 @@ def _matching(
     named = named_columns([*texts, *conditions], readable_columns(plan.schema))
     columns = [*(name for name in named if name not in system), *system]
     rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
+    refuse_trailing_aliases(rows, [condition, *assignments.values()])
     return rows if condition is None else rows.where(as_column(condition))
 
 
