@@ -206,6 +206,42 @@ def test_times_are_in_the_zone_of_the_session_where_the_companion_says_it(zone, 
     assert StreamOptions.parse({**asked, "startingTimestamp": text}, read) == stream
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("zone", ["America/New_York", "+05:30"])
+def test_times_of_conditions_are_in_the_zone_of_the_session(spark, session_kind, tmp_path, zone):
+    path, text = str(tmp_path / "t"), "ts >= '1970-01-02 03:00:00' AND ts < '1970-01-02 20:00:00'"
+    columns = (
+        "id", "timestamp_seconds(id * 3600) AS ts", "array(CAST(id AS float), 0F) AS v"
+    )  # fmt: skip
+    writer = spark.range(0, 72, 1, 2).selectExpr(*columns).write.format("lance").mode("append")
+    kept = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        writer.option("v.fixed_size_list", 2).save(path)
+        table = LanceTable.forPath(spark, path)
+        expected = sorted(row.id for row in table.toDF().where(text).collect())
+        assert len(expected) == 17
+        found = {
+            "scan": table.scan(filter=text),
+            "day": table.scan(filter=f"CAST(ts AS date) = '1970-01-02' AND {text}"),
+            "nearest": table.nearest([0.0, 0.0], 72, filter=text),
+        }
+        if session_kind == "companion":
+            view = spark.read.format("lance").option("filter", text)
+            found["option"] = view.load(path)
+            found["both options"] = view.option("nearest", '{"key": [0, 0], "k": 72}').load(path)
+        for name, rows in found.items():
+            assert sorted(row.id for row in rows.collect()) == expected, name
+        if session_kind == "companion":
+            new = table.toDF().where(text).selectExpr("id + 1000 AS id", "ts", "v")
+            writer = new.localCheckpoint().write.format("lance").mode("overwrite")
+            writer.option("replaceWhere", text).save(path)
+            ids = sorted(row.id for row in table.toDF().collect())
+            assert ids == sorted({*range(72)} - {*expected}) + [1000 + one for one in expected]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", kept)
+
+
 def test_lists_of_columns_take_any_name():
     names = split_names("a , `b,c`,`g``h`,```d```,` e`,`*`")
     assert names == ("a", "b,c", "g`h", "`d`", " e", "*")

@@ -30,6 +30,7 @@ from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, MergeRequest, merge_once
 from pyspark_lance.spark.jobs.update_job import update_once
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
@@ -39,7 +40,7 @@ from pyspark_lance.spark.options.spellings import (
     naming_table,
     option_texts,
 )
-from pyspark_lance.spark.options.times import session_zone, with_zone
+from pyspark_lance.spark.options.times import session_zone, session_zone_name, with_zone
 from pyspark_lance.spark.options.version_arguments import version_asked
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
@@ -242,6 +243,7 @@ class LanceTable(
             options["columns"] = ",".join(map(quoted, columns))
         if filter is not None:
             options["filter"] = filter
+            options[keys.TIME_ZONE] = session_zone_name(self._spark)
         options["metadataColumns"] = (
             metadataColumns if isinstance(metadataColumns, str) else ",".join(metadataColumns)
         )

@@ -67,6 +67,7 @@ class ReadOptions:
     may_be_stream: bool = False
     checks_text: bool = False
     nearest: NearestOption | None = None
+    time_zone: str = "UTC"  # In which the filter's times are meant.
 
     def check_batch(self) -> None:
         """Refuses what only a stream can do; whether it is one is known late."""
@@ -112,6 +113,7 @@ class ReadOptions:
             may_be_stream=any(name in canonical for name in (*_STARTING, *_OF_STREAMS)),
             checks_text=parsed(canonical, "checkText", parse_flag) or False,
             nearest=NearestOption.parse(canonical["nearest"]) if "nearest" in canonical else None,
+            time_zone=options.get(keys.TIME_ZONE, "UTC"),
         )
 
 
@@ -127,6 +129,7 @@ class WriteOptions:
     overwrite_schema: bool | None
     merge_schema: bool
     replace_where: str | None
+    time_zone: str  # In which its times are meant.
     properties: Mapping[str, str]
     commit_retries: int
     commit_timeout_s: float
@@ -163,6 +166,7 @@ class WriteOptions:
             overwrite_schema=parsed(canonical, "overwriteSchema", parse_flag),
             merge_schema=parsed(canonical, "mergeSchema", parse_flag) or False,
             replace_where=options.get(keys.REPLACE_WHERE) or canonical.get("replaceWhere") or None,
+            time_zone=options.get(keys.TIME_ZONE, "UTC"),
             properties=_properties(canonical, options.get(keys.APPLICATION)),
             commit_retries=_retries(canonical),
             commit_timeout_s=parsed(canonical, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,

@@ -23,7 +23,12 @@ def session_time_zone(options: Mapping[str, str]) -> tzinfo:
 
 def session_zone(spark: SparkSession) -> tzinfo:
     """The zone in which a session shows times."""
-    return zone_named(spark.conf.get("spark.sql.session.timeZone"))
+    return zone_named(session_zone_name(spark))
+
+
+def session_zone_name(spark: SparkSession) -> str:
+    """The name of the zone in which times of texts are meant, as Spark has it."""
+    return spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
 
 def zone_named(name: str | None) -> tzinfo:

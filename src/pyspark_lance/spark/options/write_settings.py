@@ -79,6 +79,7 @@ def write_settings(
         overwrite_schema=options.overwrite_schema,
         merge_schema=options.merge_schema,
         replace_where=options.replace_where,
+        time_zone=options.time_zone,
         sort_by=options.sort_by,
         split_by=options.split_by,
         cluster_by=options.cluster_by,

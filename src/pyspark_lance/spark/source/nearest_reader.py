@@ -95,7 +95,9 @@ class LanceNearestReader(DataSourceReader):
         predicate = (
             None
             if options.filter is None
-            else parse_predicate(options.filter, predicate_schema(snapshot.schema))
+            else parse_predicate(
+                options.filter, predicate_schema(snapshot.schema), time_zone=options.time_zone
+            )
         )
         request = NearestRequest(
             column,

@@ -112,5 +112,5 @@ def condition_of(options: ReadOptions, pushed: PushedDown, schema: pa.Schema) ->
     from pyspark_lance.predicate.conditions import all_of
     from pyspark_lance.predicate.parse import parse_predicate
 
-    own = parse_predicate(options.filter, schema)
+    own = parse_predicate(options.filter, schema, time_zone=options.time_zone)
     return all_of([term for term in (own, pushed.predicate(schema)) if term is not None])

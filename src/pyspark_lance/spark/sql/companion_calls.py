@@ -27,9 +27,8 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import primary_key
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from pyspark_lance.predicate.conditions import Predicate, all_of, columns_of
+from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.json import literal_node
-from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.tree import TRUE
 from pyspark_lance.predicate.types import (
     INTERVAL,
@@ -43,6 +42,7 @@ from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
 from pyspark_lance.spark.source.pushed_down import PushedDown, pinned_version
 from pyspark_lance.spark.source.read_plan import (
+    condition_of,
     open_pinned,
     scan_request_of,
     shown_columns,
@@ -482,9 +482,7 @@ def _delete(options: Mapping[str, str]) -> Facts:
 
     def condition(snapshot: Snapshot) -> Predicate:
         every = predicate_schema(snapshot.schema)
-        own = parse_predicate(read.filter, every) if read.filter is not None else None
-        terms = [term for term in (own, pushed.predicate(every)) if term is not None]
-        return all_of(terms) or TRUE
+        return condition_of(read, pushed, every) or TRUE
 
     from pyspark_lance.table.change.delete_where import delete_where
 

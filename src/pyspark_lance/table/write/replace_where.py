@@ -27,12 +27,16 @@ from pyspark_lance.table.columns.schema_change import match_columns
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.write.write_plan import WriteSettings
 
 
-def parse_condition(text: str, columns: LanceSchema) -> Predicate:
-    """The condition over columns that both the table and the data have."""
+def parse_condition(text: str, columns: LanceSchema, time_zone: str) -> Predicate:
+    """The condition over columns that both the table and the data have.
+
+    ``time_zone``: in which its times are meant.
+    """
     parse = predicate_from_json if text.startswith("{") else parse_predicate
-    predicate = parse(text, columns.to_arrow())
+    predicate = parse(text, columns.to_arrow(), time_zone=time_zone)
     missing = columns_of(predicate) - set(columns.names)
     if missing:
         raise InvalidInputError(
@@ -71,15 +75,17 @@ def plan_replacement(
 def replace_rows(
     change: ChangePlan,
     newest: Snapshot,
-    text: str,
+    settings: WriteSettings,
     written: pa.Schema,
     files: tuple[Fragment, ...],
     work: UnitOfWork,
 ) -> CommitResult | None:
     """Removes the rows that match, and adds those that were written, in one version."""
+    text = settings.replace_where or ""
 
     def condition(snapshot: Snapshot) -> Predicate:
-        return parse_condition(text, match_columns(snapshot.schema, written))
+        columns = match_columns(snapshot.schema, written)
+        return parse_condition(text, columns, settings.time_zone)
 
     changes = replace(
         rows_deleted(change, condition(newest), text),

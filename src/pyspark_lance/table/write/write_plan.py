@@ -59,6 +59,7 @@ class WriteSettings(CommitSettings):
     merge_schema: bool = False  # Columns that the table lacks are added to it.
     # With ``overwrite``: only the rows that match this condition are replaced.
     replace_where: str | None = None
+    time_zone: str = "UTC"  # In which its times are meant.
     # Columns that each task sorts its rows by, and whether from the greatest to the least value.
     sort_by: tuple[tuple[str, bool], ...] = ()
     # Columns by which each task gets its rows sorted, and whose values get files of their own.
@@ -182,7 +183,7 @@ def plan_write(
         stable_row_ids=stable,
         transaction_uuid=str(uuid.uuid4()),
         base=None if existing is None else BaseVersion.of(existing.manifest),
-        condition=_condition(settings.replace_where, columns),
+        condition=_condition(settings, columns),
         order=_order(settings.sort_by, columns),
         split=_split(settings.split_by, columns),
         is_done=existing is not None and settings.is_done_in(existing),
@@ -253,13 +254,13 @@ def _split(split_by: tuple[str, ...], columns: LanceSchema) -> RowOrder | None:
     return None if order is None else order.splitting(split_by)
 
 
-def _condition(text: str | None, columns: LanceSchema) -> Predicate | None:
-    if text is None:
+def _condition(settings: WriteSettings, columns: LanceSchema) -> Predicate | None:
+    if settings.replace_where is None:
         return None
     # Other writes have no condition, and each process pays for what it imports.
     from pyspark_lance.table.write.replace_where import parse_condition  # noqa: PLC0415
 
-    return parse_condition(text, columns)
+    return parse_condition(settings.replace_where, columns, settings.time_zone)
 
 
 def _check_names(schema: pa.Schema) -> None:

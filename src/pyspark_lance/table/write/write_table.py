@@ -173,9 +173,8 @@ class _Write:
         if change.is_done:
             return None
         self._check_source(newest.version)
-        text = plan.settings.replace_where or ""
-        files = self._with_ids_of(newest.schema)
-        return replace_rows(change, newest, text, plan.request.schema.to_arrow(), files, work)
+        files, columns = self._with_ids_of(newest.schema), plan.request.schema.to_arrow()
+        return replace_rows(change, newest, plan.settings, columns, files, work)
 
     def _newest(self) -> Snapshot:
         """The newest version of the table that the files were written for."""
