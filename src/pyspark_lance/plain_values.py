@@ -14,6 +14,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+_FLOATS: dict[pa.DataType, np.dtype[Any]] = {
+    pa.float16(): np.dtype(np.float16),
+    pa.float32(): np.dtype(np.float32),
+    pa.float64(): np.dtype(np.float64),
+}
+
+
+def plain_dtype(data_type: pa.DataType) -> np.dtype[Any]:
+    """The dtype of a type of integers, floats or booleans.
+
+    Arrow 18 and 19 need pandas for their ``to_pandas_dtype``, whatever the type.
+    """
+    return _FLOATS.get(data_type) or np.dtype(str(data_type))
+
 
 def plain_array(numbers: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> pa.Array:
     """Array of integers, floats or booleans, zero-copy but for booleans.
@@ -44,7 +58,7 @@ def plain_numbers(array: pa.Array) -> NDArray[Any]:
     if pa.types.is_boolean(array.type):
         bits = np.frombuffer(values, np.uint8) if values else np.empty(0, np.uint8)
         return np.unpackbits(bits, count=end, bitorder="little")[array.offset :].view(np.bool_)
-    dtype = np.dtype(array.type.to_pandas_dtype())
+    dtype = plain_dtype(array.type)
     numbers = np.frombuffer(values, dtype, count=end) if values else np.empty(0, dtype)
     return numbers[array.offset :]
 

@@ -18,7 +18,13 @@ from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_memory
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder
 from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, validity_of
 from pyspark_lance.errors import UnsupportedFeatureError
-from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
+from pyspark_lance.plain_values import (
+    plain_array,
+    plain_dtype,
+    plain_numbers,
+    plain_scalar,
+    single_value,
+)
 
 MIN_PLAIN_ROWS = 100
 MAX_PLAIN_ITEMS = 99
@@ -189,5 +195,5 @@ def _item_slices(items: ArrayDecoder, decoded: object | None) -> list[BufferSlic
 
 
 def _numpy_type(data_type: pa.DataType) -> np.dtype[np.integer]:
-    dtype: np.dtype[np.integer] = np.dtype(data_type.to_pandas_dtype())
+    dtype: np.dtype[np.integer] = plain_dtype(data_type)
     return dtype

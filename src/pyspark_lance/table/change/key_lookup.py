@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_lance.plain_values import plain_scalar
+from pyspark_lance.plain_values import plain_dtype, plain_scalar
 from pyspark_lance.predicate.columns import resolve_column
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import In, all_of
@@ -42,7 +42,7 @@ def _as_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if values.type == wanted:
         return values
     if pa.types.is_integer(wanted):
-        limits, own = (np.iinfo(kind.to_pandas_dtype()) for kind in (wanted, values.type))
+        limits, own = (np.iinfo(plain_dtype(kind)) for kind in (wanted, values.type))
         low, high = max(limits.min, own.min), min(limits.max, own.max)
         is_inside = pc.and_(
             pc.greater_equal(values, plain_scalar(low, values.type)),

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_lance.plain_values import plain_dtype
 from pyspark_lance.table.rows.arrow_casts import arrow_cast
 
 # What the texts of numbers are made of: all that can be read as one is among these.
@@ -61,7 +62,7 @@ def _without_hopeless(values: pa.Array, data_type: pa.DataType) -> pa.Array:
         else:
             return values
     elif types.is_integer(data_type) and (types.is_integer(own) or types.is_floating(own)):
-        bounds = np.iinfo(data_type.to_pandas_dtype())
+        bounds = np.iinfo(plain_dtype(data_type))
         low, high = (_bound(int(bound), own) for bound in (bounds.min, bounds.max))
         hopeful = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
         if types.is_floating(own):
@@ -79,11 +80,11 @@ def _without_hopeless(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 def _bound(number: int, data_type: pa.DataType) -> pa.Scalar:
     """The number in the type, or the nearest one that it has on the way to 0."""
     if pa.types.is_floating(data_type):
-        nearest = np.array([number]).astype(data_type.to_pandas_dtype())[0]
+        nearest = np.array([number]).astype(plain_dtype(data_type))[0]
         if abs(int(nearest)) > abs(number):
             nearest = np.nextafter(nearest, nearest.dtype.type(0))
         return pa.scalar(nearest, data_type)
-    bounds = np.iinfo(data_type.to_pandas_dtype())
+    bounds = np.iinfo(plain_dtype(data_type))
     return pa.scalar(max(int(bounds.min), min(int(bounds.max), number)), data_type)
 
 

@@ -25,7 +25,7 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
-from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.plain_values import plain_dtype, plain_numbers
 from pyspark_lance.predicate.single_column import is_only_of_null, is_true_of_null, only_values
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.question import Limits, Question
@@ -182,7 +182,7 @@ def bytes_of_values(values: pa.Array, stored: pa.DataType) -> list[bytes] | None
     """
     values = values.drop_null()
     if pa.types.is_integer(stored) and pa.types.is_integer(values.type):
-        limits = np.iinfo(stored.to_pandas_dtype())
+        limits = np.iinfo(plain_dtype(stored))
         fitting = [number for number in values.to_pylist() if limits.min <= number <= limits.max]
         return [number.to_bytes(stored.bit_width // 8, "little", signed=limits.min < 0)
                 for number in fitting]  # fmt: skip
@@ -218,7 +218,7 @@ def _bytes_of_floats(values: pa.Array, stored: pa.DataType) -> list[bytes] | Non
     if np.isnan(wide).any():
         return None  # They all equal each other, whatever their bits.
     with np.errstate(over="ignore"):
-        narrow = wide.astype(stored.to_pandas_dtype())
+        narrow = wide.astype(plain_dtype(stored))
     fitting = narrow[narrow.astype(np.float64) == wide.astype(np.float64)]
     zeros = fitting[fitting == 0]
     return [number.tobytes() for number in np.concatenate([fitting, -zeros])]

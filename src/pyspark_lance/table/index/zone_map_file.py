@@ -24,7 +24,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address_tree_map import pack_tree_map, parse_tree_map
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import index_path
-from pyspark_lance.plain_values import plain_array, plain_numbers
+from pyspark_lance.plain_values import plain_array, plain_dtype, plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -111,7 +111,7 @@ class ZoneMap:
     def empty(cls, data_type: pa.DataType) -> ZoneMap:
         """No zones of a column."""
         none = pa.nulls(0, data_type)
-        numbers = (np.empty(0, kind.to_pandas_dtype()) for kind in _COUNTS.values())
+        numbers = (np.empty(0, plain_dtype(kind)) for kind in _COUNTS.values())
         return cls(none, none, *numbers)
 
     @classmethod

@@ -17,7 +17,13 @@ from pyroaring import BitMap
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers, plain_scalar
+from pyspark_lance.plain_values import (
+    numbers_or,
+    plain_array,
+    plain_dtype,
+    plain_numbers,
+    plain_scalar,
+)
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.zone_map_file import ZoneMap
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
@@ -192,7 +198,7 @@ def _of_floats(
     """Bounds by the total order, in which -0.0 is less than 0.0 and NaN the greatest."""
 
     def number(value: float) -> pa.Scalar:
-        return plain_array(np.array([value], minimum.type.to_pandas_dtype()))[0]
+        return plain_array(np.array([value], plain_dtype(minimum.type)))[0]
 
     def with_zero(values: pa.Array, zero: float) -> pa.Array:
         is_zero = pc.equal(values, number(0.0))

@@ -14,7 +14,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import named
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.plain_values import plain_dtype, plain_numbers
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.nearest.metric import Metric
 
@@ -80,7 +80,7 @@ def width_of(column: Field) -> int:
 
 def dtype_of(column: Field) -> np.dtype[Any]:
     """The type of the numbers of a column of vectors."""
-    return np.dtype(column.to_arrow().type.value_type.to_pandas_dtype())
+    return plain_dtype(column.to_arrow().type.value_type)
 
 
 def matrix_of(column: pa.Array) -> tuple[_Floats, NDArray[np.bool_] | None]:
@@ -175,7 +175,7 @@ def comparable(
 
 def _numbers(items: pa.Array) -> _Floats:
     """The numbers of an array, whatever stands below its nulls."""
-    dtype = np.dtype(items.type.to_pandas_dtype())
+    dtype = plain_dtype(items.type)
     content = items.buffers()[1]
     if content is None:
         return np.zeros(len(items), dtype)
