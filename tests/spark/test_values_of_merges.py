@@ -87,6 +87,7 @@ WAYS = {
     "columns": lambda value, place: sf.col(value),
     "texts": lambda value, place: f"({value})",
     "mixed": lambda value, place: value if place % 2 else sf.col(value),
+    "with a comment": lambda value, place: f"{value} -- the {place}th",
 }
 
 

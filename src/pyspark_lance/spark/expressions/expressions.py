@@ -59,8 +59,9 @@ def with_values(frame: DataFrame, values: Mapping[str, Expression]) -> DataFrame
     ``values``: Columns, and texts that are names or made by us. Wide tables are why: a Column of a
     classic session takes some ten calls into the JVM, a list of texts one for each.
     """
+    # A text may end in a comment.
     texts = [
-        f"{value} AS {quoted(name)}" for name, value in values.items() if isinstance(value, str)
+        f"{value}\n AS {quoted(name)}" for name, value in values.items() if isinstance(value, str)
     ]
     if len(texts) == len(values):
         return frame.selectExpr(*texts)

@@ -436,7 +436,8 @@ def _value_of(
         return texts[0]
     kept = None if alias is None or is_set_by_all else quoted(alias, name)
     if len(texts) == len(steps):
-        whens = " ".join(f"WHEN {CLAUSE} = {number} THEN {value}" for number, value in steps)
+        # A value may end in a comment.
+        whens = " ".join(f"WHEN {CLAUSE} = {number} THEN {value}\n" for number, value in steps)
         return f"CASE {whens} {'' if kept is None else f'ELSE {kept} '}END"
     (number, value), *others = steps
     chosen = sf.when(sf.col(CLAUSE) == number, as_column(value))

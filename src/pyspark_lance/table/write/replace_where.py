@@ -27,7 +27,6 @@ from pyspark_lance.table.columns.schema_change import match_columns
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.write.write_plan import WriteSettings
 
 
 def parse_condition(text: str, columns: LanceSchema, time_zone: str) -> Predicate:
@@ -75,17 +74,19 @@ def plan_replacement(
 def replace_rows(
     change: ChangePlan,
     newest: Snapshot,
-    settings: WriteSettings,
+    text: str,
+    time_zone: str,
     written: pa.Schema,
     files: tuple[Fragment, ...],
     work: UnitOfWork,
 ) -> CommitResult | None:
-    """Removes the rows that match, and adds those that were written, in one version."""
-    text = settings.replace_where or ""
+    """Removes the rows that match, and adds those that were written, in one version.
+
+    ``time_zone``: in which the times of the condition ``text`` are meant.
+    """
 
     def condition(snapshot: Snapshot) -> Predicate:
-        columns = match_columns(snapshot.schema, written)
-        return parse_condition(text, columns, settings.time_zone)
+        return parse_condition(text, match_columns(snapshot.schema, written), time_zone)
 
     changes = replace(
         rows_deleted(change, condition(newest), text),
