@@ -76,7 +76,7 @@ def plain_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
         return pa.nulls(0, data_type)
     kinds = set(map(type, values))
     if kinds == {int} and pa.types.is_integer(data_type):
-        limits = np.iinfo(np.dtype(str(data_type)))
+        limits = np.iinfo(plain_dtype(data_type))
         if limits.min <= min(values) and max(values) <= limits.max:
             return plain_array(np.array(values, limits.dtype))
     if kinds == {float} and data_type == pa.float64():
@@ -103,7 +103,7 @@ def plain_scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
     if isinstance(value, bytes) and data_type in (pa.binary(), pa.large_binary()):
         return single_value(value, data_type)[0]
     if type(value) is int and pa.types.is_integer(data_type):
-        dtype = np.dtype(str(data_type))
+        dtype = plain_dtype(data_type)
         if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
             return plain_array(np.array([value], dtype))[0]
     if type(value) is float and data_type == pa.float64():

@@ -86,7 +86,7 @@ class PlainDictionaryDecoder:
         if self._values is None:
             items = self._items.decode(0, self._items.num_values)
             self._values = pa.concat_arrays([pa.nulls(1, items.type), items])
-        stored = np.frombuffer(indices.buffers()[1], _numpy_type(indices.type), len(indices))
+        stored = np.frombuffer(indices.buffers()[1], plain_dtype(indices.type), len(indices))
         largest = int(stored.max()) if len(stored) else 0
         require(
             largest < len(self._values),
@@ -114,7 +114,7 @@ class _Dictionary:
     def translate(self, indices: pa.Array) -> pa.Array:
         """Indices of items as indices of ``values``, with null for the null items."""
         count = len(indices)
-        stored = np.frombuffer(indices.buffers()[1], _numpy_type(indices.type), count)
+        stored = np.frombuffer(indices.buffers()[1], plain_dtype(indices.type), count)
         present = validity_of(indices)
         if present is not None:
             stored = np.where(present, stored, stored.dtype.type(0))
@@ -168,7 +168,7 @@ def with_null_item(array: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
         null_item = int(np.flatnonzero(~_valid_items(items))[0])
     else:
         items = pa.concat_arrays([items, pa.nulls(1, items.type)])
-    limit = int(np.iinfo(_numpy_type(indices.type)).max)
+    limit = int(np.iinfo(plain_dtype(indices.type)).max)
     if null_item > limit:
         raise UnsupportedFeatureError(
             f"a dictionary of {len(items) - 1} items with {indices.type} indices has no index "
@@ -192,8 +192,3 @@ def _looks_repetitive(array: pa.Array) -> bool:
 
 def _item_slices(items: ArrayDecoder, decoded: object | None) -> list[BufferSlice]:
     return items.slices(0, items.num_values) if decoded is None else []
-
-
-def _numpy_type(data_type: pa.DataType) -> np.dtype[np.integer]:
-    dtype: np.dtype[np.integer] = plain_dtype(data_type)
-    return dtype

@@ -90,17 +90,14 @@ def expression_columns(
     columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
     values = [as_column(expression).alias(name) for name, expression in expressions.items()]
 
-    def rows(version: int, condition: str | None) -> DataFrame:
-        frame = _scan(spark, snapshot.table, version, columns, condition)
-        return frame.select(ROW_ADDRESS, *values)
-
     source = _scan(spark, snapshot.table, snapshot.version, columns, None)
     refuse_trailing_aliases(source, expressions.values())
-    computed = StructType(rows(snapshot.version, None).schema.fields[1:])
+    computed = source.select(*values).schema
     schema = _new_columns(spark, computed)
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
-        return _written(request, rows(request.read_version, _only(request)))
+        rows = _scan(spark, snapshot.table, request.read_version, columns, _only(request))
+        return _written(request, rows.select(ROW_ADDRESS, *values))
 
     return schema, run
 

@@ -18,12 +18,16 @@ from pyspark.sql.types import FloatType, IntegerType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array
-from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.options.nearest_option import DISTANCE, QUERY_INDEX, NearestOption
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.spark.source.read_plan import open_pinned, shown_columns, spark_schema_of
+from pyspark_lance.spark.source.read_plan import (
+    condition_of,
+    open_pinned,
+    shown_columns,
+    spark_schema_of,
+)
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.nearest.ivf_plan import usable_segments
@@ -92,13 +96,7 @@ class LanceNearestReader(DataSourceReader):
         added = (DISTANCE,) if asked.is_one else (DISTANCE, QUERY_INDEX)
         own = StructType([field for field in schema.fields if field.name.lower() not in added])
         columns, lineage = narrow(shown_columns(options, snapshot), own)
-        predicate = (
-            None
-            if options.filter is None
-            else parse_predicate(
-                options.filter, predicate_schema(snapshot.schema), time_zone=options.time_zone
-            )
-        )
+        predicate = condition_of(options, NOTHING_PUSHED, predicate_schema(snapshot.schema))
         request = NearestRequest(
             column,
             kind,
