@@ -1,9 +1,15 @@
-"""Of many writers of one local table all get on: they take turns, and the unlucky go first."""
+"""Of many writers on one machine all get on: they take turns, and the unlucky go first."""
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+import tempfile
 import threading
+import time
+import uuid
 
 import pytest
 from commit_tables import FakeTime, append, create_table, environment, latest, names, new_fragment
@@ -14,7 +20,7 @@ from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Append, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS
-from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.turns import turn
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work import unit_of_work
@@ -25,9 +31,19 @@ LONG_S = 120.0  # nobody waits for so long unless something is wrong
 
 
 @pytest.fixture
-def path(tmp_path):
-    create_table(LocalStore(str(tmp_path)), 2)
-    return str(tmp_path)
+def place(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.fixture(params=["folder", "object store"])
+def path(request, tmp_path, place):
+    here = str(tmp_path / "t") if request.param == "folder" else f"memory://{uuid.uuid4().hex}/t"
+    create_table(open_store(here), 2)
+    return here
 
 
 class BeforePut(ConditionalPutCommitHandler):
@@ -41,21 +57,22 @@ class BeforePut(ConditionalPutCommitHandler):
         return super().put(store, location, data, uuid=uuid)
 
 
-class NotingStore(LocalStore):
-    """Says when a transaction was written."""
+def noting_store(path):
+    """A store, and an event that says when a transaction was written to it."""
+    store, written = open_store(path), threading.Event()
+    put = store.put
 
-    def __init__(self, root):
-        super().__init__(root)
-        self.written = threading.Event()
-
-    def put(self, path, data):
-        super().put(path, data)
+    def noting(path, data):
+        put(path, data)
         if path.startswith(TRANSACTIONS):
-            self.written.set()
+            written.set()
+
+    store.put = noting
+    return store, written
 
 
 def test_a_writer_that_comes_meanwhile_waits_and_needs_no_second_attempt(path):
-    store, told, first_is_done = NotingStore(path), [], threading.Event()
+    (store, written), told, first_is_done = noting_store(path), [], threading.Event()
 
     def second():
         late = Environment(handler=BeforePut(lambda: first_is_done.wait(LONG_S)))
@@ -68,10 +85,10 @@ def test_a_writer_that_comes_meanwhile_waits_and_needs_no_second_attempt(path):
 
     def while_the_first_puts():
         thread.start()
-        assert store.written.wait(LONG_S)
+        assert written.wait(LONG_S)
 
     first = Environment(handler=BeforePut(while_the_first_puts))
-    told.append(append(LocalStore(path), 1, 1, retries=0, environment=first).version)
+    told.append(append(open_store(path), 1, 1, retries=0, environment=first).version)
     first_is_done.set()
     thread.join()
     assert told == [2, 3]
@@ -79,7 +96,7 @@ def test_a_writer_that_comes_meanwhile_waits_and_needs_no_second_attempt(path):
 
 
 def test_what_was_written_while_waiting_goes_when_the_work_is_pointless(path):
-    store, told = NotingStore(path), []
+    (store, written), told = noting_store(path), []
 
     def second():
         with pytest.raises(CommitConflictError) as failure:
@@ -87,9 +104,9 @@ def test_what_was_written_while_waiting_goes_when_the_work_is_pointless(path):
         told.append(failure.value.what)
 
     thread = threading.Thread(target=second)
-    with turn(LocalStore(path), VERSIONS, LONG_S):
+    with turn(open_store(path), VERSIONS, LONG_S):
         thread.start()
-        assert store.written.wait(LONG_S)
+        assert written.wait(LONG_S)
     thread.join()
     assert told == ["the work was planned on version 7, but the newest is 1"]
     assert len(names(store, TRANSACTIONS)) == 1
@@ -100,7 +117,7 @@ def has_nobody(path, folder):
     told = []
 
     def ask():
-        with turn(LocalStore(path), folder, 0.0) as mine:
+        with turn(open_store(path), folder, 0.0) as mine:
             told.append(mine)
 
     thread = threading.Thread(target=ask)
@@ -129,7 +146,7 @@ def test_no_work_is_overtaken_at_its_commit_by_what_may_make_it_plan_again(
     work = UnitOfWork(
         Table(path), CommitSettings(), environment=Environment(handler=BeforePut(look))
     )
-    base = BaseVersion.of(latest(LocalStore(path)).manifest)
+    base = BaseVersion.of(latest(open_store(path)).manifest)
     work.run(lambda work: work.commit(work.propose(base, operation)))
     assert seen == [(False, others_may_change)]
     assert has_nobody(path, VERSIONS)
@@ -182,3 +199,108 @@ def test_after_a_conflict_the_next_works_begin_with_their_turn(path, monkeypatch
         UnitOfWork(Table(path), CommitSettings(), environment=environment()).run(attempt)
     assert seen == [True, False, False, False, True]
     assert path not in unit_of_work._conflicts
+
+
+def test_nobody_has_to_try_again_only_because_others_write_at_the_same_time(path):
+    count, told = 8, []
+    together = threading.Barrier(count)
+    slow = Environment(handler=BeforePut(lambda: time.sleep(0.02)))
+
+    def write():
+        together.wait(LONG_S)
+        told.append(append(open_store(path), 1, 1, retries=0, environment=slow).version)
+
+    threads = [threading.Thread(target=write) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(told) == list(range(2, 2 + count))
+
+
+ASK = """
+import sys
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.store.turns import turn
+
+with turn(open_store(sys.argv[1]), sys.argv[2], 0.0) as mine:
+    print(mine)
+"""
+
+
+def is_free_for_another_process(path, folder):
+    return (
+        subprocess.run(
+            [sys.executable, "-c", ASK, path, folder],
+            env={**os.environ, "TMPDIR": tempfile.gettempdir()},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        == "True"
+    )
+
+
+def test_processes_take_turns_at_a_table_in_an_object_store(place):
+    path = f"memory://{uuid.uuid4().hex}/t"
+    with turn(open_store(path), VERSIONS, 0.0) as mine:
+        assert mine
+        assert not is_free_for_another_process(path, VERSIONS)
+        assert is_free_for_another_process(path, TRANSACTIONS)
+    assert is_free_for_another_process(path, VERSIONS)
+    (folder,) = place.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert all(file.stat().st_size == 0 for file in folder.iterdir())
+
+
+def test_whoever_waits_for_an_object_store_sees_that_others_get_on(place, monkeypatch):
+    """With a patience of 0.6 s it waits for others that have the turn for 0.4 s each."""
+    store, told = open_store(f"memory://{uuid.uuid4().hex}/t"), []
+    begun = threading.Event()
+
+    def others():
+        for _ in range(4):
+            with turn(store, VERSIONS, LONG_S):
+                begun.set()
+                time.sleep(0.4)
+
+    def late():
+        assert begun.wait(LONG_S)
+        with turn(store, VERSIONS, 0.6) as mine:
+            told.append(mine)
+
+    threads = [threading.Thread(target=one) for one in (others, late)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == [True]
+
+
+def open_for_all(folder):
+    folder.mkdir()
+    folder.chmod(0o755)
+
+
+def linked(folder):
+    (folder.parent / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(folder.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("make", [open_for_all, linked, lambda folder: folder.write_text("")])
+def test_a_place_that_others_may_have_made_is_not_used(place, make):
+    folder = place / f"pyspark-lance-turns-{os.getuid()}"
+    make(folder)
+    path = f"memory://{uuid.uuid4().hex}/t"
+    create_table(open_store(path), 2)
+    with turn(open_store(path), VERSIONS, LONG_S) as mine:
+        assert not mine
+    assert folder.is_file() or not list(folder.iterdir())
+    assert append(open_store(path), 1, 1).version == 2
+
+
+def test_without_a_folder_for_temporary_files_tables_are_written_all_the_same(place):
+    place.rmdir()
+    path = f"memory://{uuid.uuid4().hex}/t"
+    create_table(open_store(path), 2)
+    assert append(open_store(path), 1, 1).version == 2

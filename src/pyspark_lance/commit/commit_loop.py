@@ -114,14 +114,14 @@ def commit(
             try:
                 with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):
                     result = work.attempt()
+                    if result is None and work.has_looked_too_early:
+                        result = work.attempt()  # the version was taken before this began
             except (LanceError, OSError) as error:
                 if not work.is_in_doubt or isinstance(error, TableGoneError):
                     raise
                 result, failure = None, error  # keep looking: the answer matters
             if result is not None:
                 return result
-            if work.has_looked_too_early:
-                continue  # the version was taken before this began: nobody was faster
             # So long another commit makes ours too late; others are about as fast as we are.
             slot = 1.1 * (clock() - work.looked_s)
             if not left.again(slot_s=slot, since_s=started):
@@ -413,6 +413,7 @@ class _Commit:
 
     def write_ahead(self) -> None:
         """Writes what nearly every attempt will need, while others are at work."""
+        self._has_looked = True  # what was newest will not be it any more
         with contextlib.suppress(LanceError, OSError):  # the attempt says what is wrong
             self._write_transaction(self._planned)
 

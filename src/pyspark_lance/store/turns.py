@@ -1,21 +1,27 @@
-"""Turns: writers of a folder on one machine go one after another, as a courtesy.
+"""Turns: writers of a table on one machine go one after another, as a courtesy.
 
 Of many that put the same version at once only one can win, and chance may pass over one of them
-for ever.  So they take turns, by a lock (``flock``) on a folder of the table: that leaves nothing
-behind, and the kernel lets go of the lock of a writer that dies.  Who has waited longest is next.
+for ever.  So they take turns, by a lock (``flock``): the kernel lets go of the lock of a writer
+that dies.  Who has waited longest is next.  The lock of a table in a folder is on a folder of the
+table, which leaves nothing behind.  That of a table in an object store is on one of some thousand
+empty files, which lie in a folder of the user among the temporary files of the machine.
 
-Nothing may depend on it.  Other writers, such as pylance, do not ask for it; object stores and many
-network file systems do not have it; and nobody waits for long for one who does not get on.
+Nothing may depend on it.  Other writers, such as pylance and those on other machines, do not ask
+for it; many network file systems do not have it; and nobody waits for long for one who does not
+get on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
+from zlib import crc32
 
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
@@ -27,6 +33,8 @@ _MOST_PATIENCE: Final = 5
 # Who has waited in vain for a folder does not wait for it again so soon, unless others get on.
 _NO_PATIENCE_S: Final = 60.0
 _ANY_CHANGE: Final = -1
+# So many tables of object stores are told apart; writers of two that are not wait for each other.
+_TABLES: Final = 4096
 
 _of_thread = threading.local()
 # By folder: until when not to wait, and the last change that was seen in it.
@@ -43,18 +51,15 @@ def turn(
 ) -> Iterator[bool]:
     """Waits until no other writer is at work; whoever has the turn already keeps it.
 
-    ``patience_s``: how long to wait at most, in seconds, while nothing changes in the folder; five
-    times as long in all. ``meanwhile``: done first if there is somebody to wait for. Returns
-    whether it is our turn; if not, we go ahead all the same.
+    ``patience_s``: how long to wait at most, in seconds, while nobody gets on; five times as long
+    in all. ``meanwhile``: done first if there is somebody to wait for. Returns whether it is our
+    turn; if not, we go ahead all the same.
     """
-    if not isinstance(store, LocalStore):
-        yield False
-        return
     full, held = f"{store.uri}/{folder}", _held()
     if full in held:
         yield True
         return
-    descriptor = _locked(full, patience_s, meanwhile)
+    descriptor = _locked(store, folder, patience_s, meanwhile)
     if descriptor is None:
         yield False
         return
@@ -74,11 +79,14 @@ def _held() -> set[str]:
     return held
 
 
-def _locked(folder: str, patience_s: float, meanwhile: Callable[[], object]) -> int | None:
+def _locked(
+    store: ObjectStore, folder: str, patience_s: float, meanwhile: Callable[[], object]
+) -> int | None:
     """A descriptor with the lock; None without."""
+    full, is_local = f"{store.uri}/{folder}", isinstance(store, LocalStore)
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+        descriptor = _opened_folder(full) if is_local else _opened_file(store.uri, folder)
+    except (OSError, AttributeError):  # on Windows there is neither
         return None
     is_free = _try(descriptor)
     if is_free is False:
@@ -87,13 +95,36 @@ def _locked(folder: str, patience_s: float, meanwhile: Callable[[], object]) -> 
         except BaseException:
             os.close(descriptor)
             raise
-        is_free = _waited(folder, descriptor, patience_s)
+        is_free = _waited(full, descriptor, patience_s)
     elif is_free is None:
         os.close(descriptor)
     if not is_free:
         return None
-    _in_vain.pop(folder, None)
+    _in_vain.pop(full, None)
+    if not is_local:
+        with contextlib.suppress(OSError):
+            os.utime(descriptor)  # the sign for those who wait that others get on
     return descriptor
+
+
+def _opened_folder(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _opened_file(uri: str, folder: str) -> int:
+    """The file that stands on this machine for a folder of a table in an object store.
+
+    Nobody else may write where it lies: they could make us wait, or open what they like.
+    """
+    user = os.getuid()
+    place = os.path.join(tempfile.gettempdir(), f"pyspark-lance-turns-{user}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(place, 0o700)
+    found = os.lstat(place)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
+        raise PermissionError(f"{place} is not a folder of this user alone")
+    number = crc32(uri.encode(errors="surrogateescape")) % _TABLES
+    return os.open(f"{place}/{number:04}{folder}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _waited(folder: str, descriptor: int, patience_s: float) -> bool:
