@@ -12,8 +12,7 @@ answers must be equal.  The table has the medians of the seconds by the clock, w
 Parquet's (in brackets: of the processor, of the JVM and all that it started), and the geometric
 means of that.  Tables that a run left in the given folder are measured again.  ``--changed``
 changes 1 % of the orders by MERGE first, each format as it does that by default; Parquet, which
-has no MERGE, is written anew.  (PySpark's ``mapInArrow``, by which
-``plain`` merges, needs pandas.)
+has no MERGE, is written anew.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
     from pyspark_lance.spark.api.table_builder import LanceTableBuilder
     from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
-    from pyspark_lance.spark.companion import companion_jar
+    from pyspark_lance.spark.companion import companion_jar, enable
     from pyspark_lance.table.change.row_change import ChangeResult
     from pyspark_lance.table.cleanup.cleanup import CleanupResult
     from pyspark_lance.table.cleanup.orphan_files import OrphanFile
@@ -59,6 +59,7 @@ _DEFINED_IN = {
     "VerifyResult": "table.verify.findings",
     "ZoneMapResult": "table.index_build.zone_maps",
     "companion_jar": "spark.companion",
+    "enable": "spark.companion",
 }
 
 __all__ = ["DefaultSource", "errors", *_DEFINED_IN]

@@ -131,6 +131,28 @@ def test_joins_and_groups_by_the_column_that_files_are_split_by(bucketed, tmp_pa
     assert check(bucketed, joined) == 2 and shuffles(bucketed, joined) == 0
 
 
+def test_joins_by_a_key_of_many_values_go_by_buckets(bucketed, tmp_path):
+    for name, count in (("users", 500), ("clicks", 2000)):
+        path = str(tmp_path / name)
+        ids = bucketed.range(count).selectExpr("id % 500 AS id", f"id AS in_{name}")
+        ids.selectExpr("*", "pmod(hash(id), 8) AS bucket").write.format("lance").save(path)
+        table = LanceTable.forPath(bucketed, path)
+        table.createZonemap("bucket")
+        table.compact(clusterBy=["bucket", "id"], splitFilesBy="bucket")
+        read_again(bucketed, path)
+    for join in JOINS:
+        query = f"SELECT * FROM clicks c {join} users u ON c.bucket = u.bucket AND c.id = u.id"
+        assert check(bucketed, query) == 2
+        assert shuffles(bucketed, query) == 0
+    joined = "SELECT c.id, count(*), max(in_users) FROM clicks c JOIN users u"
+    by_key = f"{joined} ON c.bucket = u.bucket AND c.id = u.id GROUP BY c.bucket, c.id"
+    assert check(bucketed, by_key) == 2
+    assert shuffles(bucketed, by_key) == 0
+    without = f"{joined} ON c.id = u.id GROUP BY c.id"
+    assert rows_of(bucketed, without) == rows_of(bucketed, by_key)
+    assert shuffles(bucketed, without) == 2
+
+
 def random_step(session, path, chance, kind):
     dataset = lance.dataset(path)
     match chance.choice(

@@ -60,7 +60,7 @@ public final class ClusterColumns {
               + "PARTITIONED BY, CLUSTERED BY, partitionBy and bucketBy\n  hint: CLUSTER BY (…) and "
               + "clusterBy have compact() sort the rows, and compact with splitFilesBy gives each "
               + "value of a column files of its own, which later writes of SQL keep to and joins "
-              + "do not shuffle");
+              + "do not shuffle; for buckets that is a column such as pmod(hash(id), 16)");
     }
   }
 
