@@ -24,6 +24,7 @@ import lance
 from connect_script import start_connect
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameReader
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
 _BEGIN, _END = (
@@ -35,6 +36,7 @@ _QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage":
 _ROWS = "SELECT 1L AS id, 'a' AS v UNION ALL SELECT 2L, 'b'"
 _START = [(1, "a"), (2, "b")]
 YES, NO, LATER, ENTRY = "yes", "–", "later", "entry"
+_CHANGES = "`CHANGES FROM VERSION`"  # since Spark 4.2
 _CHANGING = ("INSERT", "DELETE", "UPDATE", "MERGE", "TRUNCATE", "CREATE", "ALTER")
 _OF_CATALOG = ("CREATE", "ALTER", "SHOW", "DESCRIBE")
 
@@ -85,7 +87,7 @@ STATEMENTS = [
     Statement("hidden columns", "SELECT id, _rowid FROM {t}", None, [(1, 0), (2, 1)]),
     Statement("`VERSION AS OF`", "SELECT * FROM {t} VERSION AS OF 1", None, _START),
     Statement(
-        "`CHANGES FROM VERSION`", "SELECT id FROM {t} CHANGES FROM VERSION 1", None, [(1,), (2,)]
+        _CHANGES, "SELECT id FROM {t} CHANGES FROM VERSION 1", None, [(1,), (2,)]
     ),
     Statement("`INSERT INTO`", "INSERT INTO {t} VALUES (3, 'c')", _ALL, [*_START, (3, "c")]),
     Statement(
@@ -293,6 +295,8 @@ def documented(kind: str) -> dict[tuple[str, str], str]:
 def differences(found: dict[tuple[str, str], str], kind: str) -> list[str]:
     """Cells of which the document says something else."""
     said = documented(kind)
+    if not hasattr(DataFrameReader, "changes"):
+        said |= {(_CHANGES, place): NO for place in places_of(kind)}
     return [
         f"{label} on {place}, {kind}: {value}, in the document {said[label, place]}"
         for (label, place), value in found.items()
