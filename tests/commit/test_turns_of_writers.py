@@ -254,19 +254,19 @@ def test_processes_take_turns_at_a_table_in_an_object_store(place):
 
 
 def test_whoever_waits_for_an_object_store_sees_that_others_get_on(place, monkeypatch):
-    """With a patience of 0.6 s it waits for others that have the turn for 0.4 s each."""
+    """With a patience of 2 s it waits for others that have the turn for 0.5 s, six times."""
     store, told = open_store(f"memory://{uuid.uuid4().hex}/t"), []
     begun = threading.Event()
 
     def others():
-        for _ in range(4):
+        for _ in range(6):
             with turn(store, VERSIONS, LONG_S):
                 begun.set()
-                time.sleep(0.4)
+                time.sleep(0.5)
 
     def late():
         assert begun.wait(LONG_S)
-        with turn(store, VERSIONS, 0.6) as mine:
+        with turn(store, VERSIONS, 2.0) as mine:
             told.append(mine)
 
     threads = [threading.Thread(target=one) for one in (others, late)]
