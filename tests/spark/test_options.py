@@ -140,6 +140,12 @@ def test_what_nobody_knows_is_refused(name):
         canonical_options({name: "1"}, "write")
 
 
+@pytest.mark.parametrize("name", ["aws_secret_access_key", "region", "AZURE_STORAGE_SAS_TOKEN"])
+def test_an_option_of_a_store_without_its_prefix_is_told_of_it(name):
+    with pytest.raises(InvalidInputError, match=rf"there is no option .*\n.*storage\.{name}$"):
+        canonical_options({name: "1"}, "read")
+
+
 def test_an_encoding_that_is_no_blob_is_refused():
     with pytest.raises(InvalidInputError, match="cannot be 'pages'"):
         canonical_options({"v.lance.encoding": "pages"}, "write")

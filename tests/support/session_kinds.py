@@ -63,6 +63,7 @@ ONE_KIND = {
     "test_evolving_merge.py": "columns are added by the driver, before merges of other files",
     "test_habits.py": "names of methods and options, which are Python",
     "test_hostile_names.py": "names and values in expressions of LanceTable, which is Python",
+    "test_job_descriptions.py": "LanceTable describes its jobs",
     "test_merge_columns.py": "jobs of Python functions behind the scans of test_change_rows",
     "test_nearest.py": "jobs of Python functions that read the table by themselves",
     "test_plain_merge.py": "jobs of Python functions that read the target by themselves",

@@ -127,6 +127,12 @@ def _finish_s3(arguments: dict[str, Any], bucket: str) -> None:
         s3.setdefault("addressing_style", style)
 
 
+def is_storage_option(name: str) -> bool:
+    """Whether some object store takes an option of this name, given without a prefix."""
+    name = name.strip().lower()
+    return any(name in table for table in _TABLES.values())
+
+
 def named_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Options by their names in small letters, without the prefix ``storage.``."""
     for name, text in options.items():

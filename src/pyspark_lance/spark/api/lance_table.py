@@ -26,6 +26,7 @@ from pyspark_lance.spark.api.table_versions import TableVersions
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression, quoted, readable_columns
+from pyspark_lance.spark.job_descriptions import describing_jobs
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, MergeRequest, merge_once
@@ -468,7 +469,10 @@ class LanceTable(
             if merge.evolves:
                 given = options_of_change(options, self._table, self._spark)
                 add_columns_of_source(self._table, merge, commit_settings(given))
-            return self._change(lambda plan: merge_once(self._spark, plan, merge), options, source)
+            with describing_jobs(self._spark, "merge", self._table.uri):
+                return self._change(
+                    lambda plan: merge_once(self._spark, plan, merge), options, source
+                )
 
         return LanceMergeBuilder(MergeRequest(source, condition, (), self._alias, mode), run)
 

@@ -17,6 +17,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import spellings
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.options_of_others import way_of_option
+from pyspark_lance.store.storage_options import is_storage_option
 
 logger = logging.getLogger(__name__)
 
@@ -415,6 +416,8 @@ def _say_unused(words: tuple[str, ...], path: str) -> None:
 def _unknown(word: str) -> InvalidInputError:
     names = [name for option in OPTIONS for name in (option.name, *option.aliases)]
     way = way_of_option(plain_word(word))
+    if way is None and is_storage_option(word):
+        way = f"options of the object store begin with {STORAGE_PREFIX}: {STORAGE_PREFIX}{word}"
     if way is not None:
         return InvalidInputError(f"there is no option {word!r}", hint=way)
     near = difflib.get_close_matches(plain_word(word), map(plain_word, names), n=1)

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from pyspark.errors import PySparkException
 
 from pyspark_lance.errors import InvalidInputError, LanceError, shorten
+from pyspark_lance.spark.job_descriptions import describing_jobs
 from pyspark_lance.spark.options.argument_types import argument_checks, checked_arguments
 from pyspark_lance.spark.options.option_table import option_named, plain_word
 
@@ -56,6 +57,7 @@ def changes_table(*options: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T
     """Marks a method of a table that writes, and names the ``**options`` that it heeds.
 
     It is refused where the table is held at one version: ``_check_newest`` of the object decides.
+    Its jobs have its name in Spark's web page.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -63,7 +65,8 @@ def changes_table(*options: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T
         def call(*args: _P.args, **given: _P.kwargs) -> _T:
             table: Any = args[0]
             table._check_newest(function.__name__)
-            with naming_table(table._table.uri):
+            uri, method = table._table.uri, function.__name__
+            with naming_table(uri), describing_jobs(table._spark, method, uri):
                 return function(*args, **given)
 
         setattr(call, _OPTIONS, options)
