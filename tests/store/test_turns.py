@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -125,9 +126,11 @@ def test_it_leaves_nothing_in_the_folder_and_no_descriptor_open(store, tmp_path)
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_where_there_are_no_locks_writers_go_ahead(tmp_path):
+def test_where_there_are_no_locks_writers_go_ahead(tmp_path, monkeypatch):
+    nothing = str(tmp_path / "nothing")
+    assert is_my_turn(LocalStore(nothing), LONG_S) is False
+    monkeypatch.setattr(tempfile, "tempdir", nothing)
     assert is_my_turn(MemoryStore(), LONG_S) is False
-    assert is_my_turn(LocalStore(str(tmp_path / "nothing")), LONG_S) is False
 
 
 def test_who_came_first_is_the_next(store):
