@@ -100,6 +100,16 @@ def test_a_writer_without_a_path_refuses(spark):
         spark.range(3).write.format("lance").mode("append").save()
 
 
+def test_a_read_of_no_path_and_of_several_is_refused(spark, path):
+    write(spark.range(3), path)
+    for given in ((), ([],)):
+        with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT.*no path to read"):
+            spark.read.format("lance").load(*given)
+    with pytest.raises(Exception, match=r"takes one path, and these are several[\s\S]*union"):
+        spark.read.format("lance").load([path, f"{path}2"])
+    assert spark.read.format("lance").load([path]).count() == 3
+
+
 def test_reserved_names_duplicates_and_intervals_are_refused_and_nothing_is_written(
     spark, path, tmp_path
 ):

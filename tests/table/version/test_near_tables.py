@@ -54,6 +54,13 @@ def test_what_is_not_like_it_is_not_named(folder):
     assert hint_of(folder / "visits") == "check the path"
 
 
+@pytest.mark.parametrize("pattern", ["*", "Event?", "[E]vents"])
+def test_a_pattern_is_told_to_stand_for_nothing(folder, pattern):
+    assert hint_of(f"{folder}/{pattern}") == (
+        "a path is that of one table; patterns such as * are not expanded"
+    )
+
+
 def test_a_file_is_told_to_be_one(folder):
     (folder / "rows").write_text("1")
     assert hint_of(folder / "rows") == "a table is a folder, and this is a file"

@@ -32,6 +32,7 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _T = TypeVar("_T")
+_SEVERAL = "paths"  # Spark's own: a list of JSON, if load is not given one path.
 FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
 
 
@@ -92,7 +93,7 @@ class ReadOptions:
         canonical, storage = canonical_options(options, "read")
         columns = canonical.get("columns")
         return cls(
-            table=Table(_path(canonical, "read"), storage, canonical.get("branch")),
+            table=Table(_path_to_read(canonical, options), storage, canonical.get("branch")),
             at=VersionSpec(
                 version=parsed(canonical, "version", parse_count),
                 timestamp_ns=parsed(
@@ -153,7 +154,7 @@ class WriteOptions:
         canonical, storage = canonical_options(options, "write")
         _refuse_other_rows(options)
         mode = parsed(canonical, "writeMode", parse_write_mode)
-        table = Table(_path(canonical, "write"), storage, canonical.get("branch"))
+        table = Table(_path_to_write(canonical), storage, canonical.get("branch"))
         given = json.loads(options.get(keys.PROPERTIES, "{}"))
         table_properties, as_options = split_table_properties(given, table.root)
         canonical = {**as_options, **canonical}
@@ -308,14 +309,23 @@ def parse_layout(text: str) -> Layout:
         raise ValueError(f"use one of {', '.join(Layout)}") from None
 
 
-def _path(options: Mapping[str, str], side: str) -> str:
-    path = options.get("path", "").strip()
+def _path_to_read(canonical: Mapping[str, str], given: Mapping[str, str]) -> str:
+    path = canonical.get("path", "").strip()
     if path:
         return path
-    if side == "read":
+    several = next((text for name, text in given.items() if name.lower() == _SEVERAL), "[]")
+    if several != "[]":
         raise InvalidInputError(
-            "there is no path to read", hint='use load("…"), or the option path'
+            f"a read takes one path, and these are several: {several}",
+            hint="read each table by itself, and put the DataFrames together with union",
         )
+    raise InvalidInputError("there is no path to read", hint='use load("…"), or the option path')
+
+
+def _path_to_write(canonical: Mapping[str, str]) -> str:
+    path = canonical.get("path", "").strip()
+    if path:
+        return path
     raise InvalidInputError(
         "there is no path to write to: Spark does not pass on the path of a catalog table",
         hint='use df.write.format("lance").mode("append").save("…"), of a stream start("…"), or '

@@ -41,6 +41,8 @@ def _hint(table: Table) -> str | None:
     if at is not None:
         name, value = ("versionAsOf", at[2]) if at[2] else ("timestampAsOf", "…")
         return f"the version is an option: {name} = {value}, with the path {at[1]}"
+    if any(sign in table.uri for sign in "*?["):
+        return "a path is that of one table; patterns such as * are not expanded"
     near = near_tables(table)
     if near:
         return f"did you mean {' or '.join(near)}?"
