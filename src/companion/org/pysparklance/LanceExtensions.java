@@ -1,12 +1,12 @@
 package org.pysparklance;
 
 import org.apache.spark.SparkConf;
-import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import org.pysparklance.catalog.VectorSearch;
 import org.pysparklance.rules.ForeignColumns;
 import org.pysparklance.rules.ForeignStatements;
+import org.pysparklance.python.Running;
 import org.pysparklance.rules.ChangedViews;
 import org.pysparklance.rules.EvolvingWrites;
 import org.pysparklance.rules.HiddenInCondition;
@@ -20,7 +20,7 @@ import scala.runtime.BoxedUnit;
  */
 public final class LanceExtensions implements SparkSessionExtensionsProvider {
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
-    SparkConf settings = SparkContext.getOrCreate().conf();
+    SparkConf settings = Running.context().conf();
     settings.setIfMissing("spark.sql.catalog.lance", LanceCatalog.class.getName());
     settings.setIfMissing("spark.sql.catalog.spark_catalog", LanceSessionCatalog.class.getName());
     extensions.injectHintResolutionRule(

@@ -49,6 +49,7 @@ from pyspark_lance.spark.options.write_settings import (
     options_of_change,
 )
 from pyspark_lance.spark.source.change_plan import pin_feed
+from pyspark_lance.spark.stopped_sessions import explaining_stopped
 from pyspark_lance.table.change.choose_rewrite import rewrite_mode
 from pyspark_lance.table.change.commit_changes import Prepared
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult, plan_change
@@ -466,10 +467,11 @@ class LanceTable(
             condition = self._same_key()
 
         def run(merge: MergeRequest) -> ChangeResult:
-            if merge.evolves:
-                given = options_of_change(options, self._table, self._spark)
-                add_columns_of_source(self._table, merge, commit_settings(given))
-            with describing_jobs(self._spark, "merge", self._table.uri):
+            described = describing_jobs(self._spark, "merge", self._table.uri)
+            with explaining_stopped(self, needs_session=True), described:
+                if merge.evolves:
+                    given = options_of_change(options, self._table, self._spark)
+                    add_columns_of_source(self._table, merge, commit_settings(given))
                 return self._change(
                     lambda plan: merge_once(self._spark, plan, merge), options, source
                 )

@@ -20,6 +20,7 @@ from pyspark_lance.errors import InvalidInputError, LanceError, shorten
 from pyspark_lance.spark.job_descriptions import describing_jobs
 from pyspark_lance.spark.options.argument_types import argument_checks, checked_arguments
 from pyspark_lance.spark.options.option_table import option_named, plain_word
+from pyspark_lance.spark.stopped_sessions import explaining_stopped
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -30,6 +31,8 @@ COMMIT_OPTIONS = ("commitRetries", "commitTimeout", "userMetadata", "txnAppId", 
 FILE_OPTIONS = ("maxRowsPerFile", "maxBytesPerFile")
 """The limits of data files, where some are written."""
 
+# What only comes of a job.
+_OF_JOBS = ("DataFrame", "ChangeResult")
 # Attributes of functions, which ``wraps`` hands on.
 _OPTIONS, _OTHER_NAMES = "_options_heeded", "_other_names"
 
@@ -98,7 +101,7 @@ def checks_keywords(kind: _C) -> _C:
 
     Arguments of other types than the annotated ones are refused, too, and whole numbers of numpy
     become plain ones.  Methods take as many ``**options`` as ``changes_table`` names.  Errors come
-    without the frames of the package.
+    without the frames of the package, and say so where a session was stopped.
     """
     for name, member in list(vars(kind).items()):
         if name.startswith("_") and name != "__init__":
@@ -123,6 +126,7 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
     others = frozenset(getattr(function, _OTHER_NAMES, ()))
     known = {*names, *others}
     checks = argument_checks(function)
+    needs_session = signature.return_annotation in _OF_JOBS
 
     def checked(args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         table = getattr(args[0], "_table", None) if args else None
@@ -147,7 +151,8 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
             shorten(error)
             raise
         try:
-            return function(*positional, **named)
+            with explaining_stopped(args[0] if args else None, needs_session=needs_session):
+                return function(*positional, **named)
         except (LanceError, PySparkException) as error:
             shorten(error)
             raise

@@ -44,7 +44,7 @@ public final class EarlyWorkers {
 
   /** Called with the first question to Python, and each later one, which starts nothing. */
   static synchronized void start(String question) {
-    SparkContext spark = SparkContext.getOrCreate();
+    SparkContext spark = Running.context();
     if (spark.applicationId().equals(application)) {
       return;
     }

@@ -4,7 +4,6 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.List;
-import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.Scan;
@@ -30,7 +29,7 @@ public final class Python {
 
   private Python() {}
 
-  private static String application() { return SparkContext.getOrCreate().applicationId(); }
+  private static String application() { return Running.context().applicationId(); }
 
   private static PythonDataSourceV2 source() { return new DriverSteps.Source(); }
 

@@ -3,20 +3,35 @@ package org.pysparklance.python;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.SparkContext;
+import org.apache.spark.SparkContext$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** The query that this thread runs. */
 public final class Running {
   private Running() {}
 
+  /**
+   * The context that runs, never a new one: after {@code spark.stop()} nobody would know of it, and
+   * no session could be started any more.
+   */
+  public static SparkContext context() {
+    Option<SparkContext> running = SparkContext$.MODULE$.getActive();
+    if (running.isEmpty()) {
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the Spark session of this "
+          + "query was stopped\n  hint: make the DataFrame anew with the session that runs now");
+    }
+    return running.get();
+  }
+
   /** Its number; null when there is none. */
   public static String id() {
-    return SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
+    return context().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
   }
 
   public static QueryExecution query() {

@@ -1,0 +1,51 @@
+"""What a table of a session that was stopped says; notebooks that start anew have such tables.
+
+PySpark itself ends in whatever it misses first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark_lance.errors import InvalidInputError, LanceError
+
+_NO_SOURCE: Final = "[DATA_SOURCE_NOT_FOUND]"  # All that Spark's look-up says.
+
+
+@contextmanager
+def explaining_stopped(owner: Any, *, needs_session: bool) -> Iterator[None]:
+    """Raises an error of ours for what happens because the session of ``owner`` was stopped.
+
+    ``owner``: has it as ``_spark``, and perhaps the table as ``_table``. ``needs_session``: nothing
+    would come of it; else whatever needs no job is done.
+
+    Raises:
+        InvalidInputError: The session was stopped.
+    """
+    if needs_session and _is_stopped(owner):
+        raise _stopped(owner)
+    try:
+        yield
+    except Exception as error:
+        says_enough = isinstance(error, LanceError) and _NO_SOURCE not in str(error)
+        if says_enough or not _is_stopped(owner):
+            raise
+        raise _stopped(owner) from None
+
+
+def _is_stopped(owner: Any) -> bool:
+    spark: Any = getattr(owner, "_spark", None)
+    if hasattr(spark, "_jsparkSession"):
+        return bool(spark._sc._jsc is None)
+    return bool(getattr(spark, "is_stopped", False))  # of Connect
+
+
+def _stopped(owner: Any) -> InvalidInputError:
+    table = getattr(owner, "_table", None)
+    return InvalidInputError(
+        "the Spark session of this table was stopped",
+        "" if table is None else table.uri,
+        "make it anew with the session that runs now: LanceTable.forPath(spark, …)",
+    )
