@@ -423,3 +423,21 @@ def test_versions_of_a_window_may_be_texts_as_in_options(tmp_path):
     assert table.changeCounts("1", "1") == table.changeCounts(1, 1)
     with pytest.raises(InvalidInputError, match="startingVersion cannot be 'one'"):
         table.changeCounts("one")
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("whenMatchedUpdate", "set"),
+        ("whenNotMatchedInsert", "values"),
+        ("whenNotMatchedBySourceUpdate", "set"),
+        ("whenMatchedDelete", None),
+    ],
+)
+def test_a_dict_in_the_place_of_a_condition_is_told_where_it_belongs(method, name):
+    request = MergeRequest(None, "target.id = source.id", (), "target", RewriteMode.AUTO)
+    clause = getattr(LanceMergeBuilder(request, lambda _: None), method)
+    with pytest.raises(InvalidInputError, match="condition of when") as told:
+        clause({"n": "1"})
+    belongs = f"; a dict is given as {name}={{…}}" if name else ""
+    assert told.value.hint == f"give a SQL text or a Column{belongs}"

@@ -114,21 +114,33 @@ def checked_arguments(
     ``checks``: What ``argument_checks`` found. Raises InvalidInputError: one is of another type
     than the method takes.
     """
-    return {
-        name: _checked(called, name, value, checks[name], where) if name in checks else value
-        for name, value in given.items()
-    }
+    for name, value in given.items():
+        if name in checks and not _passes(value, checks[name][0]):
+            shown = repr(value) if len(repr(value)) <= 100 else f"a {type(value).__name__}"
+            raise InvalidInputError(
+                f"the argument {name} of {called} cannot be {shown}",
+                where,
+                f"give {checks[name][1]}{_meant(value, checks, given)}",
+            )
+    return {name: _whole(value) if name in checks else value for name, value in given.items()}
 
 
-def _checked(
-    called: str, name: str, value: object, may_be: tuple[tuple[Check, ...], str], where: str
-) -> object:
-    checks, words = may_be
-    if not any(check(value) for check in checks):
-        shown = repr(value) if len(repr(value)) <= 100 else f"a {type(value).__name__}"
-        raise InvalidInputError(
-            f"the argument {name} of {called} cannot be {shown}", where, f"give {words}"
-        )
+def _passes(value: object, checks: tuple[Check, ...]) -> bool:
+    return any(check(value) for check in checks)
+
+
+def _meant(
+    value: object, checks: Mapping[str, tuple[tuple[Check, ...], str]], given: Mapping[str, object]
+) -> str:
+    """What a value is for that stands in the place of another, such as a dict of values."""
+    if not isinstance(value, Mapping):  # texts and numbers are for too much
+        return ""
+    others = (name for name in checks if given.get(name) is None)
+    other = next((name for name in others if _passes(value, checks[name][0])), None)
+    return f"; a dict is given as {other}={{…}}" if other else ""
+
+
+def _whole(value: object) -> object:
     if type(value) is list:
         return [_plain(item) for item in value]
     return tuple(map(_plain, value)) if type(value) is tuple else _plain(value)
