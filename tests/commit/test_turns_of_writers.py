@@ -20,6 +20,7 @@ from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Append, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS
+from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.turns import turn
 from pyspark_lance.table.version.table import Table
@@ -251,6 +252,23 @@ def test_processes_take_turns_at_a_table_in_an_object_store(place):
     (folder,) = place.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert all(file.stat().st_size == 0 for file in folder.iterdir())
+
+
+def test_tables_of_one_uri_on_two_servers_are_two_tables(place):
+    one, other = open_store(f"memory://{uuid.uuid4().hex}/t"), MemoryStore()
+    other.uri, other.unproven_server = one.uri, "http://127.0.0.1:9000"
+    told = []
+
+    def other_writer(store):
+        with turn(store, VERSIONS, 0.0) as mine:
+            told.append(mine)
+
+    with turn(one, VERSIONS, 0.0):
+        for store in (one, other):
+            thread = threading.Thread(target=other_writer, args=(store,))
+            thread.start()
+            thread.join()
+    assert told == [False, True]
 
 
 def test_whoever_waits_for_an_object_store_sees_that_others_get_on(place, monkeypatch):

@@ -55,7 +55,7 @@ def turn(
     in all. ``meanwhile``: done first if there is somebody to wait for. Returns whether it is our
     turn; if not, we go ahead all the same.
     """
-    full, held = f"{store.uri}/{folder}", _held()
+    full, held = _full(store, folder), _held()
     if full in held:
         yield True
         return
@@ -83,9 +83,9 @@ def _locked(
     store: ObjectStore, folder: str, patience_s: float, meanwhile: Callable[[], object]
 ) -> int | None:
     """A descriptor with the lock; None without."""
-    full, is_local = f"{store.uri}/{folder}", isinstance(store, LocalStore)
+    full, is_local = _full(store, folder), isinstance(store, LocalStore)
     try:
-        descriptor = _opened_folder(full) if is_local else _opened_file(store.uri, folder)
+        descriptor = _opened_folder(full) if is_local else _opened_file(full, folder)
     except (OSError, AttributeError):  # on Windows there is neither
         return None
     is_free = _try(descriptor)
@@ -107,11 +107,16 @@ def _locked(
     return descriptor
 
 
+def _full(store: ObjectStore, folder: str) -> str:
+    """Names a folder of a table; two servers may have tables of the same URI."""
+    return f"{store.unproven_server}{store.uri}/{folder}"
+
+
 def _opened_folder(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _opened_file(uri: str, folder: str) -> int:
+def _opened_file(full: str, folder: str) -> int:
     """The file that stands on this machine for a folder of a table in an object store.
 
     Nobody else may write where it lies: they could make us wait, or open what they like.
@@ -123,7 +128,7 @@ def _opened_file(uri: str, folder: str) -> int:
     found = os.lstat(place)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
         raise PermissionError(f"{place} is not a folder of this user alone")
-    number = crc32(uri.encode(errors="surrogateescape")) % _TABLES
+    number = crc32(full.encode(errors="surrogateescape")) % _TABLES
     return os.open(f"{place}/{number:04}{folder}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
