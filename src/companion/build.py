@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,10 @@ _SERVICES = {
     "org.apache.spark.sql.SparkSessionExtensionsProvider": "org.pysparklance.LanceExtensions",
 }
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+# Warnings that fail the build. Those left out depend on the release of Spark (deprecated methods,
+# casts that some of its signatures need) or are about classes that nothing serializes.
+_LINT = "-Xlint:all,-path,-classfile,-processing,-cast,-deprecation,-serial,-try"
+_IMPORT = re.compile(r"^import (?:static )?[\w.]+\.(\w+);$", re.MULTILINE)
 
 
 class CannotBuildError(Exception):
@@ -70,7 +75,7 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
     javac, jars = find_javac(), spark_jars or find_spark_jars()
     sources = sorted(map(str, SOURCES.rglob("*.java")))
     with tempfile.TemporaryDirectory() as scratch:
-        command = [javac, "--release", "17", "-nowarn", "-proc:none", "-g:source,lines"]
+        command = [javac, "--release", "17", _LINT, "-Werror", "-proc:none", "-g:source,lines"]
         command += ["-cp", f"{jars}/*", "-d", scratch]
         if not has_changelog(jars):
             command += ["-sourcepath", str(STUBS), "-Xprefer:source", "-implicit:none"]
@@ -84,6 +89,21 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
         _write_jar(Path(scratch), unfinished)
         unfinished.replace(target)
     return target
+
+
+def unused_imports() -> dict[str, list[str]]:
+    """The names that a source imports and does not use, by the name of the source.
+
+    javac has no warning for them.
+    """
+    found = {}
+    for one in sorted(SOURCES.rglob("*.java")):
+        text = one.read_text(encoding="utf-8")
+        used = set(re.findall(r"\w+", _IMPORT.sub("", text)))
+        unused = [name for name in _IMPORT.findall(text) if name not in used]
+        if unused:
+            found[one.relative_to(SOURCES).as_posix()] = unused
+    return found
 
 
 def has_changelog(jars: Path) -> bool:
@@ -170,6 +190,9 @@ def main(given: list[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     try:
         if arguments.check:
+            unused = unused_imports()
+            if unused:
+                raise CannotBuildError(f"imports that nothing uses: {unused}")
             if not check(arguments.target):
                 raise CannotBuildError(f"{arguments.target} is not of these sources: poe companion")
             return 0

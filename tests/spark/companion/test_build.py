@@ -46,6 +46,38 @@ def test_the_kept_jar_is_of_these_sources_and_other_sources_are_noticed(
     assert not companion_build.check(tmp_path / "missing.jar")
 
 
+def copied_sources(companion_build, folder, monkeypatch):
+    """A copy of the Java sources, which the build takes for its own."""
+    sources = folder / "org"
+    shutil.copytree(companion_build.SOURCES, sources)
+    monkeypatch.setattr(companion_build, "SOURCES", sources)
+    return sources / "pysparklance"
+
+
+def test_no_source_imports_what_it_does_not_use(companion_build, tmp_path, monkeypatch, capsys):
+    assert companion_build.unused_imports() == {}
+    source = copied_sources(companion_build, tmp_path, monkeypatch) / "LanceSource.java"
+    unused = "import java.util.Deque;\nimport static java.lang.Math.floorMod;\n"
+    source.write_text(source.read_text().replace("import ", f"{unused}import ", 1))
+    expected = {"pysparklance/LanceSource.java": ["Deque", "floorMod"]}
+    assert companion_build.unused_imports() == expected
+    assert companion_build.main(["--check"]) == 1
+    assert "imports that nothing uses" in capsys.readouterr().err
+
+
+def test_a_warning_of_the_compiler_fails_the_build(companion_build, tmp_path, monkeypatch):
+    try:
+        companion_build.find_javac()
+    except companion_build.CannotBuildError as error:
+        pytest.skip(str(error))
+    package = copied_sources(companion_build, tmp_path, monkeypatch)
+    (package / "Raw.java").write_text(
+        "package org.pysparklance;\nfinal class Raw {\n  java.util.List names;\n}\n"
+    )
+    with pytest.raises(companion_build.CannotBuildError, match="raw type"):
+        companion_build.build(tmp_path / JAR_NAME)
+
+
 def test_a_jar_of_these_sources_with_other_classes_is_noticed(companion_build, tmp_path):
     try:
         if companion_build.jdk_release() != companion_build.JDK:

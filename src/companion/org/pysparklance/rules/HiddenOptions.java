@@ -1,25 +1,14 @@
 package org.pysparklance.rules;
 
-import java.util.List;
 import java.util.Locale;
-import java.util.Objects;
 import java.util.Set;
-import java.util.function.UnaryOperator;
-import org.apache.spark.sql.ExperimentalMethods;
-import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
-import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.pysparklance.catalog.PathCatalog;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
-import scala.Option;
-import scala.Product;
 import scala.collection.immutable.Map;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -52,6 +41,7 @@ final class HiddenOptions extends Rule<LogicalPlan> {
         : plan instanceof ReplaceTableAsSelect other ? other.writeOptions() : null;
   }
 
+  @SuppressWarnings("unchecked")
   private static Map<String, String> withStorage(
       Map<String, String> options, Map<String, String> written) {
     Map<String, String> all = options;
