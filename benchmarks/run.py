@@ -1,4 +1,4 @@
-"""Runs every benchmark, each in a process of its own.
+"""Runs benchmarks, each in a process of its own; those of ``ALL`` unless some are named.
 
     python benchmarks/run.py [name ...] [option of these ...]
     python benchmarks/run.py --chart [lance_spark row_changes] [--rows 300000 ...]
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ALL = (
     "table",
-    "planning",
+    "many_fragments",
     "pruning",
     "small_fragments",
     "small_appends",
