@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
+from pyspark_lance.version import __version__
 
 if TYPE_CHECKING:
     from pyspark_lance.metafile.refs_file import Branch, Tag
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark_lance.table.refs.consumers import Consumer
     from pyspark_lance.table.verify.findings import Finding, VerifyResult
     from pyspark_lance.table.work.metadata_commits import MetadataResult
-
-__version__ = "0.1.0"
 
 # Where what users import is defined; it is loaded when it is asked for.
 _DEFINED_IN = {
@@ -62,7 +61,7 @@ _DEFINED_IN = {
     "enable": "spark.companion",
 }
 
-__all__ = ["DefaultSource", "errors", *_DEFINED_IN]
+__all__ = ["DefaultSource", "__version__", "errors", *_DEFINED_IN]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from pyspark_lance import __version__
 from pyspark_lance.spark.companion import JAR_NAME, companion_jar
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,9 @@ def content_of_the_wheel(wheel: Path) -> dict[str, bytes]:
 
 
 def test_a_wheel_made_without_a_jdk_holds_the_whole_package_and_its_jar(tmp_path):
-    content = content_of_the_wheel(build("wheel", ROOT, tmp_path))
+    wheel = build("wheel", ROOT, tmp_path)
+    assert wheel.name.split("-")[1] == __version__
+    content = content_of_the_wheel(wheel)
     assert set(content) >= files_of_the_package() | {"pyspark_lance/py.typed"}
     assert content[JAR] == Path(companion_jar()).read_bytes()
 
@@ -74,3 +77,13 @@ def test_every_requirement_has_a_lower_bound():
         and not {">=", "=="} & {part.operator for part in one.specifier}
     ]  # fmt: skip
     assert unbound == []
+
+
+def test_the_release_is_in_one_place():
+    """What is released writes its own version into manifests."""
+    from pyspark_lance.commit.draft import WRITER_VERSION
+
+    sources = [*(SOURCE / "pyspark_lance").rglob("*.py"), ROOT / "pyproject.toml"]
+    naming = [path.name for path in sources if f'"{__version__}"' in path.read_text()]
+    assert naming == ["version.py"]
+    assert WRITER_VERSION.version == __version__

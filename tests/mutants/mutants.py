@@ -2343,4 +2343,11 @@ MUTANTS = (
         "    kept = None\n",
         ("tests/spark/test_values_of_merges.py", "tests/spark/test_merge_columns.py"),
     ),
+    Mutant(
+        "manifests are stamped with a version of their own",
+        "commit/draft.py",
+        "version=__version__)",
+        'version="0.0.9")',
+        ("tests/architecture/test_distribution.py",),
+    ),
 )

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,6 +31,7 @@ from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.version.near_tables import naming_near_tables
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     module = "python -m pyspark_lance"
     called = module if Path(sys.argv[0]).name == "__main__.py" else "pyspark-lance"
     parser = _Parser(prog=called, description="Lance tables from the command line, without Spark.")
-    parser.add_argument("--version", action="version", version=version("pyspark-lance"))
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     common = _Parser(add_help=False)
     common.add_argument("table", help="path or URI of the table")

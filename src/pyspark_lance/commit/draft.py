@@ -14,9 +14,10 @@ from pyspark_lance.format.feature_flags import MIXED_FILE_VERSIONS, SPILLED_LINE
 from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, Fragment
 from pyspark_lance.format.manifest import BasePath, Manifest, WriterVersion
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.version import __version__
 
 # A library name other than "lance" tells Lance that none of its old bugs need repair here.
-WRITER_VERSION = WriterVersion(library="pyspark-lance", version="0.1.0")
+WRITER_VERSION = WriterVersion(library="pyspark-lance", version=__version__)
 
 
 @dataclass(frozen=True, slots=True)
