@@ -41,6 +41,29 @@ def test_slice_take_and_without_agree_with_the_expanded_array(sequence, data):
     assert RowIdSequence.concat(pieces).to_array().tolist() == values.tolist()
 
 
+@given(sequence=sequences(), data=st.data())
+def test_runs_of_live_ids_are_those_of_the_expanded_array(sequence, data):
+    ids = sequence.to_array()
+    gone = data.draw(st.sets(st.integers(0, max(0, len(ids) - 1)), max_size=len(ids)))
+    deleted = DeletionVector.of(sorted(gone)) if gone else None
+    starts, ends = sequence.live_runs(deleted)
+    live = [int(one) for one in np.delete(ids, sorted(gone))]
+    runs = zip(starts.tolist(), ends.tolist(), strict=True)
+    assert [one for start, end in runs for one in range(start, end)] == live
+    assert (starts < ends).all()
+
+
+def test_deleted_rows_of_many_windows_are_a_few_runs():
+    vector = DeletionVector.of(np.delete(np.arange(3 << 20), [0, 7, (1 << 20) + 1]))
+    firsts, ends = vector.runs()
+    assert len(firsts) < 8
+    assert int((ends - firsts).sum()) == len(vector)
+    ids = RowIdSequence.consecutive(100, 3 << 20)
+    starts, ends = ids.live_runs(vector)
+    assert starts.tolist() == [100, 107, 100 + (1 << 20) + 1]
+    assert (ends - starts == 1).all()
+
+
 @given(parts=st.lists(u64_arrays(), max_size=5))
 def test_concat_agrees_with_numpy(parts):
     joined = RowIdSequence.concat([RowIdSequence.from_array(part) for part in parts])

@@ -2350,4 +2350,25 @@ MUTANTS = (
         'version="0.0.9")',
         ("tests/architecture/test_distribution.py",),
     ),
+    Mutant(
+        "a manifest is believed to have as many rows as it says",
+        "table/version/confirmed_rows.py",
+        "TRUSTED_ROWS: Final = 1 << 20\n",
+        "TRUSTED_ROWS: Final = 1 << 40\n",
+        ("tests/table/verify/test_hostile_numbers.py",),
+    ),
+    Mutant(
+        "all rows of a fragment have a mask at once",
+        "table/scan/scan_task.py",
+        "_MASK_ROWS = 1 << 22\n",
+        "_MASK_ROWS = 1 << 40\n",
+        ("tests/table/verify/test_hostile_numbers.py",),
+    ),
+    Mutant(
+        "a run of row ids inside of a longer one goes unnoticed",
+        "table/verify/verify_manifest.py",
+        "reached = np.maximum.accumulate(ends)[:-1]",
+        "reached = ends[:-1]",
+        ("tests/table/verify/test_verify.py",),
+    ),
 )

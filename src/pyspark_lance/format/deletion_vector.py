@@ -20,6 +20,8 @@ from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.proto import table_pb2
 
+# Offsets that become an array at a time.
+_WINDOW_ROWS = 1 << 20
 _NO_RUN_COOKIE = (12346).to_bytes(4, "little")
 
 
@@ -113,6 +115,20 @@ class DeletionVector:
         if start >= end or not self.bitmap:
             return np.empty(0, dtype=np.uint32)
         return _array_of(self.bitmap & BitMap(range(start, min(end, 1 << 32))))
+
+    def runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Runs of consecutive deleted offsets, ascending: first, and one past the last.
+
+        Memory follows the runs, not the rows; a long one may come in parts that touch.
+        """
+        firsts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        start, stop = (self.bitmap.min(), self.bitmap.max() + 1) if self.bitmap else (0, 0)
+        for window in range(start, stop, _WINDOW_ROWS):
+            offsets = self.slice_array(window, min(window + _WINDOW_ROWS, stop)).astype(np.int64)
+            breaks = np.diff(offsets) != 1
+            firsts += [offsets[:1], offsets[1:][breaks]]
+            ends += [offsets[:-1][breaks] + 1, offsets[-1:] + 1]
+        return np.concatenate(firsts), np.concatenate(ends)
 
     def keep_mask(self, start: int, end: int) -> NDArray[np.bool_]:
         """Which rows of [start, end) are live, shape (end - start,)."""

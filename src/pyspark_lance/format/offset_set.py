@@ -65,6 +65,19 @@ class OffsetSet:
         for first in range(0, len(self.bitmap), WINDOW_ROWS):
             yield self.part(first, first + WINDOW_ROWS).to_array()
 
+    def stretches(self, rows: int) -> Iterator[OffsetSet]:
+        """The offsets in ascending sets, each inside of ``rows`` neighbouring rows."""
+        if not self.bitmap:
+            return
+        first, last = self.bitmap.min(), self.bitmap.max()
+        if last - first < rows:
+            yield self
+            return
+        for start in range(first, last + 1, rows):
+            part = self.bitmap & BitMap(range(start, min(start + rows, last + 1)))
+            if part:
+                yield OffsetSet(part)
+
     def part(self, first: int, last: int) -> OffsetSet:
         """Those that are the ``first`` to the last but one, counted from zero."""
         count = len(self.bitmap)

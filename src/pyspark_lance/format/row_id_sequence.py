@@ -35,6 +35,7 @@ from pyspark_lance.format.u64_segment import (
     U64Segment,
     choose_segment,
     consecutive,
+    runs_of_segments,
     segment_from_proto,
 )
 from pyspark_lance.format.wire import parse_message
@@ -200,15 +201,42 @@ class RowIdSequence:
         if deleted.is_empty:
             return self
         check_deleted_offsets(deleted, self._length)
+        ends = np.cumsum([len(segment) for segment in self.segments], dtype=np.int64)
+        offsets = deleted.to_array()
+        # Most of a long sequence loses nothing, and is not looked at.
+        places = np.searchsorted(offsets, ends).tolist()
         segments: list[U64Segment] = []
-        segment_start = 0
-        for segment in self.segments:
-            segment_end = segment_start + len(segment)
-            keep = deleted.keep_mask(segment_start, segment_end)
-            live = int(np.count_nonzero(keep))
-            if live == len(segment):
+        for segment, end, first, last in zip(
+            self.segments, ends.tolist(), [0, *places], places, strict=False
+        ):
+            if first == last:
                 segments.append(segment)
-            elif live:
+            elif last - first < len(segment):
+                keep = np.ones(len(segment), dtype=np.bool_)
+                keep[offsets[first:last].astype(np.int64) - (end - len(segment))] = False
                 segments.append(choose_segment(segment.to_array()[keep]))
-            segment_start = segment_end
         return RowIdSequence(tuple(segments))
+
+    def live_runs(
+        self, deleted: DeletionVector | None
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """The ids of live rows as runs of consecutive numbers: first, and one past the last.
+
+        Memory follows the encoded sequence and the runs of deleted rows, not the rows.
+        """
+        starts, lengths = runs_of_segments(self.segments)
+        if deleted is None or deleted.is_empty:
+            return starts, starts + lengths
+        check_deleted_offsets(deleted, self._length)
+        ends = np.cumsum(lengths.astype(np.int64))
+        firsts = ends - lengths.astype(np.int64)
+        gone_firsts, gone_ends = deleted.runs()
+        # A live run begins where a run of ids begins or deleted rows end, and the other way round;
+        # each of them lies inside of one run of ids.
+        live_firsts = np.sort(np.concatenate((firsts, gone_ends)))
+        live_ends = np.sort(np.concatenate((ends, gone_firsts)))
+        filled = live_firsts < live_ends
+        live_firsts, live_ends = live_firsts[filled], live_ends[filled]
+        owners = np.searchsorted(firsts, live_firsts, side="right") - 1
+        ids = starts[owners] + (live_firsts - firsts[owners]).astype(np.uint64)
+        return ids, ids + (live_ends - live_firsts).astype(np.uint64)

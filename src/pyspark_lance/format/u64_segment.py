@@ -10,8 +10,11 @@ Source: docs/format/table-format.md, sections 6.1 and 6.2.
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +25,8 @@ from pyspark_lance.format.encoded_u64_array import MAX_U64, EncodedU64Array
 from pyspark_lance.proto import row_ids_pb2
 
 MAX_ROWS = 1 << 32
+Runs: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+"""First value and length of each run."""
 # What every shape but the range costs before its first value, when shapes are compared.
 _SHAPE_OVERHEAD_BYTES = 24
 
@@ -101,6 +106,12 @@ class RangeWithHolesSegment:
         """The values, shape (len(self),)."""
         return self.take(np.arange(len(self), dtype=np.int64))
 
+    def runs(self) -> Runs:
+        """First and length of the runs of consecutive values."""
+        holes = self.holes.to_array()
+        firsts = np.append(np.array([self.start], np.uint64), holes + np.uint64(1))
+        return firsts, np.append(holes, np.array([self.end], np.uint64)) - firsts
+
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The values at ``positions``, which must lie inside [0, len(self))."""
         holes = self.holes.to_array() - np.uint64(self.start)
@@ -165,6 +176,10 @@ class RangeWithBitmapSegment:
         values += np.uint64(self.start)
         return values
 
+    def runs(self) -> Runs:
+        """First and length of the runs of consecutive values."""
+        return _runs_of(self.to_array())
+
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The values at ``positions``, which must lie inside [0, len(self))."""
         return self._positions_of_set_bits()[positions].astype(np.uint64) + np.uint64(self.start)
@@ -203,6 +218,10 @@ class _StoredValues:
     def to_array(self) -> NDArray[np.uint64]:
         """The values, shape (len(self),)."""
         return self.array.to_array()
+
+    def runs(self) -> Runs:
+        """First and length of the runs of consecutive values."""
+        return _runs_of(self.to_array())
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The values at ``positions``, which must lie inside [0, len(self))."""
@@ -322,6 +341,32 @@ def _gaps(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     # 0, 1, .. within each gap: a running count minus the count at the start of the gap.
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return np.repeat(values[before], lengths) + within.astype(np.uint64) + np.uint64(1)
+
+
+def runs_of_segments(segments: Sequence[U64Segment]) -> Runs:
+    """First and length of the runs of consecutive values, segment after segment."""
+    firsts, lengths = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    for are_ranges, some in groupby(segments, lambda one: isinstance(one, RangeSegment)):
+        if are_ranges:  # there may be as many as rows
+            bounds = [(one.start, one.end) for one in some if isinstance(one, RangeSegment)]
+            starts, ends = np.array(bounds, dtype=np.uint64).T
+            firsts.append(starts)
+            lengths.append(ends - starts)
+            continue
+        for one in some:
+            assert not isinstance(one, RangeSegment)
+            starts, counts = one.runs()
+            firsts.append(starts)
+            lengths.append(counts)
+    joined, counts = np.concatenate(firsts), np.concatenate(lengths)
+    filled = counts > 0
+    return joined[filled], counts[filled]
+
+
+def _runs_of(values: NDArray[np.uint64]) -> Runs:
+    breaks = np.flatnonzero(np.diff(values) != 1) + 1
+    edges = np.concatenate(([0], breaks)) if len(values) else breaks
+    return values[edges], np.diff(edges, append=len(values)).astype(np.uint64)
 
 
 def _bounds_of_ascending(segment: U64Segment) -> tuple[int, int] | None:

@@ -29,6 +29,8 @@ _COLUMN: Final = "row_id"
 _LEAST_COMPRESSED: Final = 128
 # Where their number is not known: releases write so many in another way.
 _MOST_OF_AN_ARRAY: Final = 1 << 20
+# Of a set with offsets behind the last row, which becomes an array.
+_MOST_EXCEEDING: Final = 1 << 24
 # Of files that were read or written, so many bytes are kept.
 _MOST_KNOWN_BYTES: Final = 16 << 20
 _BYTES_OF_ONE: Final = 512
@@ -103,7 +105,7 @@ def _read(
                 raise CorruptFileError(f"{len(offsets)} offsets, {len(vector)} different ones")
         whole = len(vector)
         if vector.max_offset is not None and vector.max_offset >= physical_rows:
-            if not may_exceed or whole > at_most:
+            if not may_exceed or whole > min(at_most, _MOST_EXCEEDING):
                 raise CorruptFileError(
                     f"row {vector.max_offset} is deleted in a fragment of {physical_rows} rows, "
                     f"with {whole} offsets"

@@ -21,6 +21,7 @@ from row_changes import set_to
 from table_access import append, random_history_or_skip, write_table
 
 from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
@@ -33,6 +34,8 @@ from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.verify.findings import REMEDIES
 from pyspark_lance.table.verify.verify import verify
+from pyspark_lance.table.verify.verify_manifest import check_unique, live_row_ids
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
@@ -428,3 +431,32 @@ def test_what_a_restore_heals_is_healed(path):
     Path(path, "data", newest.manifest.fragments[-1].files[0].path).unlink()
     assert [one.kind for one in verify(Table(path)).errors] == ["missing_data_file"]
     assert verify(Table(path), 4).is_sound
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_row_ids_of_two_rows_are_found_and_counted(tmp_path, seed):
+    """Whatever segments they are in; checked against all ids one by one."""
+    rng = np.random.default_rng(seed)
+    write_table(str(tmp_path / "t"), pa.table({"id": [1]}))
+    manifest = Snapshot.open(Table(str(tmp_path / "t"))).manifest
+    live, owners = [], {}
+    for number in range(4):
+        size = int(rng.integers(1, 60))
+        values = np.sort(rng.choice(int(rng.choice([60, 5000])), size, replace=False))
+        sequence = RowIdSequence.concat(
+            [RowIdSequence.from_array(part) for part in np.array_split(values, 3)]
+        )
+        deleted = DeletionVector.of(np.flatnonzero(rng.random(size) < 0.3))
+        fragment = Fragment(id=number, files=(), physical_rows=size)
+        live.append(live_row_ids(fragment, sequence, deleted))
+        for one in sequence.without(deleted).to_array().tolist():
+            owners.setdefault(one, []).append(number)
+    shared = {one: those for one, those in owners.items() if len(those) > 1}
+    found = list(check_unique(manifest, live))
+    assert len(found) == bool(shared)
+    if shared:
+        number = sum(len(those) - 1 for those in shared.values())
+        first = min(shared)
+        assert found[0].what.startswith(f"{number} row ids belong to two rows; {first} to rows of")
+        named = {int(word) for word in found[0].what.split("fragments")[1].split(" and ")}
+        assert named <= set(shared[first])

@@ -19,11 +19,13 @@ from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.errors import CommitConflictError, InvalidInputError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_address import group_by_fragment, row_addresses
 from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.version.confirmed_rows import confirm_row_count
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Deletion files are small, so an object store takes longer to answer than to store them.
@@ -168,8 +170,8 @@ class AffectedRows(Mapping[int, NDArray[np.uint32]]):
         fragment = FragmentsById(counted_fragments(snapshot))[fragment_id]
         before = snapshot.deletion_vector(fragment) or DeletionVector.empty()
         if file is None:
-            everything = DeletionVector.of(np.arange(fragment.physical_rows, dtype=np.uint32))
-            return everything.difference(before).to_array()
+            confirm_row_count(snapshot.files, fragment)
+            return OffsetSet.live(fragment.physical_rows, before).to_array()
         store = self._plan.table.store()
         after = read_deletion_file(store, fragment_id, file, fragment.physical_rows)
         return after.difference(before).to_array()

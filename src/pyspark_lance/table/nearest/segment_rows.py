@@ -20,6 +20,7 @@ from pyspark_lance.table.nearest.ivf_file import ROWS_FILE, IvfKind, IvfSegment
 from pyspark_lance.table.nearest.vectors import matrix_of
 from pyspark_lance.table.rows.fragment_reader import row_ids_of
 from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.version.confirmed_rows import confirm_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -145,6 +146,8 @@ class _Matching:
     """The rows that a condition is true of, a bit for each row of the fragments."""
 
     def __init__(self, scan: ScanTask, fragments: tuple[Fragment, ...]) -> None:
+        for one in fragments:
+            confirm_row_count(scan.files, one)
         self._bits = {one.id: np.zeros(-(-one.physical_rows // 8), np.uint8) for one in fragments}
         for batch in run(scan):
             addresses = plain_numbers(batch.column(batch.schema.names.index(ROW_ADDRESS)))

@@ -39,6 +39,7 @@ from pyspark_lance.table.rows.column_parts import (
 )
 from pyspark_lance.table.rows.json_columns import shown_json
 from pyspark_lance.table.rows.lineage import FragmentLineage, JoinedLineage, Lineage
+from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -87,11 +88,23 @@ class FragmentReader:
                 part,
                 stable_row_ids=stable_row_ids,
                 store=lambda: files.store_of(None),
+                confirm_rows=partial(self.confirm_rows, part),
                 read_hidden=partial(self._read_hidden, start, start + part.physical_rows),
             )
             for part, start in zip(self._fragments, self._starts, strict=False)
         ]
         self.lineage: Lineage = JoinedLineage(lineages, self._starts) if following else lineages[0]
+
+    def confirm_rows(self, fragment: Fragment) -> None:
+        """Open a data file of a fragment with very many rows, which compares their number.
+
+        Call this before memory is reserved by that number.
+        """
+        if fragment.physical_rows <= TRUSTED_ROWS:
+            return
+        if not fragment.files:
+            check_row_count(fragment, None, self._files.table.uri)
+        self._reader(self._fragment.files[0])
 
     def window(
         self, fields: Sequence[Field], system: Sequence[str], start: int, end: int
@@ -425,12 +438,7 @@ class FragmentReader:
                 where=f"{store.uri}/{path}",
                 hint="it may have been cleaned up; read a newer version",
             ) from error
-        if reader.num_rows != fragment.physical_rows:
-            raise CorruptFileError(
-                f"fragment {fragment.id} has {fragment.physical_rows} rows, "
-                f"but its data file has {reader.num_rows}",
-                where=f"{store.uri}/{path}",
-            )
+        check_row_count(fragment, reader.num_rows, f"{store.uri}/{path}")
         return reader
 
     def _read_hidden(self, start: int, end: int, field_id: int) -> NDArray[np.uint64]:
@@ -446,7 +454,7 @@ class FragmentReader:
 
 def row_ids_of(files: TableFiles, fragment: Fragment) -> RowIdSequence:
     """The stable row ids of all rows of a fragment, deleted ones included, wherever they are."""
-    if isinstance(fragment.row_ids, bytes):
+    if isinstance(fragment.row_ids, bytes) and fragment.physical_rows <= TRUSTED_ROWS:
         sequence = RowIdSequence.from_bytes(fragment.row_ids)
         return sequence.expect_length(fragment.physical_rows)
     lineage = FragmentReader(files, fragment, stable_row_ids=True).lineage

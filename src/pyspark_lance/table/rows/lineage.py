@@ -55,6 +55,7 @@ class FragmentLineage:
     """Computes the lineage columns of one fragment; sequences are decoded when first needed.
 
     ``stable_row_ids``: whether row ids are stored; otherwise they equal the addresses.
+    ``confirm_rows``: called before the first value; compares the number of rows with a data file.
     ``read_hidden``: reads a hidden column: (field id, sorted offsets or None for all rows) ->
     uint64 values. Called only for fragments with spilled lineage.
     """
@@ -65,11 +66,13 @@ class FragmentLineage:
         *,
         stable_row_ids: bool,
         store: Callable[[], ObjectStore],
+        confirm_rows: Callable[[], None],
         read_hidden: Callable[[int], NDArray[np.uint64]],
     ) -> None:
         self._fragment = fragment
         self._stable = stable_row_ids
         self._store = store
+        self._confirm_rows: Callable[[], None] | None = confirm_rows
         self._read_hidden = read_hidden
         self._sequences: dict[str, RowIdSequence | RowDatasetVersionSequence] = {}
         self._hidden: dict[str, NDArray[np.uint64]] = {}
@@ -80,6 +83,7 @@ class FragmentLineage:
 
         The array may be shared with others: it must not be changed.
         """
+        self._confirm()
         if name == ROW_ADDRESS or (name == ROW_ID and not self._stable):
             return self._run((self._fragment.id << OFFSET_BITS) + start, end - start)
         sequence = self._sequence(name)
@@ -104,6 +108,7 @@ class FragmentLineage:
 
     def take(self, name: str, offsets: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Values of the lineage column ``name`` at ``offsets``, same shape."""
+        self._confirm()
         if name == ROW_ADDRESS or (name == ROW_ID and not self._stable):
             return row_addresses(self._fragment.id, offsets)
         sequence = self._sequence(name)
@@ -115,6 +120,7 @@ class FragmentLineage:
 
     def row_ids(self) -> RowIdSequence:
         """The stable row ids of all rows, deleted ones included."""
+        self._confirm()
         sequence = self._sequence(ROW_ID)
         if isinstance(sequence, np.ndarray):
             return RowIdSequence.from_array(sequence)
@@ -123,11 +129,18 @@ class FragmentLineage:
 
     def versions(self, name: str) -> RowDatasetVersionSequence | None:
         """The values of a version column for all rows; None if the fragment does not say."""
+        self._confirm()
         sequence = self._sequence(name)
         if isinstance(sequence, np.ndarray):
             return RowDatasetVersionSequence.from_array(sequence)
         assert not isinstance(sequence, RowIdSequence)  # the name is that of a version column
         return sequence
+
+    def _confirm(self) -> None:
+        """Confirm the number of rows, once."""
+        if self._confirm_rows is not None:
+            self._confirm_rows()
+            self._confirm_rows = None
 
     def _sequence(
         self, name: str

@@ -26,6 +26,9 @@ from pyspark_lance.table.scan.fragment_pruning import choose
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
+# Values of a lineage column that are in memory at a time.
+_ROWS_AT_ONCE = 1 << 20
+
 
 class RowsLeft(NamedTuple):
     """What metadata leave of a scan."""
@@ -106,12 +109,16 @@ def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int]
         reader = FragmentReader(
             snapshot.files, fragment, stable_row_ids=snapshot.uses_stable_row_ids
         )
-        values = reader.lineage.window(name, 0, fragment.physical_rows)
+        reader.confirm_rows(fragment)
         deleted = snapshot.deletion_vector(fragment)
-        if deleted is not None:
-            values = values[deleted.keep_mask(0, fragment.physical_rows)]
-        low.append(int(np.min(values)))
-        high.append(int(np.max(values)))
+        for start in range(0, fragment.physical_rows, _ROWS_AT_ONCE):
+            end = min(start + _ROWS_AT_ONCE, fragment.physical_rows)
+            values = reader.lineage.window(name, start, end)
+            if deleted is not None:
+                values = values[deleted.keep_mask(start, end)]
+            if len(values):
+                low.append(int(np.min(values)))
+                high.append(int(np.max(values)))
     return True, (min(low), max(high)) if low else None
 
 

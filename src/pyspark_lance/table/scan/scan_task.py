@@ -46,6 +46,8 @@ _NARROW_SPARSE, _NARROW_MOSTLY = 1 / 32768, 1 / 8192
 _LONG_RUN = 1024
 # Stretches of this many rows without a wanted one are not read.
 _SKIP_ROWS = 8192
+# Rows that have a mask at a time: a file of some hundred bytes may hold four billion equal rows.
+_MASK_ROWS = 1 << 22
 # Batches smaller than this are joined before they leave: each costs about 0.1 ms in the pipe.
 _SMALL_BATCH_ROWS = 4096
 
@@ -223,10 +225,21 @@ class _SliceScan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of matching rows; none of them is empty."""
+        for scan_slice in self._slices:
+            self._reader.confirm_rows(scan_slice.fragment)
         start, end = self._slice.start, sum(scan_slice.end for scan_slice in self._slices)
-        if self._slice.offsets is not None:
-            yield from self._chosen(self._slice.offsets.to_array())
+        offsets = self._slice.offsets
+        if offsets is not None:
+            for part in offsets.stretches(_MASK_ROWS):
+                yield from self._chosen(part.to_array())
             return
+        # Several fragments are small ones, whose masks are joined.
+        step = _MASK_ROWS if len(self._slices) == 1 else max(1, end - start)
+        for first in range(start, end, step):
+            yield from self._between(first, min(first + step, end))
+
+    def _between(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Batches of the rows [start, end) that match."""
         keep = self._live_rows(start, end)
         if keep is not None and not keep.any():
             return

@@ -276,6 +276,8 @@ class _Files:
         assert isinstance(lineage, FragmentLineage)
         try:
             row_ids = lineage.row_ids()
+        except StorageError:
+            raise
         except (LanceError, InvalidInputError) as error:
             return None, [finding("bad_row_ids", error.what, where)]
         try:

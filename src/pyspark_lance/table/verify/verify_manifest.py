@@ -138,10 +138,11 @@ def _check_indices(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Foun
 
 @dataclass(frozen=True, slots=True)
 class LiveRowIds:
-    """The stable row ids of the live rows of a fragment."""
+    """The stable row ids of the live rows of a fragment, as runs of consecutive ids."""
 
     fragment_id: int
-    row_ids: NDArray[np.uint64]
+    starts: NDArray[np.uint64]  # First id of each run.
+    ends: NDArray[np.uint64]  # One past the last id of each run.
 
 
 def check_lineage(
@@ -170,9 +171,12 @@ def check_lineage(
             what = f"{name} versions from {low} to {high}"
             yield finding("impossible_versions", what, where)
     if created is not None and updated is not None and len(created) == len(updated) == rows:
-        early = np.flatnonzero(created.to_array() > updated.to_array())
+        # Both are constant between these rows.
+        lasts = np.union1d(created.ends, updated.ends) - 1
+        early = np.flatnonzero(created.take(lasts) > updated.take(lasts))
         if len(early):
-            what = f"row {int(early[0])} was updated before it was created"
+            row = int(lasts[early[0] - 1]) + 1 if early[0] else 0
+            what = f"row {row} was updated before it was created"
             yield finding("impossible_versions", what, where)
 
 
@@ -183,24 +187,28 @@ def live_row_ids(
     if len(row_ids) != fragment.physical_rows:
         return None
     try:
-        live = row_ids if deleted is None else row_ids.without(deleted)
+        return LiveRowIds(fragment.id, *row_ids.live_runs(deleted))
     except LanceError:
         return None
-    return LiveRowIds(fragment.id, live.to_array())
 
 
 def check_unique(manifest: Manifest, live: Sequence[LiveRowIds]) -> Found:
     """I5: no two live rows share an id."""
     if not live:
         return
-    together = np.concatenate([part.row_ids for part in live])
-    owners = np.repeat([part.fragment_id for part in live], [len(part.row_ids) for part in live])
-    order = np.argsort(together, kind="stable")
-    again = np.flatnonzero(together[order][1:] == together[order][:-1])
+    starts = np.concatenate([part.starts for part in live])
+    ends = np.concatenate([part.ends for part in live])
+    owners = np.repeat([part.fragment_id for part in live], [len(part.starts) for part in live])
+    order = np.argsort(starts, kind="stable")
+    starts, ends, owners = starts[order], ends[order], owners[order]
+    reached = np.maximum.accumulate(ends)[:-1]  # by the runs before each
+    again = np.flatnonzero(starts[1:] < reached)
     if len(again):
-        first, second = order[again[0]], order[again[0] + 1]
+        number = int((np.minimum(ends[1:], reached) - starts[1:])[again].sum())
+        second = int(again[0]) + 1
+        first = int(np.argmax(ends[:second]))
         what = (
-            f"{len(again)} row ids belong to two rows; {int(together[first])} to rows of the "
+            f"{number} row ids belong to two rows; {int(starts[second])} to rows of the "
             f"fragments {int(owners[first])} and {int(owners[second])}"
         )
         yield finding("duplicate_row_ids", what, place_of(manifest))

@@ -6,6 +6,7 @@ from pyspark_lance.errors import MissingFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.metafile.deletion_file import read_deletion_file
+from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, confirm_row_count
 from pyspark_lance.table.version.table_files import TableFiles
 
 
@@ -19,6 +20,9 @@ def load_deletion_vector(
     deletion_file = fragment.deletion_file
     if deletion_file is None:
         return None
+    # The set of all rows of a fragment takes a few bytes, and memory as soon as it is an array.
+    if not 0 < deletion_file.num_deleted_rows <= TRUSTED_ROWS:
+        confirm_row_count(files, fragment)
     store = files.store_of(deletion_file.base_id)
     try:
         return read_deletion_file(

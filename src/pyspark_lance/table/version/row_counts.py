@@ -15,11 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyspark_lance.errors import CorruptFileError, MissingFileError
+from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.metafile.manifest_file import ManifestFile
+from pyspark_lance.table.version.confirmed_rows import rows_of_file
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -68,17 +69,7 @@ def _miscounts(manifest: Manifest) -> bool:
 
 def _counted(files: TableFiles, fragment: Fragment, trusted: bool) -> Fragment:
     if not trusted or not fragment.physical_rows:
-        # Tables of releases that live need no data file to be opened, nor the code for it.
-        from pyspark_lance.datafile.reader import DataFileReader
-
-        store, path = files.locate(fragment.files[0])
-        try:
-            rows = DataFileReader.open(store, path).num_rows
-        except FileNotFoundError as error:
-            raise MissingFileError(
-                f"a data file of fragment {fragment.id} is missing", f"{store.uri}/{path}"
-            ) from error
-        fragment = replace(fragment, physical_rows=rows)
+        fragment = replace(fragment, physical_rows=rows_of_file(files, fragment) or 0)
     deletions = fragment.deletion_file
     if deletions is None:
         return fragment
