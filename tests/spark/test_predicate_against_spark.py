@@ -9,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from spark_sessions import settings
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.plain_types import plain_type, to_plain
@@ -67,8 +68,9 @@ def make_rows(seed):
 
     halves = np.array([one for one in DOUBLES if one != 1e300], np.float16)
     moments = [dt.datetime(2024, 2, 29, 12), dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
-               dt.datetime(2024, 1, 1), dt.datetime(2023, 12, 31, 23, 30), dt.datetime(1, 1, 2)]  # fmt: skip
-    recent = [one for one in moments if one.year > 1900]
+               dt.datetime(2024, 1, 1), dt.datetime(2023, 12, 31, 23, 30), dt.datetime(1, 1, 2),
+               dt.datetime(2050, 7, 1, 6, 30), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)]  # fmt: skip
+    recent = [one for one in moments if 1900 < one.year < 2200]
     seconds = [one.replace(microsecond=0) for one in moments]
     days = [one.date() for one in moments]
     texts = column(TEXTS, pa.string())
@@ -220,6 +222,8 @@ class Conditions:
             "DATE '2024-02-29'", "DATE '2024-1'", "'2024-02-29'", "TIMESTAMP '2024-02-29 12:00:00'",
             "TIMESTAMP_NTZ '2024-02-29 12:00:00'", "'2023-12-31 23:30:00'", "DATE '1970-01-01'",
             "TIMESTAMP '2024-02-29T12:00:00+02:00'", "TIMESTAMP '1969-12-31 23:59:59.999999'", "NULL",
+            "TIMESTAMP '9999-12-31 23:59:59'", "TIMESTAMP '0001-01-01'", "DATE '2050-06-30'",
+            "TIMESTAMP_NTZ '2050-06-30 23:30:00'", "DATE '9999-12-31'", "TIMESTAMP '+10000-01-01 05:00:00'",
         ]  # fmt: skip
         a, b = self.rng.choice(columns), self.rng.choice(columns)
         one, two = self.rng.choice(literals), self.rng.choice(literals)
@@ -311,16 +315,17 @@ def answers_of_spark(frame, conditions):
         )
 
 
-def our_answers(batch, text):
+def our_answers(batch, text, zone="UTC"):
     try:
-        return evaluate(parse_predicate(text, batch.schema), batch).to_pylist()
+        predicate = parse_predicate(text, batch.schema, time_zone=zone)
+        return evaluate(predicate, batch).to_pylist()
     except LanceError as error:
         return error
 
 
-def differences(batch, conditions, theirs):
+def differences(batch, conditions, theirs, zone="UTC"):
     for text, theirs_one in zip(conditions, theirs, strict=True):
-        ours = our_answers(batch, text)
+        ours = our_answers(batch, text, zone)
         if isinstance(theirs_one, Exception) and isinstance(ours, Exception):
             continue
         if ours != theirs_one:
@@ -345,7 +350,13 @@ def explain(batch, found):
 @pytest.fixture(scope="module")
 def rows(spark):
     batch, shown = stored_and_shown(seed=7)
-    frame = spark.createDataFrame(shown).coalesce(1).cache()
+    # Spark takes Arrow's times without a zone for its own.
+    zoneless = [one.name for one in shown.schema if one.type == pa.timestamp("us")]
+    columns = [
+        f"CAST({name} AS timestamp_ntz)" if name in zoneless else name
+        for name in shown.schema.names
+    ]
+    frame = spark.createDataFrame(shown).selectExpr(*columns).coalesce(1).cache()
     assert frame.count() == ROWS
     yield batch, frame
     frame.unpersist()
@@ -360,6 +371,24 @@ def test_random_conditions_have_the_answers_of_spark(rows):
         theirs += answers_of_spark(frame, conditions[first : first + 40])
     assert sum(not isinstance(one, Exception) for one in theirs) > 280
     found = list(differences(batch, conditions, theirs))
+    assert not found, explain(batch, found)
+
+
+PARTS = (
+    "year(ts) = 2050 OR hour(ts) IN (0, 23)", "month(CAST(ts AS date)) = 12", "day(ts_s) > 29",
+    "CAST(CAST(ts AS date) AS string) > '9999-12-30'", "hour(CAST(ntz AS timestamp)) = hour(ntz)",
+    "CAST(CAST(ntz AS timestamp) AS timestamp_ntz) = ntz", "minute(ts) = 30", "second(ts) <> 0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kathmandu"])
+def test_times_are_those_of_the_zone_of_the_session(spark, rows, zone):
+    batch, frame = rows
+    make = Conditions(seed=21)
+    conditions = [*PARTS, *(make.times() for _ in range(60))]
+    with settings(spark, {"spark.sql.session.timeZone": zone}):
+        theirs = answers_of_spark(frame, conditions)
+    found = list(differences(batch, conditions, theirs, zone))
     assert not found, explain(batch, found)
 
 

@@ -6,6 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 def start_session(*, companion: bool):
@@ -43,3 +45,19 @@ def start_session(*, companion: bool):
     yield session
     session.stop()
     shutil.rmtree(warehouse, ignore_errors=True)
+
+
+@contextmanager
+def settings(session, values: Mapping[str, str]) -> Iterator[None]:
+    """Some settings of a session, until the end of the block."""
+    before = {key: session.conf.get(key, None) for key in values}
+    try:
+        for key, value in values.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, value)

@@ -6,10 +6,7 @@ wrapped number.  No I/O; no loop over rows.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +15,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.predicate.time_zones import date_text, to_instants, to_local, to_local_dates
 from pyspark_lance.predicate.types import (
     BINARY,
     DATE,
@@ -77,7 +75,9 @@ def _find_cast(source: pa.DataType, wanted: pa.DataType) -> _Cast | None:
             return _string_to_number
         return _FROM_STRING.get(wanted)
     if kinds.is_string(wanted):
-        printable = is_integral(source) or source in (BINARY, pa.bool_(), DATE)
+        if source == DATE:
+            return lambda values, _wanted, _: date_text(values)
+        printable = is_integral(source) or source in (BINARY, pa.bool_())
         return (lambda values, wanted, _: values.cast(wanted)) if printable else None
     return _BETWEEN_TIMES.get((source, wanted))
 
@@ -228,8 +228,10 @@ def _string_to_date(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
 
 def _string_to_timestamp(values: pa.Array, wanted: pa.DataType, time_zone: str) -> pa.Array:
     parts = _trimmed_parts(values, _TIMESTAMP_TEXT, wanted)
-    micros = _days(parts, wanted) * _MICROS_PER_DAY + _time_of_day(parts, wanted)
-    local = pa.array(micros, mask=_null_mask(values)).cast(TIMESTAMP_NTZ)
+    # A text may have years of seven digits, which timestamps have not.
+    days = pa.array(_days(parts, wanted), mask=_null_mask(values))
+    midnight = pc.multiply_checked(days, _MICROS_PER_DAY)
+    local = pc.add_checked(midnight, _time_of_day(parts, wanted)).cast(TIMESTAMP_NTZ)
     if wanted == TIMESTAMP_NTZ:
         return local
     zones = pc.struct_field(parts, "zone").fill_null("")
@@ -268,64 +270,6 @@ def _null_mask(values: pa.Array) -> NDArray[np.bool_]:
     return mask
 
 
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{1,2})?:?(\d{2})?")
-
-
-def zone_of(name: str) -> ZoneInfo | timezone:
-    """The time zone called ``name``, such as ``UTC``, ``Europe/Berlin`` or ``+01:30``."""
-    if name.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
-        return UTC
-    match = _OFFSET.fullmatch(name)
-    if match:
-        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
-        offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-        if offset <= timedelta(hours=18):
-            return timezone(-offset if match[1] == "-" else offset)
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise InvalidInputError(
-            f"{name!r} is not a time zone",
-            hint="use UTC, a region such as Europe/Berlin, or +01:00",
-        ) from error
-
-
-def to_instants(local: pa.Array, time_zone: str) -> pa.Array:
-    """Zoneless timestamps, read on a clock of ``time_zone``, as instants."""
-    zone = zone_of(time_zone)
-    if isinstance(zone, timezone):
-        shift = int(zone.utcoffset(None) / timedelta(microseconds=1))
-        micros = pc.subtract_checked(local.cast(pa.int64()), shift)
-        return micros.cast(TIMESTAMP_NTZ).cast(TIMESTAMP)
-    if len(local) == 1 and local[0].is_valid:
-        moment = _moment(local[0].value)
-        if moment is not None:
-            # Python's fold=0 is what Java does too: the earlier offset, also inside a gap.
-            offset = moment.replace(tzinfo=zone).utcoffset()
-            assert offset is not None
-            micros = local[0].value - int(offset / timedelta(microseconds=1))
-            return pa.array([micros], TIMESTAMP)
-    return pc.assume_timezone(local, time_zone, ambiguous="earliest", nonexistent="latest").cast(
-        TIMESTAMP
-    )
-
-
-def _moment(micros: int) -> datetime | None:
-    try:
-        return datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001
-    except OverflowError:
-        return None
-
-
-def to_local(instants: pa.Array, time_zone: str) -> pa.Array:
-    """What a clock of ``time_zone`` shows at ``instants``, as zoneless timestamps."""
-    zone = zone_of(time_zone)
-    if isinstance(zone, timezone):
-        shift = int(zone.utcoffset(None) / timedelta(microseconds=1))
-        return pc.add_checked(instants.cast(pa.int64()), shift).cast(TIMESTAMP_NTZ)
-    return pc.local_timestamp(instants.cast(pa.timestamp("us", time_zone)))
-
-
 def _date_of(local: pa.Array) -> pa.Array:
     micros = np.asarray(local.cast(pa.int64()).fill_null(0))
     days = np.floor_divide(micros, _MICROS_PER_DAY)
@@ -350,6 +294,6 @@ _BETWEEN_TIMES: dict[tuple[pa.DataType, pa.DataType], _Cast] = {
     (DATE, TIMESTAMP_NTZ): lambda values, _wanted, _: _midnight(values),
     (TIMESTAMP_NTZ, TIMESTAMP): lambda values, _, zone: to_instants(values, zone),
     (TIMESTAMP, TIMESTAMP_NTZ): lambda values, _, zone: to_local(values, zone),
-    (TIMESTAMP, DATE): lambda values, _, zone: _date_of(to_local(values, zone)),
+    (TIMESTAMP, DATE): lambda values, _, zone: to_local_dates(values, zone),
     (TIMESTAMP_NTZ, DATE): lambda values, _wanted, _: _date_of(values),
 }

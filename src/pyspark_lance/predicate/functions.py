@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.predicate.casts import to_local
+from pyspark_lance.predicate.time_zones import to_local_seconds, year_of
 from pyspark_lance.predicate.tree import Call
 from pyspark_lance.predicate.types import TIMESTAMP
 
@@ -74,7 +74,7 @@ def _part(kernel: Callable[[pa.Array], pa.Array]) -> Kernel:
     def run(call: Call, arguments: list[pa.Array]) -> pa.Array:
         moments = arguments[0]
         if moments.type == TIMESTAMP:
-            moments = to_local(moments, call.options[0])
+            moments = to_local_seconds(moments, call.options[0])
         return kernel(moments).cast(pa.int32())
 
     return run
@@ -91,7 +91,7 @@ FUNCTIONS: dict[str, Kernel] = {
     "rtrim": lambda _, arguments: pc.utf8_rtrim(arguments[0], characters=" "),
     "substring": _substring,
     "concat": _concat,
-    "year": _part(pc.year),
+    "year": _part(year_of),
     "month": _part(pc.month),
     "day": _part(pc.day),
     "hour": _part(pc.hour),

@@ -1,0 +1,192 @@
+"""Instants and the clocks of time zones, for whole arrays, of any year.
+
+Arrow takes the offset of a zone from the transitions that the system's files list, and these end
+with the year 2037 or earlier.  So the transitions come from Python's ``zoneinfo``, which follows
+the rule at the end of such a file; a year that Python does not have gets the offsets of one with
+the same calendar.  No I/O but for the files of ``zoneinfo``; no loop over rows.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers, plain_values
+from pyspark_lance.predicate.types import DATE, TIMESTAMP, TIMESTAMP_NTZ
+
+_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{1,2})?:?(\d{2})?")
+_MICROS: Final = 1_000_000
+_DAY: Final = 86_400
+_WEEK: Final = 7 * _DAY
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# In seconds since 1970. Local times of the very first day may lie before what datetime has.
+_FIRST: Final = int((datetime(1, 1, 2, tzinfo=UTC) - _EPOCH).total_seconds())
+# Days of the year and of the week repeat every 400 years; by then every zone follows its last rule.
+_CYCLE_START: Final = int((datetime(2400, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
+_CYCLE: Final = 146_097 * _DAY
+
+# Arrow prints the years between these as Spark does; it has 16 bits for a year.
+_FIRST_SHOWN: Final = np.datetime64("-9999-01-01")
+_LAST_SHOWN: Final = np.datetime64("9999-12-31")
+
+
+def zone_of(name: str) -> ZoneInfo | timezone:
+    """The time zone called ``name``, such as ``UTC``, ``Europe/Berlin`` or ``+01:30``."""
+    if name.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
+        return UTC
+    match = _OFFSET.fullmatch(name)
+    if match:
+        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
+        offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if offset <= timedelta(hours=18):
+            return timezone(-offset if match[1] == "-" else offset)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidInputError(
+            f"{name!r} is not a time zone",
+            hint="use UTC, a region such as Europe/Berlin, or +01:00",
+        ) from error
+
+
+def to_instants(local: pa.Array, time_zone: str) -> pa.Array:
+    """Zoneless timestamps, read on a clock of ``time_zone``, as instants.
+
+    As in Java, the offset before a transition holds for times that the clock shows twice or never.
+    """
+    offsets = _local_offsets(zone_of(time_zone), _seconds(local))
+    micros = pc.subtract_checked(local.cast(pa.int64()), plain_array(offsets * _MICROS))
+    return micros.cast(TIMESTAMP_NTZ).cast(TIMESTAMP)
+
+
+def to_local(instants: pa.Array, time_zone: str) -> pa.Array:
+    """What a clock of ``time_zone`` shows at ``instants``, as zoneless timestamps."""
+    offsets = _offsets(zone_of(time_zone), _seconds(instants))
+    micros = pc.add_checked(instants.cast(pa.int64()), plain_array(offsets * _MICROS))
+    return micros.cast(TIMESTAMP_NTZ)
+
+
+def to_local_seconds(instants: pa.Array, time_zone: str) -> pa.Array:
+    """As ``to_local`` in whole seconds, which no instant is too far for."""
+    seconds = _seconds(instants)
+    local = seconds + _offsets(zone_of(time_zone), seconds)
+    return plain_array(local, plain_numbers(pc.is_null(instants))).cast(pa.timestamp("s"))
+
+
+def to_local_dates(instants: pa.Array, time_zone: str) -> pa.Array:
+    """The days that a calendar in ``time_zone`` shows at ``instants``."""
+    seconds = _seconds(instants)
+    days = (seconds + _offsets(zone_of(time_zone), seconds)) // _DAY
+    missing = plain_numbers(pc.is_null(instants))
+    return plain_array(days.astype(np.int32), missing).cast(DATE)
+
+
+def year_of(moments: pa.Array) -> pa.Array:
+    """The years of dates and of zoneless timestamps; Arrow has 16 bits for them."""
+    if pa.types.is_date32(moments.type):
+        times = numbers_or(0, moments.view(pa.int32())).astype("datetime64[D]")
+    elif moments.type == pa.timestamp("s"):
+        times = numbers_or(0, moments.view(pa.int64())).astype("datetime64[s]")
+    else:
+        times = _seconds(moments).astype("datetime64[s]")
+    years = times.astype("datetime64[Y]")
+    return plain_array(years.astype(np.int64) + 1970, plain_numbers(pc.is_null(moments)))
+
+
+def date_text(dates: pa.Array) -> pa.Array:
+    """Dates as Spark prints them: years of more than four digits have a sign."""
+    days = numbers_or(0, dates.view(pa.int32())).astype("datetime64[D]")
+    is_far = (days < _FIRST_SHOWN) | (days > _LAST_SHOWN)
+    text = dates.cast(pa.string())
+    if not is_far.any():
+        return text
+    far, places = np.unique(days[is_far], return_inverse=True)
+    shown = np.char.add(np.where(far > _LAST_SHOWN, "+", ""), np.datetime_as_string(far))
+    return pc.replace_with_mask(
+        text, plain_array(is_far), plain_values(shown[places].tolist(), pa.string())
+    )
+
+
+def _seconds(moments: pa.Array) -> NDArray[np.int64]:
+    """Whole seconds since 1970, of null too."""
+    return numbers_or(0, moments.cast(pa.int64())) // _MICROS
+
+
+def _offsets(zone: ZoneInfo | timezone, seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Seconds that a clock is ahead of UTC at instants, shape (n,)."""
+    if isinstance(zone, timezone):
+        return np.full(len(seconds), _ahead(zone, 0))
+    seconds = _within_years(seconds)
+    starts, _, after = _transitions(zone, seconds)
+    return after[np.searchsorted(starts, seconds, "right") - 1]
+
+
+def _local_offsets(zone: ZoneInfo | timezone, local: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As ``_offsets``, of what the clock shows."""
+    if isinstance(zone, timezone):
+        return np.full(len(local), _ahead(zone, 0))
+    local = _within_years(local)
+    # No clock is a day ahead of another one's noon, or behind.
+    starts, before, after = _transitions(zone, np.concatenate([local - _DAY, local + _DAY]))
+    # The start of a year may lie within what the clock shows twice or never.
+    shown = np.maximum.accumulate(starts + np.maximum(before, after))
+    # The first day of all may come before what is known; its offset is the first one.
+    return after[np.maximum(np.searchsorted(shown, local, "right") - 1, 0)]
+
+
+def _within_years(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Times of the same offset that ``datetime`` has."""
+    repeated = _CYCLE_START + (seconds - _CYCLE_START) % _CYCLE
+    return np.maximum(np.where(seconds >= _CYCLE_START, repeated, seconds), _FIRST)
+
+
+def _transitions(
+    zone: ZoneInfo, seconds: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """When offsets begin to hold, those before and those from then on, in the years of times."""
+    years = np.unique(np.maximum(seconds, _FIRST).astype("datetime64[s]").astype("datetime64[Y]"))
+    found = [_transitions_of_year(zone, 1970 + year) for year in years.astype(np.int64).tolist()]
+    if not found:
+        return (np.empty(0, np.int64),) * 3
+    starts, before, after = np.concatenate(found).T
+    return starts, before, after
+
+
+@lru_cache(maxsize=4096)
+def _transitions_of_year(zone: ZoneInfo, year: int) -> NDArray[np.int64]:
+    """The start of a year and the transitions in it: when, offset before, offset after."""
+    start = max(int((datetime(year, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()), _FIRST)
+    end = int((datetime(year + 1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
+    # Clocks that go back to what they showed less than a week before are in no zone.
+    weeks = [*range(start, end, _WEEK), end - 1]
+    found = (_transitions_between(zone, first, last) for first, last in pairwise(weeks))
+    times = [start, *chain.from_iterable(found)]
+    rows = [(at, _ahead(zone, max(at - 1, _FIRST)), _ahead(zone, at)) for at in times]
+    return np.array(rows, np.int64)
+
+
+def _transitions_between(zone: ZoneInfo, first: int, last: int) -> list[int]:
+    """Seconds from which on another offset holds, after ``first`` and up to ``last``."""
+    if _ahead(zone, first) == _ahead(zone, last):
+        return []
+    if last - first == 1:
+        return [last]
+    middle = (first + last) // 2
+    return _transitions_between(zone, first, middle) + _transitions_between(zone, middle, last)
+
+
+def _ahead(zone: ZoneInfo | timezone, second: int) -> int:
+    """Seconds that a clock is ahead of UTC at an instant."""
+    offset = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
+    assert offset is not None
+    return round(offset.total_seconds())

@@ -1,0 +1,139 @@
+"""Clocks of time zones: those of Python in its years, and Java's rules beyond them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.time_zones import (
+    date_text,
+    to_instants,
+    to_local,
+    to_local_dates,
+    to_local_seconds,
+    year_of,
+)
+
+ZONES = [
+    "America/Los_Angeles", "Asia/Kathmandu", "Europe/Dublin", "Australia/Lord_Howe",
+    "Africa/Niamey", "Africa/Casablanca", "America/Sao_Paulo", "Pacific/Apia",
+    "UTC", "+05:30", "-18:00",
+]  # fmt: skip
+MOMENTS = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 29)) | st.datetimes(
+    dt.datetime(1850, 1, 1), dt.datetime(2100, 1, 1)
+)
+LAST = 2**63 - 1
+# 400 years, in which days of the year and of the week come back.
+CYCLE = 146_097 * 86_400 * 10**6
+
+
+def python_zone(name):
+    if name[0] not in "+-":
+        return ZoneInfo(name)
+    hours, minutes = int(name[1:3]), int(name[4:])
+    return dt.timezone((1 if name[0] == "+" else -1) * dt.timedelta(hours=hours, minutes=minutes))
+
+
+def instants(*micros):
+    return pa.array(micros, pa.int64()).view(pa.timestamp("us", "UTC"))
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_clocks_show_what_those_of_python_show(zone):
+    @given(st.lists(st.none() | MOMENTS, max_size=9))
+    def check(moments):
+        array = pa.array(moments, pa.timestamp("us"))
+        known = [one and one.replace(tzinfo=python_zone(zone)) for one in moments]
+        found = to_instants(array, zone)
+        assert found.to_pylist() == [one and one.astimezone(dt.UTC) for one in known]
+        at = [one and one.replace(tzinfo=dt.UTC).astimezone(python_zone(zone)) for one in moments]
+        as_instants = array.cast(pa.timestamp("us", "UTC"))
+        shown = [one and one.replace(tzinfo=None) for one in at]
+        assert to_local(as_instants, zone).to_pylist() == shown
+        assert to_local_dates(as_instants, zone).to_pylist() == [one and one.date() for one in at]
+        seconds = [one and one.replace(microsecond=0) for one in shown]
+        assert to_local_seconds(as_instants, zone).to_pylist() == seconds
+
+    check()
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_times_that_a_clock_shows_twice_or_never_have_the_offset_before(zone):
+    """Around each transition of some years, among them those that only a rule tells."""
+    name, wanted = python_zone(zone), []
+    for year in (1883, 1911, 1912, 1942, 2011, 2024, 2037, 2038, 2199):
+        hours = [dt.datetime(year, 1, 1) + dt.timedelta(hours=n) for n in range(-36, 366 * 24)]
+        offsets = [one.replace(tzinfo=name).utcoffset() for one in hours]
+        for place in range(1, len(hours)):
+            if offsets[place] != offsets[place - 1]:
+                wanted += [
+                    hours[place] + dt.timedelta(minutes=n, microseconds=m)
+                    for n in range(-150, 151, 15)
+                    for m in (-1, 0, 1)
+                ]
+    found = to_instants(pa.array(wanted, pa.timestamp("us")), zone).to_pylist()
+    assert found == [one.replace(tzinfo=name).astimezone(dt.UTC) for one in wanted]
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Australia/Lord_Howe"])
+def test_years_that_python_does_not_have_are_as_those_400_years_earlier(zone):
+    summer, winter = (dt.datetime(9999, month, 9, 8, tzinfo=dt.UTC) for month in (7, 1))
+    micros = [int(one.timestamp()) * 10**6 for one in (summer, winter)]
+    near = to_local(instants(*micros), zone).cast(pa.int64()).to_pylist()
+    assert near[0] - micros[0] != near[1] - micros[1]
+    later = [one + 100 * CYCLE for one in micros]
+    far = to_local(instants(*later), zone)
+    assert far.cast(pa.int64()).to_pylist() == [one + 100 * CYCLE for one in near]
+    assert to_instants(far, zone).cast(pa.int64()).to_pylist() == later
+
+
+def test_no_instant_is_too_far_for_a_day_or_a_second():
+    far = instants(LAST, -LAST - 1, None)
+    assert to_local_dates(far, "Asia/Kathmandu").cast(pa.int32()).to_pylist() == [
+        106_751_991, -106_751_991, None
+    ]  # fmt: skip
+    assert to_local_dates(far, "America/Los_Angeles").cast(pa.int32()).to_pylist() == [
+        106_751_990, -106_751_992, None
+    ]  # fmt: skip
+    batch = pa.record_batch({"ts": far})
+    for text, expected in (
+        ("year(ts) = 294247", [True, False, None]),
+        ("hour(ts) = 20", [True, False, None]),
+        ("hour(ts) = 12 AND minute(ts) = 6 AND second(ts) = 7", [False, True, None]),
+        ("CAST(ts AS date) > DATE'+294247-01-08'", [True, False, None]),
+    ):
+        predicate = parse_predicate(text, batch.schema, time_zone="America/Los_Angeles")
+        assert evaluate(predicate, batch).to_pylist() == expected, text
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        evaluate(
+            parse_predicate("CAST(ts AS timestamp_ntz) IS NULL", batch.schema, time_zone="+01:00"),
+            batch,
+        )
+
+
+@pytest.mark.parametrize("text", ["300000-01-01", "9999999-12-31", "-290309-01-01"])
+def test_a_text_beyond_all_timestamps_is_refused(text):
+    schema = pa.schema({"ts": pa.timestamp("us", "UTC")})
+    with pytest.raises(InvalidInputError):
+        parse_predicate(f"ts > TIMESTAMP'{text}'", schema)
+
+
+def test_years_and_texts_of_dates_as_spark_has_them():
+    days = [2_932_897, -719_529, -719_528, -800_000, 2**31 - 1, -(2**31), None, 0]
+    dates = pa.array(days, pa.int32()).view(pa.date32())
+    assert date_text(dates).to_pylist() == [
+        "+10000-01-01", "-0001-12-31", "0000-01-01", "-0221-09-04", "+5881580-07-11",
+        "-5877641-06-23", None, "1970-01-01",
+    ]  # fmt: skip
+    assert year_of(dates).to_pylist() == [10_000, -1, 0, -221, 5_881_580, -5_877_641, None, 1970]
+    far = pa.array([LAST, -LAST - 1, None]).view(pa.timestamp("us"))
+    assert year_of(far).to_pylist() == [294_247, -290_308, None]
+    assert len(date_text(dates[:0])) == len(year_of(dates[:0])) == 0
