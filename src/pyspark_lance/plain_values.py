@@ -6,7 +6,7 @@ longer than all its other imports, and Spark starts workers for each step of a q
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +19,8 @@ _FLOATS: dict[pa.DataType, np.dtype[Any]] = {
     pa.float32(): np.dtype(np.float32),
     pa.float64(): np.dtype(np.float64),
 }
+# The types of ``single_value``.
+_SINGLE_VALUES = frozenset((pa.string(), pa.binary(), pa.large_string(), pa.large_binary()))
 
 
 def plain_dtype(data_type: pa.DataType) -> np.dtype[Any]:
@@ -130,3 +132,79 @@ def single_value(content: bytes | pa.Buffer | None, data_type: pa.DataType) -> p
     is_large = data_type in (pa.large_string(), pa.large_binary())
     ends = pa.py_buffer(np.array([0, len(held)], np.int64 if is_large else np.int32))
     return pa.Array.from_buffers(data_type, 1, [validity, ends, pa.py_buffer(held)])
+
+
+def pack_scalar(scalar: pa.Scalar) -> tuple[pa.DataType, Any]:
+    """The type of a scalar and its bytes, which ``unpack_scalar`` takes; small when pickled.
+
+    Arrow pickles a scalar as a Python value, and those have no years beyond 1 to 9999 and no
+    nanoseconds.
+    """
+    kind, types = scalar.type, pa.types
+    if not scalar.is_valid:
+        return kind, None
+    array = pa.repeat(scalar, 1)
+    if types.is_primitive(kind) or types.is_decimal(kind) or kind in _SINGLE_VALUES:
+        return kind, array.buffers()[-1].to_pybytes()
+    return kind, array
+
+
+def unpack_scalar(data_type: pa.DataType, content: Any) -> pa.Scalar:
+    """The scalar that ``pack_scalar`` packed."""
+    if content is None:
+        return pa.nulls(1, data_type)[0]
+    if isinstance(content, pa.Array):
+        return content[0]
+    if data_type in _SINGLE_VALUES:
+        return single_value(content, data_type)[0]
+    return pa.Array.from_buffers(data_type, 1, [None, pa.py_buffer(content)])[0]
+
+
+def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as Python values, to be shown; times that Python does not have as text.
+
+    Python has no years beyond 1 to 9999, and no nanoseconds.
+    """
+    columns = [_python_values(column) for column in batch.columns]
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    try:
+        if column.type != pa.time64("ns"):
+            values: list[Any] = column.to_pylist()
+            return values
+    except (OverflowError, ValueError):
+        pass
+    return list(map(_python_value, column))
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    """A value to be shown, of a column that Python does not have all values of."""
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pa.MapScalar):
+        return [(_python_value(key), _python_value(item)) for key, item in _entries(scalar)]
+    if isinstance(scalar, pa.StructScalar):
+        return {name: _python_value(value) for name, value in scalar.items()}
+    if isinstance(scalar, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
+        return list(map(_python_value, scalar.values))
+    if scalar.type == pa.time64("ns"):
+        return str(scalar.cast(pa.string()))
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if not isinstance(scalar, pa.Date32Scalar | pa.TimestampScalar):
+            raise
+    if isinstance(scalar, pa.Date32Scalar):
+        return str(np.datetime64(scalar.value, "D"))
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[scalar.type.unit]
+    second, part = divmod(scalar.value, 10**digits)
+    text = str(np.datetime64(second, "s")).replace("T", " ")
+    return f"{text}{f'.{part:0{digits}d}' if digits else ''}{'Z' if scalar.type.tz else ''}"
+
+
+def _entries(scalar: pa.MapScalar) -> Iterator[tuple[pa.Scalar, pa.Scalar]]:
+    entries = scalar.values
+    return zip(entries.field(0), entries.field(1), strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import date
 from decimal import Decimal
 
 import numpy as np
@@ -17,6 +18,7 @@ from pyspark_lance.plain_values import (
     plain_numbers,
     plain_scalar,
     plain_values,
+    python_rows,
     single_value,
 )
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
@@ -103,6 +105,32 @@ def test_a_single_value(content):
     array = single_value(content, pa.binary())
     array.validate(full=True)
     assert array.equals(pa.array([content], pa.binary()))
+
+
+def test_rows_are_shown_where_python_has_no_such_times():
+    far = pa.array([2**60, None]).view(pa.timestamp("us", "UTC"))
+    batch = pa.record_batch(
+        {
+            "s": ["a", None],
+            "ts": far,
+            "ntz": pa.array([-(2**63), 0]).view(pa.timestamp("us")),
+            "day": pa.array([2_932_897, 0], pa.int32()).view(pa.date32()),
+            "t": pa.array([1007, 0], pa.int64()).view(pa.time64("ns")),
+            "st": pa.StructArray.from_arrays([far], ["x"]),
+            "l": pa.ListArray.from_arrays([0, 1, 2], far),
+            "m": pa.MapArray.from_arrays([0, 1, 2], pa.array(["k", "l"]), far),
+        }
+    )
+    one, other = python_rows(batch)
+    text = "38504-08-17 21:30:06.846976Z"
+    assert one == {
+        "s": "a", "ts": text, "ntz": "-290308-12-21 19:59:05.224192", "day": "10000-01-01",
+        "t": "00:00:00.000001007", "st": {"x": text}, "l": [text], "m": [("k", text)],
+    }  # fmt: skip
+    assert other["day"] == date(1970, 1, 1)
+    assert other["m"] == [("l", None)]
+    near = pa.record_batch({"s": ["a"], "day": [date(2026, 1, 2)]})
+    assert python_rows(near) == near.to_pylist()
 
 
 _WORKER = """

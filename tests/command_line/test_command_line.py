@@ -127,6 +127,15 @@ def test_changes(capsys, path):
     assert len(as_json(capsys, "changes", path, 1, "--mode", "netChanges")) == 29
 
 
+def test_changes_at_times_that_python_does_not_have(capsys, tmp_path):
+    path = str(tmp_path / "t")
+    days = pa.array([2_932_897], pa.int32()).view(pa.date32())
+    write_table(path, pa.table({"day": days}))
+    (row,) = as_json(capsys, "changes", path, 1)
+    assert row["day"] == "10000-01-01"
+    assert "10000-01-01" in run(capsys, "changes", path, 1)
+
+
 def test_tail_tells_versions_as_they_come(capsys, path):
     rows = as_json(capsys, "tail", path, "--start", 2, "--count", 3)
     assert [row["version"] for row in rows] == [2, 3, 4]

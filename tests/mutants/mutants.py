@@ -30,6 +30,35 @@ _SHARE_OF_INTERLEAVINGS = (
 )
 
 MUTANTS = (
+    # Times beyond what Python and Arrow have
+    Mutant(
+        "a constant is pickled as a Python value",
+        "predicate/tree.py",
+        "        return _literal, pack_scalar(self.scalar)\n",
+        "        return Literal, (self.scalar,)\n",
+        ("tests/table/test_process_boundary.py", "tests/table/index/test_index_answers.py"),
+    ),
+    Mutant(
+        "times of defaults are in UTC",
+        "spark/types/default_values.py",
+        "parse_constant(text, kind, time_zone=time_zone)",
+        "parse_constant(text, kind)",
+        ("tests/spark/test_batch_writer.py",),
+    ),
+    Mutant(
+        "a time that a clock shows twice is the second one",
+        "predicate/time_zones.py",
+        "np.maximum(before, after)",
+        "np.minimum(before, after)",
+        ("tests/predicate/test_time_zones.py",),
+    ),
+    Mutant(
+        "years that Python does not have are in winter",
+        "predicate/time_zones.py",
+        "    repeated = _CYCLE_START + (seconds - _CYCLE_START) % _CYCLE\n",
+        "    repeated = _CYCLE_START + 0 * seconds\n",
+        ("tests/predicate/test_time_zones.py",),
+    ),
     # What indices leave
     Mutant(
         "bitmaps of tables with stable row ids are taken to name addresses",

@@ -9,6 +9,7 @@ from decimal import Decimal
 import lance
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import (
     ArrayType,
     DateType,
@@ -29,6 +30,7 @@ from pyspark_lance.errors import (
     StorageError,
 )
 from pyspark_lance.spark.data_source import LanceDataSource
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.types.declared_columns import declared_schema
@@ -241,6 +243,21 @@ def test_rows_without_a_column_get_its_default(path):
         {"id": 2, "v": -7, **default},
         {"id": 3, "v": None, **default},
     ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [("America/Los_Angeles", 253402329599), ("Asia/Kathmandu", 253402280099), (None, 253402300799)],
+)
+def test_times_of_defaults_are_in_the_zone_of_the_session(path, zone, expected):
+    with_defaults(path, t="TIMESTAMP'9999-12-31 23:59:59'", d="DATE'+10000-01-01'")
+    options = {"path": path} if zone is None else {"path": path, keys.TIME_ZONE: zone}
+    planned = LanceBatchWriter(WriteOptions.parse(options), SCHEMA, overwrite=False)
+    one = cloudpickle.loads(cloudpickle.dumps(planned))
+    one.commit([one.write(rows(1))])
+    table = lance.dataset(path).to_table()
+    assert table["t"].cast(pa.int64()).to_pylist() == [expected * 10**6]
+    assert table["d"].cast(pa.int32()).to_pylist() == [2_932_897]
 
 
 def test_a_default_that_only_spark_evaluates_is_refused_where_a_column_is_missing(path):

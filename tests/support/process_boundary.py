@@ -81,11 +81,20 @@ def assert_same(one: object, other: object, path: tuple[object, ...] = ()) -> No
     elif isinstance(one, np.ndarray):
         assert one.dtype == other.dtype, path
         assert np.array_equal(one, other), path
+    elif isinstance(one, pa.Scalar):
+        # Bit by bit: zeros of both signs are equal, and not all values can be printed.
+        assert_same(*(pa.repeat(value, 1) for value in (one, other)), path)
+        assert _bits(one) == _bits(other), path
     elif isinstance(one, pa.Array):
         # NaN is not equal to itself.
         assert one.equals(other) or one.to_string(window=99) == other.to_string(window=99), path
     else:
         assert one == other or repr(one) == repr(other), path
+
+
+def _bits(scalar: pa.Scalar) -> list[bytes | None]:
+    buffers = pa.repeat(scalar, 1).buffers()
+    return [None if one is None else one.to_pybytes() for one in buffers]
 
 
 @functools.cache

@@ -122,6 +122,26 @@ CONSTANTS = st.one_of(
     st.builds(pa.scalar, st.dates(), st.just(pa.date32())),
     st.builds(pa.scalar, st.datetimes(), st.just(pa.timestamp("us", "UTC"))),
     st.builds(pa.scalar, st.decimals(-999, 999, places=2), st.just(pa.decimal128(5, 2))),
+    # Python has no years beyond 1 to 9999, and no nanoseconds.
+    st.builds(
+        lambda number, kind: pa.array([number], pa.int64()).view(kind)[0],
+        st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1]),
+        st.sampled_from(
+            [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.duration("us")]
+        ),
+    ),
+    st.builds(
+        lambda days: pa.array([days], pa.int32()).view(pa.date32())[0],
+        st.integers(-(2**31), 2**31 - 1),
+    ),
+    st.builds(
+        lambda nanos: pa.array([nanos], pa.int64()).view(pa.time64("ns"))[0],
+        st.integers(0, 86_400 * 10**9 - 1),
+    ),
+    st.builds(pa.scalar, st.lists(st.datetimes()), st.just(pa.list_(pa.timestamp("us")))),
+    st.builds(pa.scalar, st.none(), st.sampled_from([pa.null(), pa.list_(pa.int8())])),
+    # A text that is no UTF-8 is a bound of an index like others.
+    st.builds(lambda text: pa.array([text]).view(pa.string())[0], st.binary()),
 )
 # What decides itself how it is pickled.
 PACKED = {

@@ -14,6 +14,7 @@ from pyspark_lance.command_line.output import Output, Progress
 from pyspark_lance.command_line.picture import picture_of
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
+from pyspark_lance.plain_values import python_rows
 from pyspark_lance.result_names import snake_case
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.clustering_task import ClusteringTask
@@ -152,7 +153,7 @@ def show_changes(table: Table, given: argparse.Namespace, output: Output) -> int
     columns = logical_schema(snapshot.schema).fields
     request = ChangeRequest(window=window, mode=Deduplication(given.mode), columns=columns)
     tasks = plan_changes(table, columns, request)
-    output.rows(row for task in tasks for batch in run_changes(task) for row in batch.to_pylist())
+    output.rows(row for task in tasks for batch in run_changes(task) for row in python_rows(batch))
     return 0
 
 

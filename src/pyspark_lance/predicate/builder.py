@@ -152,18 +152,17 @@ def _constants(items: Sequence[Literal], data_type: pa.DataType, time_zone: str)
     for item in items:
         by_type.setdefault(item.type, []).append(item.scalar)
     parts = [
-        cast_array(plain_values([scalar.as_py() for scalar in scalars], own), data_type, time_zone)
-        if own not in _BEYOND_PYTHON
-        else pa.concat_arrays(
-            [cast_array(pa.repeat(scalar, 1), data_type, time_zone) for scalar in scalars]
-        )
+        cast_array(_array_of(own, scalars), data_type, time_zone)
         for own, scalars in by_type.items()
     ]
     return pa.concat_arrays(parts)
 
 
-# Their scalars may lie outside of what datetime can hold.
-_BEYOND_PYTHON = (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"))
+def _array_of(data_type: pa.DataType, scalars: Sequence[pa.Scalar]) -> pa.Array:
+    """Scalars of one type as an array, bit by bit."""
+    if pa.types.is_temporal(data_type):  # Python has no years beyond 1 to 9999, and no nanoseconds.
+        return pa.concat_arrays([pa.repeat(scalar, 1) for scalar in scalars])
+    return plain_values([scalar.as_py() for scalar in scalars], data_type)
 
 
 def is_null(value: Expression) -> Predicate:

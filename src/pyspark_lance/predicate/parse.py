@@ -62,9 +62,12 @@ def parse_predicate(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> 
     return _Parser(text, schema, time_zone).parse()
 
 
-def parse_constant(text: str, wanted: pa.DataType) -> pa.Scalar:
-    """The value of a SQL text without columns, such as ``-1`` or ``DATE'2026-11-22'``."""
-    return _Parser(text, pa.schema([]), "UTC").parse_constant(wanted)
+def parse_constant(text: str, wanted: pa.DataType, *, time_zone: str = "UTC") -> pa.Scalar:
+    """The value of a SQL text without columns, such as ``-1`` or ``DATE'2026-11-22'``.
+
+    ``time_zone``: zone of timestamps without one.
+    """
+    return _Parser(text, pa.schema([]), time_zone).parse_constant(wanted)
 
 
 _COMPARISONS = {"=": "=", "==": "=", "<=>": "<=>", "<>": "<>", "!=": "<>"} | {
@@ -138,7 +141,7 @@ class _Parser:
 
     def parse_constant(self, wanted: pa.DataType) -> pa.Scalar:
         with self._placed():
-            result = values.cast(self._disjunction(), wanted)
+            result = values.cast(self._disjunction(), wanted, self._time_zone)
         if self._token.kind != "end":
             raise self._unexpected()
         if not isinstance(result, Literal):

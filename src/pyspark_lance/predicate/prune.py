@@ -19,13 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
-from pyspark_lance.plain_values import (
-    plain_array,
-    plain_numbers,
-    plain_scalar,
-    plain_values,
-    single_value,
-)
+from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
 from pyspark_lance.predicate.evaluate import evaluate
 from pyspark_lance.predicate.tree import (
     TRUE,
@@ -453,9 +447,9 @@ def _exact(constant: Literal) -> Fraction | None:
 def _candidates(predicate: Predicate, column: str) -> NDArray[np.uint64] | None:
     match predicate:
         case Comparison("=" | "<=>", left, Literal() as bound) if _is_column(left, column):
-            return _row_numbers(plain_values([bound.scalar.as_py()], bound.type))
+            return _row_numbers(pa.repeat(bound.scalar, 1))
         case Comparison("=" | "<=>", Literal() as bound, right) if _is_column(right, column):
-            return _row_numbers(plain_values([bound.scalar.as_py()], bound.type))
+            return _row_numbers(pa.repeat(bound.scalar, 1))
         case In(value, values) if _is_column(value, column):
             return _row_numbers(values)
         case Literal() as constant:

@@ -81,9 +81,9 @@ def only_values(predicate: Predicate, path: ColumnPath) -> list[pa.Array] | None
     """
     match predicate:
         case Comparison("=" | "<=>", left, Literal(scalar)) if _is_column(left, path):
-            return [pa.array([scalar])]
+            return [pa.repeat(scalar, 1)]
         case Comparison("=" | "<=>", Literal(scalar), right) if _is_column(right, path):
-            return [pa.array([scalar])]
+            return [pa.repeat(scalar, 1)]
         case In(value, values) if _is_column(value, path):
             return [values]
         case And(terms):

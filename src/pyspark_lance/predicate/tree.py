@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from pyspark_lance.plain_values import plain_scalar
+from pyspark_lance.plain_values import pack_scalar, plain_scalar, unpack_scalar
 
 BOOLEAN = pa.bool_()
 
@@ -34,8 +34,7 @@ class Literal:
     scalar: pa.Scalar  # The value with its type; may be null.
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A scalar's own way back is pa.scalar, with the same arguments.
-        return _literal, (self.scalar.as_py(), self.scalar.type)
+        return _literal, pack_scalar(self.scalar)
 
     @property
     def type(self) -> pa.DataType:
@@ -198,8 +197,8 @@ Expression = (
 Predicate = Expression
 
 
-def _literal(value: Any, data_type: pa.DataType) -> Literal:
-    return Literal(plain_scalar(value, data_type))
+def _literal(data_type: pa.DataType, content: Any) -> Literal:
+    return Literal(unpack_scalar(data_type, content))
 
 
 TRUE = Literal(plain_scalar(True, BOOLEAN))

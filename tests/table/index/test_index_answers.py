@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import lance
@@ -14,6 +15,7 @@ from table_access import read_ours
 from zone_map_tables import COLUMNS, PLACE, change, change_ours, parse, some_rows
 
 from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.json import literal_node, predicate_from_json
 from pyspark_lance.predicate.single_column import matching_values
 from pyspark_lance.predicate.tree import And, Column, Comparison, In, IsNull, Literal, Not
 from pyspark_lance.table.compaction.compact import compact
@@ -26,6 +28,8 @@ from pyspark_lance.table.scan.index_answers import (
     num_values_by_index,
     value_counts,
 )
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -148,6 +152,26 @@ def test_rows_that_an_index_knows_by_where_they_were_are_among_the_first(tmp_pat
     assert [one.num_rows for one in snapshot.manifest.fragments] == [100, 20]
     first = first_values(snapshot, "n", 1, descending=False, of_all=True)
     assert first is None or first.to_pylist() == [0]
+
+
+@pytest.mark.parametrize("kind", [pa.time64("ns"), pa.timestamp("us"), pa.timestamp("us", "UTC")])
+def test_a_bound_of_an_index_arrives_at_tasks_as_it_is(tmp_path, kind):
+    path = str(tmp_path / "t")
+    # Nanoseconds of a day, and microseconds from the year 294246 on: Python has neither.
+    start = 7 if kind == pa.time64("ns") else 2**63 - 50_007
+    numbers = pa.array([start + 1000 * number for number in range(50)])
+    lance.write_dataset(pa.table({"id": range(50), "t": numbers.view(kind)}), path)
+    lance.dataset(path).create_scalar_index("t", "BTREE")
+    snapshot = Snapshot.open(Table(path))
+    found = first_values(snapshot, "t", 3, descending=False)
+    assert found is not None and found.cast(pa.int64()).equals(numbers[:3])
+    condition = predicate_from_json(
+        json.dumps({"op": "<=", "args": [{"column": ["t"]}, literal_node(found[-1])]}),
+        predicate_schema(snapshot.schema),
+    )
+    request = ScanRequest(project(snapshot.schema, ["id"]), predicate=condition)
+    rows = [batch for task in plan_scan(snapshot, request) for batch in run(task)]
+    assert [one for batch in rows for one in batch["id"].to_pylist()] == [0, 1, 2]
 
 
 def test_more_first_values_than_a_driver_should_hold_are_not_looked_up(tmp_path, monkeypatch):

@@ -46,9 +46,9 @@ class LanceBatchWriter(DataSourceArrowWriter):
         if existing is not None and overwrite and not options.allow_older_source:
             source = version_read(schema, options.sources, existing.uri)
         replaced = overwrite and options.replace_where is None
-        self._defaults: Mapping[str, pa.Scalar] = {}
+        self._defaults: Mapping[str, pa.Array] = {}
         if existing is not None and not replaced:
-            self._defaults = defaults_for(existing.schema, schema.names)
+            self._defaults = defaults_for(existing.schema, schema.names, options.time_zone)
             filled = default_columns(existing.schema, self._defaults)
             schema = StructType([*schema.fields, *filled])
         self._plan = plan_write(
@@ -129,12 +129,12 @@ def _fragments_of(
 
 
 def _table_columns(
-    batch: pa.RecordBatch, fields: Sequence[Field], defaults: Mapping[str, pa.Scalar]
+    batch: pa.RecordBatch, fields: Sequence[Field], defaults: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
     """The columns that are stored, under the table's spelling of their names."""
     sources = sources_of([field.name for field in fields], batch.schema.names)
     columns = [
-        pa.repeat(defaults[field.name], batch.num_rows)
+        pa.repeat(defaults[field.name][0], batch.num_rows)
         if field.name in defaults
         else variants_as_text(batch.column(sources[field.name]), field)
         for field in fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 from pyspark.sql.types import StructField
@@ -22,24 +22,33 @@ def default_texts(schema: LanceSchema) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text and text.strip().upper() != "NULL"}
 
 
-def defaults_for(schema: LanceSchema, given: Iterable[str]) -> Mapping[str, pa.Scalar]:
-    """The values of columns that rows are not given, in the types in which Spark shows them."""
+def defaults_for(
+    schema: LanceSchema, given: Iterable[str], time_zone: str
+) -> Mapping[str, pa.Array]:
+    """The values of columns that rows are not given, in the types in which Spark shows them.
+
+    Each is an array of one value, which arrives at executors as it is: a scalar is pickled as a
+    Python value, and those have no years beyond 1 to 9999.
+
+    ``time_zone``: the session's, in which times of defaults are meant, as in SQL.
+    """
     known = sources_of((field.name for field in schema.fields), given)
     texts = default_texts(schema)
     missing = [field for field in schema.fields if field.name in texts and field.name not in known]
-    return {field.name: _value(field, texts[field.name]) for field in missing}
+    return {field.name: _value(field, texts[field.name], time_zone) for field in missing}
 
 
-def default_columns(schema: LanceSchema, values: Mapping[str, pa.Scalar]) -> list[StructField]:
+def default_columns(schema: LanceSchema, values: Collection[str]) -> list[StructField]:
     """The columns of the table that ``values`` fill, as Spark shows them."""
     return [spark_field(logical_field(field)) for field in schema.fields if field.name in values]
 
 
-def _value(field: Field, text: str) -> pa.Scalar:
+def _value(field: Field, text: str, time_zone: str) -> pa.Array:
     from pyspark_lance.predicate.parse import parse_constant  # noqa: PLC0415
 
     try:
-        return parse_constant(text, plain_type_of(logical_field(field)))
+        kind = plain_type_of(logical_field(field))
+        return pa.repeat(parse_constant(text, kind, time_zone=time_zone), 1)
     except LanceError as error:
         raise SchemaMismatchError(
             f"the rows lack the column {field.name!r}, whose default {text} is not a constant",

@@ -22,6 +22,7 @@ from pyspark_lance.format.schema import LanceSchema, primary_key
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestFile
+from pyspark_lance.plain_values import python_rows
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change.commit_changes import RowChanges
 from pyspark_lance.table.change.key_filter import KeyFilter
@@ -215,7 +216,7 @@ def _ambiguous_match(changes: RowChanges, address: int, keys: Sequence[str]) -> 
     names = [field.name for field in plan.schema.fields if field.name in keys]
     where = parse_predicate(f"{ROW_ADDRESS} = {address}", predicate_schema(plan.schema))
     rows = matching_rows(plan, where, columns=names, system=(ROW_ID, ROW_ADDRESS))
-    row: dict[str, object] = next((batch.slice(0, 1).to_pylist()[0] for batch in rows), {})
+    row: dict[str, object] = next((python_rows(batch.slice(0, 1))[0] for batch in rows), {})
     remove_files(plan.table.store(), changes.files)
     shown = ", ".join(f"{name} = {row[name]!r}" for name in (*names, ROW_ID) if name in row)
     return InvalidInputError(
