@@ -199,7 +199,58 @@ def test_after_a_conflict_the_next_works_begin_with_their_turn(path, monkeypatch
     for _ in range(4):
         UnitOfWork(Table(path), CommitSettings(), environment=environment()).run(attempt)
     assert seen == [True, False, False, False, True]
-    assert path not in unit_of_work._conflicts
+    assert Table(path).key() not in unit_of_work._conflicts
+
+
+S3 = {
+    "storage.endpoint": "http://127.0.0.1:9000",
+    "storage.access_key_id": "k",
+    "storage.secret_access_key": "s3cr",
+}
+OTHER_SERVER = {**S3, "storage.endpoint": "http://127.0.0.1:9001"}
+
+
+def test_a_conflict_at_one_server_says_nothing_of_a_table_of_that_uri_at_another():
+    uri = f"s3://bucket/{uuid.uuid4().hex}"
+    works = [
+        UnitOfWork(Table(uri, storage), CommitSettings(), environment=environment())
+        for storage in (S3, OTHER_SERVER)
+    ]
+    works[0]._remember_conflict()
+    assert [work._expects_conflicts() for work in works] == [True, False]
+
+
+def test_the_key_of_a_table_names_server_root_branch_and_credentials():
+    tables = [
+        Table("s3://bucket/t", S3),
+        Table("s3://bucket/t", OTHER_SERVER),
+        Table("s3://bucket/u", S3),
+        Table("s3://bucket/t", S3, "work"),
+        Table("s3://bucket/t", {**S3, "storage.access_key_id": "l"}),
+    ]
+    assert len({table.key() for table in tables}) == len(tables)
+    assert Table("s3://bucket/t", dict(reversed(S3.items()))).key() == tables[0].key()
+    assert tables[0].key(tables[0].store()) == tables[0].key()
+    assert all("s3cr" not in repr(table.key()) for table in tables)
+
+
+def test_writers_with_and_without_unsafe_puts_take_turns(place):
+    uri = f"s3://bucket/{uuid.uuid4().hex}"
+    one, other = (open_store(uri, {**S3, "storage.allow_unsafe_put": flag}) for flag in "01")
+    assert one.unproven_server and not other.unproven_server
+    elsewhere = open_store(uri, OTHER_SERVER)
+    told = []
+
+    def other_writer(store):
+        with turn(store, VERSIONS, 0.0) as mine:
+            told.append(mine)
+
+    with turn(one, VERSIONS, 0.0):
+        for store in (other, elsewhere):
+            thread = threading.Thread(target=other_writer, args=(store,))
+            thread.start()
+            thread.join()
+    assert told == [False, True]
 
 
 def test_nobody_has_to_try_again_only_because_others_write_at_the_same_time(path):
@@ -256,7 +307,7 @@ def test_processes_take_turns_at_a_table_in_an_object_store(place):
 
 def test_tables_of_one_uri_on_two_servers_are_two_tables(place):
     one, other = open_store(f"memory://{uuid.uuid4().hex}/t"), MemoryStore()
-    other.uri, other.unproven_server = one.uri, "http://127.0.0.1:9000"
+    other.uri, other.server = one.uri, "http://127.0.0.1:9000"
     told = []
 
     def other_writer(store):

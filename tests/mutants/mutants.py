@@ -2400,4 +2400,25 @@ MUTANTS = (
         "reached = ends[:-1]",
         ("tests/table/verify/test_verify.py",),
     ),
+    Mutant(
+        "writers that allow unsafe puts take no turns with others",
+        "store/turns.py",
+        'return f"{store.server}{store.uri}/{folder}"',
+        'return f"{store.unproven_server}{store.uri}/{folder}"',
+        ("tests/commit/test_turns_of_writers.py",),
+    ),
+    Mutant(
+        "tables of one root on two servers are one to a process",
+        "table/version/table.py",
+        "return TableKey(server, self.root, self.branch, _digest(self.storage))",
+        'return TableKey("", self.root, self.branch, "")',
+        ("tests/commit/test_turns_of_writers.py",),
+    ),
+    Mutant(
+        "the credentials of all tables that were ever opened are kept",
+        "store/rest_client.py",
+        "while len(_renewed) > _MOST_RENEWED:",
+        "while len(_renewed) > 256:",
+        ("tests/namespace/test_rest_namespace.py",),
+    ),
 )

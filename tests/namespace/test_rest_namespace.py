@@ -19,6 +19,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.namespace.open_namespace import open_namespace
+from pyspark_lance.store import rest_client
 from pyspark_lance.store.rest_client import Issuer, RestCatalog, with_fresh_credentials
 from pyspark_lance.table.version.snapshot import open_existing
 
@@ -96,6 +97,22 @@ def test_credentials_are_renewed_before_they_end(names):
     assert int(renewed["storage.expires_at_millis"]) > 10**12
     assert with_fresh_credentials(ended) == renewed  # from memory
     assert with_fresh_credentials({"storage.key": "k"}) == {"storage.key": "k"}
+
+
+def test_a_process_remembers_the_renewed_credentials_of_few_tables(names, monkeypatch):
+    monkeypatch.setattr(rest_client, "_MOST_RENEWED", 2)
+
+    def renewed(number):
+        table = names.place((f"few{number}",))
+        ended = {**table.storage, "storage.expires_at_millis": "1000"}
+        return with_fresh_credentials(ended)
+
+    first = renewed(0)
+    for number in (1, 0, 2):
+        renewed(number)
+    issuers = [json.loads(issuer)["name"] for issuer in rest_client._renewed]
+    assert issuers == [["few0"], ["few2"]]  # those that were asked for last
+    assert renewed(0) == first and int(renewed(1)["storage.expires_at_millis"]) > 10**12
 
 
 class _Answers(BaseHTTPRequestHandler):

@@ -47,6 +47,7 @@ class FaultyStore:
         self.lists_in_order = inner.lists_in_order
         self.lists_names_only = inner.lists_names_only
         self.unproven_server = inner.unproven_server
+        self.server = inner.server
         self.place = inner.place
         self.calls = []
         self._plans = defaultdict(deque)

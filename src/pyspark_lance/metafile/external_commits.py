@@ -94,6 +94,7 @@ class ExternallyCommittedStore(ObjectStore):
         self.lists_in_order = inner.lists_in_order
         self.lists_names_only = inner.lists_names_only
         self.unproven_server = ""
+        self.server = inner.server
         # Not that of the store below, which may show other versions.
         self.place = None if inner.place is None else (inner.place, versions.name)
         self._inner = inner

@@ -112,11 +112,14 @@ class FsspecStore(ObjectStore):
         endpoint = _endpoint(protocol, options.arguments)
         # The clouds themselves honour conditions; servers that speak their protocols may not.
         self.unproven_server = "" if options.allow_unsafe_put else endpoint
+        self.server = endpoint
         self._protocol = protocol
         self._url = url
         self._options = options
         self._connection: tuple[int, Any, str] | None = None
         fs = self._fs  # a wrong option or a missing package shows now
+        if protocol == "abfs":  # whose account need not be in the root
+            self.server = f"{endpoint}/{getattr(fs, 'account_name', None) or ''}"
         # fsspec's token is of all arguments, and shows none of them.
         self.place = (url, fs._fs_token) if protocol in _OBJECT_STORES else None
 

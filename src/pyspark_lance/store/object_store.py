@@ -68,6 +68,9 @@ class ObjectStore(Protocol):
     # Whether a listing has names alone and looks at each object afterwards, when it may be gone:
     # ``list`` leaves it out then, and nobody hears of it.
     lists_names_only: bool
+    # Names the server that has the objects, where the root does not: stores of one server and root
+    # show the same objects, whatever their options. '' for what the root names alone.
+    server: str = ""
     # The server that has to honour the condition of ``put_if_absent``, if it is not known to; '' if
     # there is none.
     unproven_server: str

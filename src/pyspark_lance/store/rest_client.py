@@ -10,6 +10,7 @@ import contextlib
 import json
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -120,7 +121,9 @@ class Issuer:
         return reply.location, {f"{PREFIX}{name}": text for name, text in given.items()}
 
 
-_renewed: dict[str, Mapping[str, str]] = {}
+# By issuer, those that were asked for last come last.
+_renewed: OrderedDict[str, Mapping[str, str]] = OrderedDict()
+_MOST_RENEWED: Final = 256
 _lock = threading.Lock()
 
 
@@ -135,6 +138,9 @@ def with_fresh_credentials(options: Mapping[str, str]) -> Mapping[str, str]:
         if renewed is None or _is_ending(dict(named_options(renewed))):
             _, renewed = _issuer_of(issuer).ask()
             _renewed[issuer] = renewed
+            while len(_renewed) > _MOST_RENEWED:
+                _renewed.popitem(last=False)
+        _renewed.move_to_end(issuer)
     return {**options, **renewed}
 
 

@@ -37,7 +37,7 @@ _ANY_CHANGE: Final = -1
 _TABLES: Final = 4096
 
 _of_thread = threading.local()
-# By folder: until when not to wait, and the last change that was seen in it.
+# By server and folder: until when not to wait, and the last change that was seen in it.
 _in_vain: dict[str, tuple[float, int]] = {}
 
 
@@ -109,7 +109,7 @@ def _locked(
 
 def _full(store: ObjectStore, folder: str) -> str:
     """Names a folder of a table; two servers may have tables of the same URI."""
-    return f"{store.unproven_server}{store.uri}/{folder}"
+    return f"{store.server}{store.uri}/{folder}"
 
 
 def _opened_folder(path: str) -> int:
@@ -162,11 +162,17 @@ def _be_patient(folder: str, descriptor: int, queue: _Queue, patience_s: float) 
         if change != seen:
             seen, since = change, now
         if now - since >= patience_s:
-            _in_vain[folder] = now + _NO_PATIENCE_S, seen
+            _remember_in_vain(folder, now, seen)
             return
         if now - began >= _MOST_PATIENCE * patience_s:
-            _in_vain[folder] = now + _NO_PATIENCE_S, _ANY_CHANGE
+            _remember_in_vain(folder, now, _ANY_CHANGE)
             return
+
+
+def _remember_in_vain(folder: str, now: float, change: int) -> None:
+    if len(_in_vain) >= _TABLES:
+        _in_vain.clear()
+    _in_vain[folder] = now + _NO_PATIENCE_S, change
 
 
 def _last_change(folder: int) -> int:

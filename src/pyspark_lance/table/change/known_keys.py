@@ -135,7 +135,7 @@ def _columns_of(task: ScanTask, names: Sequence[str]) -> Hashable:
     """What the keys are of."""
     table = task.files.table
     fields = tuple((field.id, field.name, field.logical_type) for field in task.fields)
-    return table.uri, task.files.base_paths, fields, tuple(names)
+    return table.key(), task.files.base_paths, fields, tuple(names)
 
 
 def _name_of(fragment: Fragment) -> Hashable:

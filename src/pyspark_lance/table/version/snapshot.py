@@ -31,7 +31,7 @@ from pyspark_lance.metafile.manifest_file import (
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.row_counts import with_row_counts
-from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table import Table, TableKey
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.version.time_travel import (
     LATEST,
@@ -43,8 +43,8 @@ from pyspark_lance.table.version.time_travel import (
 _CACHE_SIZE = 8
 _ATTEMPTS = 10
 _cache: OrderedDict[tuple[object, ...], Snapshot] = OrderedDict()
-# By table and storage options the fragments of the version that was read last, for the next one.
-_fragments: OrderedDict[tuple[object, ...], Fragments | None] = OrderedDict()
+# By table the fragments of the version that was read last, for the next one.
+_fragments: OrderedDict[TableKey, Fragments | None] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
@@ -87,13 +87,14 @@ class Snapshot:
         """The snapshot of the manifest at ``location``, from the cache if it is there."""
         identity = location.identity or store.stat(location.path).identity
         location = replace(location, identity=identity)
-        key = (table.uri, tuple(sorted(table.storage.items())), location.path, identity)
+        own = table.key(store)
+        key = (own, location.path, identity)
         with _cache_lock:
             cached = _cache.get(key)
             if cached is not None:
                 _cache.move_to_end(key)
                 return cached
-        snapshot = cls.of_file(table, store, _read(key[:2], store, location))
+        snapshot = cls.of_file(table, store, _read(own, store, location))
         with _cache_lock:
             _cache[key] = snapshot
             while len(_cache) > _CACHE_SIZE:
@@ -171,7 +172,7 @@ def open_to_write(table: Table) -> Snapshot | None:
     return open_existing(table)
 
 
-def _read(key: tuple[object, ...], store: ObjectStore, location: ManifestLocation) -> ManifestFile:
+def _read(key: TableKey, store: ObjectStore, location: ManifestLocation) -> ManifestFile:
     """Reads a manifest; of its fragments those are known that the one before had."""
     with _cache_lock:
         known = _fragments.get(key)

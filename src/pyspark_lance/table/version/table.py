@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.metafile.external_commits import open_table_store, without_manifest_store
@@ -13,6 +14,18 @@ from pyspark_lance.store.masked_options import masked, unmasked
 from pyspark_lance.store.object_store import ObjectStore
 
 MAIN = "main"
+
+
+class TableKey(NamedTuple):
+    """By which a process remembers things of a table or branch.
+
+    Two servers may have tables of the same URI, and two users may see one table differently.
+    """
+
+    server: str  # See ``ObjectStore.server``.
+    root: str
+    branch: str | None
+    credentials: str  # A hash of all storage options; '' if there are none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +61,21 @@ class Table:
         """The store at ``uri``."""
         return open_table_store(self.uri, self.storage)
 
+    def key(self, store: ObjectStore | None = None) -> TableKey:
+        """The key of what is remembered of the table; ``store``: that of ``store()``, if open."""
+        server = (store or self.store()).server
+        return TableKey(server, self.root, self.branch, _digest(self.storage))
+
     def on_branch(self, branch: str | None) -> Table:
         """The same table on another branch; None is the main line."""
         return replace(self, branch=branch)
+
+
+def _digest(storage: Mapping[str, str]) -> str:
+    if not storage:
+        return ""
+    text = repr(sorted(storage.items()))
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def _restored(root: str, storage: bytes, branch: str | None) -> Table:

@@ -29,7 +29,7 @@ from pyspark_lance.metafile.paths import TRANSACTIONS, index_path
 from pyspark_lance.store.turns import turn
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
-from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table import Table, TableKey
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.written_files import remove_files
 
@@ -44,7 +44,7 @@ _REMEMBERED = 16
 _MOST_TABLES = 1000
 
 # By table, how many works are left that do.
-_conflicts: dict[str, int] = {}
+_conflicts: dict[TableKey, int] = {}
 
 
 class UnitOfWork:
@@ -118,18 +118,20 @@ class UnitOfWork:
 
         Then the next ones, too, would do most things twice, and wait for their turn anyway.
         """
-        uri = self._table.uri
-        left = _conflicts.get(uri, 0)
+        if not _conflicts:  # most work meets none
+            return False
+        key = self._table.key()
+        left = _conflicts.get(key, 0)
         if left > 1:
-            _conflicts[uri] = left - 1
+            _conflicts[key] = left - 1
         else:
-            _conflicts.pop(uri, None)
+            _conflicts.pop(key, None)
         return left > 0
 
     def _remember_conflict(self) -> None:
         if len(_conflicts) >= _MOST_TABLES:
             _conflicts.clear()
-        _conflicts[self._table.uri] = _REMEMBERED
+        _conflicts[self._table.key()] = _REMEMBERED
 
     def spend_attempt(self, conflict: RetryableCommitError) -> None:
         """Waits for the next attempt after a conflict."""
