@@ -7,7 +7,8 @@ LanceError
 |-- NamespaceNotFoundError     (also LookupError)
 |-- NamespaceNotEmptyError
 |-- InvalidInputError          (also ValueError)
-|   `-- SchemaMismatchError
+|   |-- SchemaMismatchError
+|   `-- TableReplacedError
 |-- UnsupportedFeatureError
 |-- CorruptFileError
 |   `-- MissingFileError
@@ -102,6 +103,14 @@ class SchemaMismatchError(InvalidInputError):
 
     code = "LANCE_SCHEMA_MISMATCH"
     remedy = "fix the data, change the column, or write with `mergeSchema` or `overwriteSchema`"
+
+
+class TableReplacedError(InvalidInputError):
+    """Another table is at the path since one of its versions was read."""
+
+    code = "LANCE_TABLE_REPLACED"
+    remedy = "read the new table from its start, or restore the old one; see the hint"
+    next_step = "read the table again: make a new DataFrame of it"
 
 
 class UnsupportedFeatureError(LanceError):

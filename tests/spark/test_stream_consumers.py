@@ -54,7 +54,8 @@ def test_a_stream_keeps_what_it_has_not_read(path):
     while (end := next_batch(reader, offsets[-1])) != offsets[-1]:
         reader.commit(offsets[-1])  # once the next batch is known, as Spark does it
         offsets.append(end)
-    assert {"f": 1, "v": 5, "i": 2, "t": 6} in offsets  # in the middle of version 6
+    # In the middle of version 6.
+    assert [5, 2, 6] in [[one["v"], one.get("i"), one.get("t")] for one in offsets]
     assert position(path) == [("mirror", 5, 1)]
     reader.commit(end)
     assert position(path) == [("mirror", 6, 0)]

@@ -73,7 +73,7 @@ def test_a_table_follows_another_over_restarts(spark, source, tmp_path):
     write(spark, source, 1000, 1100)
     (progress,) = follow()
     if HAS_LIMITS:
-        assert json.loads(progress["sources"][0]["endOffset"]) == {"f": 1, "v": 2}
+        assert json.loads(progress["sources"][0]["endOffset"])["v"] == 2
     assert follow() == []
     assert ids(target) == list(range(1100))
     version = lance.dataset(target).version
@@ -251,11 +251,10 @@ def test_progress_shows_how_far_the_stream_is_behind(spark, source, tmp_path):
     limited = stream(spark, source, startingVersion=1, maxVersionsPerTrigger=2)
     first, second = run(limited, tmp_path, "behind")
     offsets = [
-        (json.loads(one["sources"][0]["endOffset"]), json.loads(one["sources"][0]["latestOffset"]))
+        tuple(json.loads(one["sources"][0][name])["v"] for name in ("endOffset", "latestOffset"))
         for one in (first, second)
     ]
-    newest = {"f": 1, "v": 4}
-    assert offsets == [({"f": 1, "v": 2}, newest), ({"f": 1, "v": 4}, newest)]
+    assert offsets == [(2, 4), (4, 4)]
 
 
 def test_a_stream_begins_at_a_time_or_with_a_version_to_come(spark, source, tmp_path):

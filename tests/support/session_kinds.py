@@ -32,6 +32,7 @@ BOTH_KINDS = {
     "test_real_sizes.py::"
     "test_a_large_fragment_is_read_by_several_tasks_in_several_batches_each": "large batches",
     "test_real_sizes.py::test_a_hundred_thousand_vectors": "large batches of lists",
+    "test_replaced_tables.py": "versions that plans and checkpoints remember",
     "test_s3_in_spark.py": "credentials on their way through Java",
     **{
         f"test_streams.py::{test}": "what reaches Python's source and sink through Java"

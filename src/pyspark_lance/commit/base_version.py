@@ -6,7 +6,6 @@ does not say which version somebody has read.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from pyspark_lance.format.manifest import Manifest
@@ -34,6 +33,22 @@ class BaseVersion:
             tuple((field.id, field.name, field.logical_type) for field in manifest.schema.walk()),
         )
 
-    def digest(self) -> str:
-        """A short text that is another one for another version, for those who only hand it on."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
+    @property
+    def stamp(self) -> str:
+        """What distinguishes the version from any other of the same number, as a text."""
+        return stamp_of(self.timestamp_ns, self.transaction_file)
+
+
+def stamp_of(timestamp_ns: int, transaction_file: str) -> str:
+    """Return the commit time and the transaction uuid of a version; checkpoints keep this text.
+
+    Args:
+        timestamp_ns: When the version was committed.
+        transaction_file: Name of its transaction; '' if it has none.
+    """
+    return f"{timestamp_ns}-{transaction_file.removesuffix('.txn').partition('-')[2]}"
+
+
+def microseconds(stamp: str) -> int:
+    """Return the commit time of a stamp in microseconds, as a change feed shows it; 0 for none."""
+    return int(stamp.partition("-")[0] or 0) // 1000

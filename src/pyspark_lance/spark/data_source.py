@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
     from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader, MetadataRead
     from pyspark_lance.spark.sql.procedures import LanceTaskReader
+    from pyspark_lance.table.version.table_identity import PinnedVersion
 
 end_quietly()
 
@@ -43,7 +44,7 @@ class LanceDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._pinned: tuple[str, int] | None = None
+        self._pinned: PinnedVersion | None = None
         self._feed: PinnedFeed | None = None
         # A write may be about to create the table, and a read reports the error when it needs
         # the table; so a failure here says nothing yet.
@@ -91,7 +92,7 @@ class LanceDataSource(DataSource):
         if read.may_be_stream:
             from pyspark_lance.spark.options.stream_options import check_stream
 
-            check_stream(self.options, read, lambda: self._pin()[1])
+            check_stream(self.options, read, lambda: self._pin().version)
         if read.changes is not None:
             from pyspark_lance.spark.source.change_plan import described_feed, feed_schema_of
 
@@ -103,7 +104,7 @@ class LanceDataSource(DataSource):
         else:
             schema = spark_schema_of(read, self._pin())
             if read.follows_table and not is_for_catalog(self.options):
-                schema = with_origin(schema, *self._pin())
+                schema = with_origin(schema, self._pin())
         schema = keep_options(schema, self.options)
         trim_worker_overhead()
         return schema
@@ -255,8 +256,8 @@ class LanceDataSource(DataSource):
 
         return ReadOptions.parse(self.options)
 
-    def _pin(self) -> tuple[str, int]:
-        """Root (of the table or branch) and version that this query reads, decided once."""
+    def _pin(self) -> PinnedVersion:
+        """The version of the table or branch that this query reads, decided once."""
         if self._pinned is None:
             from pyspark_lance.spark.source.pushed_down import pinned_version
 
@@ -271,7 +272,7 @@ class LanceDataSource(DataSource):
                 return self._pinned
             with naming_near_tables(options.table):
                 snapshot = Snapshot.open(options.table, options.at)
-            self._pinned = snapshot.uri, snapshot.version
+            self._pinned = snapshot.pinned
         return self._pinned
 
     def _pin_feed(self) -> PinnedFeed:

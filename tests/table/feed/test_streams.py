@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import shutil
 import time
@@ -28,6 +29,7 @@ from pyspark_lance.errors import (
     CorruptFileError,
     InvalidInputError,
     SchemaMismatchError,
+    TableReplacedError,
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
@@ -36,9 +38,10 @@ from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import TableStream
 from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
 from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
-from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import TableIdentity
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
@@ -380,6 +383,91 @@ def test_a_table_made_anew_is_not_followed(path, tmp_path):
         stream.latest_offset(StreamOffset(17), ALL)
 
 
+def recreate(path, versions):
+    """Drop the table and create another one at the path."""
+    shutil.rmtree(path)
+    for number in range(versions):
+        write_table(path, numbered(100 + number, 101 + number))
+
+
+def as_logged(offset):
+    """An offset that a checkpoint kept."""
+    return StreamOffset.from_json(json.loads(json.dumps(offset.to_json())))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("rows", [None, 2])
+@pytest.mark.parametrize("versions", [5, 9])
+def test_a_table_recreated_with_more_versions_is_not_followed(path, versions, rows, fails):
+    settings = {"starting": Bound(version=0), "fails_on_data_loss": fails}
+    before = follow(path, **settings)
+    reached = as_logged(before.latest_offset(BEGINNING, StreamLimits(rows=rows)))
+    end = before.latest_offset(reached, ALL)
+    recreate(path, versions)
+    for stream in (before, follow(path, **settings)):  # a running query, and its next run
+        with pytest.raises(TableReplacedError, match="replaced by another one") as found:
+            stream.latest_offset(reached, ALL)
+        assert "new checkpoint" in found.value.hint
+        for start, to in [(BEGINNING, reached), (reached, StreamOffset(5)), (StreamOffset(1), end)]:
+            with pytest.raises(TableReplacedError, match="replaced by another one"):
+                stream.plan_batch(start, to, all_columns)
+
+
+def test_a_query_notices_a_replaced_table_at_an_offset_without_identity(path):
+    stream = follow(path)
+    recreate(path, 6)
+    with pytest.raises(TableReplacedError, match="replaced by another one"):
+        stream.latest_offset(StreamOffset(2), ALL)
+
+
+def test_version_1_decides_when_the_remembered_version_was_removed(path):
+    """Without version 1, the table counts as the same one, whose version was removed."""
+    reached = as_logged(follow(path).latest_offset(BEGINNING, ALL))
+    recreate(path, 7)
+    remove_versions(path, [5])
+    with pytest.raises(TableReplacedError, match="replaced by another one"):
+        follow(path).latest_offset(reached, ALL)
+    remove_versions(path, [1])
+    with pytest.raises(VersionNotFoundError, match="needs version 5"):
+        follow(path).latest_offset(reached, ALL)
+
+
+def test_new_data_of_the_same_table_is_followed(path):
+    stream = follow(path, starting=Bound(version=0))
+    reached = as_logged(stream.latest_offset(BEGINNING, ALL))
+    write_table(path, numbered(50, 53), overwrite=True)
+    restore(Table(path), VersionSpec(version=2))
+    remove_versions(path, [1])
+    end = stream.latest_offset(reached, ALL)
+    assert end == StreamOffset(7) and len(read_batch(stream, reached, end))
+    # Version 1 is carried on after it was removed.
+    assert end.identity.first == reached.identity.first != ""
+    assert stream.latest_offset(as_logged(end), ALL).to_json() == end.to_json()
+
+
+def test_an_offset_of_an_older_release_is_read_and_gets_an_identity(path):
+    stream = follow(path)
+    old = StreamOffset.from_json({"f": 1, "v": 3})
+    assert old.identity is None and old.to_json() == {"f": 1, "v": 3}
+    end = stream.latest_offset(old, ALL)
+    first = Snapshot.open(Table(path), VersionSpec(version=1)).identity.stamp
+    assert end.identity == TableIdentity.of(Snapshot.open(Table(path)).manifest, first)
+    assert stream.latest_offset(StreamOffset(5), ALL).to_json() == {"f": 1, "v": 5}
+    assert stream.newest_offset().to_json() == end.to_json()
+
+
+def test_a_branch_recreated_under_its_name_is_not_followed(path):
+    create_branch(Table(path), "work", VersionSpec(version=3))
+    branch = Table(path).on_branch("work")
+    stream = TableStream.of(Snapshot.open(branch), StreamSettings(updates=Updates.SHOWN))
+    reached = as_logged(stream.latest_offset(BEGINNING, ALL))
+    assert reached == StreamOffset(3)
+    remove_branch(Table(path), "work")
+    create_branch(Table(path), "work", VersionSpec(version=3))
+    with pytest.raises(TableReplacedError, match="replaced by another one"):
+        stream.latest_offset(reached, ALL)
+
+
 _PLACES = [BEGINNING, StreamOffset(0), StreamOffset(2), StreamOffset(3, 1, 4), StreamOffset(5)]
 _BEYOND = [
     StreamOffset(17), StreamOffset(2, 1, 17), StreamOffset(17, 1, 18), StreamOffset(-1, 3, 17),
@@ -405,8 +493,9 @@ def test_a_place_that_the_table_does_not_have_says_that_it_was_replaced(
 
 
 @pytest.mark.parametrize(
-    "value", [{}, {"f": 2, "v": 1}, {"f": 1, "v": "1"}, {"f": 1, "v": 1, "i": 3}, {"f": 1, "v": -7}]
-)
+    "value", [{}, {"f": 2, "v": 1}, {"f": 1, "v": "1"}, {"f": 1, "v": 1, "i": 3}, {"f": 1, "v": -7},
+     {"f": 1, "v": 1, "id": 5}]
+)  # fmt: skip
 def test_what_is_no_offset_is_refused(value):
     with pytest.raises(CorruptFileError):
         StreamOffset.from_json(value)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-from table_access import append
+import pickle
+import shutil
 
+import pytest
+from table_access import append, remove_versions
+
+from pyspark_lance.commit.base_version import stamp_of
+from pyspark_lance.errors import TableReplacedError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.table.version import snapshot as snapshots
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 
 @pytest.fixture
@@ -41,3 +48,67 @@ def test_a_table_in_the_place_of_another_shares_nothing_with_it(path, tmp_path):
     for number in range(4):
         append(path, 100 + 3 * number)
     assert_all_are_as_read_alone(path)
+
+
+def pin(path):
+    """A version as the plan of a query keeps it."""
+    return pickle.loads(pickle.dumps(Snapshot.open(Table(path)).pinned))
+
+
+@pytest.mark.parametrize("versions", [1, 2, 5])
+def test_a_version_of_a_replaced_table_is_not_opened_again(path, versions):
+    for number in range(2):
+        append(path, 3 * number)
+    pinned = pin(path)
+    assert open_pinned(Table(path), pinned).version == 2
+    shutil.rmtree(path)
+    for number in range(versions):
+        append(path, 100 + 3 * number)
+    with pytest.raises(TableReplacedError, match="replaced by another one since its version 2"):
+        open_pinned(Table(path), pinned)
+    assert open_pinned(Table(path), pin(path)).version == versions
+
+
+def test_new_data_in_the_same_table_leave_its_versions_as_they_were(path):
+    append(path, 0)
+    pinned = pin(path)
+    append(path, 10, overwrite=True)
+    restore(Table(path), VersionSpec(version=1))
+    assert open_pinned(Table(path), pinned).num_rows() == 3
+
+
+def test_a_version_that_was_removed_is_no_sign_of_another_table(path):
+    append(path, 0)
+    pinned = pin(path)
+    append(path, 10)
+    remove_versions(path, [1])
+    with pytest.raises(VersionNotFoundError, match="no version 1"):
+        open_pinned(Table(path), pinned)
+
+
+def test_a_version_without_a_stamp_is_opened_by_its_number(path):
+    append(path, 0)
+    assert open_pinned(Table(path), PinnedVersion(path, 1)).version == 1
+    with pytest.raises(VersionNotFoundError, match="no version 7"):
+        open_pinned(Table(path), PinnedVersion(path, 7))
+
+
+def test_the_stamp_of_a_version_is_a_text_that_stays_as_it_is():
+    """Checkpoints keep it."""
+    uuid = "e09c862a-fd82-4ce3-9805-2466d0c4f519"
+    assert stamp_of(1795792795668052911, f"6-{uuid}.txn") == f"1795792795668052911-{uuid}"
+    assert stamp_of(0, "") == "0-"
+
+
+def test_version_1_is_its_own_first_version(path):
+    append(path, 0)
+    first = Snapshot.open(Table(path)).identity
+    append(path, 3)
+    second = Snapshot.open(Table(path))
+    assert first.first == first.stamp and second.identity.first == ""
+    known = TableIdentity.of(second.manifest, first.first)
+    known.check(Snapshot.open(Table(path), VersionSpec(version=1)).manifest, path)
+    with pytest.raises(TableReplacedError):
+        TableIdentity(2, "", "1-x").check(
+            Snapshot.open(Table(path), VersionSpec(version=1)).manifest, path
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -511,9 +512,12 @@ class LanceTable(
         attempt: Callable[[ChangePlan], Prepared],
         options: Mapping[str, str],
         source: DataFrame | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> ChangeResult:
         """Plans on the newest version, prepares and commits, again if others were in the way."""
         settings = change_settings(options_of_change(options, self._table, self._spark))
+        if properties:
+            settings = replace(settings, properties={**settings.properties, **properties})
 
         def plan_and_run(work: UnitOfWork) -> ChangeResult:
             plan = plan_change(self._table, settings)

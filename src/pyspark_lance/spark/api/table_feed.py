@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, TimestampType
 
-from pyspark_lance.commit.application_versions import APPLICATION_PROPERTY, applied_changes
+from pyspark_lance.commit.application_versions import (
+    APPLICATION_PROPERTY,
+    SOURCE_PROPERTY,
+    SourceIdentity,
+    applied_changes,
+)
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import primary_key
 from pyspark_lance.format.system_columns import ROW_ID
@@ -50,7 +55,7 @@ class TableFeed:
     _alias: str
     _version_of: Callable[..., VersionSpec]
     _number_of: Callable[..., int | None]
-    _change: Callable[[Callable[[ChangePlan], Prepared], Mapping[str, str]], ChangeResult]
+    _change: Callable[..., ChangeResult]
 
     @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
     def applyChanges(  # noqa: N802
@@ -82,6 +87,8 @@ class TableFeed:
         Raises:
             InvalidInputError: A key is null, or the table lacks a column.
             RetryableCommitError: Other commits conflicted with this one too often.
+            TableReplacedError: The other table was dropped and created again since the changes that
+                were applied last.
 
         Examples:
             >>> copy = LanceTable.create(spark, f"{folder}/copy", table.toDF().schema)
@@ -103,12 +110,15 @@ class TableFeed:
         if by_version:
             numbered = {"txnAppId": applied_changes(source), "txnVersion": str(last.newest)}
             options = {**options, **numbered}
+            came_from = last.source
+        else:  # numbers of batches are no versions of the other table
+            came_from = SourceIdentity(first=last.source.first)
 
         def attempt(plan: ChangePlan) -> Prepared:
             after = applied_version(plan.snapshot(), source) if by_version else 0
             return apply_once(self._spark, plan, last, self._alias, after)
 
-        return self._change(attempt, options)
+        return self._change(attempt, options, properties={SOURCE_PROPERTY: came_from.to_text()})
 
     def appliedVersion(self, source: str = _DEFAULT_SOURCE) -> int:  # noqa: N802
         """The version of the other table up to which changes were applied; 0 for none.

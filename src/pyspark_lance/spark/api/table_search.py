@@ -312,7 +312,7 @@ def _table_columns(
     read = ReadOptions.parse({**options, "path": table.root})
     if names is not None and not names:
         return read, StructType([])
-    return read, spark_schema_of(read, (snapshot.uri, snapshot.version))
+    return read, spark_schema_of(read, snapshot.pinned)
 
 
 def _answer_schema(own: Sequence[StructField], of_table: Sequence[StructField]) -> StructType:

@@ -8,18 +8,20 @@ move from row to row, and the rule is the same for net changes, which come in no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
+from pyspark_lance.commit.application_versions import SourceIdentity
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_once
+from pyspark_lance.spark.source.change_plan import SOURCE_KEY
 from pyspark_lance.table.change.applied_changes import recorded
 from pyspark_lance.table.change.commit_changes import Prepared
 from pyspark_lance.table.change.merge import Match, MergeClause
@@ -47,6 +49,7 @@ class LastChanges:
     newest: int | None  # The last version among the changes; None if there is no change.
     has_rows: bool  # Whether some keys are there.
     has_gone: bool  # Whether some keys are not.
+    source: SourceIdentity  # The table that the changes come from.
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
@@ -66,16 +69,21 @@ def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
     without_key = sf.lit(False)
     for column in keys.values():
         without_key = without_key | sf.col(quoted(column)).isNull()
+    time = sf.lit(None)
+    if COMMIT_TIMESTAMP in names:
+        time = sf.max_by(sf.unix_micros(sf.col(names[COMMIT_TIMESTAMP])), sf.col(COMMIT_VERSION))
     totals = last.agg(
-        sf.max(COMMIT_VERSION), sf.max(_IS_THERE), sf.min(_IS_THERE), sf.count_if(without_key)
+        sf.max(COMMIT_VERSION), sf.max(_IS_THERE), sf.min(_IS_THERE), sf.count_if(without_key), time
     ).first()
-    newest, has_rows, are_all_there, num_without_key = totals or (None, None, None, 0)
+    newest, has_rows, are_all_there, num_without_key, time_us = totals or (None, None, None, 0, 0)
     if num_without_key:
         raise InvalidInputError(
             f"the key ({', '.join(keys.values())}) of a changed row is null",
             hint="leave such rows out, or follow the table by rowIdColumn",
         )
-    return LastChanges(last, keys, newest, bool(has_rows), are_all_there is False)
+    text = (changes.schema[names[COMMIT_VERSION]].metadata or {}).get(SOURCE_KEY, "{}")
+    source = replace(SourceIdentity.parse(text), applied_us=time_us or 0)
+    return LastChanges(last, keys, newest, bool(has_rows), are_all_there is False, source)
 
 
 def of_each_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:

@@ -6,6 +6,11 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructField, StructType
 
+from pyspark_lance.commit.application_versions import (
+    APPLICATION_PROPERTY,
+    SOURCE_PROPERTY,
+    VERSION_PROPERTY,
+)
 from pyspark_lance.format.column_names import matched, spellings
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
@@ -19,7 +24,7 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 
 # They make a merge count once, which the columns before it are no part of.
-_OF_MERGE = ("pyspark_lance.txn_app_id", "pyspark_lance.txn_version")
+_OF_MERGE = (APPLICATION_PROPERTY, VERSION_PROPERTY, SOURCE_PROPERTY)
 
 
 def add_columns_of_source(table: Table, merge: MergeRequest, settings: CommitSettings) -> None:

@@ -145,7 +145,7 @@ class WriteOptions:
     keeps_declarations: bool = True
     allow_older_source: bool = False
     table_properties: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     case_sensitive: bool = False
 
     @classmethod

@@ -15,13 +15,14 @@ from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.messages import ScanPartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of
+from pyspark_lance.spark.source.read_plan import open_analyzed, scan_request_of
 from pyspark_lance.spark.source.scan_rows import ScanRows
 from pyspark_lance.table.scan.key_groups import TasksByKey, plan_by_key
 from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_facts import enough_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.scan.top_rows import TopRows
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 
 class LanceBatchReader(ScanRows):
@@ -37,7 +38,7 @@ class LanceBatchReader(ScanRows):
     def __init__(
         self,
         options: ReadOptions,
-        pinned: tuple[str, int],
+        pinned: PinnedVersion,
         schema: StructType,
         pushed: PushedDown = NOTHING_PUSHED,
         *,
@@ -49,7 +50,7 @@ class LanceBatchReader(ScanRows):
         self._keys = pushed.key_columns, pushed.key_tasks
         self._pinned = pinned
         # Planning errors belong to the analysis, not to the first task.
-        snapshot = open_pinned(options, pinned)
+        snapshot = open_analyzed(options, pinned)
         request = scan_request_of(options, schema, snapshot, pushed)
         self._request = replace(request, keep_dictionaries=keep_dictionaries)
 
@@ -64,7 +65,7 @@ class LanceBatchReader(ScanRows):
     def tasks_by_key(self) -> TasksByKey | None:
         """The tasks by key; None where zone maps do not prove that each has one."""
         columns, _ = self._keys
-        return plan_by_key(open_pinned(self._options, self._pinned), self._request, columns)
+        return plan_by_key(open_analyzed(self._options, self._pinned), self._request, columns)
 
     def _tasks(self) -> Sequence[ScanTask]:
         if self._keys[1] is not None:
@@ -77,7 +78,7 @@ class LanceBatchReader(ScanRows):
                     hint="try again, or set spark.sql.sources.v2.bucketing.enabled to false",
                 )
             return planned.tasks
-        tasks = plan_scan(open_pinned(self._options, self._pinned), self._request)
+        tasks = plan_scan(open_analyzed(self._options, self._pinned), self._request)
         return tasks if self._limit is None else enough_tasks(tasks, self._limit)
 
     def read_here(self) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
             raise TableAlreadyExistsError("there is a table already", where=existing.uri)
         source = None
         if existing is not None and overwrite and not options.allow_older_source:
-            source = version_read(schema, options.sources, existing.uri)
+            source = version_read(schema, options.sources, existing)
         replaced = overwrite and options.replace_where is None
         self._defaults: Mapping[str, pa.Array] = {}
         if existing is not None and not replaced:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
+from pyspark_lance.commit.application_versions import SourceIdentity
+from pyspark_lance.commit.base_version import microseconds
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.spark.options.parse_options import ChangeOptions, ReadOptions
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.spark.source.read_plan import condition_of, open_pinned, shown_columns
+from pyspark_lance.spark.source.read_plan import condition_of, open_analyzed, shown_columns
 from pyspark_lance.spark.types.spark_types import (
     SYSTEM_COLUMN_KEY,
     narrow,
@@ -38,6 +40,8 @@ from pyspark_lance.table.feed.envelope import AFTER, BEFORE, Envelope, envelope_
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import PinnedVersion
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 _TYPES: dict[str, DataType] = {
     ROW_ID: LongType(),
@@ -54,6 +58,8 @@ FEED_COLUMNS = StructType(
     ]
 )
 """What a change feed adds to the columns of the table."""
+SOURCE_KEY = "lance.source"
+"""Of the metadata of the column of the version: the table, as ``SourceIdentity.to_text``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +68,36 @@ class PinnedFeed:
 
     table: Table
     window: ChangeWindow
+    stamp: str = ""  # Of the last version.
 
     @property
-    def pinned(self) -> tuple[str, int]:
-        """Root and version of the columns."""
-        return self.table.uri, self.window.end
+    def pinned(self) -> PinnedVersion:
+        """The version of the columns."""
+        return PinnedVersion(self.table.uri, self.window.end, self.stamp)
 
 
-def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed:
+def pin_feed(options: ReadOptions, pinned: PinnedVersion | None) -> PinnedFeed:
     """The window that the options ask for.
 
-    ``options``: with ``changes``; ``pinned``: root and last version, if they are decided already.
+    ``options``: with ``changes``; ``pinned``: the last version, if it is decided already.
     """
     changes = changes_of(options)
-    table = (
-        Table(pinned[0], options.table.storage)
-        if pinned is not None
-        else Snapshot.open(options.table, options.at).table
-    )
-    window = resolve_window(
-        table, changes.starting, changes.ending, pinned_end=None if pinned is None else pinned[1]
-    )
-    feed = PinnedFeed(table, window)
-    check_change_feed(open_pinned(options, feed.pinned))
-    return feed
+    if pinned is None:
+        table, end = Snapshot.open(options.table, options.at).table, None
+    else:
+        table, end = open_analyzed(options, pinned).table, pinned.version
+    window = resolve_window(table, changes.starting, changes.ending, pinned_end=end)
+    last = open_analyzed(options, PinnedFeed(table, window).pinned)
+    check_change_feed(last)
+    return PinnedFeed(table, window, last.identity.stamp)
 
 
 def newest_feed(options: ReadOptions) -> PinnedFeed:
     """No versions, and the columns of the newest one: what a stream shows."""
     snapshot = Snapshot.open(options.table)
     check_change_feed(snapshot)
-    return PinnedFeed(snapshot.table, ChangeWindow(snapshot.version + 1, snapshot.version))
+    window = ChangeWindow(snapshot.version + 1, snapshot.version)
+    return PinnedFeed(snapshot.table, window, snapshot.identity.stamp)
 
 
 def described_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> PinnedFeed:
@@ -113,7 +118,7 @@ def described_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> Pinne
 
 def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
     """What Spark sees when the user gives no schema."""
-    shown = shown_columns(options, open_pinned(options, feed.pinned))
+    shown = shown_columns(options, open_analyzed(options, feed.pinned))
     added = FEED_COLUMNS.fields
     if options.columns is not None:
         names = {name.lower() for name in options.columns}
@@ -121,14 +126,39 @@ def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
         added = [field for field in added if field.name in names]
     if changes_of(options).layout is Layout.DEBEZIUM:
         return _envelope_of_schema(shown)
+    added = [_with_source(options, feed, field) for field in added]
     return StructType([*spark_schema(shown, ()).fields, *added])
+
+
+def _with_source(options: ReadOptions, feed: PinnedFeed, field: StructField) -> StructField:
+    """The column of the version says which table it is of, for those that apply the changes.
+
+    A batch reads one manifest for that, which its plan reads as well: of the version before its
+    first one, or of version 1.  A stream also says what version 1 is.
+    """
+    if field.name != COMMIT_VERSION:
+        return field
+    before, stamp = feed.window.start - 1, feed.stamp
+    if before != feed.window.end:
+        stamp = _stamp(feed, before) if before else ""
+    is_stream = changes_of(options).starting.is_open
+    first = _stamp(feed, 1) if is_stream or not before else ""
+    source = SourceIdentity(first=first, before=before, before_us=microseconds(stamp))
+    return StructField(field.name, field.dataType, False, {SOURCE_KEY: source.to_text()})
+
+
+def _stamp(feed: PinnedFeed, version: int) -> str:
+    try:
+        return Snapshot.open(feed.table, VersionSpec(version=version)).identity.stamp
+    except VersionNotFoundError:
+        return ""
 
 
 def feed_request_of(
     options: ReadOptions, feed: PinnedFeed, schema: StructType, pushed: PushedDown = NOTHING_PUSHED
 ) -> ChangeRequest:
     """What gives the columns of ``schema``, which Spark or the user narrowed."""
-    snapshot = open_pinned(options, feed.pinned)
+    snapshot = open_analyzed(options, feed.pinned)
     columns, predicate = view_of_feed(options, snapshot, schema, pushed)
     return ChangeRequest(
         window=feed.window,
@@ -144,7 +174,7 @@ def feed_tasks(
     options: ReadOptions, feed: PinnedFeed, request: ChangeRequest
 ) -> tuple[ChangeTask, ...]:
     """The tasks that read the feed."""
-    shown = shown_columns(options, open_pinned(options, feed.pinned))
+    shown = shown_columns(options, open_analyzed(options, feed.pinned))
     return plan_changes(feed.table, shown.fields, request)
 
 
@@ -168,7 +198,7 @@ def feed_envelope_of(
     options: ReadOptions, feed: PinnedFeed, schema: StructType, pushed: PushedDown = NOTHING_PUSHED
 ) -> Envelope | None:
     """The form of the feed; None for rows as they are."""
-    return envelope_of(options, open_pinned(options, feed.pinned), schema, pushed)
+    return envelope_of(options, open_analyzed(options, feed.pinned), schema, pushed)
 
 
 def envelope_of(

@@ -50,6 +50,7 @@ from pyspark_lance.table.change.row_change import ChangeResult, RowAction, plan_
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import PinnedVersion
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.work.written_files import remove_unless_landed
@@ -67,7 +68,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
     ``pinned``: root and version that the scan of the same command reads; ``schema``: ``CLAUSE`` (1
     delete, 2 update, 3 insert), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` and the columns that get
-    values. ``base``: what ``BaseVersion.digest`` gave when Spark looked at the table; empty if
+    values. ``base``: what ``BaseVersion.stamp`` gave when Spark looked at the table; empty if
     nobody did. ``pushed``: what holds of every row that the command looked at. ``retried``: what
     earlier runs of the command left of its attempts; empty for the first.
     """
@@ -75,7 +76,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
     def __init__(
         self,
         options: WriteOptions,
-        pinned: tuple[str, int],
+        pinned: PinnedVersion | tuple[str, int],
         schema: StructType,
         command: str,
         *,
@@ -83,7 +84,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         pushed: PushedDown = NOTHING_PUSHED,
         retried: str = "",
     ) -> None:
-        uri, version = pinned
+        uri, version = pinned[:2]
         try:
             at = VersionSpec(version=version)
             table = Table(uri, options.table.storage)
@@ -91,7 +92,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         except VersionNotFoundError as error:
             what = f"version {version}, which was read, was cleaned up"
             raise RetryableCommitError(what, uri, REDO, ConflictReason.FILES_REMOVED) from error
-        if base and base != self._plan.base.digest():
+        if base and base != self._plan.base.stamp:
             raise table_was_replaced(uri)
         # Spark gives back lineage columns that the command names; they are not changed.
         given = [name for name in schema.names if name not in (*_OWN, *SYSTEM_COLUMNS)]

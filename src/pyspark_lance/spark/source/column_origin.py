@@ -11,12 +11,15 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-_ROOT_KEY, _VERSION_KEY = "lance.root", "lance.version"
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
+
+_ROOT_KEY, _VERSION_KEY, _STAMP_KEY = "lance.root", "lance.version", "lance.stamp"
 
 
-def with_origin(schema: StructType, root: str, version: int) -> StructType:
+def with_origin(schema: StructType, pinned: PinnedVersion) -> StructType:
     """The columns of a read of the newest version, which say so."""
-    origin = {_ROOT_KEY: root, _VERSION_KEY: version}
+    origin = {_ROOT_KEY: pinned.uri, _VERSION_KEY: pinned.version, _STAMP_KEY: pinned.stamp}
     return StructType(
         [
             StructField(
@@ -27,11 +30,25 @@ def with_origin(schema: StructType, root: str, version: int) -> StructType:
     )
 
 
-def version_read(schema: StructType, sources: Mapping[str, int], root: str) -> int | None:
-    """The oldest version of the table at ``root`` that rows come from; None if none is known."""
-    versions = [version for source, version in sources.items() if source == root]
+def version_read(
+    schema: StructType, sources: Mapping[str, tuple[int, str]], target: Snapshot
+) -> int | None:
+    """The oldest version of ``target`` that rows come from; None if none is known.
+
+    Raises TableReplacedError: they come from a table that was at the path before.
+
+    ``sources``: by root, the oldest version that the query reads, and its stamp.
+    """
+    found = [PinnedVersion(root, *source) for root, source in sources.items()]
     for column in schema.fields:
-        metadata = column.metadata or {}
-        if metadata.get(_ROOT_KEY) == root and isinstance(metadata.get(_VERSION_KEY), int):
-            versions.append(metadata[_VERSION_KEY])
-    return min(versions, default=None)
+        root, version, stamp = map(
+            (column.metadata or {}).get, (_ROOT_KEY, _VERSION_KEY, _STAMP_KEY)
+        )
+        if isinstance(version, int):
+            found.append(PinnedVersion(str(root), version, str(stamp or "")))
+    own = [one for one in found if one.uri == target.uri]
+    for one in own:
+        identity = TableIdentity(one.version, one.stamp)
+        identity.check_newest(target.version, target.uri)
+        identity.check(target.manifest, target.uri)
+    return min((one.version for one in own), default=None)

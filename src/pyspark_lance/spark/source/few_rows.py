@@ -50,11 +50,10 @@ def few_rows(
     # Without a condition, the companion has weighed the rows.
     if is_tested and left.rows * _row_bytes(snapshot) > most_bytes:
         return {}
-    pinned = snapshot.uri, snapshot.version
     columns = columns_of_batches(options)
     batches: list[str] = []
     try:
-        reader = LanceBatchReader(read, pinned, columns, pushed, keep_dictionaries=True)
+        reader = LanceBatchReader(read, snapshot.pinned, columns, pushed, keep_dictionaries=True)
         for batch in reader.read_here():
             if not batch.num_rows:
                 continue

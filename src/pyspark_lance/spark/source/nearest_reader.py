@@ -24,7 +24,7 @@ from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import (
     condition_of,
-    open_pinned,
+    open_analyzed,
     shown_columns,
     spark_schema_of,
 )
@@ -36,6 +36,7 @@ from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest,
 from pyspark_lance.table.nearest.search_task import SearchTask, join_found, read_found, search
 from pyspark_lance.table.nearest.vectors import Queries, given_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 _QUERIES_OF_TASK: Final = 1024
 
@@ -51,7 +52,7 @@ class NearestPartition(InputPartition):
         return f"NearestPartition(tasks={len(self.plan.tasks)}, queries={len(self.queries)})"
 
 
-def nearest_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType:
+def nearest_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
     """The number of the query if there are several, the columns of the read, then the distance."""
     assert options.nearest is not None
     schema = spark_schema_of(options, pinned)
@@ -80,7 +81,7 @@ class LanceNearestReader(DataSourceReader):
         self,
         options: ReadOptions,
         asked: NearestOption,
-        pinned: tuple[str, int],
+        pinned: PinnedVersion,
         schema: StructType,
         pushed: PushedDown = NOTHING_PUSHED,
         *,
@@ -88,7 +89,7 @@ class LanceNearestReader(DataSourceReader):
     ) -> None:
         self._schema = schema
         self._limit = pushed.limit
-        snapshot = open_pinned(options, pinned)
+        snapshot = open_analyzed(options, pinned)
         column = vector_column(snapshot.schema, asked.column)
         kind = None if asked.metric is None else Metric.parse(asked.metric)
         segments = usable_segments(snapshot, column, kind) if asked.use_index else ()

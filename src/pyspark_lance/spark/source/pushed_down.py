@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,10 +56,12 @@ class PushedDown:
 NOTHING_PUSHED = PushedDown()
 
 
-def pinned_version(options: Mapping[str, str]) -> tuple[str, int] | None:
-    """Root and version that the companion decided on; None when it was not involved."""
+def pinned_version(options: Mapping[str, str]) -> PinnedVersion | None:
+    """The version that the companion decided on; None when it was not involved."""
     root, version = options.get(keys.ROOT), options.get(keys.VERSION)
-    return None if root is None or version is None else (root, _whole(version))
+    if root is None or version is None:
+        return None
+    return PinnedVersion(root, _whole(version), options.get(keys.BASE, ""))
 
 
 def _whole(text: str) -> int:

@@ -20,9 +20,9 @@ from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.types.declared_columns import with_user_types
 from pyspark_lance.spark.types.spark_types import narrow, spark_schema
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.table_identity import PinnedVersion
 
 # A process that is only asked for a schema does not import what scans and conditions need.
 if TYPE_CHECKING:
@@ -32,15 +32,14 @@ if TYPE_CHECKING:
     from pyspark_lance.table.scan.plan_scan import ScanRequest
 
 
-def open_pinned(options: ReadOptions, pinned: tuple[str, int]) -> Snapshot:
+def open_analyzed(options: ReadOptions, pinned: PinnedVersion) -> Snapshot:
     """The snapshot that the query was analysed on."""
-    uri, version = pinned
-    return Snapshot.open(Table(uri, options.table.storage), VersionSpec(version=version))
+    return open_pinned(Table(pinned.uri, options.table.storage), pinned)
 
 
-def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType:
+def spark_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
     """What Spark sees when the user gives no schema."""
-    snapshot = open_pinned(options, pinned)
+    snapshot = open_analyzed(options, pinned)
     names = list(options.columns) if options.columns is not None else None
     lineage = parse_metadata_columns(
         options.metadata_columns, stable_row_ids=snapshot.uses_stable_row_ids

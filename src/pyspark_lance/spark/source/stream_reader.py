@@ -67,7 +67,7 @@ class _TableReader(DataSourceStreamReader):
             _check_feed_columns(options, schema)
         self._view(snapshot)  # what cannot be shown belongs to the start of the query
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Always the same: what it means is decided with the first batch, and logged with it."""
         return BEGINNING.to_json()
 
@@ -102,7 +102,7 @@ class _TableReader(DataSourceStreamReader):
                 "a consumer could not be moved forward, so cleanups keep more versions: %s", error
             )
 
-    def _newest_offset(self) -> dict[str, int]:
+    def _newest_offset(self) -> dict[str, Any]:
         """All there is now has been read."""
         return StreamOffset(self._stream.newest()).to_json()
 
@@ -166,10 +166,10 @@ class UnlimitedStreamReader(_TableReader):
     """
 
     @clean_errors
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         """The newest version; if the stream begins with a later one, still the beginning."""
         waits = not self._stream.settings.has_snapshot and self._stream.beginning() == BEGINNING
-        return (BEGINNING if waits else StreamOffset(self._stream.newest())).to_json()
+        return (BEGINNING if waits else self._stream.newest_offset()).to_json()
 
     @clean_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -192,7 +192,7 @@ if HAS_LIMITS:
             return ReadAllAvailable() if self._limits.are_none else ReadMaxRows(1)
 
         @clean_errors
-        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
             """Where the next batch ends."""
             limits = StreamLimits() if isinstance(limit, ReadAllAvailable) else self._limits
             offset = StreamOffset.from_json(start)
@@ -204,7 +204,7 @@ if HAS_LIMITS:
             self._newest = self._stream.newest()
 
         @clean_errors
-        def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
             """The newest version, for the progress of the query."""
             return self._newest_offset()
 
@@ -219,12 +219,12 @@ class RefusedStream(DataSourceStreamReader):
         self._error = error
 
     @clean_errors
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Raises the error."""
         raise self._error
 
     @clean_errors
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         """Raises the error: a stream with a checkpoint is not asked for its first offset."""
         raise self._error
 

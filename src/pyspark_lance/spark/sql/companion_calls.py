@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructType, UserDefinedType
 
-from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.errors import (
     InvalidInputError,
     LanceError,
@@ -43,7 +42,7 @@ from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
 from pyspark_lance.spark.source.pushed_down import PushedDown, pinned_version
 from pyspark_lance.spark.source.read_plan import (
     condition_of,
-    open_pinned,
+    open_analyzed,
     scan_request_of,
     shown_columns,
     spark_schema_of,
@@ -129,7 +128,7 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
     read = ReadOptions.parse(options)
     pinned = pinned_version(options)
     if pinned is not None:
-        return read, open_pinned(read, pinned)
+        return read, open_analyzed(read, pinned)
     with naming_near_tables(read.table):
         return read, Snapshot.open(read.table, read.at)
 
@@ -153,16 +152,15 @@ def _describe(options: Mapping[str, str]) -> Facts:
     if read.nearest is not None:
         from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
-        pinned = snapshot.uri, snapshot.version
-        facts = _facts_of_rows(nearest_schema_of(read, pinned), f"{snapshot.uri} nearest rows")
-        return facts | {"root": snapshot.uri, "version": snapshot.version}
+        shown = nearest_schema_of(read, snapshot.pinned)
+        return _facts_of_rows(shown, f"{snapshot.uri} nearest rows") | _pinned_facts(snapshot)
     if keys.SCHEMA in options:  # the user's own, which a count would never come to read
         scan_request_of(read, StructType.fromJson(json.loads(options[keys.SCHEMA])), snapshot)
     rows = snapshot.num_rows()
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
     types |= dict.fromkeys(lineage, "bigint")
-    shown = spark_schema_of(read, (snapshot.uri, snapshot.version))
+    shown = spark_schema_of(read, snapshot.pinned)
     zoned, indexed = zoned_columns(snapshot), indexed_columns(snapshot)
     return {
         "schema": shown.json(),
@@ -170,9 +168,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "properties": properties_of(snapshot),
         "primary_key": list(primary_key(snapshot.schema)),
         "cluster_by": _cluster_by(snapshot, shown),
-        "root": snapshot.uri,
-        "version": snapshot.version,
-        "base": BaseVersion.of(snapshot.manifest).digest(),
+        **_pinned_facts(snapshot),
         "title": f"{snapshot.uri} version {snapshot.version}",
         # With a filter of the user's own, the number of rows takes a scan.
         "rows": -1 if rows is None or read.filter or read.of_streams else rows,
@@ -192,6 +188,11 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
         "types": {name: kind for name, kind in types.items() if kind is not None},
     }
+
+
+def _pinned_facts(snapshot: Snapshot) -> Facts:
+    """By which the companion refers to the version in later questions."""
+    return {"root": snapshot.uri, "version": snapshot.version, "base": snapshot.identity.stamp}
 
 
 def _cluster_by(snapshot: Snapshot, shown: StructType) -> list[str]:
@@ -219,7 +220,7 @@ def _facts_of_rows(schema: StructType, title: str) -> Facts:
 
 def _declared(read: ReadOptions, snapshot: Snapshot) -> StructType:
     """The columns of the read as they were declared."""
-    shown = spark_schema_of(read, (snapshot.uri, snapshot.version))
+    shown = spark_schema_of(read, snapshot.pinned)
     own = {field.name: field for field in declared_schema(shown_columns(read, snapshot)).fields}
     whole = [own.get(field.name, field) for field in shown.fields]
     kinds = [isinstance(field.dataType, UserDefinedType) for field in shown.fields]
@@ -246,13 +247,12 @@ def _describe_feed(options: Mapping[str, str]) -> Facts:
     feed = described_feed(read, lambda: pin_feed(read, pinned_version(options)))
     if keys.SCHEMA in options:
         feed_request_of(read, feed, StructType.fromJson(json.loads(options[keys.SCHEMA])))
-    snapshot = open_pinned(read, feed.pinned)
+    snapshot = open_analyzed(read, feed.pinned)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
     types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
     return {
         "schema": feed_schema_of(read, feed).json(),
-        "root": feed.table.uri,
-        "version": feed.window.end,
+        **_pinned_facts(snapshot),
         "title": f"{feed.table.uri} changes of versions {feed.window.start} to {feed.window.end}",
         "rows": -1,
         "lineage": {},
@@ -337,8 +337,7 @@ def _keys(options: Mapping[str, str]) -> Facts:
     columns = StructType.fromJson(json.loads(options[keys.SCHEMA]))
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 
-    pinned = snapshot.uri, snapshot.version
-    reader = LanceBatchReader(read, pinned, columns, replace(pushed, key_columns=seen))
+    reader = LanceBatchReader(read, snapshot.pinned, columns, replace(pushed, key_columns=seen))
     planned = reader.tasks_by_key()
     if planned is None:
         return {}
@@ -379,7 +378,7 @@ def _analysis(options: Mapping[str, str]) -> Facts:
     read, snapshot = _open(options)
     from pyspark_lance.spark.jobs.analyze_job import analysis_of
 
-    schema = spark_schema_of(read, (snapshot.uri, snapshot.version))
+    schema = spark_schema_of(read, snapshot.pinned)
     columns = json.loads(options[keys.ARGUMENTS]) if keys.ARGUMENTS in options else None
     return {"expressions": [one.expression for one in analysis_of(schema, columns)]}
 

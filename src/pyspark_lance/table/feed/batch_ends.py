@@ -32,8 +32,22 @@ def beginning(followed: FollowedTable) -> StreamOffset:
 def latest_offset(
     followed: FollowedTable, start: StreamOffset, limits: StreamLimits, newest: int | None
 ) -> StreamOffset:
-    """Where the batch ends that begins at ``start``."""
+    """Where the batch ends that begins at ``start``, with the identity of the table."""
     locations = followed.versions()
+    end = _latest_offset(followed, start, limits, newest, locations)
+    if end == start:
+        return start  # by its text, too
+    first = "" if start.identity is None else start.identity.first
+    return followed.identified(end, locations, first)
+
+
+def _latest_offset(
+    followed: FollowedTable,
+    start: StreamOffset,
+    limits: StreamLimits,
+    newest: int | None,
+    locations: Sequence[ManifestLocation],
+) -> StreamOffset:
     last = min(locations[-1].version, newest or locations[-1].version)
     followed.check_not_replaced(locations, start)
     if start.is_in_snapshot:

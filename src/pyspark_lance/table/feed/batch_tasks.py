@@ -26,6 +26,8 @@ def plan_batch(
     """The tasks that read what is between two offsets; reads no data file."""
     locations = followed.versions()
     followed.check_not_replaced(locations, start, end)
+    if start == end:
+        return ()
     if start.is_in_snapshot:
         if followed.settings.has_snapshot:
             return _plan_snapshot(followed, start, end, view)

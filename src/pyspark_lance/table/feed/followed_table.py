@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -23,23 +24,30 @@ from pyspark_lance.table.feed.stream_settings import StreamSettings, Updates
 from pyspark_lance.table.feed.stream_steps import ordered_changes
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import TableIdentity
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 logger = logging.getLogger(__name__)
+
+_RESTART = "begin with a new checkpoint, and with a new target if the rows of both must not mix"
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedTable:
     """A table that a stream follows: the versions that are left, and which of them it can show.
 
-    ``version``: the version whose columns the stream shows; ``columns``: these columns.
+    ``version``: the version whose columns the stream shows; ``columns``: these columns;
+    ``identity``: of the table, by that version.
     """
 
     table: Table
     version: int
     columns: pa.Schema
     settings: StreamSettings
+    identity: TableIdentity
     memo: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    # The stamp of version 1, once it was read.
+    firsts: list[str] = field(default_factory=list, repr=False, compare=False)
 
     def versions(self) -> list[ManifestLocation]:
         """The versions that are left, ascending; at least one."""
@@ -53,16 +61,41 @@ class FollowedTable:
     def check_not_replaced(
         self, locations: Sequence[ManifestLocation], *offsets: StreamOffset
     ) -> None:
-        """Refuses places after the newest version: no version of one table is newest twice."""
+        """Refuses a table that took the place of the one that the offsets were reached in."""
+        newest = locations[-1].version
         for offset in offsets:
-            reached = offset.version if offset.target is None else offset.target
-            if reached > locations[-1].version:
-                raise InvalidInputError(
-                    f"the stream has read version {reached}, but the newest is "
-                    f"{locations[-1].version}: the table was replaced by another one",
-                    where=self.table.uri,
-                    hint="begin with a new checkpoint",
-                )
+            own = offset.identity or TableIdentity(offset.reached, "")
+            own.check_newest(newest, self.table.uri, _RESTART)
+            self._check_stamps(locations, offset.identity or self.identity)
+
+    def _check_stamps(self, locations: Sequence[ManifestLocation], identity: TableIdentity) -> None:
+        """Compares the remembered version with the one that is there; without it, version 1."""
+        location = _location_of(locations, identity.version)
+        if location is None and identity.first:
+            location = _location_of(locations, 1)
+        if location is not None:
+            identity.check(self._load(location).manifest, self.table.uri, _RESTART)
+
+    def identified(
+        self, offset: StreamOffset, locations: Sequence[ManifestLocation], first: str = ""
+    ) -> StreamOffset:
+        """The offset with the identity of the table, for its checkpoint.
+
+        ``first``: the stamp of version 1 if it is known already.
+        """
+        location = _location_of(locations, offset.reached)
+        if location is None:
+            return offset  # nothing was read yet
+        first = first or self._first(locations)
+        return replace(offset, identity=TableIdentity.of(self._load(location).manifest, first))
+
+    def _first(self, locations: Sequence[ManifestLocation]) -> str:
+        if not self.firsts and locations[0].version == 1:
+            self.firsts.append(self._load(locations[0]).identity.stamp)
+        return self.firsts[0] if self.firsts else ""
+
+    def _load(self, location: ManifestLocation) -> Snapshot:
+        return Snapshot.load(self.table, self.table.store(), location)
 
     def snapshot(self, version: int) -> Snapshot:
         """A version."""
@@ -71,7 +104,7 @@ class FollowedTable:
     def usable(self, start: StreamOffset, locations: Sequence[ManifestLocation]) -> StreamOffset:
         """Where to go on; further than ``start`` if versions were removed."""
         there = {location.version for location in locations}
-        reached = start.version if start.target is None else start.target
+        reached = start.reached
         lost = sorted({start.version, reached} - {0} - there)
         if not lost:
             return start
@@ -165,3 +198,10 @@ class FollowedTable:
             hint="readChangeFeed = true shows all changes, skipChangeCommits = true passes over "
             "such commits, ignoreDeletes = true over those that only delete",
         )
+
+
+def _location_of(locations: Sequence[ManifestLocation], version: int) -> ManifestLocation | None:
+    """The location of a version among some, ascending; None if it is not there."""
+    place = bisect_left(locations, version, key=lambda location: location.version)
+    found = locations[place] if place < len(locations) else None
+    return found if found is not None and found.version == version else None

@@ -31,11 +31,26 @@ class TableStream(FollowedTable):
     def of(cls, snapshot: Snapshot, settings: StreamSettings) -> TableStream:
         """The stream that shows the columns of a version."""
         check_change_feed(snapshot)
-        return cls(snapshot.table, snapshot.version, snapshot.schema.to_arrow(), settings)
+        return cls(
+            snapshot.table,
+            snapshot.version,
+            snapshot.schema.to_arrow(),
+            settings,
+            snapshot.identity,
+        )
 
     def newest(self) -> int:
         """The newest version."""
         return self.versions()[-1].version
+
+    def newest_offset(self) -> StreamOffset:
+        """Where a batch of everything ends, with the identity of the table."""
+
+        def look() -> StreamOffset:
+            locations = self.versions()
+            return self.identified(StreamOffset(locations[-1].version), locations)
+
+        return look_again(self.table.store(), look)
 
     def beginning(self) -> StreamOffset:
         """Where the stream begins by what is there now; ``BEGINNING`` if that is not there yet.
@@ -59,7 +74,7 @@ class TableStream(FollowedTable):
         self, start: StreamOffset, end: StreamOffset, view: Callable[[Snapshot], BatchView]
     ) -> tuple[ChangeTask, ...]:
         """The tasks that read what is between two offsets; reads no data file."""
-        if start == end:
+        if start == end and start.identity == end.identity:
             return ()
         self.check_cursors(start, end)
         return look_again(self.table.store(), lambda: plan_batch(self, start, end, view))

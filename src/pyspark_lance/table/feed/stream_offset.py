@@ -2,15 +2,17 @@
 
 Everything up to a version is done; inside the next step, or inside the first snapshot, a cursor
 counts the rows that are done as well.  Spark compares offsets by their JSON text, so the keys have
-one order, and what is not said is left out.
+one order, and what is not said is left out.  A checkpoint of an older release has no identity of
+the table; the next batch adds it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.table.version.table_identity import TableIdentity
 
 _FORMAT = 1
 
@@ -23,6 +25,8 @@ class StreamOffset:
     version: int = -1
     rows: int = 0  # Rows that are done of the step to ``target``, or of the snapshot ``target``.
     target: int | None = None  # The version that the cursor is in; None if ``rows`` is 0.
+    # Of the table, by the version ``reached``; None if it is not known.
+    identity: TableIdentity | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuses a cursor that is nowhere."""
@@ -34,10 +38,21 @@ class StreamOffset:
         """Whether the first snapshot is not done."""
         return self.version < 0
 
-    def to_json(self) -> dict[str, int]:
+    @property
+    def reached(self) -> int:
+        """The newest version that was read, at least in part; 0 or less for none."""
+        return self.version if self.target is None else self.target
+
+    def to_json(self) -> dict[str, int | str]:
         """As the checkpoint keeps it."""
-        known = {"f": _FORMAT, "v": self.version}
-        return known if self.target is None else {**known, "i": self.rows, "t": self.target}
+        known: dict[str, int | str] = {"f": _FORMAT, "v": self.version}
+        if self.target is not None:
+            known |= {"i": self.rows, "t": self.target}
+        if self.identity is not None:
+            known["id"] = self.identity.stamp
+            if self.identity.first:
+                known["first"] = self.identity.first
+        return known
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> StreamOffset:
@@ -50,7 +65,12 @@ class StreamOffset:
         version, rows, target = value.get("v"), value.get("i", 0), value.get("t")
         if not isinstance(version, int) or not isinstance(rows, int):
             raise CorruptFileError(f"the checkpoint of the stream holds {dict(value)!r}")
-        return cls(version, rows, target if isinstance(target, int) else None)
+        offset = cls(version, rows, target if isinstance(target, int) else None)
+        stamp, first = value.get("id", ""), value.get("first", "")
+        if not isinstance(stamp, str) or not isinstance(first, str):
+            raise CorruptFileError(f"the checkpoint of the stream holds {dict(value)!r}")
+        identity = TableIdentity(offset.reached, stamp, first) if stamp else None
+        return replace(offset, identity=identity)
 
 
 BEGINNING = StreamOffset()

@@ -25,6 +25,7 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     known_to_neighbours,
+    latest_version,
     newest_seen,
     read_manifest,
 )
@@ -33,6 +34,7 @@ from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.row_counts import with_row_counts
 from pyspark_lance.table.version.table import Table, TableKey
 from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
 from pyspark_lance.table.version.time_travel import (
     LATEST,
     VersionSpec,
@@ -128,6 +130,16 @@ class Snapshot:
         return self.file.manifest.version
 
     @property
+    def identity(self) -> TableIdentity:
+        """The identity of the table, by this version."""
+        return TableIdentity.of(self.file.manifest)
+
+    @property
+    def pinned(self) -> PinnedVersion:
+        """This version, for a query that reads it later."""
+        return PinnedVersion(self.uri, self.version, self.identity.stamp)
+
+    @property
     def schema(self) -> LanceSchema:
         """The schema of this version."""
         return self.file.manifest.schema
@@ -154,6 +166,23 @@ def open_existing(table: Table) -> Snapshot | None:
         raise
     except TableNotFoundError:
         return None
+
+
+def open_pinned(table: Table, pinned: PinnedVersion) -> Snapshot:
+    """Open a version of ``table`` that was opened before.
+
+    Raises TableReplacedError: another table is there, whatever version it has.
+    """
+    known = TableIdentity(pinned.version, pinned.stamp)
+    try:
+        snapshot = Snapshot.open(table, VersionSpec(version=pinned.version))
+    except VersionNotFoundError:
+        newest = latest_version(table.store())
+        if pinned.stamp and newest is not None:
+            known.check_newest(newest.version, table.uri)
+        raise
+    known.check(snapshot.manifest, table.uri)
+    return snapshot
 
 
 def open_to_write(table: Table) -> Snapshot | None:

@@ -28,8 +28,8 @@ public record Description(StructType schema, JsonNode facts) {
 
   public String version() { return facts.get("version").asText(); }
 
-  /** Tells the version from one with its number of a table that was made anew. */
-  public String base() { return facts.get("base").asText(); }
+  /** Distinguishes the version from one of its number in a table that took its place; null for none. */
+  public String base() { return facts.path("base").asText(null); }
 
   /** The columns as they were declared: with defaults, lengths of texts, NOT NULL, comments. */
   public StructType declared() {

@@ -61,7 +61,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   /** The options of a call about this version, and what of it is read. */
   CaseInsensitiveStringMap pinned() {
     return Options.with(options, "_lance.root", table.root(), "_lance.version", table.version(),
-        "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit),
+        "_lance.base", table.base(), "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit),
         "_lance.top", top);
   }
 

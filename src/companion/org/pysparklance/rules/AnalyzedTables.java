@@ -47,14 +47,14 @@ final class AnalyzedTables extends Rule<LogicalPlan> {
       CollectionConverters.asJava(asked.columnNames().get()).forEach(names::add);
     }
     String[] pinned = {"_lance.root", found.root(), "_lance.version", found.version(),
-        "_lance.arguments", names == null ? null : names.toString(), "_lance.done", null};
+        "_lance.base", found.base(), "_lance.arguments", names == null ? null : names.toString(), "_lance.done", null};
     Dataset<Row> rows = SparkSession.active().read().format(Python.SOURCE)
         .options(options.asCaseSensitiveMap()).option("version", found.version()).load();
     ArrayNode told = Python.JSON.createArrayNode();
     for (JsonNode expression : Python.call("analysis", options, pinned).get("expressions")) {
       told.add(rows.selectExpr(expression.asText()).head().getString(0));
     }
-    pinned[7] = told.toString();
+    pinned[9] = told.toString();
     Python.call("analyze", options, pinned);
     table.isWritten();
   }

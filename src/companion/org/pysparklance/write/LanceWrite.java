@@ -102,7 +102,7 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
     return new Batch(python(overwrites ? sources() : null).toBatch(), table);
   }
 
-  /** By root the oldest version among those that are read as the newest one; null for none. */
+  /** By root the oldest version, and its stamp, of those that are read as the newest; null for none. */
   private static String sources() {
     QueryExecution query = Running.id() == null ? null : Running.query();
     ObjectNode oldest = Python.JSON.createObjectNode();
@@ -111,7 +111,9 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
         if (one instanceof LanceScan scan && !Options.isOfThePast(scan.options())) {
           long version = Long.parseLong(scan.table().version());
           String root = scan.table().root();
-          oldest.put(root, Math.min(version, oldest.path(root).asLong(version)));
+          if (version <= oldest.path(root).path(0).asLong(version)) {
+            oldest.putArray(root).add(version).add(scan.table().base());
+          }
         }
       }
     }

@@ -1,0 +1,106 @@
+"""Work that is committed at most once, and the table that applied changes come from."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_lance.commit.application_versions import (
+    ApplicationVersion,
+    SourceIdentity,
+    application_version,
+    applied_changes,
+    config_with_application_version,
+    is_committed,
+    kept_application_versions,
+)
+from pyspark_lance.errors import CorruptFileError, TableReplacedError
+
+FOLLOWS = applied_changes("orders")
+
+
+def after(*works, config=None):
+    """The configuration after some works, whose properties travel in transactions."""
+    for work in works:
+        config = config_with_application_version(
+            config or {}, application_version(work.properties())
+        )
+    return config
+
+
+def applied(version, **source):
+    return ApplicationVersion(FOLLOWS, version, SourceIdentity(**source) if source else None)
+
+
+ONCE = applied(5, first="a", applied_us=50)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        applied(7, first="b"),
+        applied(3, first="b"),  # which would be left out
+        applied(7, before=5, before_us=51),
+        applied(7, first="a", before=5, before_us=51),
+    ],
+)
+def test_changes_of_another_table_are_refused(work):
+    config = after(ONCE)
+    with pytest.raises(TableReplacedError, match="replaced by another one since version 5"):
+        is_committed(work, config)
+    with pytest.raises(TableReplacedError):
+        config_with_application_version(config, work)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        applied(7),  # of an older release, or without the columns of a feed
+        applied(7, first="a"),
+        applied(7, before=5, before_us=50),
+        applied(7, before=4, before_us=40),
+        applied(7, before=5),
+    ],
+)
+def test_changes_that_may_be_of_the_same_table_are_taken(work):
+    assert not is_committed(work, after(ONCE))
+    assert is_committed(applied(5, first="a"), after(ONCE, work)) is True
+    assert is_committed(work, after(ONCE, work))
+
+
+def test_a_configuration_of_an_older_release_learns_the_table():
+    config = after(applied(5))
+    assert not any("source" in key for key in config)
+    later = after(applied(6, first="a", applied_us=60), config=config)
+    with pytest.raises(TableReplacedError):
+        is_committed(applied(7, before=6, before_us=61), later)
+
+
+def test_what_is_known_of_version_1_stays_known_and_times_do_not():
+    config = after(ONCE, applied(6, applied_us=60), applied(7))
+    with pytest.raises(TableReplacedError):
+        is_committed(applied(8, first="b"), config)
+    assert not is_committed(applied(8, before=7, before_us=71), config)
+    assert not is_committed(applied(8, before=5, before_us=51), config)
+
+
+def test_a_target_that_is_created_again_leaves_nothing_out():
+    work = ApplicationVersion("job", 7)
+    assert is_committed(work, after(work))
+    assert not is_committed(work, {}) and not is_committed(ONCE, {})
+
+
+def test_a_restored_table_applies_changes_again_but_no_other_work():
+    job = ApplicationVersion("replica", 4, SourceIdentity(first="a"))
+    old = after(applied(2, first="a", applied_us=20))
+    config = kept_application_versions(old, after(job, ONCE, config=old))
+    assert not is_committed(applied(5, before=2, before_us=20), config)
+    with pytest.raises(TableReplacedError):
+        is_committed(applied(5, before=2, before_us=21), config)
+    with pytest.raises(TableReplacedError):
+        is_committed(ApplicationVersion("replica", 5, SourceIdentity(first="b")), config)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"when": 5}', "x"])
+def test_what_identifies_no_table_is_refused(text):
+    with pytest.raises(CorruptFileError, match="does not identify a table"):
+        SourceIdentity.parse(text)
