@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import lance
 import pytest
 from table_access import append, read_changes
 
-from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.errors import InvalidInputError, TableReplacedError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.history.history import detail
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.consumers import consumers_of, register_consumer, unregister_consumer
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
@@ -106,3 +110,41 @@ def test_each_branch_has_consumers_of_its_own(path):
     assert [one.name for one in consumers_of(trial)] == ["there"]
     assert shown(path) == [("here", 5, 1)]
     assert clean_up(path, error_if_tagged=False) == (1, 2, 3)  # 4 is the root of the branch
+
+
+@pytest.mark.parametrize("newest", [2, 9])
+def test_a_consumer_left_of_a_replaced_table_has_read_nothing(path, newest):
+    """Whoever deletes versions and data alone leaves the tags."""
+    register_consumer(Table(path), "old", 3)
+    register_consumer(Table(path), "moved", 3)
+    known = Snapshot.open(Table(path), VersionSpec(version=3)).identity
+    for folder in ("_versions", "data", "_transactions"):
+        shutil.rmtree(f"{path}/{folder}")
+    for version in range(newest):
+        append(path, 100 + version)
+    assert shown(path) == [("moved", 0, newest), ("old", 0, newest)]
+    assert detail(Table(path)).consumers == consumers_of(Table(path))
+    if newest > 3:
+        with pytest.raises(TableReplacedError, match="replaced by another one"):
+            register_consumer(Table(path), "old", 3, identity=known)
+    register_consumer(Table(path), "moved", 2)
+    assert shown(path) == [("moved", 2, newest - 2), ("old", 0, newest)]
+
+
+def test_a_consumer_keeps_its_position_through_new_data_and_cleanups(path):
+    register_consumer(Table(path), "c", 3)
+    append(path, 70, overwrite=True)
+    assert clean_up(path, error_if_tagged=False) == (1, 2)
+    assert shown(path) == [("c", 3, 4)]
+
+
+def test_a_consumer_of_an_older_release_has_no_stamp(path):
+    register_consumer(Table(path), "c", 3)
+    note = Path(path, "_refs", "tags", "pyspark_lance.consumer.c.json")
+    content = json.loads(note.read_text())
+    note.write_text(json.dumps({**content, "metadata": {}}))
+    assert shown(path) == [("c", 3, 3)]
+    assert lance.dataset(path).tags.list()["pyspark_lance.consumer.c"]["version"] == 3
+    register_consumer(Table(path), "c", 4)
+    assert json.loads(note.read_text())["metadata"]
+    assert lance.dataset(path).tags.list()["pyspark_lance.consumer.c"]["version"] == 4

@@ -121,7 +121,7 @@ class _TableReader(DataSourceStreamReader):
         """Moves the consumer to what is read, so that cleanups keep what comes after."""
         version = offset.target if offset.is_in_snapshot else offset.version
         if self._consumer is not None and version and version != self._kept:
-            register_consumer(self._stream.table, self._consumer, version)
+            register_consumer(self._stream.table, self._consumer, version, identity=offset.identity)
             self._kept = version
 
     def _view(self, snapshot: Snapshot) -> BatchView:

@@ -3,22 +3,28 @@
 A consumer is a tag on the last version that it has read.  So moving it makes no version and is in
 nobody's way, every consumer has a file of its own, and Lance's own cleanup keeps at least the
 version that the next changes are computed from.
+
+The tag also has the stamp of the version: tags may outlive the table if only its versions and data
+are deleted.  A consumer of the table before has read nothing of the one that took its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.errors import InvalidInputError, TableReplacedError, VersionNotFoundError
 from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.refs.tags import set_tag
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
 from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 _PREFIX = "pyspark_lance.consumer."
+# Of the metadata of the tag.
+_STAMP = "pyspark_lance.stamp"
 
 
 @also_snake_case
@@ -28,7 +34,7 @@ class Consumer:
 
     Attributes:
         name: Unique in the table and all its branches.
-        version: All up to this version is read.
+        version: All up to this version is read; 0 for nothing, also if the table was replaced.
         lag: How many versions there are after it.
         updatedAt: When it moved last: RFC 3339 text; None if that is not recorded.
     """
@@ -39,18 +45,32 @@ class Consumer:
     updatedAt: str | None = None  # noqa: N815
 
 
-def register_consumer(table: Table, name: str, version: int | None = None) -> Consumer:
+def register_consumer(
+    table: Table, name: str, version: int | None = None, *, identity: TableIdentity | None = None
+) -> Consumer:
     """Keeps what comes after a version for a consumer, who may be there already and moves then.
 
     ``name``: letters, digits, ``.``, ``_``, ``-``. ``version``: the last version that it has read;
-    None for the newest.
+    None for the newest. ``identity``: of the table in which it has read that version.
+
+    Raises TableReplacedError: ``identity`` is that of another table.
     """
+
+    def stamp(snapshot: Snapshot) -> dict[str, str]:
+        if identity is not None:
+            identity.check(snapshot.manifest, snapshot.uri)
+        return {_STAMP: snapshot.identity.stamp}
+
     newest = Snapshot.open(table)
     tag_name = _PREFIX + name
     for _ in range(2):  # another process may register the same name for the first time
         is_there = any(tag.name == tag_name for tag in _tags(newest))
         try:
-            tag = set_tag(table, tag_name, VersionSpec(version=version), replaces=is_there)
+            tag = set_tag(
+                table, tag_name, VersionSpec(version=version), replaces=is_there, metadata_of=stamp
+            )
+        except TableReplacedError:
+            raise
         except InvalidInputError:
             if not any(tag.name == tag_name for tag in _tags(newest)):
                 raise
@@ -71,7 +91,22 @@ def unregister_consumer(table: Table, name: str) -> None:
 def consumers_of(table: Table) -> tuple[Consumer, ...]:
     """Those who follow the table or branch, by name."""
     newest = Snapshot.open(table)
-    return consumers_among(_tags(newest), newest.manifest.branch, newest.version)
+    tags = [_tag_in(newest, tag) if is_consumer(tag.name) else tag for tag in _tags(newest)]
+    return consumers_among(tags, newest.manifest.branch, newest.version)
+
+
+def _tag_in(newest: Snapshot, tag: Tag) -> Tag:
+    """The tag of a consumer; at version 0 if it is left of a table that was replaced."""
+    stamp = tag.metadata.get(_STAMP)
+    if tag.branch != newest.manifest.branch or not isinstance(stamp, str):
+        return tag
+    try:
+        open_pinned(newest.table, PinnedVersion(newest.uri, tag.version, stamp))
+    except TableReplacedError:
+        return replace(tag, version=0)
+    except VersionNotFoundError:
+        pass  # nothing is known of it
+    return tag
 
 
 def is_consumer(tag_name: str) -> bool:

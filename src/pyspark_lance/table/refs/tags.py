@@ -6,8 +6,10 @@ Source: docs/format/table-format.md, section 12.1.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.metafile.cleanup_marks import check_kept
@@ -18,19 +20,29 @@ from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 
-def set_tag(table: Table, name: str, at: VersionSpec = LATEST, *, replaces: bool = False) -> Tag:
+def set_tag(
+    table: Table,
+    name: str,
+    at: VersionSpec = LATEST,
+    *,
+    replaces: bool = False,
+    metadata_of: Callable[[Snapshot], Mapping[str, Any]] = lambda _: {},
+) -> Tag:
     """Names a version.
 
     ``name``: letters, digits, ``.``, ``_``, ``-``. ``replaces``: moves a tag of this name; there
-    must be one.
+    must be one. ``metadata_of``: what the tag says of the version beside its own metadata; may
+    refuse the version.
     """
     snapshot = Snapshot.open(table, at)
+    added = metadata_of(snapshot)
     main, before = _main_store(snapshot), None
     now = _now()
-    tag = Tag(name, snapshot.version, snapshot.manifest.branch, createdAt=now, updatedAt=now)
+    tag = Tag(name, snapshot.version, snapshot.manifest.branch, now, now, dict(added))
     if replaces:
         before = read_tag(main, name)
-        tag = replace(tag, createdAt=before.createdAt or before.updatedAt, metadata=before.metadata)
+        tag = replace(tag, createdAt=before.createdAt or before.updatedAt)
+        tag = replace(tag, metadata={**before.metadata, **added})
     location = snapshot.file.location
     size = location.size if location.size is not None else snapshot.store.size(location.path)
     if not write_tag(main, tag, manifest_size=size, replace=replaces):
