@@ -260,6 +260,8 @@ class RetryableCommitError(CommitConflictError):
 
     code = "LANCE_COMMIT_RETRY"
     remedy = "run it again, or allow more with `commitRetries` and `commitTimeout`"
+    # The attempts that are left, as text, where the caller plans the same work again; else empty.
+    retries: str = ""
 
 
 class StorageError(LanceError):

@@ -2456,4 +2456,18 @@ MUTANTS = (
         "while len(_renewed) > 256:",
         ("tests/namespace/test_rest_namespace.py",),
     ),
+    Mutant(
+        "a frame that was cut is taken for a whole one",
+        "spark/service/frames.py",
+        "if len(rest) < missing:",
+        "if len(rest) < 0:",
+        ("tests/spark/test_service.py",),
+    ),
+    Mutant(
+        "a request whose result cannot be sent gets no response",
+        "spark/service/server.py",
+        "except BaseException as error:",
+        "except ValueError as error:",
+        ("tests/spark/test_service.py",),
+    ),
 )

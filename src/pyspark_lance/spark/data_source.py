@@ -48,8 +48,8 @@ class LanceDataSource(DataSource):
         self._feed: PinnedFeed | None = None
         # A write may be about to create the table, and a read reports the error when it needs
         # the table; so a failure here says nothing yet.
-        # A write of the companion, which names the application, reads nothing.
-        if keys.CALL not in options and keys.APPLICATION not in options:
+        # A write of the plugin, which names the application, reads nothing.
+        if keys.APPLICATION not in options:
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
         trim_worker_overhead()
@@ -73,14 +73,7 @@ class LanceDataSource(DataSource):
 
     @clean_errors
     def schema(self) -> StructType:
-        """Columns of the version that is read, as the options narrow them.
-
-        The JVM companion asks its questions by way of this method, too.
-        """
-        if keys.CALL in self.options:
-            answered = self._answer()
-            trim_worker_overhead()
-            return answered
+        """Columns of the version that is read, as the options narrow them."""
         about = self._metadata_read()
         if about is not None:
             return about.schema
@@ -108,16 +101,6 @@ class LanceDataSource(DataSource):
         schema = keep_options(schema, self.options)
         trim_worker_overhead()
         return schema
-
-    def _answer(self) -> StructType:
-        """What the JVM companion gets: steps of reads and writes need less than its questions."""
-        if self.options[keys.CALL].startswith("step."):
-            from pyspark_lance.spark.sql.driver_steps import answer as answer_step
-
-            return answer_step(self.options, type(self))
-        from pyspark_lance.spark.sql.companion_calls import answer
-
-        return answer(self.options)
 
     @clean_errors
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -11,8 +11,6 @@ from typing import Final
 PREFIX: Final = "_lance."
 
 # What is asked, and by whom.
-CALL: Final = "_lance.call"
-"""The question that the schema of the source answers."""
 APPLICATION: Final = "_lance.application"
 """The id of the Spark application; also set by ``LanceTable``."""
 TIME_ZONE: Final = "_lance.time_zone"
@@ -76,14 +74,6 @@ TEXT: Final = "_lance.text"
 """A condition for people."""
 CHANGES: Final = "_lance.changes"
 """What ALTER TABLE changes, as JSON."""
-
-# Steps of a read or a write, which the companion asks for by a question that starts with "step.".
-STEP_COLUMNS: Final = "_lance.step_columns"
-STEP_BYTES: Final = "_lance.step_bytes"
-"""Partitions of more bytes are left to Spark."""
-STEP_OVERWRITES: Final = "_lance.step_overwrites"
-STEP_WRITER: Final = "_lance.step_writer"
-STEP_MESSAGES: Final = "_lance.step_messages"
 
 # Catalogs.
 CATALOG: Final = "_lance.catalog"

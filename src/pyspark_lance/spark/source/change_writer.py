@@ -29,7 +29,6 @@ from pyspark_lance.format.column_names import matched
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
-from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
@@ -129,8 +128,9 @@ class LanceChangeWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Makes one version of the changes of all tasks.
 
-        Raises RetryableCommitError: others were in the way.  If its hint tells the retries, the
-        companion runs the command again and hands them back.
+        Raises:
+            RetryableCommitError: Another commit was in the way. If it has ``retries``, the plugin
+                runs the command again and hands them back.
         """
         trim_worker_overhead()
         written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
@@ -162,8 +162,8 @@ class LanceChangeWriter(DataSourceArrowWriter):
             work.once(attempt)
         except RetryableCommitError as error:
             work.spend_attempt(error)
-            hint = f"the command runs again: {keys.RETRIES}={work.retries.to_text()}"
-            raise RetryableCommitError(error.what, error.where, hint, error.conflict) from error
+            error.retries = work.retries.to_text()
+            raise
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

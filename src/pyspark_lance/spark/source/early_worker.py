@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 READS = (
-    "pyspark_lance.spark.sql.driver_steps",
+    "pyspark_lance.spark.service.reads_and_writes",
     "pyspark_lance.spark.source.scan_rows",
     "pyspark_lance.spark.source.shared_batches",
     "pyspark_lance.datafile.reader",
     "pyspark_lance.datafile.v2_1.field_reader",
 )
 WRITES = (
-    "pyspark_lance.spark.sql.driver_steps",
+    "pyspark_lance.spark.service.reads_and_writes",
     "pyspark_lance.spark.source.batch_writer",
     "pyspark_lance.datafile.writer",
     "pyspark_lance.datafile.v2_1.field_writer",

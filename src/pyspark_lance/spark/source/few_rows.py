@@ -6,7 +6,6 @@ for these rows when it asks what is left of a scan; they go with its task, which
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from pyspark_lance.errors import LanceError
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
+from pyspark_lance.spark.source.cancellation import check_cancelled
 from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.source.shared_batches import columns_of_batches, stream_of, way_of
 from pyspark_lance.table.scan.plan_scan import column_width
@@ -32,8 +32,8 @@ def few_rows(
     left: RowsLeft,
     *,
     is_tested: bool,
-) -> dict[str, list[str]]:
-    """``{"batches": […]}``, Arrow streams in base64; nothing where there are too many rows.
+) -> dict[str, list[pa.Buffer]]:
+    """``{"batches": […]}``, Arrow streams; nothing where there are too many rows.
 
     What cannot be read is left to the tasks, which say so where Spark shows it.
 
@@ -51,17 +51,18 @@ def few_rows(
     if is_tested and left.rows * _row_bytes(snapshot) > most_bytes:
         return {}
     columns = columns_of_batches(options)
-    batches: list[str] = []
+    batches: list[pa.Buffer] = []
     try:
         reader = LanceBatchReader(read, snapshot.pinned, columns, pushed, keep_dictionaries=True)
         for batch in reader.read_here():
+            check_cancelled()
             if not batch.num_rows:
                 continue
             stream = stream_of(batch)
             most_bytes -= stream.size
             if most_bytes < 0:
                 return {}
-            batches.append(base64.b64encode(stream).decode())
+            batches.append(stream)
     except (LanceError, OSError, pa.ArrowException):
         return {}
     return {"batches": batches}

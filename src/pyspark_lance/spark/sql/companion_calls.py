@@ -1,8 +1,4 @@
-"""Answers what the JVM companion asks while it plans a query.
-
-A question comes as hidden options of ``DataSource.schema()``; the answer is a JSON object, which
-goes back as metadata of the only column of the schema.
-"""
+"""What the JVM plugin calls while it plans a query: from options to a JSON object."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import pyarrow as pa
 from pyspark.sql.types import StructType, UserDefinedType
 
 from pyspark_lance.errors import (
-    InvalidInputError,
     LanceError,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -47,7 +42,7 @@ from pyspark_lance.spark.source.read_plan import (
     shown_columns,
     spark_schema_of,
 )
-from pyspark_lance.spark.source.replies import reply
+from pyspark_lance.spark.sql import catalog_calls
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
@@ -73,41 +68,24 @@ _NOT_COMPARED = (INTERVAL, NULL, TIME)
 Facts = dict[str, Any]
 
 
-def answer(options: Mapping[str, str]) -> StructType:
-    """The answer to the question in ``options``."""
-    return reply(_answer(options[keys.CALL], options))
-
-
-def _answer(question: str, options: Mapping[str, str]) -> Facts:
-    if question not in _QUESTIONS:
-        return _answer_of_names(question, options)
+def answer(question: str, options: Mapping[str, str]) -> Facts:
+    """Call one of ``QUESTIONS``, or one of those about names in a catalog, with ``options``."""
+    if question not in QUESTIONS:
+        return catalog_calls.QUESTIONS[question](options)
     if keys.NAME in options:
         return _of_named(question, options)
     if question in _WRITES:
         about = _metadata_read(options, writes=True)
         if about is not None:
             raise about.not_written()
-    return _QUESTIONS[question](options)
-
-
-def _answer_of_names(question: str, options: Mapping[str, str]) -> Facts:
-    from pyspark_lance.spark.sql.catalog_calls import QUESTIONS
-
-    if question not in QUESTIONS:
-        raise InvalidInputError(
-            f"the JVM companion asks {question!r}, which this version does not know",
-            hint="use the jar of this very version: pyspark_lance.companion_jar()",
-        )
     return QUESTIONS[question](options)
 
 
 def _of_named(question: str, options: Mapping[str, str]) -> Facts:
     """The answer about a table that a catalog names, with the options that open it."""
-    from pyspark_lance.spark.sql import catalog_calls
-
     try:
         located = catalog_calls.located(options, hint=question != "find")
-        return {**_answer(question, located), "options": catalog_calls.opening_options(located)}
+        return {**answer(question, located), "options": catalog_calls.opening_options(located)}
     except VersionNotFoundError:
         raise
     except TableNotFoundError:
@@ -547,7 +525,7 @@ def _statement(options: Mapping[str, str]) -> Facts:
         return {"refused": str(error)}
 
 
-_QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
+QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "describe": _describe,
     "find": _find,
     "exists": _exists,

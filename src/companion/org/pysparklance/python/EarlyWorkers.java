@@ -33,7 +33,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class EarlyWorkers {
   private static final int MOST = 4;
   private static final long LONGEST_WAIT_MS = 10_000;
-  private static final Set<String> OF_WRITES = Set.of("step.plan_write", "absent", "exists");
+  private static final Set<String> OF_WRITES = Set.of("plan_write", "absent", "exists");
 
   /** The application that has them; there is one at a time. */
   private static String application;
@@ -109,7 +109,7 @@ public final class EarlyWorkers {
   }
 
   /** A read that imports what tasks need, and gives nothing. */
-  private static final class Nothing extends DriverSteps.Source {
+  private static final class Nothing extends PythonSource {
     static final byte[] PARTITION = "N.".getBytes(US_ASCII);  // None, as Python pickles it
     private static final StructType COLUMNS = new StructType().add("nothing", "boolean");
     private final String command;

@@ -1,6 +1,5 @@
 package org.pysparklance.python;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.List;
@@ -15,8 +14,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The Python source. Each use takes a new {@code DriverSteps.Source}: it remembers what it planned
- * last, and two scans that share one would read each other's rows.
+ * What Python does for Spark. Each scan and write takes a new {@code PythonSource}: it remembers what
+ * it planned last, and two scans that share one would read each other's rows.
  */
 public final class Python {
   /** The class behind {@code format("lance")}, by which a read surely finds it. */
@@ -29,28 +28,30 @@ public final class Python {
 
   private Python() {}
 
-  private static String application() { return Running.context().applicationId(); }
+  static CaseInsensitiveStringMap ofApplication(CaseInsensitiveStringMap options) {
+    return Options.with(options, APPLICATION, Running.context().applicationId());
+  }
 
-  private static PythonDataSourceV2 source() { return new DriverSteps.Source(); }
+  private static PythonDataSourceV2 source() { return new PythonSource(); }
 
   /** Names, as an option has them. */
   public static String json(List<String> names) { return JSON.valueToTree(names).toString(); }
 
-  /** Asks something: options go in, and an object comes back in the metadata of a column. */
-  public static JsonNode call(String question, CaseInsensitiveStringMap options, String... pairs) {
-    return ask(question, inSession(Options.with(options, pairs)));
+  /** Calls a method of the service that takes options and returns an object. */
+  public static JsonNode call(String method, CaseInsensitiveStringMap options, String... pairs) {
+    return callFrame(method, options, pairs).head().get("result");
   }
 
-  /** As {@code call}, with these options alone. */
-  static JsonNode ask(String question, CaseInsensitiveStringMap options) {
-    EarlyWorkers.start(question);
-    StructType reply = source().inferSchema(
-        Options.with(options, "_lance.call", question, APPLICATION, application()));
-    try {
-      return JSON.readTree(reply.fields()[0].metadata().getString("_lance"));
-    } catch (JsonProcessingException error) {
-      throw new IllegalStateException(error);
-    }
+  /** As {@code call}, with the attachments of the response. */
+  public static Frame callFrame(
+      String method, CaseInsensitiveStringMap options, String... pairs) {
+    CaseInsensitiveStringMap all = ofApplication(inSession(Options.with(options, pairs)));
+    return ask(method, new Frame().with("options", JSON.valueToTree(all.asCaseSensitiveMap())));
+  }
+
+  static Frame ask(String method, Frame request) {
+    EarlyWorkers.start(method);
+    return LanceService.call(method, request);
   }
 
   /** The version that {@code options} ask for; fails when there is none. */
@@ -85,8 +86,7 @@ public final class Python {
 
   public static WriteBuilder write(
       CaseInsensitiveStringMap options, StructType rows, LogicalWriteInfo asked) {
-    CaseInsensitiveStringMap all =
-        Options.with(inSession(options), APPLICATION, application());
+    CaseInsensitiveStringMap all = ofApplication(inSession(options));
     LogicalWriteInfo info = new WriteInfo(all, asked.queryId(), rows);
     Table table = source().getTable(rows, new Transform[0], all.asCaseSensitiveMap());
     return ((SupportsWrite) table).newWriteBuilder(info);

@@ -1,7 +1,6 @@
 package org.pysparklance.read;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.*;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
@@ -22,6 +21,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
+import org.pysparklance.python.Frame;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
@@ -290,11 +290,12 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private JsonNode ask() {
     isAsked = true;
     long most = readsBatches() ? smallBytes() : 0;
-    JsonNode left = Python.call("plan", pinned, "_lance.small_bytes", Long.toString(most),
+    Frame response = Python.callFrame("plan", pinned, "_lance.small_bytes", Long.toString(most),
         "_lance.batches_of", most > 0 ? columns.json() : null, "_lance.way", columnar());
-    JsonNode batches = ((ObjectNode) left).remove("batches");
+    JsonNode left = response.head().get("result");
+    JsonNode batches = left.get("batches");
     few = batches == null ? null : StreamSupport.stream(batches.spliterator(), false)
-        .map(one -> Base64.getDecoder().decode(one.asText())).toArray(byte[][]::new);
+        .map(response::bytes).toArray(byte[][]::new);
     return left;
   }
 

@@ -1,8 +1,6 @@
 package org.pysparklance.write;
 
 import java.util.*;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.parser.ParseException;
@@ -27,6 +25,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
+import org.pysparklance.python.LanceException;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.Running;
@@ -41,17 +40,12 @@ import scala.runtime.BoxedUnit;
  * again on the version that it made.
  */
 public final class RowChange implements SupportsDelta {
-  /**
-   * The attempts so far, which the next one hands back as an option. A commit in Python gives the
-   * JVM nothing but an error, and of an error nothing but its text; so the text holds them.
-   */
-  private static final Pattern AGAIN = Pattern.compile("_lance\\.retries=(\\S+)");
-
   private final WriteTarget table;
   private final Command command;
   private final List<LanceScan> scans = new ArrayList<>();
   private Description version;
   private QueryExecution running;
+  /** The attempts so far, which the next one hands back as an option. */
   private String retries;
   private int[] set;
 
@@ -223,11 +217,10 @@ public final class RowChange implements SupportsDelta {
       try {
         super.commit(messages);
       } catch (Exception error) {
-        Matcher again = AGAIN.matcher(String.valueOf(error.getMessage()));
-        if (!again.find()) {
+        if (!(error instanceof LanceException conflict) || conflict.retries() == null) {
           throw error;
         }
-        retries = again.group(1);
+        retries = conflict.retries();
         runAgain();
       }
     }

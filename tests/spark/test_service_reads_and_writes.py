@@ -1,59 +1,72 @@
-"""The steps of a read or a write on the driver, as the JVM companion asks for them."""
+"""Batch reads and writes as the JVM plugin plans and commits them."""
 
 from __future__ import annotations
 
-import base64
+import io
 import json
 import pickle
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from random_tables import random_table
 from table_access import read_theirs, write_table
 from table_files import files_of
 
-from pyspark_lance import DefaultSource
 from pyspark_lance.errors import TableAlreadyExistsError
+from pyspark_lance.spark.service.frames import encode_frame, read_frame, write_frame
+from pyspark_lance.spark.service.methods import methods
 from pyspark_lance.spark.source.early_worker import reads, writes
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 
 COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
 
 
-def ask(step: str, **options: str) -> dict:
-    """What Python answers, as the companion gets it."""
-    asked = {
-        "_lance.call": f"step.{step}",
-        "_lance.application": "none",
-        "_lance.step_bytes": "9999",
-    }
-    own = {name.replace("step_", "_lance.step_"): value for name, value in options.items()}
-    (answer,) = DefaultSource(CaseInsensitiveDict({**asked, **own})).schema()
-    return json.loads(answer.metadata["_lance"])
+def sent(message: dict) -> dict:
+    """A message as it arrives."""
+    stream = io.BytesIO()
+    write_frame(stream, encode_frame(message))
+    stream.seek(0)
+    return read_frame(stream)
+
+
+def call(method: str, **params) -> dict:
+    """The result of a method as the plugin gets it."""
+    return sent(methods()[method](sent(params)))
+
+
+def plan_write(path: str, *, overwrite: bool = False, **options: str) -> dict:
+    """The plan of a write of ``COLUMNS``."""
+    options = {"path": path, "_lance.application": "none", **options}
+    return call("plan_write", options=options, columns=COLUMNS.json(), overwrite=overwrite)
+
+
+def plan_read(path: str, columns: StructType, **options: str) -> dict:
+    """The plan of a read."""
+    options = {"path": path, "_lance.application": "none", **options}
+    return call("plan_read", options=options, columns=columns.json())
 
 
 def function_of(plan: dict):
-    """What tasks are sent."""
-    return pickle.loads(base64.b64decode(plan["function"]))[0]
+    """The function that tasks are sent."""
+    return pickle.loads(plan["function"])[0]
 
 
-def written(plan: dict, *parts: pa.Table) -> list[str]:
-    """Runs the tasks; their messages as they go to the commit."""
+def written(plan: dict, *parts: pa.Table) -> list[bytes]:
+    """Run the tasks of a write; return their messages to the commit."""
     messages = []
     for part in parts:
         (batch,) = function_of(plan)(iter(part.to_batches()))
-        messages += [base64.b64encode(one).decode() for one in batch.column(0).to_pylist()]
+        messages += batch.column(0).to_pylist()
     return messages
 
 
 def rows_of(path: str, columns: StructType, **options: str) -> pa.Table:
-    """What the tasks of a read give."""
-    plan = ask("plan_read", path=path, step_columns=columns.json(), **options)
+    """Run the tasks of a read; return their rows."""
+    plan = plan_read(path, columns, **options)
     task, batches = function_of(plan), []
     for one in plan["partitions"]:
-        given = pa.RecordBatch.from_arrays([pa.array([base64.b64decode(one)])], ["partition"])
+        given = pa.RecordBatch.from_arrays([pa.array([one])], ["partition"])
         batches += task(iter([given]))
     return pa.Table.from_batches(batches, arrow_schema_of(columns))
 
@@ -73,9 +86,9 @@ def test_rows_that_tasks_of_a_planned_write_wrote_are_read_by_pylance_and_by_a_p
 ):
     path = str(tmp_path / "t")
     for turn in range(2):
-        plan = ask("plan_write", path=path, step_columns=COLUMNS.json(), step_overwrites="false")
+        plan = plan_write(path)
         messages = written(plan, ids(*range(10 * turn, 10 * turn + 4)), ids(10 * turn + 7))
-        ask("commit", step_writer=plan["writer"], step_messages=json.dumps(messages))
+        call("commit", writer=plan["writer"], messages=messages)
     theirs = read_theirs(path)
     assert sorted(theirs["id"].to_pylist()) == [0, 1, 2, 3, 7, 10, 11, 12, 13, 17]
     assert rows_of(path, COLUMNS).equals(theirs.select(COLUMNS.names))
@@ -84,9 +97,8 @@ def test_rows_that_tasks_of_a_planned_write_wrote_are_read_by_pylance_and_by_a_p
 def test_a_planned_overwrite_leaves_the_rows_of_its_own(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids(1, 2, 3))
-    plan = ask("plan_write", path=path, step_columns=COLUMNS.json(), step_overwrites="true")
-    messages = json.dumps(written(plan, ids(9)))
-    ask("commit", step_writer=plan["writer"], step_messages=messages)
+    plan = plan_write(path, overwrite=True)
+    call("commit", writer=plan["writer"], messages=written(plan, ids(9)))
     assert rows_of(path, COLUMNS)["id"].to_pylist() == [9]
 
 
@@ -94,10 +106,10 @@ def test_an_abort_removes_what_tasks_wrote_though_one_told_nothing(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids(1, 2, 3))
     before = files_of(path)
-    plan = ask("plan_write", path=path, step_columns=COLUMNS.json(), step_overwrites="false")
+    plan = plan_write(path)
     messages = [*written(plan, ids(4), ids(5)), None]
     assert files_of(path) != before
-    ask("abort", step_writer=plan["writer"], step_messages=json.dumps(messages))
+    call("abort", writer=plan["writer"], messages=messages)
     assert files_of(path) == before
 
 
@@ -114,22 +126,15 @@ def test_a_planned_read_gives_random_rows_by_whatever_the_companion_pushed_down(
 def test_an_empty_table_is_read_by_one_task_that_gives_nothing(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids())
-    assert len(ask("plan_read", path=path, step_columns=COLUMNS.json())["partitions"]) == 1
+    assert len(plan_read(path, COLUMNS)["partitions"]) == 1
     assert rows_of(path, COLUMNS).num_rows == 0
-
-
-def test_partitions_of_more_bytes_than_wanted_are_left_to_spark(tmp_path):
-    path = str(tmp_path / "t")
-    write_table(path, ids(1, 2, 3))
-    assert ask("plan_read", path=path, step_columns=COLUMNS.json(), step_bytes="10") == {}
 
 
 def test_a_write_that_may_not_be_fails_in_its_plan(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids(1))
-    asked = {"path": path, "step_columns": COLUMNS.json(), "step_overwrites": "false"}
     with pytest.raises(TableAlreadyExistsError):
-        ask("plan_write", **asked, **{"_lance.create": "true"})
+        plan_write(path, **{"_lance.create": "true"})
 
 
 @pytest.mark.parametrize("command", [reads, writes])

@@ -1,0 +1,139 @@
+package org.pysparklance.python;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.io.UncheckedIOException;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+
+/**
+ * Client of {@code python -m pyspark_lance.spark.service}, the one Python process of an application
+ * that plans and commits. Requests of several threads run at the same time. The process ends with
+ * the application; if it dies, the requests that it was serving fail, and the next one starts
+ * another process.
+ */
+final class LanceService {
+  /** Of frames and of the methods; equal to {@code PROTOCOL} in spark/service/frames.py. */
+  static final int PROTOCOL = 1;
+
+  /** The process of the running application; null before the first request. */
+  private static LanceService current;
+
+  private final String application;
+  private final ServiceProcess process;
+  private final AtomicLong lastId = new AtomicLong();
+  private final Map<Long, CompletableFuture<Frame>> pending = new ConcurrentHashMap<>();
+  private volatile boolean isClosed;
+
+  private LanceService(String application, ServiceProcess process) {
+    this.application = application;
+    this.process = process;
+  }
+
+  /**
+   * Calls a method and waits for its response.
+   *
+   * @throws LanceException the method failed, or the process ended before it responded
+   */
+  static Frame call(String method, Frame request) {
+    LanceService service = running();
+    CompletableFuture<Frame> response = new CompletableFuture<>();
+    long id = service.lastId.incrementAndGet();
+    service.pending.put(id, response);
+    try {
+      service.process.write(request.with("id", id).with("method", method));
+    } catch (IOException failure) {
+      service.close();
+    }
+    if (service.isClosed) {  // and may have been so before the response was registered
+      service.fail(response);
+    }
+    return service.await(id, method, response);
+  }
+
+  private Frame await(long id, String method, CompletableFuture<Frame> response) {
+    try {
+      Frame frame = response.get();
+      JsonNode error = frame.head().get("error");
+      if (error != null) {
+        throw LanceException.of(error).raise();
+      }
+      return frame;
+    } catch (InterruptedException cancelled) {
+      cancel(id);
+      Thread.currentThread().interrupt();
+      throw new UncheckedIOException(new InterruptedIOException("interrupted in " + method));
+    } catch (ExecutionException failure) {
+      throw LanceException.lost(method, process.exit()).raise();
+    } finally {
+      pending.remove(id);
+    }
+  }
+
+  /** Asks the process to give up a request, whose response is dropped. */
+  private void cancel(long id) {
+    ObjectNode head = Python.JSON.createObjectNode().put("cancel", id);
+    try {
+      process.write(new Frame(head));
+    } catch (IOException closed) {
+      // Then there is nothing to cancel.
+    }
+  }
+
+  private static LanceService running() {
+    SparkContext spark = Running.context();
+    synchronized (LanceService.class) {
+      if (current != null && (current.isClosed || !spark.applicationId().equals(current.application))) {
+        current.close();
+        current = null;
+      }
+      if (current == null) {
+        current = new LanceService(spark.applicationId(), ServiceProcess.start(spark));
+        current.listen(spark);
+      }
+      return current;
+    }
+  }
+
+  private void listen(SparkContext spark) {
+    Thread reader = new Thread(this::readResponses, "lance-service-responses");
+    reader.setDaemon(true);
+    reader.start();
+    spark.addSparkListener(new SparkListener() {
+      @Override public void onApplicationEnd(SparkListenerApplicationEnd end) { close(); }
+    });
+  }
+
+  private void readResponses() {
+    try {
+      for (Frame frame = process.read(); frame != null; frame = process.read()) {
+        CompletableFuture<Frame> waiting = pending.remove(frame.head().path("id").asLong());
+        if (waiting != null) {
+          waiting.complete(frame);
+        }
+      }
+    } catch (IOException | RuntimeException failure) {
+      // The stream cannot be followed any further: as if the process had ended.
+    } finally {
+      close();
+    }
+  }
+
+  private void close() {
+    isClosed = true;
+    process.close();
+    pending.values().forEach(this::fail);
+  }
+
+  private void fail(CompletableFuture<Frame> response) {
+    response.completeExceptionally(new IOException("the process ended"));
+  }
+}

@@ -1,0 +1,206 @@
+package org.pysparklance.python;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.BufferedInputStream;
+import java.io.BufferedOutputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkFiles;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.sql.internal.SQLConf;
+
+/** The Python process behind {@link LanceService}, which talks over its standard streams. */
+final class ServiceProcess {
+  private static final String MODULE = "pyspark_lance.spark.service";
+  private static final String MEMORY = "spark.sql.planner.pythonExecution.memory";
+  private static final long END_WAIT_MS = 2_000;
+
+  private final Process process;
+  private final DataOutputStream requests;
+  private final DataInputStream responses;
+  private final ErrorOutput errors;
+
+  private ServiceProcess(Process process) {
+    this.process = process;
+    this.requests = new DataOutputStream(new BufferedOutputStream(process.getOutputStream()));
+    this.responses = new DataInputStream(new BufferedInputStream(process.getInputStream()));
+    this.errors = new ErrorOutput(process.getErrorStream());
+  }
+
+  /** A Python to try, with what it has to look for modules in. */
+  private record Candidate(String python, String path) {}
+
+  /**
+   * Starts the first Python that has this package and the same release of PySpark.
+   *
+   * @throws LanceException there is none
+   */
+  static ServiceProcess start(SparkContext spark) {
+    List<String> failures = new ArrayList<>();
+    for (Candidate one : candidates(spark.conf())) {
+      try {
+        ServiceProcess started = new ServiceProcess(builder(one, spark).start());
+        String failure = started.handshake(spark.version());
+        if (failure == null) {
+          return started;
+        }
+        started.close();
+        failures.add(one.python() + ": " + failure);
+      } catch (IOException failure) {
+        failures.add(one.python() + ": " + failure.getMessage());
+      }
+    }
+    throw LanceException.notStarted(failures.stream().distinct().toList()).raise();
+  }
+
+  /** The driver's Python in Spark's order, each without and with the archives of Spark. */
+  private static Set<Candidate> candidates(SparkConf conf) {
+    Map<String, String> environment = System.getenv();
+    List<String> pythons = Stream.of(
+            conf.get("spark.pyspark.driver.python", null), conf.get("spark.pyspark.python", null),
+            environment.get("PYSPARK_DRIVER_PYTHON"), environment.get("PYSPARK_PYTHON"), "python3")
+        .filter(Objects::nonNull).filter(one -> !one.isEmpty()).distinct().toList();
+    String own = environment.getOrDefault("PYTHONPATH", "");
+    String spark = Stream.of(PythonUtils.sparkPythonPath(), own)
+        .filter(one -> !one.isEmpty()).collect(Collectors.joining(File.pathSeparator));
+    // A PySpark that pip installed is imported faster from its folder than from Spark's archives.
+    boolean isInstalled = new File(environment.getOrDefault("SPARK_HOME", ""), "__init__.py").exists();
+    Set<Candidate> found = new LinkedHashSet<>();
+    for (String path : isInstalled ? List.of(own, spark) : List.of(spark)) {
+      pythons.forEach(python -> found.add(new Candidate(python, path)));
+    }
+    return found;
+  }
+
+  private static ProcessBuilder builder(Candidate candidate, SparkContext spark) {
+    List<String> command = new ArrayList<>(List.of(candidate.python(), "-m", MODULE,
+        "--protocol", Integer.toString(LanceService.PROTOCOL)));
+    String memory = SQLConf.get().getConfString(MEMORY, null);
+    if (memory != null) {
+      command.addAll(List.of("--memory-mb", Long.toString(JavaUtils.byteStringAsMb(memory))));
+    }
+    ProcessBuilder builder = new ProcessBuilder(command);
+    String path = Stream.concat(Stream.of(candidate.path()), addedFiles(spark))
+        .filter(one -> !one.isEmpty()).collect(Collectors.joining(File.pathSeparator));
+    builder.environment().put("PYTHONPATH", path);
+    return builder;
+  }
+
+  /** What {@code --py-files} and {@code addPyFile} brought here. */
+  private static Stream<String> addedFiles(SparkContext spark) {
+    File root = new File(SparkFiles.getRootDirectory());
+    File[] archives = root.listFiles((folder, name) -> name.matches(".*\\.(zip|egg|whl)"));
+    Stream<String> found = archives == null ? Stream.empty()
+        : Stream.of(archives).map(File::getPath).sorted();
+    return archives == null || archives.length == 0 ? found
+        : Stream.concat(Stream.of(root.getPath()), found);
+  }
+
+  /** Reads the first frame; null if all is well, else what is wrong. */
+  private String handshake(String sparkVersion) throws IOException {
+    Frame hello = read();
+    if (hello == null) {
+      return errors.lastLine();
+    }
+    JsonNode head = hello.head();
+    if (head.path("protocol").asInt() != LanceService.PROTOCOL) {
+      return "pyspark-lance " + head.path("version").asText() + " does not fit this jar, which "
+          + "belongs to another release";
+    }
+    if (!sparkVersion.startsWith(head.path("pyspark").asText())) {
+      return "PySpark " + head.path("pyspark").asText() + " does not fit Spark " + sparkVersion;
+    }
+    errors.forward();
+    return null;
+  }
+
+  synchronized void write(Frame frame) throws IOException { frame.write(requests); }
+
+  /** Returns null when the process has ended. For one thread. */
+  Frame read() throws IOException { return Frame.read(responses); }
+
+  /** How the process ended, in words. */
+  String exit() {
+    try {
+      return process.waitFor(END_WAIT_MS, TimeUnit.MILLISECONDS)
+          ? "exit code " + process.exitValue() : "it still runs";
+    } catch (InterruptedException cancelled) {
+      Thread.currentThread().interrupt();
+      return "interrupted";
+    }
+  }
+
+  /** Ends the process; what it does at this moment is undone, or not, as if it had been killed. */
+  void close() { process.destroy(); }
+
+  /** What the process prints: kept until it is known to be the right one, then shown. */
+  private static final class ErrorOutput {
+    private static final int MAX_KEPT = 1 << 16;
+
+    private final ByteArrayOutputStream kept = new ByteArrayOutputStream();
+    private final Thread reader;
+    private boolean isForwarded;
+
+    ErrorOutput(InputStream from) {
+      reader = new Thread(() -> copy(from), "lance-service-errors");
+      reader.setDaemon(true);
+      reader.start();
+    }
+
+    private void copy(InputStream from) {
+      byte[] buffer = new byte[8192];
+      try {
+        for (int size = from.read(buffer); size >= 0; size = from.read(buffer)) {
+          accept(buffer, size);
+        }
+      } catch (IOException closed) {
+        // The process has ended.
+      }
+    }
+
+    private synchronized void accept(byte[] buffer, int size) {
+      if (isForwarded) {
+        System.err.write(buffer, 0, size);
+        System.err.flush();
+      } else if (kept.size() < MAX_KEPT) {
+        kept.write(buffer, 0, size);
+      }
+    }
+
+    synchronized void forward() {
+      isForwarded = true;
+      System.err.writeBytes(kept.toByteArray());
+    }
+
+    String lastLine() {
+      try {
+        reader.join(END_WAIT_MS);
+      } catch (InterruptedException cancelled) {
+        Thread.currentThread().interrupt();
+      }
+      String[] lines;
+      synchronized (this) {
+        lines = kept.toString(UTF_8).strip().split("\n");
+      }
+      return lines[lines.length - 1].isEmpty() ? "it ended at once" : lines[lines.length - 1];
+    }
+  }
+}

@@ -1,0 +1,50 @@
+"""Serves the requests of the JVM plugin on the standard streams until the plugin closes them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+
+import pyspark
+
+import pyspark_lance
+from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, write_frame
+from pyspark_lance.spark.service.server import Server
+
+
+def main() -> None:
+    """Serve, then end at once: threads that still work belong to statements that are gone."""
+    parser = argparse.ArgumentParser(prog="python -m pyspark_lance.spark.service")
+    parser.add_argument(
+        "--protocol", type=int, required=True, help="version that the plugin speaks"
+    )
+    parser.add_argument("--memory-mb", type=int, help="limit of this process's memory")
+    arguments = parser.parse_args()
+    # Ctrl-C in a shell reaches all of its processes; the driver decides what ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if arguments.memory_mb:
+        import resource  # noqa: PLC0415  (only Unix has it)
+
+        limit = arguments.memory_mb << 20
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    requests = os.fdopen(os.dup(0), "rb")
+    responses = os.fdopen(os.dup(1), "wb")
+    # What code of users or libraries prints must not come between two frames.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    hello = {
+        "protocol": PROTOCOL,
+        "version": pyspark_lance.__version__,
+        "pyspark": pyspark.__version__,
+    }
+    write_frame(responses, encode_frame(hello))
+    # After the first frame: the plugin sends its request while this process imports.
+    from pyspark_lance.spark.service.methods import methods  # noqa: PLC0415
+
+    Server(requests, responses, methods).run()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

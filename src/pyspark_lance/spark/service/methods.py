@@ -1,0 +1,32 @@
+"""The methods that the JVM plugin calls, by name: the whole border between the two."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from pyspark_lance.spark.service.frames import Message
+from pyspark_lance.spark.service.reads_and_writes import abort, commit, plan_read, plan_write
+from pyspark_lance.spark.service.server import Method
+from pyspark_lance.spark.sql import catalog_calls, companion_calls
+
+
+@functools.cache
+def methods() -> Mapping[str, Method]:
+    """Return all methods; requests have ``options`` but for what was planned before."""
+    by_options = (*companion_calls.QUESTIONS, *catalog_calls.QUESTIONS)
+    return {
+        **{name: functools.partial(_with_options, name) for name in by_options},
+        "plan_read": plan_read,
+        "plan_write": plan_write,
+        "commit": commit,
+        "abort": abort,
+    }
+
+
+def _with_options(name: str, request: Message) -> Message:
+    options: Any = CaseInsensitiveDict(request["options"])
+    return companion_calls.answer(name, options)

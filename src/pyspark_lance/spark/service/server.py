@@ -1,0 +1,90 @@
+"""Runs requests in threads and responds to each when it is done."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO
+
+from pyspark_lance.errors import InvalidInputError, LanceError, RetryableCommitError, shorten
+from pyspark_lance.spark.service.frames import Message, encode_frame, read_frame, write_frame
+from pyspark_lance.spark.source.cancellation import CANCELLED, CancelledRequestError
+
+Method = Callable[[Message], Message]
+
+# More requests wait: each is a thread of Spark that plans.
+_MAX_THREADS = 64
+
+
+class Server:
+    """Responds to the requests of one stream on another.
+
+    ``methods``: by name; each takes the request and returns the result.
+    """
+
+    def __init__(
+        self, requests: BinaryIO, responses: BinaryIO, methods: Callable[[], Mapping[str, Method]]
+    ) -> None:
+        self._requests = requests
+        self._responses = responses
+        self._methods = methods
+        self._writing = threading.Lock()
+        self._running: dict[int, threading.Event] = {}
+
+    def run(self) -> None:
+        """Serve until the stream of requests ends; do not wait for requests that still run."""
+        pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="lance-request")
+        try:
+            while (request := read_frame(self._requests)) is not None:
+                if "cancel" in request:
+                    cancelled = self._running.get(request["cancel"])
+                    if cancelled is not None:
+                        cancelled.set()
+                    continue
+                self._running[request["id"]] = threading.Event()
+                pool.submit(contextvars.Context().run, self._serve, request)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _serve(self, request: Message) -> None:
+        number: int = request["id"]
+        CANCELLED.set(self._running[number])
+        try:
+            result = self._method(request["method"])(request)
+            response = encode_frame({"id": number, "result": result})
+        except CancelledRequestError:
+            return
+        except BaseException as error:  # noqa: BLE001  (the plugin waits for it, whatever it is)
+            response = encode_frame({"id": number, "error": error_value(error)})
+        finally:
+            self._running.pop(number, None)
+        with self._writing:
+            write_frame(self._responses, response)
+
+    def _method(self, name: str) -> Method:
+        methods = self._methods()
+        if name not in methods:
+            raise InvalidInputError(
+                f"the JVM plugin calls {name!r}, which this version does not have",
+                hint="use the jar of this very version: pyspark_lance.companion_jar()",
+            )
+        return methods[name]
+
+
+def error_value(error: BaseException) -> Message:
+    """Return an error as the plugin shows it: code, message and the parts of the message."""
+    if not isinstance(error, LanceError):
+        return {"message": "".join(traceback.format_exception(error)).strip()}
+    shorten(error)
+    retries = error.retries if isinstance(error, RetryableCommitError) else ""
+    return {
+        "code": error.code,
+        "message": str(error),
+        "what": error.what,
+        "where": error.where,
+        "hint": error.hint,
+        **({"retries": retries} if retries else {}),
+    }

@@ -1,0 +1,219 @@
+"""The process that plans and commits for the JVM plugin: frames, threads, errors, its end."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from table_access import write_table
+
+from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, read_frame, write_frame
+from pyspark_lance.spark.service.methods import methods
+from pyspark_lance.spark.service.server import Server
+from pyspark_lance.spark.source.cancellation import check_cancelled
+
+JAVA = Path(__file__).parents[2] / "src" / "companion" / "org" / "pysparklance"
+
+
+def stream_of(*messages: dict) -> io.BytesIO:
+    """The bytes of messages, from their start."""
+    stream = io.BytesIO()
+    for one in messages:
+        write_frame(stream, encode_frame(one))
+    stream.seek(0)
+    return stream
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)
+    | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=4).filter(lambda name: name != "attachment"), inner,
+                      max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+NAMES = st.text(max_size=9).filter(lambda name: name not in ("attachment", "attachments"))
+MESSAGES = st.dictionaries(NAMES, VALUES, max_size=4)
+
+
+@given(st.lists(MESSAGES, max_size=3))
+def test_messages_arrive_as_they_were_sent(messages):
+    stream = stream_of(*messages)
+    received = []
+    while (message := read_frame(stream)) is not None:
+        assert message.pop("attachments") is not None
+        received.append(message)
+    assert received == messages
+
+
+@given(MESSAGES, st.data())
+def test_a_stream_that_ends_within_a_frame_is_an_error(message, data):
+    whole = stream_of(message).getvalue()
+    cut = data.draw(st.integers(1, len(whole) - 1))
+    with pytest.raises(EOFError):
+        read_frame(io.BytesIO(whole[:cut]))
+
+
+def test_buffers_of_arrow_are_attachments():
+    (message,) = [read_frame(stream_of({"batch": pa.py_buffer(b"rows")}))]
+    assert message["batch"] == b"rows"
+
+
+class Served:
+    """A server in a thread, and the two streams to it."""
+
+    def __init__(self, handlers: dict):
+        (reads, to_server), (from_server, writes) = os.pipe(), os.pipe()
+        self._requests = os.fdopen(to_server, "wb")
+        self._responses = os.fdopen(from_server, "rb")
+        self._ends = [os.fdopen(reads, "rb"), os.fdopen(writes, "wb")]
+        self._thread = threading.Thread(target=Server(*self._ends, lambda: handlers).run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._requests.close()
+        self._thread.join(60)
+        for stream in (*self._ends, self._responses):
+            stream.close()
+
+    def send(self, *messages: dict) -> None:
+        for one in messages:
+            write_frame(self._requests, encode_frame(one))
+
+    def receive(self) -> dict:
+        return read_frame(self._responses)
+
+
+def served(handlers: dict, *requests: dict) -> list[dict]:
+    """The responses to requests, in the order in which they come."""
+    with Served(handlers) as server:
+        server.send(*requests)
+        return [server.receive() for _ in requests]
+
+
+def test_requests_run_at_the_same_time():
+    both = threading.Barrier(2, timeout=60)
+
+    def wait(request):
+        both.wait()
+        return {"of": request["id"]}
+
+    responses = served({"wait": wait}, *({"id": n, "method": "wait"} for n in (1, 2)))
+    assert sorted((one["id"], one["result"]["of"]) for one in responses) == [(1, 1), (2, 2)]
+
+
+def test_an_error_is_a_value_with_its_parts():
+    def fail(request):
+        raise TableNotFoundError("no table", where="/t", hint="look")
+
+    (response,) = served({"fail": fail}, {"id": 7, "method": "fail"})
+    assert response["error"] == {
+        "code": "LANCE_TABLE_NOT_FOUND",
+        "message": "[LANCE_TABLE_NOT_FOUND] no table\n  at: /t\n  hint: look",
+        "what": "no table",
+        "where": "/t",
+        "hint": "look",
+    }
+
+
+def test_an_unknown_method_and_a_fault_of_a_method_are_errors_of_their_request():
+    def fault(request):
+        return {}["missing"]
+
+    def unsendable(request):
+        return {"value": object()}
+
+    handlers = {"fault": fault, "unsendable": unsendable}
+    requests = [{"id": n, "method": name} for n, name in enumerate(["no", "fault", "unsendable"])]
+    by_id = {one["id"]: one["error"] for one in served(handlers, *requests)}
+    assert by_id[0]["code"] == InvalidInputError.code and "'no'" in by_id[0]["message"]
+    assert "KeyError" in by_id[1]["message"] and "code" not in by_id[1]
+    assert "cannot hold a object" in by_id[2]["message"]
+
+
+def test_a_cancelled_request_ends_at_its_next_check():
+    """Its response is not sent: nothing waits for it."""
+    started, ended = threading.Event(), threading.Event()
+
+    def work(request):
+        started.set()
+        try:
+            while True:
+                check_cancelled()
+        finally:
+            ended.set()
+
+    def after(request):
+        assert ended.wait(60)
+        return {}
+
+    with Served({"work": work, "after": after}) as server:
+        server.send({"id": 1, "method": "work"})
+        assert started.wait(60)
+        server.send({"cancel": 1}, {"id": 2, "method": "after"})
+        assert server.receive()["id"] == 2
+
+
+@pytest.fixture
+def process():
+    """A service as the plugin starts it, after its first frame."""
+    command = [sys.executable, "-m", "pyspark_lance.spark.service", "--protocol", str(PROTOCOL)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as started:
+        assert read_frame(started.stdout)["protocol"] == PROTOCOL
+        yield started
+        started.kill()
+
+
+def ask(process, message: dict) -> dict:
+    """One request, and the next response."""
+    write_frame(process.stdin, encode_frame(message))
+    return read_frame(process.stdout)
+
+
+def test_the_process_serves_until_its_input_ends_and_ignores_ctrl_c(process, tmp_path):
+    write_table(str(tmp_path / "t"), pa.table({"id": [1, 2, 3]}))
+    options = {"path": str(tmp_path / "t")}
+    process.send_signal(signal.SIGINT)
+    response = ask(process, {"id": 1, "method": "describe", "options": options})
+    assert response["result"]["rows"] == 3
+    missing = ask(process, {"id": 2, "method": "describe", "options": {"path": "/no/table"}})
+    assert missing["error"]["code"] == TableNotFoundError.code
+    process.stdin.close()
+    assert process.wait(60) == 0
+
+
+def test_the_process_ends_where_a_frame_is_cut(process):
+    process.stdin.write(struct.pack(">I", 100) + b"{")
+    process.stdin.close()
+    assert process.wait(60) != 0
+
+
+def test_the_plugin_calls_what_there_is_and_speaks_the_same_protocol():
+    java = "\n".join(path.read_text() for path in JAVA.rglob("*.java"))
+    called = set(re.findall(r'(?:Python\.|\b)(?:call|callFrame|ask)\(\s*"(\w+)"', java))
+    called |= set(re.findall(r'isAbort \? "(\w+)" : "(\w+)"', java)[0])
+    known = set(methods())
+    assert called <= known
+    by_name = (  # whose names are chosen elsewhere in Java
+        "tables namespaces namespace alter_namespace drop_namespace create_namespace counts "
+        "statement place register"
+    )
+    assert known - called <= set(by_name.split())
+    assert f"int PROTOCOL = {PROTOCOL};" in java
