@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import date
 from decimal import Decimal
 
@@ -28,6 +29,7 @@ from pyspark_lance.errors import (
     InvalidInputError,
     SchemaMismatchError,
     StorageError,
+    TableReplacedError,
 )
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.options import internal_keys as keys
@@ -169,6 +171,25 @@ def test_an_overwrite_by_rows_of_an_older_version_of_the_same_table_is_refused(p
         one = LanceBatchWriter(options, schema, overwrite=True)
         one.commit([one.write(rows(7))])
         assert lance.dataset(path).to_table()["id"].to_pylist() == [7]
+
+
+@pytest.mark.parametrize("versions", [1, 2, 3])
+def test_an_overwrite_by_rows_of_a_table_that_was_replaced_is_refused(path, versions):
+    for number in range(2):
+        writer(path).commit([writer(path).write(rows(number))])
+    read, plain = LanceDataSource({"path": path}).schema(), SCHEMA
+    source = Snapshot.open(Table(path)).pinned
+    shutil.rmtree(path)
+    for number in range(versions):
+        writer(path).commit([writer(path).write(rows(100 + number))])
+    # As the metadata of columns say it, and as the companion does.
+    told = {keys.SOURCES: json.dumps({path: [source.version, source.stamp]})}
+    for options, schema in (({}, read), (told, plain)):
+        parsed = WriteOptions.parse({"path": path, **options})
+        with pytest.raises(TableReplacedError, match="replaced by another"):
+            LanceBatchWriter(parsed, schema, overwrite=True)
+        LanceBatchWriter(parsed, schema, overwrite=False)
+    LanceBatchWriter(WriteOptions.parse({"path": path}), plain, overwrite=True)
 
 
 def test_what_columns_are_declared_to_be_holds_for_every_writer(path):

@@ -7,11 +7,13 @@ Only columns that reach the write as they were read still say it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.errors import VersionNotFoundError
+from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
 from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
 
 _ROOT_KEY, _VERSION_KEY, _STAMP_KEY = "lance.root", "lance.version", "lance.stamp"
@@ -48,7 +50,9 @@ def version_read(
             found.append(PinnedVersion(str(root), version, str(stamp or "")))
     own = [one for one in found if one.uri == target.uri]
     for one in own:
-        identity = TableIdentity(one.version, one.stamp)
-        identity.check_newest(target.version, target.uri)
-        identity.check(target.manifest, target.uri)
+        if one.version == target.version:
+            TableIdentity(one.version, one.stamp).check(target.manifest, target.uri)
+        else:  # the overwrite is refused, and this says why
+            with contextlib.suppress(VersionNotFoundError):
+                open_pinned(target.table, one)
     return min((one.version for one in own), default=None)
