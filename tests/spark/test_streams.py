@@ -232,6 +232,22 @@ def test_what_a_sink_cannot_do_is_refused(spark, source, tmp_path, options, mess
     assert lance.dataset(path).version == 1
 
 
+def test_a_stream_goes_on_after_versions_that_only_moved_rows_were_removed(spark, source, tmp_path):
+    def follow():
+        found = run(stream(spark, source), tmp_path, "caught-up")
+        return [one["numInputRows"] for one in found]
+
+    table = LanceTable.forPath(spark, source)
+    assert follow() == [1000]
+    table.setProperties({"owner": "1"})
+    table.compact()
+    table.setProperties({"owner": "2"})
+    table.cleanupOldVersions(retainVersions=1)
+    write(spark, source, 1000, 1010)
+    assert follow() == [10]
+    assert ids(str(tmp_path / "caught-up")) == list(range(1010))
+
+
 def test_a_feed_shows_the_columns_and_changes_that_it_is_asked_for(spark, source, tmp_path):
     LanceTable.forPath(spark, source).update("id < 5", {"n": "-1"})
     options = {

@@ -165,11 +165,16 @@ class UnlimitedStreamReader(_TableReader):
     the one that finds out where to begin.
     """
 
+    _end = BEGINNING
+
     @clean_errors
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         """The newest version; if the stream begins with a later one, still the beginning."""
         waits = not self._stream.settings.has_snapshot and self._stream.beginning() == BEGINNING
-        return (BEGINNING if waits else self._stream.newest_offset()).to_json()
+        if waits:
+            return BEGINNING.to_json()
+        self._end = self._stream.newest_offset(self._end)
+        return self._end.to_json()
 
     @clean_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

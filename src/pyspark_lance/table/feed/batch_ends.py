@@ -32,13 +32,13 @@ def beginning(followed: FollowedTable) -> StreamOffset:
 def latest_offset(
     followed: FollowedTable, start: StreamOffset, limits: StreamLimits, newest: int | None
 ) -> StreamOffset:
-    """Where the batch ends that begins at ``start``, with the identity of the table."""
+    """Where the batch ends that begins at ``start``, with what recognizes table and rows."""
     locations = followed.versions()
     end = _latest_offset(followed, start, limits, newest, locations)
     if end == start:
         return start  # by its text, too
     first = "" if start.identity is None else start.identity.first
-    return followed.identified(end, locations, first)
+    return followed.identified(followed.recognizable(end, start, locations), locations, first)
 
 
 def _latest_offset(
@@ -58,6 +58,7 @@ def _latest_offset(
             return _end_of_snapshot(followed, start, last, limits)
         start = StreamOffset(resolved)
     followed.check_cursors(start)
+    start = followed.unchanged(start, locations)
     if start == StreamOffset(last) or last < start.version:
         return start
     return _end_of_changes(followed, followed.usable(start, locations), locations, last, limits)

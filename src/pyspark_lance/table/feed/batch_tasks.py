@@ -34,6 +34,10 @@ def plan_batch(
         if followed.settings.starting.version is None:
             return ()
         start = StreamOffset(followed.settings.done_before)
+    same = followed.unchanged(start, locations)
+    if same == followed.unchanged(end, locations):
+        return ()
+    start = same
     if not followed.settings.fails_on_data_loss and start.version:
         start = followed.usable(start, locations)
         if end.version < start.version:

@@ -14,6 +14,7 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import Branch, read_branch
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.feed.unchanged_rows import has_rows_of
 from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.time_travel import newest_at, version_at
 
@@ -107,6 +108,8 @@ def _resolved(table: Table, starting: Bound, ending: Bound, pinned_end: int | No
         is_there = any(location.version == end for location in locations)
         known = pinned_end or (end if is_there else locations[-1].version)
         return ChangeWindow(known + 1, known)
+    if starting.version is not None:  # which versions a time comes before is unknown
+        start = _start_left(table, locations, start)
     _check_there(table, locations, start, end)
     return ChangeWindow(start, end)
 
@@ -163,6 +166,15 @@ def _start(store: ObjectStore, locations: Sequence[ManifestLocation], starting: 
     before = newest_at(store, starting.timestamp_ns - 1, locations)
     index = 0 if before is None else before + 1
     return locations[index].version if index < len(locations) else locations[-1].version + 1
+
+
+def _start_left(table: Table, locations: Sequence[ManifestLocation], start: int) -> int:
+    """The start, or a later one if the version before was removed and nothing changed since."""
+    needed = start - 1
+    later = next((location for location in locations if location.version >= needed), None)
+    if needed == 0 or later is None or later.version == needed:
+        return start
+    return later.version + 1 if has_rows_of(table, needed, None, later) else start
 
 
 def _check_there(table: Table, locations: Sequence[ManifestLocation], start: int, end: int) -> None:

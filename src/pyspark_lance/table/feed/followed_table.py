@@ -22,6 +22,7 @@ from pyspark_lance.table.feed.change_steps import Change, Step
 from pyspark_lance.table.feed.stream_offset import StreamOffset
 from pyspark_lance.table.feed.stream_settings import StreamSettings, Updates
 from pyspark_lance.table.feed.stream_steps import ordered_changes
+from pyspark_lance.table.feed.unchanged_rows import has_rows_of, live_rows
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_identity import TableIdentity
@@ -100,6 +101,31 @@ class FollowedTable:
     def snapshot(self, version: int) -> Snapshot:
         """A version."""
         return Snapshot.open(self.table, VersionSpec(version=version))
+
+    def recognizable(
+        self, end: StreamOffset, start: StreamOffset, locations: Sequence[ManifestLocation]
+    ) -> StreamOffset:
+        """The end of a batch, with what recognizes its rows in later versions."""
+        there = {location.version: location for location in locations}
+        if end.target is not None or end.version not in there:
+            return end
+        start = self.unchanged(start, locations)
+        known = {} if start.live is None else {start.version: start.live}
+        return replace(end, live=live_rows(self.table, end.version, there, known))
+
+    def unchanged(
+        self, offset: StreamOffset, locations: Sequence[ManifestLocation]
+    ) -> StreamOffset:
+        """The offset, moved to the oldest version left if that is proven to have the same rows."""
+        if offset.target is not None or offset.version <= 0:
+            return offset
+        there = {location.version: location for location in locations}
+        later = min((version for version in there if version >= offset.version), default=None)
+        if later is None or later == offset.version:
+            return offset
+        if not has_rows_of(self.table, offset.version, offset.live, there[later]):
+            return offset
+        return StreamOffset(later, live=offset.live)
 
     def usable(self, start: StreamOffset, locations: Sequence[ManifestLocation]) -> StreamOffset:
         """Where to go on; further than ``start`` if versions were removed."""

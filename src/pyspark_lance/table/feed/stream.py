@@ -17,7 +17,7 @@ from pyspark_lance.table.feed.batch_tasks import plan_batch
 from pyspark_lance.table.feed.change_feed import check_change_feed
 from pyspark_lance.table.feed.change_task import ChangeTask
 from pyspark_lance.table.feed.followed_table import FollowedTable
-from pyspark_lance.table.feed.stream_offset import StreamOffset
+from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
 from pyspark_lance.table.feed.stream_settings import BatchView, StreamLimits, StreamSettings
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -43,12 +43,18 @@ class TableStream(FollowedTable):
         """The newest version."""
         return self.versions()[-1].version
 
-    def newest_offset(self) -> StreamOffset:
-        """Where a batch of everything ends, with the identity of the table."""
+    def newest_offset(self, start: StreamOffset = BEGINNING) -> StreamOffset:
+        """Where a batch of everything ends, with what recognizes table and rows.
+
+        ``start``: what was returned before.
+        """
 
         def look() -> StreamOffset:
             locations = self.versions()
-            return self.identified(StreamOffset(locations[-1].version), locations)
+            end = StreamOffset(locations[-1].version)
+            if end == start and start.identity is not None:
+                return start
+            return self.identified(self.recognizable(end, start, locations), locations)
 
         return look_again(self.table.store(), look)
 

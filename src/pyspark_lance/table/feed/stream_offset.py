@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.table.feed.unchanged_rows import LiveRows
 from pyspark_lance.table.version.table_identity import TableIdentity
 
 _FORMAT = 1
@@ -27,6 +28,9 @@ class StreamOffset:
     target: int | None = None  # The version that the cursor is in; None if ``rows`` is 0.
     # Of the table, by the version ``reached``; None if it is not known.
     identity: TableIdentity | None = field(default=None, compare=False)
+    # The rows of ``version``, by which a later one with the same rows is recognized; None if
+    # nothing could recognize them.
+    live: LiveRows | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuses a cursor that is nowhere."""
@@ -52,6 +56,8 @@ class StreamOffset:
             known["id"] = self.identity.stamp
             if self.identity.first:
                 known["first"] = self.identity.first
+        if self.live is not None:
+            known["live"] = self.live.to_text()
         return known
 
     @classmethod
@@ -70,7 +76,10 @@ class StreamOffset:
         if not isinstance(stamp, str) or not isinstance(first, str):
             raise CorruptFileError(f"the checkpoint of the stream holds {dict(value)!r}")
         identity = TableIdentity(offset.reached, stamp, first) if stamp else None
-        return replace(offset, identity=identity)
+        live = value.get("live")
+        return replace(
+            offset, identity=identity, live=None if live is None else LiveRows.from_text(str(live))
+        )
 
 
 BEGINNING = StreamOffset()

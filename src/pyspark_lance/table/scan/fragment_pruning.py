@@ -174,11 +174,12 @@ def fragment_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _Low
     memo = snapshot.memo
     key = ("bounds", name)
     if key not in memo:
-        memo[key] = _compute_bounds(snapshot, fragments, name)
+        memo[key] = compute_bounds(snapshot, fragments, name)
     return memo[key]  # type: ignore[return-value]
 
 
-def _compute_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _LowAndHigh:
+def compute_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _LowAndHigh:
+    """Compute what ``fragment_bounds`` keeps for all fragments, for some of them."""
     if name == ROW_ADDRESS or (name == ROW_ID and not snapshot.uses_stable_row_ids):
         rows = fragments.columns.physical_rows.astype(np.uint64)
         first = fragments.ids.astype(np.uint64) << np.uint64(32)
