@@ -1375,6 +1375,27 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a lock that cannot be closed fails a commit",
+        "store/turns.py",
+        "    with contextlib.suppress(OSError):\n        os.close(descriptor)\n",
+        "    os.close(descriptor)\n",
+        ("tests/table/work/test_failures_after_commits.py",),
+    ),
+    Mutant(
+        "what tasks of a vector index left behind fails its commit",
+        "table/index_build/vector_build.py",
+        "with contextlib.suppress(Exception):  # the version",
+        "with contextlib.suppress(FileNotFoundError):  # the version",
+        ("tests/table/work/test_failures_after_commits.py",),
+    ),
+    Mutant(
+        "a cleanup that fails after a commit fails the commit",
+        "table/cleanup/auto_cleanup.py",
+        "    except Exception as error:",
+        "    except OSError as error:",
+        ("tests/table/work/test_failures_after_commits.py",),
+    ),
+    Mutant(
         "net changes are cut within a step",
         "table/feed/batch_ends.py",
         "return not versions.have_other_columns and not is_net",

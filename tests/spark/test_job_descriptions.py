@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from directed_store import Director, directed, in_charge
 from pyspark.sql import functions as sf
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.spark
 
@@ -16,6 +19,10 @@ def path(spark, tmp_path):
     path = str(tmp_path / "t")
     spark.range(100).selectExpr("id", "id AS n").write.format("lance").mode("append").save(path)
     return path
+
+
+def newest(path):
+    return Snapshot.open(Table(path)).version
 
 
 def shown(spark):
@@ -68,3 +75,52 @@ def test_a_failure_leaves_no_description_behind(spark, path):
     with pytest.raises(InvalidInputError, match="no column"):
         LanceTable.forPath(spark, path).update(sf.col("nonsense") == 1, {"n": "1"})
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+class BreaksSession(Director):
+    """Takes the JVM away from the session once a version is made."""
+
+    def __init__(self, spark):
+        super().__init__()
+        self.spark, self.kept = spark, (spark._jsparkSession, spark._sc._jsc)
+
+    def around(self, name, path, call):
+        answer = super().around(name, path, call)
+        if name == "put_if_absent" and path.startswith("_versions/"):
+            self.spark._jsparkSession = self.spark._sc._jsc = None
+        return answer
+
+    def is_broken(self):
+        """Whether it was taken away; from now on it is there again."""
+        was_broken = self.spark._jsparkSession is None
+        self.spark._jsparkSession, self.spark._sc._jsc = self.kept
+        return was_broken
+
+
+AFTER_COMMIT = {
+    "update": lambda table, _: table.update("id = 5", {"n": "1"}).numUpdatedRows == 1,
+    "delete": lambda table, _: table.delete("id = 5").numDeletedRows == 1,
+    "merge": lambda table, spark: upsert(table, spark) is None,
+    "compact": lambda table, _: table.compact().fragmentsRemoved > 1,
+    "createIndex": lambda table, _: table.createIndex("id").numRows == 100,
+    "addColumns": lambda table, _: table.addColumns({"m": "n + 1"}).numWrittenRows == 100,
+    "dropColumns": lambda table, _: table.dropColumns("n").version == 2,
+    "setProperties": lambda table, _: table.setProperties({"owner": "me"}).version == 2,
+    "restore": lambda table, _: table.restore(1).version == 3,
+}
+
+
+@pytest.mark.parametrize("method", AFTER_COMMIT)
+def test_a_session_that_breaks_after_the_commit_does_not_fail_the_action(spark, path, method):
+    table = LanceTable.forPath(spark, path)
+    if method == "restore":
+        table.dropColumns("n")
+    before = newest(path)
+    breaks = BreaksSession(spark)
+    try:
+        with directed(), in_charge(breaks):
+            done = AFTER_COMMIT[method](table, spark)
+    finally:
+        was_broken = breaks.is_broken()
+        spark.sparkContext.setLocalProperty("spark.job.description", None)
+    assert done and was_broken and newest(path) == before + 1

@@ -434,7 +434,7 @@ class _Commit:
         logger.info("committed version %d of %s: %s", result.version, self._store.uri, kind)
         if not (self._store.lists_in_order or isinstance(self._store, LocalStore)):
             # A hint, never authoritative; nobody reads it in a folder of this machine.
-            with contextlib.suppress(StorageError, OSError):
+            with contextlib.suppress(Exception):
                 self._store.put(VERSION_HINT, b'{"version":%d}' % result.version)
         return result
 

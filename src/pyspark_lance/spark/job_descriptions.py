@@ -6,8 +6,10 @@ Otherwise it would name lines of this package.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
+
+from pyspark_lance.spark.stopped_sessions import is_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +23,18 @@ def describing_jobs(spark: SparkSession, method: str, uri: str) -> Iterator[None
 
     Of a Connect session, the server describes them.
     """
-    context = spark.sparkContext if hasattr(spark, "_jsparkSession") else None
-    # One that is stopped has no properties; who runs no jobs does without it.
-    if not (context and context._jsc) or context.getLocalProperty(_DESCRIPTION) is not None:
+    # A context that is stopped has no properties; who runs no jobs does without it.
+    if not hasattr(spark, "_jsparkSession") or is_stopped(spark):
+        yield
+        return
+    context = spark.sparkContext
+    if context.getLocalProperty(_DESCRIPTION) is not None:
         yield
         return
     context.setLocalProperty(_DESCRIPTION, f"LanceTable.{method} of {uri}")
     try:
         yield
     finally:
-        if context._jsc:
+        # What was done may be committed; its session may have been stopped meanwhile.
+        with suppress(Exception):
             context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]

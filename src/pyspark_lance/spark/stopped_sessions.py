@@ -24,22 +24,26 @@ def explaining_stopped(owner: Any, *, needs_session: bool) -> Iterator[None]:
     Raises:
         InvalidInputError: The session was stopped.
     """
-    if needs_session and _is_stopped(owner):
+    if needs_session and is_stopped(_session_of(owner)):
         raise _stopped(owner)
     try:
         yield
     except Exception as error:
         says_enough = isinstance(error, LanceError) and _NO_SOURCE not in str(error)
-        if says_enough or not _is_stopped(owner):
+        if says_enough or not is_stopped(_session_of(owner)):
             raise
         raise _stopped(owner) from None
 
 
-def _is_stopped(owner: Any) -> bool:
-    spark: Any = getattr(owner, "_spark", None)
+def is_stopped(spark: Any) -> bool:
+    """Return True if a session, classic or of Connect, was stopped."""
     if hasattr(spark, "_jsparkSession"):
         return bool(spark._sc._jsc is None)
     return bool(getattr(spark, "is_stopped", False))  # of Connect
+
+
+def _session_of(owner: Any) -> Any:
+    return getattr(owner, "_spark", None)
 
 
 def _stopped(owner: Any) -> InvalidInputError:

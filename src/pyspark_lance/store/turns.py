@@ -238,6 +238,8 @@ def _let_go(descriptor: int) -> None:
     """Unlocks, also for processes that were forked meanwhile and have the descriptor, too."""
     import fcntl  # noqa: PLC0415
 
+    # Whoever had the turn is done, and may have committed: nothing here is an error of its work.
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
+    with contextlib.suppress(OSError):
+        os.close(descriptor)

@@ -25,6 +25,7 @@ import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.rules.SessionRules;
+import org.slf4j.LoggerFactory;
 import scala.Option;
 
 /**
@@ -276,7 +277,13 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     AlterTable.run(optionsOf(known), changes);
     followColumns(ident);
     CachedTables.refresh(optionsOf(known));
-    return loadTable(ident);
+    try {
+      return loadTable(ident);
+    } catch (Exception error) {  // the change is committed, and Spark does not look at what returns
+      LoggerFactory.getLogger(LanceSessionCatalog.class).warn(
+          "an altered table cannot be read", error);
+      return null;
+    }
   }
 
   /** Tells Spark's catalog the columns, for sessions without this class; here nobody asks it. */

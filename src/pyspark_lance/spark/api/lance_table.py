@@ -433,7 +433,7 @@ class LanceTable(
             options,
         )
 
-    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS, runs_jobs=False)
     def merge(
         self,
         source: DataFrame,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -56,11 +56,13 @@ def also_spelled(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]
     return decorate
 
 
-def changes_table(*options: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+def changes_table(
+    *options: str, runs_jobs: bool = True
+) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Marks a method of a table that writes, and names the ``**options`` that it heeds.
 
     It is refused where the table is held at one version: ``_check_newest`` of the object decides.
-    Its jobs have its name in Spark's web page.
+    Its jobs have its name in Spark's web page; ``runs_jobs``: whether it runs some itself.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -69,7 +71,8 @@ def changes_table(*options: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T
             table: Any = args[0]
             table._check_newest(function.__name__)
             uri, method = table._table.uri, function.__name__
-            with naming_table(uri), describing_jobs(table._spark, method, uri):
+            described = describing_jobs(table._spark, method, uri) if runs_jobs else nullcontext()
+            with naming_table(uri), described:
                 return function(*args, **given)
 
         setattr(call, _OPTIONS, options)

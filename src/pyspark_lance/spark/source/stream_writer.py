@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.application_versions import ApplicationVersion, recorded_version
-from pyspark_lance.errors import InvalidInputError, LanceError, StorageError
+from pyspark_lance.errors import InvalidInputError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.transaction_file import transaction_of
@@ -165,5 +165,5 @@ def _compact(table: Table) -> None:
     """
     try:
         compact(table, {"cluster_by": ()})
-    except LanceError as error:
+    except Exception as error:  # noqa: BLE001 - the batch is committed
         logger.warning("%s was not compacted after a batch: %s", table.uri, error)

@@ -6,6 +6,7 @@ The state of such work goes from one call of Python to the next, by way of the c
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -64,6 +65,8 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+logger = logging.getLogger(__name__)
 
 _LONG: Final = LongType()
 COMPACTED = columns(
@@ -209,7 +212,11 @@ def _landed(call: Call, work: Compaction, done: CompactionResult) -> Rows | Inde
         return rows
     then = partial(_then_rows, rows)
     kind = _BuildKind(_plan_what_moved, commit_zone_maps, then, ZoneMapResult(), is_needed=False)
-    return kind.start(call)  # type: ignore[return-value]
+    try:
+        return kind.start(call)  # type: ignore[return-value]
+    except Exception as error:  # noqa: BLE001 - the compaction is committed
+        logger.warning("the zone maps of %s are as they were: %s", call.table.uri, error)
+        return rows
 
 
 def _plan_what_moved(call: Call) -> ZoneMapPlan:
@@ -253,6 +260,11 @@ class IndexBuild:
                     raise
                 return self.kind.then(call, self.kind.nothing)
             return replace(self, plan=self.kind.plan(call), retries=unit.retries.to_text())
+        except Exception as error:
+            if self.kind.is_needed:
+                raise
+            logger.warning("the zone maps of %s are as they were: %s", call.table.uri, error)
+            return self.kind.then(call, self.kind.nothing)
         return self.kind.then(call, result)
 
 

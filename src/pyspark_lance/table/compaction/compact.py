@@ -188,9 +188,11 @@ def compact(
 
     try:
         done = UnitOfWork(table, settings).run(attempt)
-    except RetryableCommitError:
+    except Exception as error:
         if done.version is None:
             raise
+        if not isinstance(error, RetryableCommitError):
+            logger.warning("%s was compacted in part: %s", table.uri, error)
     if done.version is not None and clusters:
         _refresh_zone_maps(table, settings, rewrite)
     return done
@@ -202,7 +204,7 @@ def _refresh_zone_maps(table: Table, settings: ChangeSettings, build: RewriteBin
 
     try:
         refresh_zone_maps(table, of_what_follows(settings), build=build)
-    except RetryableCommitError as error:
+    except Exception as error:  # noqa: BLE001 - the compaction is committed
         logger.warning("the zone maps of %s are as they were: %s", table.uri, error)
 
 

@@ -203,8 +203,15 @@ class UnitOfWork:
         return result
 
     def _remove_files(self) -> None:
+        """Remove the files that no version names; never fails, since a version may be made."""
         if self._in_doubt:
             return
+        try:
+            self._remove_unnamed_files()
+        except Exception as error:  # noqa: BLE001 - a store raises errors of its client, too
+            logger.warning("files of a write to %s were kept: %s", self._table.uri, error)
+
+    def _remove_unnamed_files(self) -> None:
         left = set(self._written)
         for result in self._results:
             operation = result.transaction.operation

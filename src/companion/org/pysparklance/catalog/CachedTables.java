@@ -28,12 +28,12 @@ public final class CachedTables {
 
   /** Has everything read anew, when it is next asked for, that follows the table at a path. */
   public static void refresh(CaseInsensitiveStringMap written) {
-    SparkSession session = SparkSession.active();
-    CacheManager cache = session.sharedState().cacheManager();
-    if (cache.isEmpty()) {
-      return;
-    }
     try {
+      SparkSession session = SparkSession.active();
+      CacheManager cache = session.sharedState().cacheManager();
+      if (cache.isEmpty()) {
+        return;
+      }
       for (LogicalPlan plan : plans(cache)) {
         List<LanceTable> stale = tables(plan).stream().filter(one -> one.shows(written)).toList();
         if (!stale.isEmpty()) {
