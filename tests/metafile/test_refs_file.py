@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime
 
 import pytest
 from damage import bit_flips, splices, survive_every, truncations
@@ -11,6 +12,7 @@ from pyspark_lance.metafile.refs_file import (
     list_tags,
     read_branch,
     read_tag,
+    write_tag,
 )
 from pyspark_lance.store.memory_store import MemoryStore
 
@@ -42,8 +44,38 @@ def store_with(**files):
 
 
 def test_a_tag_is_read():
-    expected = Tag("v1", 3, "feat/x", TAG["createdAt"], TAG["updatedAt"], {"k": "v"})
+    moment = datetime(2026, 11, 20, 19, 41, 49, 822118, UTC)
+    expected = Tag("v1", 3, "feat/x", moment, moment, {"k": "v"})
     assert read_tag(store_with(tags_v1=TAG), "v1") == expected
+
+
+def test_a_tag_that_is_written_again_keeps_its_times_to_the_nanosecond():
+    store = store_with(tags_v1=TAG)
+    before = read_tag(store, "v1")
+    write_tag(store, before, manifest_size=466, replace=True)
+    assert json.loads(bytes(store.get("_refs/tags/v1.json"))) == TAG
+    moment = datetime(2026, 12, 1, 12, tzinfo=UTC)
+    moved = Tag("v1", 4, None, moment, moment).in_place_of(before)
+    assert (moved.createdAt, moved.metadata) == (before.createdAt, {"k": "v"})
+    write_tag(store, moved, manifest_size=1, replace=True)
+    found = json.loads(bytes(store.get("_refs/tags/v1.json")))
+    assert found["createdAt"] == TAG["createdAt"]
+    assert found["updatedAt"] == "2026-12-01T12:00:00Z"
+    assert read_tag(store, "v1") == moved
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z"])
+def test_a_tag_with_an_odd_time_names_its_version_and_keeps_the_text(text):
+    store = store_with(tags_v1=TAG | {"createdAt": text})
+    tag = read_tag(store, "v1")
+    assert tag.version == 3 and tag.createdAt is None and tag.updatedAt is not None
+    write_tag(store, tag, manifest_size=466, replace=True)
+    assert json.loads(bytes(store.get("_refs/tags/v1.json"))) == TAG | {"createdAt": text}
+
+
+def test_a_branch_with_an_odd_time_is_read():
+    store = store_with(branches_c=BRANCH | {"createAt": 10**30})
+    assert read_branch(store, "c").createdAt is None
 
 
 def test_a_tag_needs_nothing_but_its_version():
@@ -55,7 +87,7 @@ def test_a_branch_is_read():
     store = MemoryStore()
     store.put("_refs/branches/feat%2Fx.json", json.dumps(BRANCH).encode())
     mapping = ((2, "36abe37b1bdc458ab2c8d3410e43f005"),)
-    expected = Branch("feat/x", "a", 2, 1795203709, mapping)
+    expected = Branch("feat/x", "a", 2, datetime.fromtimestamp(1795203709, UTC), mapping)
     assert read_branch(store, "feat/x") == expected
     assert list_branches(store) == [expected]
 

@@ -169,6 +169,11 @@ def test_rows_about_a_table_start_no_python_process(spark, tmp_path):
         assert len(frame.take(1)) == min(frame.count(), 1)
     (consumer,) = table.consumers().collect()
     assert (consumer.name, consumer.version, consumer.lag) == ("mirror", 1, 0)
+    # Objects have the times of the frames, which Spark shows in local time.
+    tag, branch = table.createTag("first"), table.createBranch("trial")
+    local = [one.createdAt.astimezone().replace(tzinfo=None) for one in (tag, branch)]
+    shown = [table.tags().where("name = 'first'").first(), table.branches().first()]
+    assert local == [row.createdAt for row in shown]
     assert (
         "PythonRDD"
         in spark.createDataFrame([(1,)], "a int")._jdf.queryExecution().toRdd().toDebugString()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Sequence
+from datetime import UTC
 
 import numpy as np
 import pytest
@@ -281,10 +282,14 @@ def test_a_table_is_opened_on_a_branch_or_held_at_a_version(tmp_path):
     session = session_without_spark()
     append(path, 0, 5)
     table = LanceTable.forPath(session, path)
-    table.createBranch("trial")
+    branch = table.createBranch("trial")
     table.setProperties({"owner": "main"})
     append(path, 5, 2)
-    table.createTag("second", 2)
+    tag, consumer = table.createTag("second", 2), table.registerConsumer("mirror")
+    moments = [branch.createdAt, tag.createdAt, tag.updatedAt, consumer.updatedAt]
+    assert {moment.tzinfo for moment in moments} == {UTC}
+    moved = table.replaceTag("second", 2)
+    assert moved.createdAt == tag.createdAt <= moved.updatedAt
 
     old = LanceTable.forPath(session, path, version="1")
     assert (old.properties(), old.verify().version) == ({}, 1)

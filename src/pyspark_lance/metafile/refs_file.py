@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, VersionNotFoundError
@@ -38,17 +39,36 @@ class Tag:
         name: Unique among the tags of the table.
         version: Version number.
         branch: Branch the version belongs to; None for main.
-        createdAt: RFC 3339 text, as stored; None if it is not recorded.
-        updatedAt: RFC 3339 text, as stored; None if it is not recorded.
+        createdAt: When it was created, UTC; None if it is not recorded.
+        updatedAt: When it was last set, UTC; None if it is not recorded.
         metadata: Free key/value pairs.
     """
 
     name: str
     version: int
     branch: str | None = None
-    createdAt: str | None = None  # noqa: N815
-    updatedAt: str | None = None  # noqa: N815
+    createdAt: datetime | None = None  # noqa: N815
+    updatedAt: datetime | None = None  # noqa: N815
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # The texts of both times as they are stored, which have nanoseconds.
+    _stored: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    def in_place_of(self, before: Tag) -> Tag:
+        """This tag with the creation time and further metadata of the one that it replaces."""
+        created = before._stored.get("createdAt") or before._stored.get("updatedAt")
+        return dataclasses.replace(
+            self,
+            createdAt=before.createdAt or before.updatedAt,
+            metadata={**before.metadata, **self.metadata},
+            _stored={} if created is None else {"createdAt": created},
+        )
+
+    def times(self) -> dict[str, str | None]:
+        """The texts of both times, RFC 3339."""
+        return {
+            name: self._stored.get(name, _time_text(moment))
+            for name, moment in (("createdAt", self.createdAt), ("updatedAt", self.updatedAt))
+        }
 
 
 @also_snake_case
@@ -60,7 +80,7 @@ class Branch:
         name: Parts joined by slashes.
         parentBranch: Branch it was forked from; None for main.
         parentVersion: Version it was forked from.
-        createdAt: Seconds since 1970 UTC; None if it is not recorded.
+        createdAt: When it was created, UTC, in whole seconds; None if it is not recorded.
         versionMapping: Path from main: (version forked from, id of the fork).
         metadata: Free key/value pairs.
     """
@@ -68,7 +88,7 @@ class Branch:
     name: str
     parentBranch: str | None  # noqa: N815
     parentVersion: int  # noqa: N815
-    createdAt: int | None = None  # noqa: N815
+    createdAt: datetime | None = None  # noqa: N815
     versionMapping: tuple[tuple[int, str], ...] = ()  # noqa: N815
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -103,8 +123,7 @@ def write_tag(store: ObjectStore, tag: Tag, *, manifest_size: int, replace: bool
     content = {
         "branch": tag.branch,
         "version": tag.version,
-        "createdAt": tag.createdAt,
-        "updatedAt": tag.updatedAt,
+        **tag.times(),
         "manifestSize": manifest_size,
         "metadata": dict(tag.metadata),
     }
@@ -130,7 +149,7 @@ def write_branch(store: ObjectStore, branch: Branch, *, manifest_size: int) -> b
         "parentBranch": branch.parentBranch,
         "identifier": {"version_mapping": [list(fork) for fork in branch.versionMapping]},
         "parentVersion": branch.parentVersion,
-        "createAt": branch.createdAt,
+        "createAt": None if branch.createdAt is None else int(branch.createdAt.timestamp()),
         "manifestSize": manifest_size,
         "metadata": dict(branch.metadata),
     }
@@ -210,9 +229,14 @@ def _parse_tag(name: str, content: _Json) -> Tag:
         name=name,
         version=content.version("version"),
         branch=content.branch("branch"),
-        createdAt=content.optional("createdAt", str),
-        updatedAt=content.optional("updatedAt", str),
+        createdAt=content.time("createdAt", str),
+        updatedAt=content.time("updatedAt", str),
         metadata=content.optional("metadata", dict) or {},
+        _stored={
+            key: text
+            for key in ("createdAt", "updatedAt")
+            if (text := content.optional(key, str)) is not None
+        },
     )
 
 
@@ -227,10 +251,14 @@ def _parse_branch(name: str, content: _Json) -> Branch:
         name=name,
         parentBranch=content.branch("parentBranch"),
         parentVersion=content.version("parentVersion"),
-        createdAt=content.optional("createAt", int),
+        createdAt=content.time("createAt", int),
         versionMapping=tuple((version, fork_id) for version, fork_id in mapping),
         metadata=content.optional("metadata", dict) or {},
     )
+
+
+def _time_text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _is_fork(pair: object) -> bool:
@@ -281,6 +309,19 @@ class _Json:
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise CorruptFileError(f"{key!r} is {value!r}, not of type {kind.__name__}", self.where)
         return value
+
+    def time(self, key: str, kind: type) -> datetime | None:
+        """A time: RFC 3339 text, or seconds since 1970; None also for what is none of these."""
+        value = self.optional(key, kind)
+        if value is None:
+            return None
+        # A reference with an odd time still names its version.
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            if isinstance(value, int):
+                return datetime.fromtimestamp(value, UTC)
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        return None
 
 
 def _is_version(value: object) -> TypeGuard[int]:

@@ -192,12 +192,7 @@ class TableFeed:
             [Row(name='mirror', version=1, lag=0)]
         """
         rows = [
-            (
-                consumer.name,
-                consumer.version,
-                consumer.lag,
-                None if consumer.updatedAt is None else datetime.fromisoformat(consumer.updatedAt),
-            )
+            (consumer.name, consumer.version, consumer.lag, consumer.updatedAt)
             for consumer in consumers_of(self._table)
         ]
         return frame_of_rows(self._spark, rows, _CONSUMERS)

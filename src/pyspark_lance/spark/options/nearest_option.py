@@ -49,6 +49,7 @@ _EXAMPLE: Final = (
     'as in {"column": "vector", "key": [0.5, 1.5], "k": 10, "metric": "l2", '
     '"nprobes": 20, "refine_factor": 4, "use_index": true}'
 )
+_EXAMPLE_OF_SQL: Final = "as in vector_search('/data/t', array(0.5, 1.5), 10, nprobes => 20)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +67,43 @@ class NearestOption:
     use_index: bool = True  # Whether an index is used.
 
     @classmethod
-    def parse(cls, text: str) -> NearestOption:
-        """Reads the option."""
-        given = _named(_object(text))
+    def parse(cls, text: str, *, of_sql: bool = False) -> NearestOption:
+        """Reads the option; ``of_sql``: it holds the arguments of ``vector_search``."""
+        try:
+            return cls._parsed(text, of_sql=of_sql)
+        except _WrongOptionError as error:
+            what = "vector_search" if of_sql else "the option nearest"
+            hint = error.hint or (_EXAMPLE_OF_SQL if of_sql else _EXAMPLE)
+            raise InvalidInputError(f"{what} {error.what}", hint=hint) from None
+
+    @classmethod
+    def _parsed(cls, text: str, *, of_sql: bool) -> NearestOption:
+        found = _named(_object(text))
+        given = {name: value for name, (_, value) in found.items()}
+        spelled = {name: spelling for name, (spelling, _) in found.items()}
         minimum = given.pop("minimum", None)
         given.pop("ef", None)
         if given.get("nprobes") is None and minimum not in (None, 1):
             given["nprobes"] = minimum
         for name in ("use_index", "bypass", "prefilter"):
             if not isinstance(given.get(name, True), bool):
-                raise _wrong(f"has a {name} that is neither true nor false")
+                raise _WrongOptionError(f"has a {spelled[name]} that is neither true nor false")
         for name in ("column", "metric"):
             if not isinstance(given.get(name, ""), str):
-                raise _wrong(f"has a {name} that is not a string")
+                raise _WrongOptionError(f"has a {spelled[name]} that is not a string")
         if not given.pop("prefilter", True):
-            raise _wrong("has prefilter = false, but filters count before a search")
+            raise _WrongOptionError("has prefilter = false, but filters count before a search")
         if given.pop("bypass", False):
             given["use_index"] = False
         key = given.pop("key", None)
         if _is_vector(key):
             return cls(tuple(map(float, key)), **given)
         if not isinstance(key, list) or not key or not all(map(_is_vector, key)):
-            raise _wrong("has no vector: key is a list of numbers, or a list of such lists")
+            name, kind = ("query_vector", "array") if of_sql else ("key", "list")
+            raise _WrongOptionError(
+                f"has no vector: {spelled.get('key', name)} is one {kind} of numbers without null, "
+                f"or one {kind} of such {kind}s"
+            )
         return cls(tuple(tuple(map(float, one)) for one in key), is_one=False, **given)
 
 
@@ -97,20 +113,22 @@ def _object(text: str) -> Mapping[str, Any]:
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        raise _wrong("is no JSON object")
+        raise _WrongOptionError("is no JSON object")
     return given
 
 
-def _named(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that are given, by our names."""
-    found: dict[str, Any] = {}
+def _named(given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """The values that are given and their names there, by our names."""
+    found: dict[str, tuple[str, Any]] = {}
     for name, value in given.items():
         plain = name.replace("_", "").lower()
         own = _NAMES.get(plain)
         if own is None:
-            raise _wrong(f"has {name!r}, which it does not know", _ELSEWHERE.get(plain, _EXAMPLE))
+            raise _WrongOptionError(
+                f"has {name!r}, which it does not know", hint=_ELSEWHERE.get(plain, "")
+            )
         if value is not None:
-            found[own] = value
+            found[own] = name, value
     return found
 
 
@@ -122,5 +140,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _wrong(what: str, hint: str = _EXAMPLE) -> InvalidInputError:
-    return InvalidInputError(f"the option nearest {what}", hint=hint)
+class _WrongOptionError(ValueError):
+    """What is wrong, for an error that says whether it is an option or a function of SQL."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what, hint)
+        self.what, self.hint = what, hint

@@ -113,9 +113,15 @@ class ReadOptions:
             of_streams=_only_of_streams(canonical),
             may_be_stream=any(name in canonical for name in (*_STARTING, *_OF_STREAMS)),
             checks_text=parsed(canonical, "checkText", parse_flag) or False,
-            nearest=NearestOption.parse(canonical["nearest"]) if "nearest" in canonical else None,
+            nearest=_nearest(canonical, options),
             time_zone=options.get(keys.TIME_ZONE, "UTC"),
         )
+
+
+def _nearest(canonical: Mapping[str, str], options: Mapping[str, str]) -> NearestOption | None:
+    text = canonical.get("nearest")
+    of_sql = keys.NEAREST_PARTS in options
+    return None if text is None else NearestOption.parse(text, of_sql=of_sql)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -259,8 +258,8 @@ def tag_rows(table: Table) -> Rows:
             tag.name,
             tag.version,
             tag.branch,
-            _moment(tag.createdAt),
-            _moment(tag.updatedAt),
+            tag.createdAt,
+            tag.updatedAt,
             {key: str(value) for key, value in tag.metadata.items()},
         )
         for tag in tags_of(table)
@@ -270,18 +269,9 @@ def tag_rows(table: Table) -> Rows:
 def branch_rows(table: Table) -> Rows:
     """Rows of ``BRANCHES``, by name."""
     return [
-        (
-            branch.name,
-            branch.parentBranch,
-            branch.parentVersion,
-            None if branch.createdAt is None else datetime.fromtimestamp(branch.createdAt, UTC),
-        )
+        (branch.name, branch.parentBranch, branch.parentVersion, branch.createdAt)
         for branch in branches_of(table)
     ]
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 METADATA_TABLES: Mapping[str, MetadataTable] = {

@@ -52,8 +52,6 @@ class TableStream(FollowedTable):
         def look() -> StreamOffset:
             locations = self.versions()
             end = StreamOffset(locations[-1].version)
-            if end == start and start.identity is not None:
-                return start
             return self.identified(self.recognizable(end, start, locations), locations)
 
         return look_again(self.table.store(), look)

@@ -13,6 +13,7 @@ import os
 import time
 import uuid
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.draft import WRITER_VERSION, TableState
@@ -79,7 +80,7 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
         raise _taken(main, name)
     fork = (snapshot.version, uuid.uuid4().hex)
     before = read_branch(main, parent).versionMapping if parent else ()
-    branch = Branch(name, parent, snapshot.version, int(time.time()), (*before, fork))
+    branch = Branch(name, parent, snapshot.version, _now(), (*before, fork))
     clone = Clone(
         is_shallow=True,
         ref_version=snapshot.version,
@@ -101,6 +102,11 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
         _remove_branch(root, name)
         raise
     return branch
+
+
+def _now() -> datetime:
+    """The time in whole seconds, as the format keeps it."""
+    return datetime.now(UTC).replace(microsecond=0)
 
 
 def _check_same(snapshot: Snapshot) -> None:

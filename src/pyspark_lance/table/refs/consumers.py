@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from pyspark_lance.errors import InvalidInputError, TableReplacedError, VersionNotFoundError
 from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags
@@ -36,13 +37,13 @@ class Consumer:
         name: Unique in the table and all its branches.
         version: All up to this version is read; 0 for nothing, also if the table was replaced.
         lag: How many versions there are after it.
-        updatedAt: When it moved last: RFC 3339 text; None if that is not recorded.
+        updatedAt: When it moved last, UTC; None if that is not recorded.
     """
 
     name: str
     version: int
     lag: int
-    updatedAt: str | None = None  # noqa: N815
+    updatedAt: datetime | None = None  # noqa: N815
 
 
 def register_consumer(

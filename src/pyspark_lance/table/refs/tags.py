@@ -5,9 +5,7 @@ Source: docs/format/table-format.md, section 12.1.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,12 +35,11 @@ def set_tag(
     snapshot = Snapshot.open(table, at)
     added = metadata_of(snapshot)
     main, before = _main_store(snapshot), None
-    now = _now()
+    now = datetime.now(UTC)
     tag = Tag(name, snapshot.version, snapshot.manifest.branch, now, now, dict(added))
     if replaces:
         before = read_tag(main, name)
-        tag = replace(tag, createdAt=before.createdAt or before.updatedAt)
-        tag = replace(tag, metadata={**before.metadata, **added})
+        tag = tag.in_place_of(before)
     location = snapshot.file.location
     size = location.size if location.size is not None else snapshot.store.size(location.path)
     if not write_tag(main, tag, manifest_size=size, replace=replaces):
@@ -77,10 +74,3 @@ def tags_of(table: Table) -> list[Tag]:
 def _main_store(snapshot: Snapshot) -> ObjectStore:
     """The store at the root of the main branch, where all tags are."""
     return main_line(snapshot.table, snapshot.manifest.branch).store()
-
-
-def _now() -> str:
-    """RFC 3339 with nanoseconds."""
-    now_ns = time.time_ns()
-    moment = datetime.fromtimestamp(now_ns // 10**9, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{now_ns % 10**9:09d}Z"
