@@ -72,6 +72,9 @@ def test_vectors_stay_vectors_through_every_change(spark, path):
         ("array()", "array<void>"),
         ("named_struct('a', NULL)", "struct<a:void>"),
         ("map('k', NULL)", "map<string,void>"),
+        ("map()", "map<string,void>"),
+        ("array(map(), NULL)", "array<map<string,void>>"),
+        ("named_struct('a', map('k', map()))", "struct<a:map<string,map<string,void>>>"),
     ],
 )
 def test_columns_whose_type_nobody_said_are_written_and_read(spark, path, value, kind):
@@ -80,3 +83,13 @@ def test_columns_whose_type_nobody_said_are_written_and_read(spark, path, value,
     assert load(spark, path).schema["v"].dataType.simpleString() == kind
     assert load(spark, path).collect() == frame.collect()
     assert lance.dataset(path).count_rows() == 1
+
+
+def test_maps_without_types_are_appended_and_merged(spark, path):
+    frame = spark.sql("SELECT 1 AS id, map() AS v")
+    for mode in ("append", "append", "overwrite"):
+        save(frame, path, mode)
+    source = spark.sql("SELECT 1 AS id, map() AS v UNION ALL SELECT 2, NULL")
+    merge = LanceTable.forPath(spark, path).merge(source.alias("s"), "target.id = s.id")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert sorted(map(tuple, load(spark, path).collect())) == [(1, {}), (2, None)]

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     NullType,
+    StringType,
     StructField,
     StructType,
     UserDefinedType,
@@ -112,7 +113,11 @@ def _takes_time_zone() -> bool:
 
 
 def _with_nullable_voids(kind: DataType) -> DataType:
-    """Spark says of ``array()`` that it has no nulls; Arrow knows no such thing of no type."""
+    """The type with all that has no type nullable, and with strings as the keys of ``map()``.
+
+    Spark says of ``array()`` and ``map()`` that they have no nulls. Arrow has no values of no type
+    but nulls, and keys are never null.
+    """
     if isinstance(kind, StructType):
         return StructType(
             [
@@ -130,8 +135,9 @@ def _with_nullable_voids(kind: DataType) -> DataType:
         return ArrayType(_with_nullable_voids(kind.elementType), has_nulls)
     if isinstance(kind, MapType):
         has_nulls = kind.valueContainsNull or isinstance(kind.valueType, NullType)
-        key, value = _with_nullable_voids(kind.keyType), _with_nullable_voids(kind.valueType)
-        return MapType(key, value, has_nulls)
+        is_untyped = isinstance(kind.keyType, NullType)
+        key = StringType() if is_untyped else _with_nullable_voids(kind.keyType)
+        return MapType(key, _with_nullable_voids(kind.valueType), has_nulls)
     return kind
 
 
