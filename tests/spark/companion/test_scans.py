@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from .conftest import plan_of
+from .conftest import plan_of, sql
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -399,3 +399,37 @@ def test_a_join_reads_what_can_have_its_keys(companion, zoned, key, wanted, rows
     assert table.count() == 5000
     others = table.join(small([5, 6]), F.col(key) == F.col("id"))
     assert others.count() == (1428 if key == "m" else 2)
+
+
+@pytest.fixture(scope="module")
+def untranslated(companion, tmp_path_factory):
+    """A table, and a view of the same rows that no source holds."""
+    path = str(tmp_path_factory.mktemp("untranslated") / "table")
+    rows = companion.range(20).selectExpr(
+        "id", "IF(id % 4 = 0, NULL, CAST(id AS smallint)) AS i16", "CAST(id AS int) AS i32",
+        "CAST(id AS double) AS d", "IF(id % 2 = 0, NULL, DATE'2024-01-01') AS day",
+        "id % 3 = 0 AS b", "named_struct('a', IF(id % 5 = 0, NULL, CAST(id AS int))) AS st",
+    )  # fmt: skip
+    rows.write.format("lance").save(path)
+    rows.createOrReplaceTempView("untranslated")
+    return f"lance.`{path}`"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id FROM {t} WHERE (isnotnull(d) AND i16 NOT BETWEEN 1BD AND 32767) IS NULL",
+        "SELECT id FROM {t} WHERE (st.a <> -1 AND NOT (i32 < -2147483649)) IS NULL",
+        "SELECT id FROM {t} WHERE (TIMESTAMP'2024-01-01 12:00:00Z' = day) IS NULL AND i32 > 3",
+        "SELECT id FROM {t} WHERE b = (i16 > 32767) OR i32 = 2",
+        "SELECT id FROM (SELECT id, b, i16 > 32767 AS k FROM {t}) WHERE k <=> b",
+        "SELECT id FROM {t} WHERE id IN (SELECT id FROM {t} WHERE (i16 > 32767) IS NULL)",
+        "SELECT count(i16 > 32767), max((i16 > 32767) IS NULL) FROM {t}",
+        "SELECT k, count(k) FROM (SELECT i16 > 32767 AS k FROM {t}) GROUP BY k",
+        "SELECT id FROM {t} ORDER BY i16 > 32767 NULLS LAST, id LIMIT 3",
+    ],
+)
+def test_what_spark_fails_to_translate_stays_with_it(companion, untranslated, query):
+    """An AND with NULL, which Spark makes of a comparison that is never true, is an assertion."""
+    expected = sql(companion, query.format(t="untranslated"))
+    assert sql(companion, query.format(t=untranslated)) == expected

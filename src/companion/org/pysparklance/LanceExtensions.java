@@ -10,6 +10,7 @@ import org.pysparklance.python.Running;
 import org.pysparklance.rules.ChangedViews;
 import org.pysparklance.rules.EvolvingWrites;
 import org.pysparklance.rules.HiddenInCondition;
+import org.pysparklance.rules.KeptConditions;
 import org.pysparklance.rules.TimesOfPaths;
 import org.pysparklance.rules.UnsetColumns;
 import scala.runtime.BoxedUnit;
@@ -31,6 +32,7 @@ public final class LanceExtensions implements SparkSessionExtensionsProvider {
     extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
     extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
     extensions.injectPostHocResolutionRule(session -> new ForeignColumns());
+    KeptConditions.addTo(extensions);
     extensions.injectTableFunction(VectorSearch.injected());
     extensions.injectParser(ForeignStatements::over);
     return BoxedUnit.UNIT;

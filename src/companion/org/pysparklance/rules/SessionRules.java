@@ -33,6 +33,7 @@ public final class SessionRules {
           rules.extraOptimizations_$eq(more);
         }
       }
+      KeptConditions.addTo(session.get().extensions());
       LanceScan.keepBatchesFromPython(session.get().conf());
       VectorSearch.addTo(session.get());
     }
