@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from spark_sessions import settings
+from spark_sessions import session_settings
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.plain_types import plain_type, to_plain
@@ -386,7 +386,7 @@ def test_times_are_those_of_the_zone_of_the_session(spark, rows, zone):
     batch, frame = rows
     make = Conditions(seed=21)
     conditions = [*PARTS, *(make.times() for _ in range(60))]
-    with settings(spark, {"spark.sql.session.timeZone": zone}):
+    with session_settings(spark, {"spark.sql.session.timeZone": zone}):
         theirs = answers_of_spark(frame, conditions)
     found = list(differences(batch, conditions, theirs, zone))
     assert not found, explain(batch, found)

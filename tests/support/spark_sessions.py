@@ -48,7 +48,7 @@ def start_session(*, companion: bool):
 
 
 @contextmanager
-def settings(session, values: Mapping[str, str]) -> Iterator[None]:
+def session_settings(session, values: Mapping[str, str]) -> Iterator[None]:
     """Some settings of a session, until the end of the block."""
     before = {key: session.conf.get(key, None) for key in values}
     try:

@@ -1,6 +1,8 @@
 """Random queries: the companion, plain Python and Spark over Parquet give the same rows.
 
-Some conditions run by default, always the same; 2,000 by ``poe nightly-statements``.
+Each few conditions run with other settings of the session, which are drawn, and on one of two
+tables.  Some run by default, always the same; 20,000 by ``poe nightly-statements``, other ones by
+``PYSPARK_LANCE_SEED=8``.  What fails is reported by the smallest condition that does.
 """
 
 from __future__ import annotations
@@ -11,15 +13,21 @@ import os
 import random
 
 import pytest
+from drawn_settings import drawn, simpler_conditions, simpler_settings, smallest, sql_of
 from pyspark.sql import functions as F
+from spark_sessions import session_settings
 
+from pyspark_lance import LanceTable
 from pyspark_lance.spark.data_source import LanceDataSource
 
 from .conftest import plan_of
 
 pytestmark = pytest.mark.spark
 
-CONDITIONS = int(os.environ.get("PYSPARK_LANCE_TEST_QUERIES", "12"))
+CONDITIONS = int(os.environ.get("PYSPARK_LANCE_TEST_QUERIES", "16"))
+SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
+PER_SETTINGS = 8
+MOST_FAILURES = 5
 ROWS = 400
 SCHEMA = (
     "id bigint, b boolean, i8 tinyint, i16 smallint, i32 int, i64 bigint, f32 float, f64 double, "
@@ -27,21 +35,69 @@ SCHEMA = (
     "ntz timestamp_ntz, st struct<a int, b string, c struct<d double>>, l array<int>, "
     "m map<string, int>"
 )
+# Of rows by their number: times beyond what Python has, which Spark cannot collect.
+FAR = (
+    ("CASE id % 5 WHEN 0 THEN timestamp'9999-12-31 23:59:59.999999 America/Los_Angeles' "
+    "WHEN 1 THEN timestamp'0001-01-01 00:00:00 Asia/Kathmandu' "
+    "WHEN 2 THEN timestamp_micros(9223372036854775807) "
+    "WHEN 3 THEN timestamp'2050-07-01 06:30:00Z' END AS far"),
+    "date_add(date'9999-12-31', CAST(id % 3 AS int) - 1) AS far_day",
+    ("CASE id % 4 WHEN 0 THEN repeat('long ', 2000) WHEN 1 THEN 'a\\0b' "
+    "WHEN 2 THEN '😀😀' END AS odd"),
+)  # fmt: skip
 
 # For each type, constants as SQL writes them; they meet the values below, and their edges.
 CONSTANTS = {
     "b": ["true", "false"],
     "i8": ["0", "127", "-128", "3Y", "300", "1.5", "'7'"],
-    "i16": ["0", "-3", "32767", "100000", "2.5"],
-    "i32": ["0", "5", "-7", "2147483647", "3000000000", "4.5", "'12'", "1e1"],
-    "i64": ["0", "9223372036854775807", "-5", "10", "9.5", "99999999999999999999"],
+    "i16": ["0", "-3", "32767", "-32768", "100000", "2.5"],
+    "i32": ["0", "5", "-7", "2147483647", "-2147483648", "3000000000", "4.5", "'12'", "1e1"],
+    "i64": [
+        "0",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "-5",
+        "10",
+        "9.5",
+        "99999999999999999999",
+    ],
     "f32": ["0.0f", "float('nan')", "1.5", "1.1", "-0.0f", "float('inf')", "3"],
     "f64": ["0.0d", "double('nan')", "-0.0d", "1.5", "double('-inf')", "7", "1e300"],
     "d1": ["0", "1.50", "1.505", "99999999.99", "-3", "1e3"],
-    "d2": ["0", "1.5", "123456789012345678901234.12345", "-3.00001"],
+    "d2": [
+        "0",
+        "1.5",
+        "123456789012345678901234.12345",
+        "-3.00001",
+        "9999999999999999999999999.99999",
+        "99999999999999999999999999999999999999",
+        "-99999999999999999999999999999999999999",
+    ],
     "s": ["''", "'a'", "'ab'", "'é'", "'Zz'", "'%'", "'a_b'", "'😀'"],
     "bin": ["x''", "x'00'", "x'6162'", "x'ff'"],
-    "day": ["date'2024-02-29'", "date'1969-12-31'", "date'0001-01-01'", "'2024-02-29'"],
+    "day": [
+        "date'2024-02-29'",
+        "date'1969-12-31'",
+        "date'0001-01-01'",
+        "'2024-02-29'",
+        "date'9999-12-31'",
+    ],
+    "far": [
+        "timestamp'9999-12-31 23:59:59.999999'",
+        "timestamp'0001-01-01 00:00:00'",
+        "timestamp_micros(9223372036854775807)",
+        "date'9999-12-31'",
+        "date'2050-06-30'",
+        "timestamp'9999-12-31 23:59:59.999999 America/Los_Angeles'",
+        "date'0001-01-01'",
+    ],
+    "far_day": [
+        "date'9999-12-31'",
+        "date_add(date'9999-12-31', 1)",
+        "date'-0001-12-31'",
+        "timestamp'9999-12-31 00:00:00'",
+    ],
+    "odd": ["repeat('long ', 2000)", "'a\\0b'", "'😀😀'", "'a'", "''"],
     "ts": [
         "timestamp'2024-02-29 12:00:00.000001'",
         "timestamp'1969-12-31 23:59:59.999999'",
@@ -63,7 +119,7 @@ OTHERS = [
 ]  # fmt: skip
 FAMILIES = [
     ["i8", "i16", "i32", "i64", "st.a"], ["f32", "f64", "st.c.d"], ["d1", "d2"], ["s", "st.b"],
-    ["day", "ts", "ntz"], ["b"], ["bin"],
+    ["day", "ts", "ntz", "far", "far_day"], ["b"], ["bin"],
 ]  # fmt: skip
 
 
@@ -104,14 +160,13 @@ def rows(chance):
 
 
 def condition(chance, depth=0):
-    """SQL of a random condition that cannot fail on a row."""
+    """A random condition that cannot fail on a row."""
     kind = chance.random()
     if depth < 3 and kind < 0.3:
-        word = chance.choice([" AND ", " OR "])
-        terms = [condition(chance, depth + 1) for _ in range(chance.randint(2, 3))]
-        return "(" + word.join(terms) + ")"
+        word = chance.choice(["AND", "OR"])
+        return (word, *(condition(chance, depth + 1) for _ in range(chance.randint(2, 3))))
     if depth < 3 and kind < 0.4:
-        return f"NOT ({condition(chance, depth + 1)})"
+        return (chance.choice(["NOT", "NOT", "IS NULL"]), condition(chance, depth + 1))
     column = chance.choice(list(CONSTANTS))
     constants = CONSTANTS[column]
     operator = chance.choice(["=", "<>", "<", "<=", ">", ">=", "<=>"])
@@ -132,6 +187,12 @@ def condition(chance, depth=0):
     return f"{column} {operator} {chance.choice(constants)}"
 
 
+INDICES = {
+    "i64": "btree", "far": "btree", "d1": "btree", "s": "bitmap", "i16": "bitmap",
+    "far_day": "zonemap",
+}  # fmt: skip
+
+
 def plain_source():
     """The Python source under a name that no Java class answers to.
 
@@ -143,14 +204,23 @@ def plain_source():
 
 @pytest.fixture(scope="module")
 def frames(companion, tmp_path_factory):
-    """The same rows through the companion, plain Python and Parquet."""
+    """The same rows through the companion, plain Python and Parquet.
+
+    Those of ``indexed`` are clustered, and have an index of every kind.
+    """
     base = str(tmp_path_factory.mktemp("same"))
     companion.dataSource.register(plain_source())
-    data = companion.createDataFrame(list(rows(random.Random(5))), SCHEMA).coalesce(1)
-    data.write.parquet(f"{base}/parquet")
+    data = companion.createDataFrame(list(rows(random.Random(5))), SCHEMA).selectExpr("*", *FAR)
+    data.coalesce(1).write.parquet(f"{base}/parquet")
     stored = companion.read.parquet(f"{base}/parquet").coalesce(1).sortWithinPartitions("id")
     stored.write.format("lance").option("max_row_per_file", "150").save(f"{base}/lance")
+    stored.write.format("lance").option("max_row_per_file", "90").save(f"{base}/indexed")
+    indexed = LanceTable.forPath(companion, f"{base}/indexed")
+    indexed.compact(clusterBy=["i8", "far"])
+    for column, kind in INDICES.items():
+        indexed.createIndex(column, kind)
     found = {
+        "indexed": companion.read.format("lance").load(f"{base}/indexed"),
         "companion": companion.read.format("lance").load(f"{base}/lance"),
         "plain": companion.read.format("plain_lance").load(f"{base}/lance"),
         "parquet": companion.read.parquet(f"{base}/parquet"),
@@ -169,21 +239,59 @@ def matches_of_all(frame, conditions):
     ]
 
 
-def test_conditions_select_the_same_rows(frames):
-    chance = random.Random(11)
-    conditions = [condition(chance) for _ in range(CONDITIONS)]
-    expected = matches_of_all(frames["parquet"], conditions)
-    assert matches_of_all(frames["plain"], conditions) == expected
+def selected(frame, text):
+    """The rows for which a condition holds, or why there are none."""
+    try:
+        return sorted(row.id for row in frame.where(text).select("id").collect())
+    except Exception as error:  # noqa: BLE001 - whatever fails is a difference
+        return str(error)[:500]
+
+
+def differs(companion, frames, name, given, text):
+    with session_settings(companion, given):
+        return selected(frames[name], text) != selected(frames["parquet"], text)
+
+
+def explained(companion, frames, name, given, found):
+    """The smallest condition and the fewest settings that select other rows than Parquet's do."""
+    found = smallest(
+        found, simpler_conditions, lambda one: differs(companion, frames, name, given, sql_of(one))
+    )
+    text = sql_of(found)
+    given = smallest(
+        given, simpler_settings, lambda one: differs(companion, frames, name, one, text)
+    )
+    with session_settings(companion, given):
+        own, expected = selected(frames[name], text), selected(frames["parquet"], text)
+    return f"{text}\n  on {name} with {given}\n  selects {own}\n  not {expected}"
+
+
+def test_conditions_select_the_same_rows(companion, frames):
+    chance, failures = random.Random(SEED), []
     pushed = 0
-    for text, ids in zip(conditions, expected, strict=True):
-        query = frames["companion"].where(text).select("id")
-        assert sorted(row.id for row in query.collect()) == ids, text
-        pushed += "filters: []" not in plan_of(query)
+    for _ in range(CONDITIONS // PER_SETTINGS):
+        given, name = drawn(chance), chance.choice(["companion", "indexed"])
+        conditions = [condition(chance) for _ in range(PER_SETTINGS)]
+        texts = list(map(sql_of, conditions))
+        with session_settings(companion, given):
+            expected = matches_of_all(frames["parquet"], texts)
+            assert matches_of_all(frames["plain"], texts) == expected, (given, texts)
+            own = [selected(frames[name], text) for text in texts]
+            plans = [plan_of(frames[name].where(text).select("id")) for text in texts]
+        pushed += sum("filters: []" not in plan for plan in plans)
+        failures += [
+            explained(companion, frames, name, given, one)
+            for one, ids, found in zip(conditions, expected, own, strict=True)
+            if ids != found
+        ]
+        if len(failures) >= MOST_FAILURES:
+            break
+    assert not failures, "\n".join(failures)
     assert pushed > CONDITIONS // 2
 
 
 QUERIES = (
-    "SELECT * FROM {t} WHERE i32 > 0 OR s LIKE 'a%'",
+    "SELECT * EXCEPT (far, far_day) FROM {t} WHERE i32 > 0 OR s LIKE 'a%'",
     "SELECT st.c.d, st.a FROM {t} WHERE st.b = 'a'",
     "SELECT st.c FROM {t} WHERE st.c.d IS NULL",
     "SELECT l, m, bin FROM {t} WHERE NOT (f64 > 1.5)",
@@ -213,6 +321,8 @@ def test_queries_return_the_same_rows(companion, frames, query):
     def answer(name):
         return sorted(repr(row) for row in companion.sql(query.format(t=name)).collect())
 
-    expected = answer("parquet")
-    assert answer("companion") == expected
-    assert answer("plain") == expected
+    given = drawn(random.Random(query))
+    with session_settings(companion, given):
+        expected = answer("parquet")
+        for name in ("companion", "indexed", "plain"):
+            assert answer(name) == expected, (name, given)

@@ -1,8 +1,9 @@
 """Random INSERT, UPDATE, DELETE and MERGE against a table that is a dict of rows.
 
 After every statement values, row ids, both row versions and the number of versions are compared,
-as pylance reads them.  Sixty statements run by default, always the same; 5,000 by
-``poe nightly-statements``, other ones by ``PYSPARK_LANCE_SEED=8``.
+as pylance reads them.  Every few statements the session gets other settings, which are drawn.
+Sixty statements run by default, always the same; 5,000 by ``poe nightly-statements``, other ones by
+``PYSPARK_LANCE_SEED=8``.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ import random
 from dataclasses import dataclass, replace
 
 import lance
+import pyarrow as pa
 import pytest
+from drawn_settings import drawn
+from spark_sessions import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "60"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
-TEXTS = [None, "a", "ab", "b"]
-# What is in the way of small jobs: plans that adapt, more than one task, compiled Java.
-QUICK = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+PER_SETTINGS = 10
+TEXTS = [None, "a", "ab", "b", "", "😀a", "a\0b", "a" * 3000]
+# Times as SQL writes them; beyond what Python has in some zones, so they are microseconds here.
+_START, _END = -62_135_596_800, 253_402_300_799
+_WRITTEN = ("TIMESTAMP'0001-01-01 00:00:00'", "TIMESTAMP'9999-12-31 23:59:59'")
+_AHEAD = {
+    "UTC": (0, 0),
+    "America/Los_Angeles": (-28_378, -28_800),
+    "Asia/Kathmandu": (20_476, 20_700),
 }
+# What is in the way of small jobs: more than one task, compiled Java.
+QUICK = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class Row:
 
     v: int | None
     s: str | None
+    at: int | None  # Microseconds since 1970.
     created: int
     updated: int
     row_id: int | None
@@ -56,8 +65,10 @@ class Model:
         """Compares with the files, and learns the ids of new rows."""
         dataset = lance.dataset(path)
         assert dataset.version == self.version, statement
-        names = ["id", "v", "s", "_row_created_at_version", "_row_last_updated_at_version"]
-        table = dataset.to_table(columns=names, with_row_id=True).to_pylist()
+        names = ["id", "v", "s", "at", "_row_created_at_version", "_row_last_updated_at_version"]
+        columns = dataset.to_table(columns=names, with_row_id=True)
+        at = columns["at"].cast(pa.int64())
+        table = columns.set_column(columns.schema.get_field_index("at"), "at", at).to_pylist()
         assert len(table) == len(self.rows), statement
         found = {}
         for one in table:
@@ -66,7 +77,7 @@ class Model:
             expected = known.row_id if known.row_id is not None else row_id
             assert known.row_id is not None or row_id > self.highest, statement
             found[one["id"]] = Row(
-                one["v"], one["s"], one["_row_created_at_version"],
+                one["v"], one["s"], one["at"], one["_row_created_at_version"],
                 one["_row_last_updated_at_version"], row_id,
             )  # fmt: skip
             assert found[one["id"]] == replace(known, row_id=expected), statement
@@ -81,6 +92,7 @@ class Writer:
     def __init__(self, chance: random.Random, table: str):
         self.chance, self.table = chance, table
         self.next_id = 0
+        self.zone = "UTC"
 
     def condition(self, alias: str = "", depth: int = 0):
         """SQL of a condition, and the same for (id, row): true, false or None."""
@@ -100,12 +112,19 @@ class Writer:
             text, f = self.condition(alias, depth + 1)
             return f"NOT {text}", lambda key, row: None if f(key, row) is None else not f(key, row)
         number = chance.randint(0, 9)
-        text = chance.choice(["a", "ab", "b"])
+        text = chance.choice([one for one in TEXTS if one is not None])
+        time = chance.choice([0, 1])
+        at, written = micros_of(time, self.zone), _WRITTEN[time]
         plain = [
             (f"{alias}v > {number}", lambda _, row: None if row.v is None else row.v > number),
             (f"{alias}v IS NULL", lambda _, row: row.v is None),
-            (f"{alias}s = '{text}'", lambda _, row: None if row.s is None else row.s == text),
-            (f"{alias}s LIKE 'a%'", lambda _, row: None if row.s is None else row.s[0] == "a"),
+            (f"{alias}at = {written}", lambda _, row: None if row.at is None else row.at == at),
+            (f"{alias}at < {written}", lambda _, row: None if row.at is None else row.at < at),
+            (
+                f"{alias}s = {sql_text(text)}",
+                lambda _, row: None if row.s is None else row.s == text,
+            ),
+            (f"{alias}s LIKE 'a%'", lambda _, row: None if row.s is None else row.s[:1] == "a"),
             (f"{alias}id % 5 = {number % 5}", lambda key, _: key % 5 == number % 5),
         ]
         hidden = [
@@ -118,9 +137,15 @@ class Writer:
         """New rows, and a VALUES clause with them."""
         rows = {}
         for _ in range(count):
-            rows[self.next_id] = (self.chance.choice([None, *range(10)]), self.chance.choice(TEXTS))
+            rows[self.next_id] = self.row([None, *range(10)])
             self.next_id += 1
         return rows, values_of(rows)
+
+    def row(self, numbers: list[int | None]) -> tuple[int | None, str | None, int | None]:
+        """Values of a row but for its id."""
+        chance = self.chance
+        at = chance.choice([None, 0, *(micros_of(one, chance.choice([*_AHEAD])) for one in (0, 1))])
+        return chance.choice(numbers), chance.choice(TEXTS), at
 
     def insert(self, model: Model) -> str:
         rows, text = self.values(self.chance.randint(1, 4))
@@ -132,7 +157,7 @@ class Writer:
         if self.chance.random() < 0.5:
             model.change(new_rows(rows, model))
             return f"INSERT OVERWRITE {self.table} {text}"
-        rows = {key: (3, s) for key, (_, s) in rows.items()}
+        rows = {key: (3, s, at) for key, (_, s, at) in rows.items()}
         kept = {key: row for key, row in model.rows.items() if row.v != 3}
         model.change(kept | new_rows(rows, model))
         return f"INSERT INTO {self.table} REPLACE WHERE v = 3 {values_of(rows)}"
@@ -145,9 +170,10 @@ class Writer:
     def update(self, model: Model) -> str:
         text, holds = self.condition()
         settings = {
-            "v = v + 1": lambda _, row: (None if row.v is None else row.v + 1, row.s),
-            "v = CAST(_rowid % 10 AS int)": lambda _, row: (row.row_id % 10, row.s),
-            "s = NULL, v = CAST(id % 7 AS int)": lambda key, _: (key % 7, None),
+            "v = v + 1": lambda _, row: (None if row.v is None else row.v + 1, row.s, row.at),
+            "v = CAST(_rowid % 10 AS int)": lambda _, row: (row.row_id % 10, row.s, row.at),
+            "s = NULL, v = CAST(id % 7 AS int)": lambda key, row: (key % 7, None, row.at),
+            f"at = {_WRITTEN[1]}": lambda _, row: (row.v, row.s, micros_of(1, self.zone)),
         }
         assignment, value = self.chance.choice(list(settings.items()))
         stamp = model.version + 1
@@ -161,7 +187,7 @@ class Writer:
 
     def merge(self, model: Model) -> str:
         old = self.chance.sample(sorted(model.rows), min(len(model.rows), 4))
-        source = {key: (self.chance.choice([None, 1, 8]), self.chance.choice(TEXTS)) for key in old}
+        source = {key: self.row([None, 1, 8]) for key in old}
         fresh, _ = self.values(self.chance.randint(0, 2))
         source |= fresh
         if not source:
@@ -175,7 +201,7 @@ class Writer:
                 rows = {k: r for k, r in rows.items() if k != key} if removes else rows | {key: row}
         clauses = [
             f"WHEN MATCHED AND {text} THEN "
-            + ("DELETE" if removes else "UPDATE SET v = s.v, s = s.s")
+            + ("DELETE" if removes else "UPDATE SET v = s.v, s = s.s, at = s.at")
         ]
         if self.chance.random() < 0.7:
             rows |= new_rows(fresh, model)
@@ -184,7 +210,7 @@ class Writer:
             other, left = self.condition("t.")
             for key, row in model.rows.items():
                 if key not in source and left(key, row):
-                    rows[key] = changed_row(row, (5, row.s), stamp)
+                    rows[key] = changed_row(row, (5, row.s, row.at), stamp)
             clauses.append(f"WHEN NOT MATCHED BY SOURCE AND {other} THEN UPDATE SET v = 5")
         model.change(rows)
         return (
@@ -196,23 +222,34 @@ class Writer:
 def new_rows(rows, model):
     """Rows that the next version brings."""
     stamp = model.version + 1
-    return {key: Row(v, s, stamp, stamp, None) for key, (v, s) in rows.items()}
+    return {key: Row(*values, stamp, stamp, None) for key, values in rows.items()}
 
 
 def changed_row(row, values, stamp):
     """A row that the version ``stamp`` gave other values, or the same ones."""
-    return replace(row, v=values[0], s=values[1], updated=stamp)
+    return replace(row, v=values[0], s=values[1], at=values[2], updated=stamp)
+
+
+def micros_of(time: int, zone: str) -> int:
+    """Microseconds since 1970 of one of ``_WRITTEN`` where clocks show the time of a zone."""
+    return ((_START, _END)[time] - _AHEAD[zone][time]) * 1_000_000
+
+
+def sql_text(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("\0", "\\0") + "'"
 
 
 def values_of(rows):
     """A query of these rows, typed whatever is null in them."""
     listed = ", ".join(
-        f"({key}L, {'NULL' if v is None else v}, {'NULL' if s is None else repr(s)})"
-        for key, (v, s) in rows.items()
+        f"({key}L, {'NULL' if v is None else v}, {'NULL' if s is None else sql_text(s)}, "
+        f"{'NULL' if at is None else f'timestamp_micros({at})'})"
+        for key, (v, s, at) in rows.items()
     )
     return (
-        "SELECT id, CAST(v AS int) AS v, CAST(s AS string) AS s "
-        f"FROM VALUES {listed} AS rows(id, v, s)"
+        "SELECT id, CAST(v AS int) AS v, CAST(s AS string) AS s, CAST(at AS timestamp) AS at "
+        f"FROM VALUES {listed} AS rows(id, v, s, at)"
     )
 
 
@@ -220,21 +257,21 @@ def values_of(rows):
 def test_random_statements(companion, path, place):
     table = f"lance.`{path}`" if place == "path" else "random_statements"
     location = f"USING lance LOCATION '{path}'" if place == "session" else ""
-    companion.sql(f"CREATE TABLE {table} (id bigint, v int, s string) {location}")
+    companion.sql(f"CREATE TABLE {table} (id bigint, v int, s string, at timestamp) {location}")
     chance, model = random.Random(f"{SEED} {place}"), Model()
     writer = Writer(chance, table)
     kinds = [writer.insert, writer.delete, writer.update, writer.merge, writer.overwrite]
-    for key, value in QUICK.items():
-        companion.conf.set(key, value)
     try:
-        for number in range(STATEMENTS // 2):
-            few = len(model.rows) < 5
-            kind = writer.insert if few else chance.choices(kinds, [5, 3, 5, 6, 1])[0]
-            statement = f"{kind(model)}"
-            companion.sql(statement)
-            model.check(path, f"{number}: {statement}")
+        for first in range(0, STATEMENTS // 2, PER_SETTINGS):
+            given = drawn(chance)
+            writer.zone = given["spark.sql.session.timeZone"]
+            with session_settings(companion, QUICK | given):
+                for number in range(first, min(first + PER_SETTINGS, STATEMENTS // 2)):
+                    few = len(model.rows) < 5
+                    kind = writer.insert if few else chance.choices(kinds, [5, 3, 5, 6, 1])[0]
+                    statement = kind(model)
+                    companion.sql(statement)
+                    model.check(path, f"{number}: {statement} with {given}")
     finally:
-        for key in QUICK:
-            companion.conf.unset(key)
         if place == "session":  # a path has no name that could be dropped
             companion.sql(f"DROP TABLE {table}")
