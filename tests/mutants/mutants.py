@@ -2526,4 +2526,25 @@ MUTANTS = (
         "except ValueError as error:",
         ("tests/spark/test_service.py",),
     ),
+    Mutant(
+        "writes follow a link out of the table",
+        "store/local_store.py",
+        "            if stat.S_ISLNK(status.st_mode):\n",
+        "            if False:\n",
+        ("tests/table/verify/test_hostile_tables.py",),
+    ),
+    Mutant(
+        "a relative base path is that of the working folder",
+        "store/other_roots.py",
+        '    if is_absolute(uri) or "\\0" in uri',
+        '    if True or "\\0" in uri',
+        ("tests/table/verify/test_hostile_tables.py",),
+    ),
+    Mutant(
+        "a commit that the store refused is taken to be in doubt",
+        "commit/version_put.py",
+        "self.in_doubt = wanted if was_in_doubt else None\n            raise",
+        "raise",
+        ("tests/table/verify/test_hostile_tables.py",),
+    ),
 )

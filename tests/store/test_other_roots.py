@@ -4,7 +4,8 @@ of the same kind gets the table's options."""
 import pytest
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
-from pyspark_lance.store.other_roots import ALLOWED, options_for
+from pyspark_lance.store.other_roots import options_for
+from pyspark_lance.store.storage_options import ALLOWED
 
 OPTIONS = {"storage.headers": '{"Authorization": "Bearer abcdef"}'}
 

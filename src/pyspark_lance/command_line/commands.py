@@ -93,6 +93,8 @@ def show_verification(table: Table, given: argparse.Namespace, output: Output) -
         f"{result.numRows} rows; {len(result.errors)} errors, "
         f"{len(result.findings) - len(result.errors)} warnings"
     )
+    if result.basePaths:
+        output.note(f"it has files outside of its folder, in {', '.join(result.basePaths)}")
     return 0 if result.isSound else FOUND_ERRORS
 
 

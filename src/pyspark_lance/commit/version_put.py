@@ -23,7 +23,12 @@ from pyspark_lance.commit.commit_outcome import CommitOutcome, Work, files_of, o
 from pyspark_lance.commit.conflict_check import REDO
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.commit.index_rules import Indices
-from pyspark_lance.errors import CommitConflictError, ConflictReason, RetryableCommitError
+from pyspark_lance.errors import (
+    CommitConflictError,
+    ConflictReason,
+    RetryableCommitError,
+    UnsupportedFeatureError,
+)
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Restore
 from pyspark_lance.format.transaction import Transaction
@@ -93,7 +98,12 @@ class VersionPut:
         """
         was_in_doubt, self.in_doubt = self.in_doubt is not None, wanted
         location = wanted.result.location
-        match self._handler.put(self._store, location, wanted.data, uuid=self._uuid):
+        try:
+            outcome = self._handler.put(self._store, location, wanted.data, uuid=self._uuid)
+        except UnsupportedFeatureError:  # refused before anything was sent
+            self.in_doubt = wanted if was_in_doubt else None
+            raise
+        match outcome:
             case Undecided(cause):
                 self.in_doubt = replace(wanted, cause=cause)
                 return False

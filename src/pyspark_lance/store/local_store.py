@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
-from pyspark_lance.errors import StorageError
+from pyspark_lance.errors import StorageError, UnsupportedFeatureError
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.mapped_pages import MAPPED_PAGES
 from pyspark_lance.store.network_mounts import is_on_network
@@ -63,14 +63,17 @@ _HINTS = {
 class LocalStore(ObjectStore):
     """Objects are the regular files below a folder.
 
-    ``root``: absolute path of the folder; it need not exist before the first write.
+    ``root``: absolute path of the folder, which may be a symbolic link; it need not exist before
+    the first write. ``allowed_roots``: other folders. Nothing is created, replaced or removed
+    where a link below the root leads to a place outside of all of them.
     """
 
     unproven_server = ""
     lists_in_order = False
     lists_names_only = True
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, allowed_roots: tuple[str, ...] = ()) -> None:
+        self._allowed_roots = allowed_roots
         self.uri = root.rstrip("/") or "/"
         self._prefix = self.uri.rstrip("/") + "/"
         self._maps = _OpenMaps(MAX_OPEN_MAPS)
@@ -171,7 +174,7 @@ class LocalStore(ObjectStore):
 
     def _link_copy(self, source: str, target: str) -> None:
         with self._errors("create", target):
-            final = self._full(target)
+            final = self._own(target)
             staging = _staging_path(final)
             origin = self._full(source)
             with contextlib.suppress(FileExistsError):  # nobody else has such a name
@@ -192,7 +195,7 @@ class LocalStore(ObjectStore):
         step of the file system, for all processes.
         """
         with self._errors("create", path):
-            final = self._full(path)
+            final = self._own(path)
             staging, file = _open_staging(final)
             try:
                 with file:
@@ -207,7 +210,7 @@ class LocalStore(ObjectStore):
     def open_output(self, path: str) -> LocalOutput:
         """Starts a staging file that gets its name at close."""
         with self._errors("create", path):
-            return LocalOutput(self, path, self._full(path))
+            return LocalOutput(self, path, self._own(path))
 
     def list_names(self, folder: str) -> list[str]:
         """The names of the files right in the folder, with no call for each.
@@ -232,7 +235,7 @@ class LocalStore(ObjectStore):
     def delete(self, path: str) -> None:
         """Removes the file; its folder stays."""
         with self._errors("delete", path):
-            full = self._full(path)
+            full = self._own(path)
             # The map would keep the disk space of the removed file.
             self._maps.forget(full)
             with contextlib.suppress(*_NOT_THERE):
@@ -245,6 +248,37 @@ class LocalStore(ObjectStore):
 
     def _full(self, path: str) -> str:
         return self._prefix + check_path(path)
+
+    def _own(self, path: str) -> str:
+        """As ``_full``, of an object that is to be created, replaced or removed.
+
+        Raises UnsupportedFeatureError: a folder on the way is a link out of the root.
+        """
+        full = self._full(path)
+        folder = self.uri.rstrip("/")
+        for name in path.split("/")[:-1]:
+            folder += f"/{name}"
+            try:
+                status = looked_up_anew(lambda: os.lstat(folder))  # noqa: B023 - called at once
+            except _NOT_THERE:
+                break
+            if stat.S_ISLNK(status.st_mode):
+                self._check_target(folder)
+        return full
+
+    def _check_target(self, link: str) -> None:
+        """Raise UnsupportedFeatureError if a link leads out of the root and of allowed folders."""
+        target = os.path.realpath(link)
+        for root in (self.uri, *self._allowed_roots):
+            if f"{target}/".startswith(f"{os.path.realpath(root).rstrip('/')}/"):
+                return
+        raise UnsupportedFeatureError(
+            f"a folder of the table is a symbolic link to another place, {target!r}, in which "
+            "nothing is written or removed",
+            where=link,
+            hint="mount the place there instead of linking it; if you trust it, name it in "
+            "storage.allowed_base_paths",
+        )
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """The files below ``folder`` ('' or ending with a slash)."""

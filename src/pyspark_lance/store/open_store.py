@@ -12,8 +12,9 @@ from urllib.parse import unquote
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.storage_options import allowed_roots
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*?):(?=/)")
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*?):(?=/)")
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -23,11 +24,12 @@ def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStor
     ``uri``: a local path (relative to the working folder, or with ``~``), ``file:///path``, or a
     URI of any file system fsspec knows: ``s3://bucket/path``, ``gs://``, ``abfss://``, .
     ``options``: storage options by name, with or without the prefix ``storage.``; local folders
-    have none.
+    have only the places that their links may lead to.
     """
     scheme, local_path = split_uri(uri)
     if scheme == "file":
-        return LocalStore(local_path)
+        allowed = (path for _, path in map(split_uri, allowed_roots(options)) if path)
+        return LocalStore(local_path, tuple(allowed))
     if scheme == "s3+ddb":
         raise UnsupportedFeatureError(
             "s3+ddb:// is the URI of a table, not of a place for other files", hint="use s3://"
@@ -44,7 +46,7 @@ def split_uri(uri: str) -> tuple[str, str]:
         raise InvalidInputError("the path of a table must not be empty")
     if "\0" in uri:
         raise InvalidInputError(f"{uri!r} is not a path: it has a NUL in it")
-    match = _SCHEME.match(uri)
+    match = SCHEME.match(uri)
     if match is None:
         return "file", _normal(uri) if uri[0] == "/" else os.path.abspath(os.path.expanduser(uri))
     scheme = match[1].lower()

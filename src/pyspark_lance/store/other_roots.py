@@ -8,16 +8,16 @@ are of the same kind and reached through the same host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Final
 from urllib.parse import unquote
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.open_store import open_store, split_uri
-from pyspark_lance.store.storage_options import PREFIX, named_options
-
-ALLOWED: Final = "allowed_base_paths"
+from pyspark_lance.store.open_store import SCHEME, open_store, split_uri
+from pyspark_lance.store.storage_options import ALLOWED, PREFIX, allowed_roots
 
 _SAME_KIND: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 # What stands first in the path is no host: requests go where the options say.
@@ -26,7 +26,32 @@ _WITHOUT_HOST: Final = ("s3", "gs", "memory")
 
 def open_other_root(table_uri: str, uri: str, options: Mapping[str, str]) -> ObjectStore:
     """The store of a root that the metadata of a table name; see ``options_for``."""
+    uri = absolute_root(table_uri, uri, options)
     return open_store(uri, options_for(table_uri, uri, options))
+
+
+def absolute_root(table_uri: str, uri: str, options: Mapping[str, str]) -> str:
+    """The root that a path of the metadata means, whatever folder a process was started in.
+
+    Lance writes the path by which a table was opened into its branches and clones, also where that
+    is a relative one. It means a folder that holds the table, or one that ``allowed_base_paths``
+    names, if that ends with it. Raises UnsupportedFeatureError: there is none.
+    """
+    if is_absolute(uri) or "\0" in uri or not uri.strip():
+        return uri
+    wanted = f"/{os.path.normpath(uri)}"
+    scheme, own = split_uri(table_uri)
+    known = [own, *map(str, PurePath(own).parents)] if scheme == "file" else []
+    known += [path for kind, path in map(split_uri, allowed_roots(options)) if kind == "file"]
+    for root in known:
+        if root.endswith(wanted):
+            return root
+    raise UnsupportedFeatureError(
+        f"the table's files are partly in {uri!r}, which is another folder for each process",
+        where=table_uri,
+        hint=f"name the absolute path of the folder in {PREFIX}{ALLOWED}, or clone the table again "
+        "from its absolute path",
+    )
 
 
 def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping[str, str]:
@@ -37,7 +62,7 @@ def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping
     own_kind, own_authority = _place(table_uri)
     # fsspec takes what comes after "::" for another URI.
     is_near = (kind, authority) == (own_kind, own_authority) and _chain(uri) == _chain(table_uri)
-    if not is_near and not any(_is_below(uri, root) for root in _allowed(options)):
+    if not is_near and not any(is_below(uri, root) for root in allowed_roots(options)):
         raise UnsupportedFeatureError(
             f"the table's files are partly in {uri!r}, another place than the table's own",
             where=table_uri,
@@ -57,19 +82,19 @@ def _place(uri: str) -> tuple[str, str]:
     return _SAME_KIND.get(scheme, scheme), authority if scheme != "memory" else ""
 
 
+def is_absolute(uri: str) -> bool:
+    """Whether a path or URI means one place, whatever folder a process was started in."""
+    return uri.startswith("/") or SCHEME.match(uri) is not None
+
+
 def _chain(uri: str) -> list[str]:
     """What comes before and after every ``::`` but the last path."""
     parts = uri.split("::")
     return [*parts[:-1], parts[-1].partition("://")[0].lower()] if len(parts) > 1 else []
 
 
-def _allowed(options: Mapping[str, str]) -> Iterable[str]:
-    for name, text in named_options(options):
-        if name == ALLOWED:
-            yield from filter(None, (root.strip() for root in text.split(",")))
-
-
-def _is_below(uri: str, root: str) -> bool:
+def is_below(uri: str, root: str) -> bool:
+    """Whether a path or URI is a root, or a place in it."""
     if _place(uri) != _place(root) or _chain(uri) != _chain(root):
         return False
     path, folder = _path(uri), _path(root)

@@ -14,7 +14,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pyspark_lance.errors import InvalidInputError
@@ -23,8 +23,10 @@ PREFIX = "storage."
 MANIFEST_STORE = "manifest_store"
 ISSUER = "issuer"
 EXPIRES = "expires_at_millis"
+ALLOWED: Final = "allowed_base_paths"
+"""Places outside of a table that it may have files in."""
 # Of the table, not of the file system.
-_OF_TABLES = ("allowed_base_paths", MANIFEST_STORE, "dynamodb_endpoint", ISSUER, EXPIRES)
+_OF_TABLES = (ALLOWED, MANIFEST_STORE, "dynamodb_endpoint", ISSUER, EXPIRES)
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _BOOLEANS = frozenset(_TRUE + _FALSE)
@@ -131,6 +133,13 @@ def is_storage_option(name: str) -> bool:
     """Whether some object store takes an option of this name, given without a prefix."""
     name = name.strip().lower()
     return any(name in table for table in _TABLES.values())
+
+
+def allowed_roots(options: Mapping[str, str]) -> Iterator[str]:
+    """The places outside of a table that the option ``allowed_base_paths`` names."""
+    for name, text in named_options(options):
+        if name == ALLOWED:
+            yield from filter(None, (root.strip() for root in text.split(",")))
 
 
 def named_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -8,15 +8,27 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import lance
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows
 from table.verify.hostile_manifests import change_fragment, change_manifest
 from table_access import read_ours, write_table
 
-from pyspark_lance.errors import LanceError
+from pyspark_lance.errors import LanceError, UnsupportedFeatureError
 from pyspark_lance.format.fragment import ExternalFile
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.history.history import detail
+from pyspark_lance.table.index_build.column_indices import create_index
+from pyspark_lance.table.index_build.index_plan import IndexRequest
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -140,3 +152,165 @@ def test_a_cleanup_removes_a_link_and_not_what_it_leads_to(place):
     cleanup_old_versions(Table(str(place / "t")), CleanupPolicy(0, delete_unverified=True))
     assert not (place / "t" / "data" / "link.lance").exists()
     assert read_ours(str(place / "secret")).num_rows == 2
+
+
+# Links ---------------------------------------------------------------------------------------
+
+REMOVE_ALL = CleanupPolicy(0, delete_unverified=True, error_if_tagged=False)
+FOLDERS = ("_versions", "_transactions", "data", "_deletions", "_indices", "_refs")
+
+
+def changed_table(path):
+    """Has files in each folder that a table may have."""
+    write_table(path, pa.table({"id": pa.array(range(6), pa.int64())}), max_rows_per_file=3)
+    delete_rows(path, "id = 1")
+    create_index(Table(path), IndexRequest(("id",), name="by_id"))
+    set_tag(Table(path), "kept", VersionSpec(version=1))
+
+
+def write_everywhere(path):
+    """Work that writes into the folders of a table, one after the other."""
+    yield lambda: write_table(path, pa.table({"id": pa.array([9], pa.int64())}))
+    yield lambda: delete_rows(path, "id = 4")
+    yield lambda: create_index(Table(path), IndexRequest(("id",), name="by_id", replace=True))
+    yield lambda: set_tag(Table(path), "other", VersionSpec(version=1))
+    yield lambda: compact(Table(path), {"target_rows_per_fragment": 100})
+    yield lambda: cleanup_old_versions(Table(path), REMOVE_ALL)
+
+
+def files_below(folder):
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def replace_by_link(place, folder, target):
+    moved = place / "t" / folder
+    target.parent.mkdir(parents=True, exist_ok=True)
+    moved.rename(target)
+    moved.symlink_to(target)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_nothing_is_written_or_removed_through_a_link_out_of_the_table(tmp_path, folder):
+    path = str(tmp_path / "t")
+    changed_table(path)
+    replace_by_link(tmp_path, folder, tmp_path / "elsewhere" / folder)
+    (tmp_path / "elsewhere" / folder / "theirs.lance").write_bytes(b"theirs")
+    before = files_below(tmp_path / "elsewhere")
+    refused_writes = 0
+    for write in write_everywhere(path):
+        try:
+            write()
+        except UnsupportedFeatureError as error:
+            refused_writes += 1
+            assert f"t/{folder}" in str(error)
+            assert "storage.allowed_base_paths" in str(error)
+    assert refused_writes
+    assert files_below(tmp_path / "elsewhere") == before
+    assert read_ours(path).num_rows  # what is there is read
+
+
+@pytest.mark.parametrize("allowed", ["{place}/elsewhere", "s3://b/x, file://{place}/elsewhere/"])
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_links_to_places_that_an_option_names_are_followed(tmp_path, folder, allowed):
+    path = str(tmp_path / "t")
+    changed_table(path)
+    replace_by_link(tmp_path, folder, tmp_path / "elsewhere" / folder)
+    storage = {"storage.allowed_base_paths": allowed.format(place=tmp_path)}
+    table = Table(path, storage)
+    delete_rows(path, "id = 4", options=storage)
+    create_index(table, IndexRequest(("id",), name="by_id", replace=True))
+    set_tag(table, "other", VersionSpec(version=1))
+    compact(table, {"target_rows_per_fragment": 100})
+    cleanup_old_versions(table, REMOVE_ALL)
+    assert sorted(read_ours(path)["id"].to_pylist()) == [0, 2, 3, 5]
+
+
+def test_a_table_may_be_reached_by_a_link_and_have_links_inside(tmp_path):
+    path = str(tmp_path / "t")
+    changed_table(path)
+    replace_by_link(tmp_path, "data", tmp_path / "t" / "data_of_2024")
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    for write in write_everywhere(str(tmp_path / "link")):
+        write()
+    assert sorted(read_ours(path)["id"].to_pylist()) == [0, 2, 3, 5, 9]
+
+
+def test_a_link_that_leads_nowhere_makes_no_folder_elsewhere(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": pa.array([1, 2], pa.int64())}))
+    (tmp_path / "t" / "_deletions").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsupportedFeatureError):
+        delete_rows(path, "id = 1")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+# Base paths ----------------------------------------------------------------------------------
+
+
+def with_base(path, base, *, dataset_root=True):
+    """Has the only data file below another root."""
+
+    def change(manifest):
+        (fragment,) = manifest.fragments
+        files = (replace(fragment.files[0], base_id=1),)
+        bases = (BasePath(1, None, dataset_root, base),)
+        return replace(manifest, fragments=(replace(fragment, files=files),), base_paths=bases)
+
+    change_manifest(path, change)
+
+
+@pytest.mark.parametrize("base", ["secret", "../secret", "./secret", "~/secret", "a/../secret"])
+def test_a_relative_base_path_is_not_that_of_the_working_folder(place, base, monkeypatch):
+    (place / "x").mkdir()
+    monkeypatch.chdir(place if ".." not in base or "a/" in base else place / "x")
+    monkeypatch.setenv("HOME", str(place))
+    (place / "a").mkdir()
+    with_base(place / "t", base)
+    with pytest.raises(UnsupportedFeatureError, match="another folder for each process") as error:
+        read_ours(str(place / "t"))
+    assert "storage.allowed_base_paths" in str(error.value)
+
+
+def test_a_relative_base_path_means_the_table_itself_or_a_named_place(place, monkeypatch):
+    (place / "away").mkdir()
+    monkeypatch.chdir(place / "away")
+    with_base(place / "t", "t")
+    assert read_ours(str(place / "t")).num_rows == 2
+    with_base(place / "t", f"{place.name}/t/")
+    assert read_ours(str(place / "t")).num_rows == 2
+    (file,) = (place / "t" / "data").iterdir()
+    (place / "other" / "data").mkdir(parents=True)
+    file.rename(place / "other" / "data" / file.name)
+    with_base(place / "t", "other")
+    with pytest.raises(LanceError):
+        read_ours(str(place / "t"))
+    storage = {"storage.allowed_base_paths": f"{place}/other"}
+    snapshot = Snapshot.open(Table(str(place / "t"), storage))
+    tasks = plan_scan(snapshot, ScanRequest())
+    assert sum(batch.num_rows for task in tasks for batch in run(task)) == 2
+
+
+@pytest.mark.interop
+def test_branches_that_pylance_makes_by_a_relative_path_are_read_from_anywhere(place, monkeypatch):
+    monkeypatch.chdir(place)
+    lance.dataset("t").create_branch("x")
+    (place / "away").mkdir()
+    monkeypatch.chdir(place / "away")
+    assert read_ours(str(place / "t"), branch="x").num_rows == 2
+
+
+def test_places_outside_of_a_table_are_listed(place, tmp_path):
+    path, other = str(place / "t"), f"{place}/secret"
+    with_base(path, "t")
+    assert detail(Table(path)).base_paths == verify(Table(path)).basePaths == ()
+    with_base(path, other)
+    assert detail(Table(path)).base_paths == verify(Table(path)).basePaths == (other,)
+    with_base(path, "elsewhere")
+    assert verify(Table(path)).basePaths == ("elsewhere",)
+
+
+def test_a_branch_has_no_files_outside_of_its_table(place):
+    path = str(place / "t")
+    create_branch(Table(path), "x")
+    assert detail(Table(path, branch="x")).base_paths == ()
+    assert detail(Table(f"{path}/tree/x")).base_paths == ()

@@ -112,6 +112,7 @@ DETAIL = columns(
     clusteringColumns=ArrayType(_TEXT),
     indices=ArrayType(_TEXT),
     properties=MapType(_TEXT, _TEXT),
+    basePaths=ArrayType(_TEXT),
     consumers=ArrayType(columns(name=_TEXT, version=_LONG, lag=_LONG)),
     advice=ArrayType(_TEXT),
 )
@@ -214,6 +215,7 @@ def detail_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
             list(about.clustering_columns),
             list(about.indices),
             dict(about.properties),
+            list(about.base_paths),
             [
                 {"name": reader.name, "version": reader.version, "lag": reader.lag}
                 for reader in about.consumers

@@ -41,6 +41,7 @@ from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, pl
 from pyspark_lance.table.refs.consumers import Consumer, consumers_of
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table_files import roots_outside
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _PARALLEL_READS = 16
@@ -212,6 +213,7 @@ class TableDetail:
     clustering_columns: tuple[str, ...]  # Those that compactions sort rows by.
     indices: tuple[str, ...]
     properties: Mapping[str, str]
+    base_paths: tuple[str, ...]  # Places outside of the table that it has files in.
     consumers: tuple[Consumer, ...]  # Who follows it, and how far each has read it.
     advice: tuple[str, ...]  # What to do about its shape; empty if it is in good order.
 
@@ -241,6 +243,7 @@ def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
         clustering_columns=() if by is None else by.columns,
         indices=tuple(sorted({index.name for index in snapshot.indices if index.fields})),
         properties=properties_of(snapshot),
+        base_paths=roots_outside(table, manifest),
         consumers=consumers_of(table),
         advice=tuple(_advice(snapshot, len(versions))),
     )

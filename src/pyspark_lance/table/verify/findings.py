@@ -47,6 +47,7 @@ class VerifyResult:
         numFragments: Fragments that were looked at.
         numFiles: Files that were opened.
         numRows: Live rows of the version, as its manifest has them.
+        basePaths: Places outside of the table that the version has files in.
     """
 
     version: int
@@ -54,6 +55,7 @@ class VerifyResult:
     numFragments: int = 0  # noqa: N815
     numFiles: int = 0  # noqa: N815
     numRows: int = 0  # noqa: N815
+    basePaths: tuple[str, ...] = ()  # noqa: N815
 
     @property
     def errors(self) -> tuple[Finding, ...]:

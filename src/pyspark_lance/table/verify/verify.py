@@ -73,7 +73,7 @@ from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.row_counts import with_row_counts
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
-from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.version.table_files import TableFiles, roots_outside
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 Found = Iterator[Finding]
@@ -133,6 +133,7 @@ def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyRe
         numFragments=len(manifest.fragments),
         numFiles=sum(result.num_files for result in checked),
         numRows=manifest.fragments.num_rows,
+        basePaths=roots_outside(table, manifest),
     )
 
 

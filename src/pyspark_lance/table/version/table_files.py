@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.data_file import DataFile
-from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.manifest import BasePath, Manifest
 from pyspark_lance.metafile.paths import INDICES, data_path
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.other_roots import open_other_root
-from pyspark_lance.table.version.table import Table
+from pyspark_lance.store.other_roots import absolute_root, is_below, open_other_root
+from pyspark_lance.table.version.table import Table, main_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,23 @@ class _OpenTableFiles(TableFiles):
         if store is None:
             store = self.stores[base_id] = TableFiles.store_of(self, base_id)
         return store
+
+
+def roots_outside(table: Table, manifest: Manifest) -> tuple[str, ...]:
+    """The base paths of a version that are no places in the table, as far as they can be resolved.
+
+    A branch has files in the folder of the table, which is not outside.
+    """
+    own = main_line(table, manifest.branch).root
+    roots = []
+    for base in manifest.base_paths:
+        try:
+            root = absolute_root(table.uri, base.path, table.storage)
+        except UnsupportedFeatureError:
+            root = base.path
+        if not is_below(root, own):
+            roots.append(root)
+    return tuple(roots)
 
 
 def _is_absolute(uri: str) -> bool:
