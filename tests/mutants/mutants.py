@@ -2547,4 +2547,11 @@ MUTANTS = (
         "raise",
         ("tests/table/verify/test_hostile_tables.py",),
     ),
+    Mutant(
+        "a row shows any file that its reader can open",
+        "table/version/table_files.py",
+        "            self._check_external(uri)\n",
+        "",
+        ("tests/table/rows/test_blob_columns.py",),
+    ),
 )

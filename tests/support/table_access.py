@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 
 import lance
@@ -38,9 +38,14 @@ LINEAGE = list(SYSTEM_COLUMNS)
 
 
 def read_ours(
-    path: str, at: VersionSpec = LATEST, *, branch: str | None = None, **request: object
+    path: str,
+    at: VersionSpec = LATEST,
+    *,
+    branch: str | None = None,
+    storage: Mapping[str, str] | None = None,
+    **request: object,
 ) -> pa.Table:
-    snapshot = Snapshot.open(Table(path, branch=branch), at)
+    snapshot = Snapshot.open(Table(path, storage or {}, branch=branch), at)
     request.setdefault("system_columns", SYSTEM_COLUMNS)
     tasks = plan_scan(snapshot, ScanRequest(**request))
     batches = [batch for task in tasks for batch in run(task)]

@@ -28,8 +28,8 @@ def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStor
     """
     scheme, local_path = split_uri(uri)
     if scheme == "file":
-        allowed = (path for _, path in map(split_uri, allowed_roots(options)) if path)
-        return LocalStore(local_path, tuple(allowed))
+        allowed = tuple(path for _, path in map(split_uri, allowed_roots(options)) if path)
+        return LocalStore(local_path, allowed) if allowed else LocalStore(local_path)
     if scheme == "s3+ddb":
         raise UnsupportedFeatureError(
             "s3+ddb:// is the URI of a table, not of a place for other files", hint="use s3://"

@@ -1,4 +1,5 @@
 import os
+import pickle
 
 import fsspec
 import lance
@@ -17,7 +18,8 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
+from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -37,6 +39,11 @@ def blob_table(values=VALUES):
 def read_blobs(path, *, binary=True, **request):
     schema = logical_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"} if binary else ())
     return read_ours(path, schema=schema, system_columns=(), **request)
+
+
+def allowing(folder):
+    """Storage options with which blobs in a folder outside of the table are read."""
+    return {"storage.allowed_base_paths": str(folder)}
 
 
 def pylance_blobs(path, column="b"):
@@ -104,7 +111,8 @@ def test_external_blobs_are_fetched_through_base_paths_and_uris(tmp_path):
     }.items():
         path = str(tmp_path / name)
         lance.write_dataset(table, path, data_storage_version="2.2", **options)
-        assert read_blobs(path)["b"].to_pylist() == expected
+        storage = allowing(tmp_path / "outside") if name == "anywhere" else {}
+        assert read_blobs(path, storage=storage)["b"].to_pylist() == expected
         raw = read_ours(path, system_columns=())["b"].to_pylist()
         assert raw[1] == {
             "data": None, "position": 5, "size": 7,
@@ -130,14 +138,15 @@ def test_an_external_file_of_a_deleted_row_may_be_gone(tmp_path):
         table, path, data_storage_version="2.2", allow_external_blob_outside_bases=True
     )
     files[1].unlink()
+    storage = allowing(tmp_path)
     with pytest.raises(CorruptFileError, match="holds blobs is missing"):
-        read_blobs(path)
+        read_blobs(path, storage=storage)
     # Rows that a condition leaves out are not fetched either.
     predicate = parse_predicate("id != 1", predicate_schema(ours_schema(path)))
     expected = [b"0.bin", b"2.bin", b"3.bin"]
-    assert read_blobs(path, predicate=predicate)["b"].to_pylist() == expected
+    assert read_blobs(path, storage=storage, predicate=predicate)["b"].to_pylist() == expected
     lance.dataset(path).delete("id = 1")
-    assert read_blobs(path)["b"].to_pylist() == expected
+    assert read_blobs(path, storage=storage)["b"].to_pylist() == expected
 
 
 def test_external_blobs_may_have_names_that_urls_escape(tmp_path):
@@ -156,7 +165,8 @@ def test_external_blobs_may_have_names_that_urls_escape(tmp_path):
     }.items():
         path = str(tmp_path / name)
         lance.write_dataset(table, path, data_storage_version="2.2", **options)
-        assert read_blobs(path)["b"].to_pylist() == pylance_blobs(path) == [b"234"]
+        storage = allowing(outside) if name == "anywhere" else {}
+        assert read_blobs(path, storage=storage)["b"].to_pylist() == pylance_blobs(path) == [b"234"]
 
 
 def test_external_blobs_are_fetched_from_stores_of_fsspec():
@@ -166,7 +176,44 @@ def test_external_blobs_are_fetched_from_stores_of_fsspec():
     blobs = [lance.Blob.from_uri(uris[0]), lance.Blob.from_uri(uris[1], position=2, size=3)]
     table = pa.table({"b": lance.blob_array(blobs)}, schema=pa.schema([lance.blob_field("b")]))
     write_table(f"{folder}/t", table, file_version="2.2")
-    assert read_blobs(f"{folder}/t")["b"].to_pylist() == [b"0123456789", b"234"]
+    storage = allowing(f"{folder}/out")
+    assert read_blobs(f"{folder}/t", storage=storage)["b"].to_pylist() == [b"0123456789", b"234"]
+
+
+BLOB_PLACES = [
+    "file:///etc/passwd", "/etc/passwd", "file:{place}/secret.txt", "{place}/t/../secret.txt",
+    "file://{place}/t/%2e%2e/secret.txt", "file://{place}/table_of_others/x.bin",
+    "http://127.0.0.1:1/latest/meta-data", "s3://bucket/x", "memory://x", "FILE:///etc/passwd",
+    "simplecache::file:///etc/passwd",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", BLOB_PLACES)
+def test_blobs_outside_of_a_table_are_not_opened(tmp_path, place):
+    """Neither by the driver nor by a task that an executor unpickles."""
+    (tmp_path / "secret.txt").write_bytes(b"secret")
+    path = str(tmp_path / "t")
+    blobs = [lance.Blob.from_uri(place.format(place=tmp_path))]
+    table = pa.table({"b": lance.blob_array(blobs)}, schema=pa.schema([lance.blob_field("b")]))
+    write_table(path, table, file_version="2.2")
+    schema = logical_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"})
+    tasks = pickle.loads(
+        pickle.dumps(plan_scan(Snapshot.open(Table(path)), ScanRequest(schema=schema)))
+    )
+    with pytest.raises((UnsupportedFeatureError, CorruptFileError)) as error:
+        [batch for task in tasks for batch in run(task)]
+    assert "outside of the table" in str(error.value)
+    assert "storage.allowed_base_paths" in str(error.value)
+
+
+def test_blobs_below_a_table_need_no_option(tmp_path):
+    path = str(tmp_path / "t")
+    (tmp_path / "t" / "media").mkdir(parents=True)
+    (tmp_path / "t" / "media" / "o.bin").write_bytes(b"0123456789")
+    blobs = [lance.Blob.from_uri(f"file://{path}/media/o.bin")]
+    table = pa.table({"b": lance.blob_array(blobs)}, schema=pa.schema([lance.blob_field("b")]))
+    write_table(path, table, file_version="2.2")
+    assert read_blobs(path)["b"].to_pylist() == [b"0123456789"]
 
 
 def test_blob_sidecars_are_named_by_the_bits_of_their_number():
@@ -239,7 +286,8 @@ def test_references_and_blobs_of_pylance_can_be_written_again(tmp_path):
     table = pa.table({"b": lance.blob_array(blobs)}, schema=schema)
     path = str(tmp_path / "t")
     write_table(path, table)
-    assert read_blobs(path)["b"].to_pylist() == [b"0123456789", b"234", b"x", None]
+    found = read_blobs(path, storage=allowing(tmp_path))["b"].to_pylist()
+    assert found == [b"0123456789", b"234", b"x", None]
     assert pylance_blobs(path) == [b"0123456789", b"234", b"x", None]
     raw = read_ours(path, system_columns=())
     write_table(path, raw)

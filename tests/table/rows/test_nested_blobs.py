@@ -147,7 +147,8 @@ def test_external_references_inside_of_lists_are_fetched(tmp_path):
     options = {"data_storage_version": "2.2", "allow_external_blob_outside_bases": True}
     lance.write_dataset(pa.table({"c": lists}), str(tmp_path / "theirs"), **options)
     for name in ("ours", "theirs"):
-        assert read_bytes(str(tmp_path / name)) == expected
+        storage = {"storage.allowed_base_paths": str(tmp_path)}
+        assert read_bytes(str(tmp_path / name), storage=storage) == expected
         assert pylance_bytes(str(tmp_path / name)) == expected
 
 

@@ -306,7 +306,9 @@ def test_places_outside_of_a_table_are_listed(place, tmp_path):
     with_base(path, other)
     assert detail(Table(path)).base_paths == verify(Table(path)).basePaths == (other,)
     with_base(path, "elsewhere")
-    assert verify(Table(path)).basePaths == ("elsewhere",)
+    found = verify(Table(path))
+    assert found.basePaths == ("elsewhere",)
+    assert "bad_data_file" in {one.kind for one in found.errors}
 
 
 def test_a_branch_has_no_files_outside_of_its_table(place):

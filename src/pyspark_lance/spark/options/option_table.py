@@ -171,7 +171,8 @@ OPTIONS = (
     Option(
         "storage.allowed_base_paths", "both", "",
         "comma-separated list of URIs outside the table's own bucket or host where files of a "
-        "clone may be, and of folders that links inside a local table may lead to",
+        "clone or external blobs may be, and of folders that links inside a local table may lead "
+        "to",
     ),
     Option(
         "storage.manifest_store", "both", "",

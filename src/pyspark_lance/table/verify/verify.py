@@ -154,7 +154,7 @@ def _with_row_counts(table: Table, file: ManifestFile) -> Manifest:
     """The manifest with the counts that old releases left out, as far as files tell them."""
     try:
         return with_row_counts(file, TableFiles(table, file.manifest.base_paths)).manifest
-    except CorruptFileError:
+    except (CorruptFileError, UnsupportedFeatureError):
         return file.manifest
 
 
@@ -224,6 +224,8 @@ class _Files:
             store, path = self._files.locate(file)
         except CorruptFileError:
             return False, []  # the base is unknown, which is a finding already
+        except UnsupportedFeatureError as error:  # it is a place that is not to be opened
+            return False, [finding("bad_data_file", f"{file.path}: {error.what}", where)]
         not_there = finding("missing_data_file", f"{store.uri}/{path} is not there", where)
         if file.base_id is None:
             size = self.sizes.get(path)

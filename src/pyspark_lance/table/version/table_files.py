@@ -15,7 +15,8 @@ from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.manifest import BasePath, Manifest
 from pyspark_lance.metafile.paths import INDICES, data_path
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.other_roots import absolute_root, is_below, open_other_root
+from pyspark_lance.store.other_roots import absolute_root, is_absolute, is_below, open_other_root
+from pyspark_lance.store.storage_options import ALLOWED, PREFIX, allowed_roots
 from pyspark_lance.table.version.table import Table, main_line
 
 
@@ -63,7 +64,8 @@ class TableFiles:
 
     def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
         """The store that holds an external blob, and the blob's path in it."""
-        if _is_absolute(uri):
+        if is_absolute(uri):
+            self._check_external(uri)
             folder, _, name = uri.rpartition("/")
             scheme = uri.partition("://")[0]
             if scheme != uri:  # pylance writes them as URLs, with escapes
@@ -73,9 +75,23 @@ class TableFiles:
             return self._open(folder or "/"), name
         return self._open(self.base(base_id).path), uri
 
+    def _check_external(self, uri: str) -> None:
+        """Raise UnsupportedFeatureError if a blob is neither in the table nor in a known place.
+
+        A row may name any file that the reader can open.
+        """
+        bases = (base.path for base in self.base_paths if is_absolute(base.path))
+        known = (self.table.root, *bases, *allowed_roots(self.table.storage))
+        if not any(is_below(uri, root) for root in known if root.strip()):
+            raise UnsupportedFeatureError(
+                f"a blob is in {uri!r}, outside of the table and its base paths",
+                where=self.table.uri,
+                hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}",
+            )
+
     def absolute(self, uri: str, base_id: int) -> str:
         """The URI of an external blob."""
-        return uri if _is_absolute(uri) else f"{self.base(base_id).path.rstrip('/')}/{uri}"
+        return uri if is_absolute(uri) else f"{self.base(base_id).path.rstrip('/')}/{uri}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +120,3 @@ def roots_outside(table: Table, manifest: Manifest) -> tuple[str, ...]:
         if not is_below(root, own):
             roots.append(root)
     return tuple(roots)
-
-
-def _is_absolute(uri: str) -> bool:
-    return "://" in uri or uri.startswith("/")
