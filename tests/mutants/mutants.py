@@ -2554,4 +2554,18 @@ MUTANTS = (
         "",
         ("tests/table/rows/test_blob_columns.py",),
     ),
+    Mutant(
+        "headers of a request go to where a catalog redirects it",
+        "store/rest_client.py",
+        "return Retry(3, redirect=0)",
+        "return Retry(3, redirect=3)",
+        ("tests/fuzz/test_hostile_answers.py",),
+    ),
+    Mutant(
+        "a catalog allows files anywhere",
+        "store/rest_client.py",
+        "            given.pop(name, None)\n",
+        "            pass\n",
+        ("tests/fuzz/test_hostile_answers.py",),
+    ),
 )

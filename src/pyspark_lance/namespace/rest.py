@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark_lance.errors import (
     NamespaceNotFoundError,
+    StorageError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedFeatureError,
@@ -15,6 +16,9 @@ from pyspark_lance.errors import (
 from pyspark_lance.namespace.namespace import Name, object_id
 from pyspark_lance.store.rest_client import Issuer, RestCatalog
 from pyspark_lance.table.version.table import Table
+
+# Of a namespace; more are no list that is of use.
+_MOST_NAMES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,10 @@ class RestNamespace:
                 "NamespaceApi", operation, self.catalog.id_of(parent), page_token=token
             )
             names += getattr(page, attribute) or []
-            token = page.page_token
+            before, token = token, page.page_token
             if not token:
                 return sorted(names)
+            if token == before or len(names) > _MOST_NAMES:
+                raise StorageError(
+                    f"the catalog's list does not end after {len(names)} names", self.catalog.uri
+                )

@@ -7,12 +7,14 @@ to ask for new ones: the storage option ``issuer``.  Executors ask for themselve
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from pyspark_lance.errors import (
@@ -25,10 +27,13 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.store.storage_options import EXPIRES, ISSUER, PREFIX, named_options
+from pyspark_lance.store.storage_options import ALLOWED, EXPIRES, ISSUER, PREFIX, named_options
 
 _EARLY_MS: Final = 60_000
 """Credentials are renewed this long before they end, so that a request has time."""
+_MOST_ANSWER_BYTES: Final = 64 << 20  # after it is decompressed
+_PIECE_BYTES: Final = 1 << 20
+_MOST_ERROR_TEXT: Final = 1000
 _TIMEOUT_S: Final = (10.0, 60.0)  # to connect, to read
 _ERRORS: Final = {
     0: UnsupportedFeatureError,
@@ -59,8 +64,10 @@ class RestCatalog:
         ``group``: ``NamespaceApi`` or ``TableApi``.
         """
         client = _client()
-        server = client.Configuration(host=self.uri.rstrip("/"))
+        server = client.Configuration(host=self.uri.rstrip("/"), retries=_retries())
         with self._typed_errors(client, operation), client.ApiClient(server) as connection:
+            pool = connection.rest_client.pool_manager
+            pool.request = partial(self._bounded_answer, pool.request)
             for name, value in self.headers.items():
                 connection.set_default_header(name, value)
             method = getattr(getattr(client, group)(connection), operation)
@@ -72,25 +79,59 @@ class RestCatalog:
         """The body of a request."""
         return getattr(_client(), model)(**values)
 
+    def _bounded_answer(self, request: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """The answer to a request, of which no more is read than is of use."""
+        from urllib3 import HTTPResponse  # noqa: PLC0415  # comes with the client
+
+        with request(*given, **named) as answer:
+            content = bytearray()
+            while piece := answer.read(_PIECE_BYTES, decode_content=True):
+                content += piece
+                if len(content) > _MOST_ANSWER_BYTES:
+                    raise StorageError(
+                        f"an answer of the catalog has more than {_MOST_ANSWER_BYTES} bytes",
+                        self.uri,
+                    )
+            return HTTPResponse(
+                io.BytesIO(content),
+                answer.headers,
+                answer.status,
+                reason=answer.reason,
+                preload_content=False,
+                decode_content=False,
+            )
+
     @contextlib.contextmanager
     def _typed_errors(self, client: Any, operation: str) -> Iterator[None]:
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415  # comes with the client
+        from urllib3.exceptions import HTTPError, MaxRetryError, ResponseError  # noqa: PLC0415  # comes with the client
 
         try:
             yield
         except client.ApiException as error:
             raise self._error(error, operation) from None  # it shows the headers
+        except MaxRetryError as error:
+            redirected = isinstance(error.reason, ResponseError)
+            raise StorageError(
+                f"the catalog could not be asked ({operation}): "
+                f"{'it names another address' if redirected else type(error.reason).__name__}",
+                self.uri,
+                "requests, which hold credentials, follow no redirection: set uri to the address "
+                "where the catalog is" * redirected,
+            ) from None
         except (HTTPError, OSError, ValueError) as error:
             raise StorageError(
                 f"the catalog could not be asked ({operation}): {type(error).__name__}", self.uri
             ) from None
 
     def _error(self, error: Any, operation: str) -> LanceError:
-        answer: dict[str, Any] = {}
-        with contextlib.suppress(ValueError, TypeError):
+        answer: object = None
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             answer = json.loads(error.body)
-        what = f"the catalog answered {error.status} to {operation}: {answer.get('error', '')}"
-        kind: type[LanceError] = _ERRORS.get(answer.get("code", -1), StorageError)
+        found = answer if isinstance(answer, dict) else {}
+        text, code = str(found.get("error", ""))[:_MOST_ERROR_TEXT], found.get("code", -1)
+        what = f"the catalog answered {error.status} to {operation}: {text}"
+        is_known = isinstance(code, int) and not isinstance(code, bool)
+        kind: type[LanceError] = _ERRORS.get(int(code), StorageError) if is_known else StorageError
         if error.status in (401, 403):
             return StorageError(what, self.uri, "give the catalog's setting headers.Authorization")
         return kind(what, self.uri)
@@ -116,9 +157,22 @@ class Issuer:
         if not reply.location:
             raise StorageError("the catalog did not say where the table is", self.catalog.uri)
         given = dict(reply.storage_options or {})
+        for name in _OF_USERS:
+            given.pop(name, None)
         if EXPIRES in given:
             given[ISSUER] = json.dumps(asdict(self))
         return reply.location, {f"{PREFIX}{name}": text for name, text in given.items()}
+
+
+# A catalog neither allows places outside of a table nor names another catalog to be asked.
+_OF_USERS: Final = (ALLOWED, f"{PREFIX}{ALLOWED}", ISSUER, f"{PREFIX}{ISSUER}")
+
+
+def _retries() -> Any:
+    """As urllib3 does by default, but without following redirections."""
+    from urllib3 import Retry  # noqa: PLC0415  # comes with the client
+
+    return Retry(3, redirect=0)
 
 
 # By issuer, those that were asked for last come last.
