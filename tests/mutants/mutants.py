@@ -1753,6 +1753,49 @@ MUTANTS = (
             ),
         ),
     ),
+    # Copies of blobs
+    Mutant(
+        "where the bytes of blobs are is stored instead of the bytes",
+        "table/rows/described_blobs.py",
+        "        if batch is None or not any(map(holds_located, batch.schema.types)):\n",
+        "        if True:\n",
+        ("tests/table/rows/test_described_blobs.py",),
+    ),
+    Mutant(
+        "all blobs of a batch are in memory at once",
+        "table/rows/described_blobs.py",
+        "        for start, end in _spans(sizes, BATCH_BYTES):\n",
+        "        for start, end in [(0, len(sizes))]:\n",
+        ("tests/table/rows/test_described_blobs.py",),
+    ),
+    Mutant(
+        "blobs of several files come in the order of the files",
+        "table/rows/described_blobs.py",
+        "        return pa.concat_arrays(pieces).take(pa.array(places))\n",
+        "        return pa.concat_arrays(pieces)\n",
+        ("tests/table/rows/test_described_blobs.py",),
+    ),
+    Mutant(
+        "a blob that is in two rows is taken for damage",
+        "datafile/reader.py",
+        "        return fetch_v2(self._file, descriptors, may_overlap=True)\n",
+        "        return fetch_v2(self._file, descriptors)\n",
+        ("tests/table/rows/test_described_blobs.py",),
+    ),
+    Mutant(
+        "a reference below a base path is not absolute in a descriptor that leaves the table",
+        "datafile/blob_values.py",
+        "            else self._resolver().absolute(names[code], base_id)\n",
+        "            else names[code]\n",
+        ("tests/table/rows/test_described_blobs.py",),
+    ),
+    Mutant(
+        "a part of a descriptor is stored as a plain struct",
+        "spark/types/blob_types.py",
+        "        if BLOB_FILE in kind.names:\n",
+        "        if False:\n",
+        ("tests/spark/test_copies_of_blobs.py",),
+    ),
     # Objects of blobs
     Mutant(
         "a file of blobs beside a data file goes with it, whoever refers to it",

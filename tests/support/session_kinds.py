@@ -21,6 +21,7 @@ BOTH_KINDS = {
     "test_change_rows.py": "pinned scans with lineage, and the words of errors in them",
     "test_columns_in_spark.py::"
     "test_merge_schema_replace_where_and_batches_of_an_application": "options of a write",
+    "test_copies_of_blobs.py": "every way from one table into another",
     "test_encoding_options.py": "options of columns in a write",
     "test_errors_of_workers.py": "errors cross Java on their way from a worker",
     "test_json_and_blobs.py": "their batches and rows",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
 from pyspark_lance.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from pyspark_lance.format.logical_view import BLOB_FILE, LOCATED_BLOB
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
@@ -45,9 +46,27 @@ def fetch_v1(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
     return _joined(pieces, descriptors)
 
 
-def fetch_v2(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
-    """The blobs that v2 descriptors point to, as large_binary."""
-    return _joined(_V2Blobs(file, descriptors).pieces(), descriptors)
+def fetch_v2(file: OpenFile, descriptors: pa.StructArray, *, may_overlap: bool = False) -> pa.Array:
+    """The blobs that v2 descriptors point to, as large_binary.
+
+    ``may_overlap``: whether a blob may be asked for twice.
+    """
+    return _joined(_V2Blobs(file, descriptors, may_overlap=may_overlap).pieces(), descriptors)
+
+
+def located(file: OpenFile, descriptors: pa.StructArray) -> pa.StructArray:
+    """Descriptors of either kind that name their data file, and whose URIs are absolute."""
+    members = {field.name: pc.struct_field(descriptors, field.name) for field in descriptors.type}
+    if "kind" in members:
+        members["blob_uri"] = _V2Blobs(file, descriptors).absolute_uris()
+    # Those of the first kind are in the data file, as some of the second are.
+    constants = {"kind": INLINE, "blob_id": 0, "blob_uri": "", BLOB_FILE: file.place}
+    for part in LOCATED_BLOB:
+        if part.name not in members:
+            value = pa.scalar(constants[part.name], part.to_arrow().type)
+            members[part.name] = pa.repeat(value, len(descriptors))
+    mask = descriptors.is_null() if descriptors.null_count else None
+    return pa.StructArray.from_arrays(list(members.values()), list(members), mask=mask)
 
 
 def logical_v2(file: OpenFile, descriptors: pa.StructArray, data_type: pa.DataType) -> pa.Array:
@@ -99,8 +118,11 @@ class _Source:
 
 
 class _V2Blobs:
-    def __init__(self, file: OpenFile, descriptors: pa.StructArray) -> None:
+    def __init__(
+        self, file: OpenFile, descriptors: pa.StructArray, *, may_overlap: bool = False
+    ) -> None:
         self._file = file
+        self._may_overlap = may_overlap
         self._valid = plain_numbers(descriptors.is_valid())
         self.kinds, self.positions, self.sizes, self.ids = (
             _numbers(descriptors, name) for name in ("kind", "position", "size", "blob_id")
@@ -138,7 +160,9 @@ class _V2Blobs:
         require_decode_memory(int(self.sizes[wanted].sum(dtype=np.float64)))
         blobs: list[Buffer] = [b""] * len(self.kinds)
         inline = np.flatnonzero(wanted & (self.kinds == INLINE) & (self.sizes != 0))
-        _fetch_from(self._file, self.positions, self.sizes, inline, blobs)
+        _fetch_from(
+            self._file, self.positions, self.sizes, inline, blobs, may_overlap=self._may_overlap
+        )
         jobs: list[Callable[[], None]] = []
         beside = wanted & ((self.kinds == PACKED) | (self.kinds == DEDICATED))
         for blob_id in np.unique(self.ids[beside]).tolist():
@@ -157,6 +181,31 @@ class _V2Blobs:
         for row in np.flatnonzero(self._valid & (self.kinds == EXTERNAL)).tolist():
             uris[row] = self._resolver().absolute(uris[row], int(self.ids[row]))
         return uris
+
+    def absolute_uris(self) -> pa.Array:
+        """The URIs of all blobs that have one, each of which needs neither table nor file."""
+        rows = np.flatnonzero(self._valid & (self.kinds >= EXTERNAL))
+        if not len(rows):
+            return self._uris
+        coded = self._uris.take(pa.array(rows)).fill_null("").dictionary_encode()
+        keys = np.stack(
+            (self.kinds[rows], self.ids[rows], plain_numbers(coded.indices).astype(np.uint64)), 1
+        )
+        different, places = np.unique(keys, axis=0, return_inverse=True)
+        names = coded.dictionary.to_pylist()
+        absolute = [
+            f"{self._file.store.uri}/{names[code]}"
+            if kind == MANAGED
+            else self._resolver().absolute(names[code], base_id)
+            for kind, base_id, code in different.tolist()
+        ]
+        picked = np.zeros(len(self.kinds), np.int64)
+        picked[rows] = places.reshape(-1)
+        is_picked = np.zeros(len(self.kinds), np.bool_)
+        is_picked[rows] = True
+        return pc.if_else(
+            pa.array(is_picked), pa.array(absolute, pa.string()).take(pa.array(picked)), self._uris
+        )
 
     def _external_objects(
         self, wanted: NDArray[np.bool_]
@@ -220,7 +269,7 @@ class _V2Blobs:
         size = source.store.size(source.path)
         where = f"{source.store.uri}/{source.path}"
         # References may share bytes; what was written for this file does not.
-        shared = bool((kinds >= EXTERNAL).all())
+        shared = self._may_overlap or bool((kinds >= EXTERNAL).all())
         _check_places(starts[closed], sizes[closed], size, where, may_overlap=shared)
         ranges = _ranges(starts[closed], sizes[closed])
         for row, piece in zip(
@@ -269,12 +318,15 @@ def _fetch_from(
     sizes: NDArray[np.uint64],
     rows: NDArray[np.int64],
     blobs: list[Buffer],
+    *,
+    may_overlap: bool = False,
 ) -> None:
     """Blobs in the data file itself, with one request."""
     if not len(rows):
         return
     starts, lengths = positions[rows], sizes[rows]
-    _check_places(starts, lengths, file.metadata.file_size, file.place)
+    size = file.metadata.file_size
+    _check_places(starts, lengths, size, file.place, may_overlap=may_overlap)
     for row, piece in zip(rows.tolist(), file.fetch(_ranges(starts, lengths)), strict=True):
         blobs[row] = piece
 

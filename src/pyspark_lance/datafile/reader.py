@@ -23,6 +23,7 @@ from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.kept_dictionaries import of_one_type
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.row_selection import take_values
+from pyspark_lance.datafile.blob_values import fetch_v2
 from pyspark_lance.datafile.field_reader import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
 from pyspark_lance.datafile.footer import file_version_of
@@ -134,6 +135,15 @@ class DataFileReader:
     def schema(self) -> LanceSchema:
         """The embedded schema; stale when the table's schema has changed since."""
         return self._file.metadata.schema
+
+    def fetch_blobs(self, descriptors: pa.StructArray) -> pa.Array:
+        """The bytes that descriptors of blobs of this file stand for, as large_binary.
+
+        ``descriptors``: of the second kind; a blob may be there more than once.
+        """
+        if not isinstance(self._file, OpenFile):
+            raise CorruptFileError("a file of version 0.1 holds no blobs", where=self._file.place)
+        return fetch_v2(self._file, descriptors, may_overlap=True)
 
     def embedded_columns(self) -> dict[int, int]:
         """Field id -> column of the embedded schema, for a file that no manifest describes."""

@@ -10,12 +10,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
+
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_type import EXTENSION_METADATA_KEY, EXTENSION_NAME_KEY
 from pyspark_lance.format.schema import LanceSchema
 
 _SHOWN_KEY: Final = "pyspark_lance.shown"
 _JSON_TEXT: Final = b"json"
+_LOCATED: Final = b"located"
 # Members of a descriptor have no id of their own, as in the schema of a data file.
 _NO_ID: Final = -1
 
@@ -36,6 +39,23 @@ BLOB_V2_DESCRIPTOR: Final = tuple(
 )
 """Where the bytes of a blob are: in the data file, in a file beside it, or anywhere."""
 
+BLOB_FILE: Final = "lance_blob_file"
+"""The member of a located descriptor that has the URI of its data file.
+
+The other members mean nothing without it, so only located descriptors stand for bytes wherever
+they go. The name is one that structs of users do not have by chance.
+"""
+
+LOCATED_BLOB: Final = (*BLOB_V2_DESCRIPTOR, Field(_NO_ID, BLOB_FILE, "string", nullable=False))
+"""A located descriptor, of either kind: rows of tables of all versions go well together."""
+
+BLOB_DATA: Final = "lance_blob_data"
+"""The member of a located descriptor that has the bytes themselves, where these are known.
+
+Readers give none; rows have it whose blobs come partly from a table and partly from elsewhere.
+"""
+
+_LOCATED_NAMES: Final = frozenset(member.name for member in LOCATED_BLOB)
 
 _MOVING_BLOB: Final = tuple(
     Field(_NO_ID, name, logical_type, nullable=True)
@@ -51,25 +71,28 @@ _MOVING_BLOB: Final = tuple(
 # The bytes of a blob, or a reference of any kind.
 
 
-def logical_schema(schema: LanceSchema, *, binary_blobs: Collection[str] = ()) -> LanceSchema:
+def logical_schema(
+    schema: LanceSchema, *, binary_blobs: Collection[str] = (), located: bool = False
+) -> LanceSchema:
     """The columns as users see them.
 
     ``binary_blobs``: top-level columns whose blobs are wanted as bytes instead of
-    as descriptors.
+    as descriptors. ``located``: whether descriptors name their data file.
     """
     return LanceSchema(
         tuple(
-            logical_field(field, binary_blobs=field.name in binary_blobs) for field in schema.fields
+            logical_field(field, binary_blobs=field.name in binary_blobs, located=located)
+            for field in schema.fields
         ),
         schema.metadata,
     )
 
 
-def logical_field(field: Field, *, binary_blobs: bool = False) -> Field:
+def logical_field(field: Field, *, binary_blobs: bool = False, located: bool = False) -> Field:
     """The field as users see it; itself if nothing in it has another logical view."""
     if field.is_blob:
         as_bytes = replace(field, logical_type="large_binary", children=())
-        return as_bytes if binary_blobs else blob_as_descriptor(field)
+        return as_bytes if binary_blobs else blob_as_descriptor(field, located=located)
     if field.logical_type == "json":
         return replace(
             field,
@@ -77,7 +100,9 @@ def logical_field(field: Field, *, binary_blobs: bool = False) -> Field:
             extension_name="",
             metadata=_without_extension(field) | {_SHOWN_KEY: _JSON_TEXT},
         )
-    children = tuple(logical_field(child, binary_blobs=binary_blobs) for child in field.children)
+    children = tuple(
+        logical_field(child, binary_blobs=binary_blobs, located=located) for child in field.children
+    )
     if all(new is old for new, old in zip(children, field.children, strict=True)):
         return field
     return replace(field, children=children)
@@ -104,10 +129,16 @@ def is_json_text(field: Field) -> bool:
     return field.metadata.get(_SHOWN_KEY) == _JSON_TEXT
 
 
-def blob_as_descriptor(field: Field) -> Field:
-    """A blob column shown as where its bytes are."""
+def blob_as_descriptor(field: Field, *, located: bool = False) -> Field:
+    """A blob column shown as where its bytes are.
+
+    ``located``: whether that has the member ``BLOB_FILE``, and URIs that need no table.
+    """
     children = BLOB_V2_DESCRIPTOR if field.is_blob_v2 else BLOB_V1_DESCRIPTOR
-    return replace(field, logical_type="struct", children=children)
+    if not located:
+        return replace(field, logical_type="struct", children=children)
+    metadata = {**field.metadata, _SHOWN_KEY: _LOCATED}
+    return replace(field, logical_type="struct", children=LOCATED_BLOB, metadata=metadata)
 
 
 def rows_that_move(schema: LanceSchema) -> LanceSchema:
@@ -129,6 +160,33 @@ def is_blob_descriptor(field: Field) -> bool:
         and bool(field.children)
         and field.children[0].name != _MOVING_BLOB[0].name
         and all(child.id == _NO_ID for child in field.children)
+    )
+
+
+def is_located(field: Field) -> bool:
+    """Whether a blob column is shown by located descriptors, or by a part of these."""
+    return is_blob_descriptor(field) and field.metadata.get(_SHOWN_KEY) == _LOCATED
+
+
+def is_located_type(data_type: pa.DataType) -> bool:
+    """Whether values are located descriptors, which their shape says."""
+    return pa.types.is_struct(data_type) and are_located(data_type.names)
+
+
+def are_located(names: Collection[str]) -> bool:
+    """Whether a struct with these members is a located descriptor.
+
+    That outlives every expression, function and other format, as metadata of columns do not.
+    """
+    return _LOCATED_NAMES.issubset(names)
+
+
+def holds_located(data_type: pa.DataType) -> bool:
+    """Whether values are located descriptors, or have such parts."""
+    if not pa.types.is_nested(data_type):
+        return False
+    return is_located_type(data_type) or any(
+        holds_located(data_type.field(index).type) for index in range(data_type.num_fields)
     )
 
 

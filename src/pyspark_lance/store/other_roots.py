@@ -68,6 +68,12 @@ def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping
             where=table_uri,
             hint=f"if you trust it, name it in {PREFIX}{ALLOWED}",
         )
+    return shared_options(table_uri, uri, options)
+
+
+def shared_options(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping[str, str]:
+    """The storage options of a table that are meant for another root, too: all or none."""
+    (kind, authority), (own_kind, own_authority) = _place(uri), _place(table_uri)
     is_same_host = kind == own_kind and (kind in _WITHOUT_HOST or authority == own_authority)
     is_plain = _chain(uri) == _chain(table_uri)
     return options if is_same_host and is_plain else {}

@@ -6,6 +6,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from blob_tables import BLOB, VALUES, blob_table, pylance_blobs
 from table_access import read_ours, write_table
 
 from pyspark_lance.datafile import blob_records
@@ -25,16 +26,6 @@ from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
-RNG = np.random.default_rng(0)
-# Inline, packed and dedicated in 2.2.
-VALUES = [b"abc", b"", None, RNG.bytes(200_000), RNG.bytes(5_000_000), b"tail", RNG.bytes(300_000)]
-BLOB = {"lance-encoding:blob": "true"}
-
-
-def blob_table(values=VALUES):
-    schema = pa.schema([("id", pa.int64()), pa.field("b", pa.large_binary(), metadata=BLOB)])
-    return pa.table({"id": range(len(values)), "b": values}, schema=schema)
-
 
 def read_blobs(path, *, binary=True, **request):
     schema = logical_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"} if binary else ())
@@ -44,16 +35,6 @@ def read_blobs(path, *, binary=True, **request):
 def allowing(folder):
     """Storage options with which blobs in a folder outside of the table are read."""
     return {"storage.allowed_base_paths": str(folder)}
-
-
-def pylance_blobs(path, column="b"):
-    dataset = lance.dataset(path)
-    descriptors = dataset.to_table(columns=[column])[column].to_pylist()
-    there = [i for i, one in enumerate(descriptors) if one is not None]
-    found = dict(zip(there, dataset.take_blobs(column, indices=there), strict=True))
-    # A null of 2.0 files shows a descriptor.
-    blobs = [found.get(i) for i in range(len(descriptors))]
-    return [None if blob is None else blob.readall() for blob in blobs]
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])

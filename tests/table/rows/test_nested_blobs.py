@@ -4,6 +4,18 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from blob_tables import (
+    BLOB_ITEM,
+    LISTS,
+    OF_OURS,
+    OF_PYLANCE,
+    PAIR,
+    RNG,
+    STRUCTS,
+    nested_bytes,
+    nested_table,
+    pylance_nested_bytes,
+)
 from table_access import read_ours, write_table
 
 from pyspark_lance.datafile import blob_records
@@ -14,71 +26,12 @@ from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
-RNG = np.random.default_rng(0)
-# In 2.2 of pylance: inline and packed into a file beside the data file.
-VALUES = [b"abc", b"", None, RNG.bytes(100_000)]
-BLOB = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-PAIR = pa.struct([pa.field("i", pa.int64()), BLOB])
-
-STRUCTS = {"struct": PAIR, "struct_struct": pa.struct([pa.field("s", PAIR)])}
-LISTS = {
-    "list": pa.list_(BLOB),
-    "large_list": pa.large_list(BLOB),
-    "list_list": pa.list_(pa.list_(BLOB)),
-    "list_struct": pa.list_(PAIR),
-    "struct_list": pa.struct([pa.field("l", pa.list_(BLOB)), pa.field("i", pa.int64())]),
-    "deep": pa.list_(pa.struct([pa.field("l", pa.list_(PAIR))])),
-}
-# What pylance can write, and then read.
-OF_PYLANCE = [
-    *((version, kind) for version in ("2.0", "2.1", "2.2") for kind in STRUCTS),
-    ("2.0", "list"),
-    *(("2.2", kind) for kind in LISTS),
-]
-OF_OURS = sorted({*OF_PYLANCE, *(("2.0", kind) for kind in LISTS)})
-
-
-def random_value(kind, rng, *, null_structs):
-    """A value of the type; nulls everywhere, but of structs only where a version has them."""
-    if pa.types.is_struct(kind):
-        if null_structs and rng.random() < 0.15:
-            return None
-        return {f.name: random_value(f.type, rng, null_structs=null_structs) for f in kind}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        if rng.random() < 0.15:
-            return None
-        count = int(rng.integers(0, 4))
-        return [random_value(kind.value_type, rng, null_structs=null_structs) for _ in range(count)]
-    if rng.random() < 0.2:
-        return None
-    if pa.types.is_int64(kind):
-        return int(rng.integers(0, 100))
-    return (
-        VALUES[int(rng.integers(0, 4))] if rng.random() < 0.1 else rng.bytes(int(rng.integers(9)))
-    )
-
-
-def make_table(name, version, count=60, seed=1):
-    kind = {**STRUCTS, **LISTS}[name]
-    rng = np.random.default_rng(seed)
-    rows = [random_value(kind, rng, null_structs=version != "2.0") for _ in range(count)]
-    return pa.table({"id": range(count), "c": pa.array(rows, kind)})
-
-
-def read_bytes(path, **request):
-    schema = logical_schema(Snapshot.open(Table(path)).schema, binary_blobs={"c"})
-    return read_ours(path, schema=schema, system_columns=(), **request)["c"].to_pylist()
-
-
-def pylance_bytes(path):
-    return lance.dataset(path).to_table(blob_handling="all_binary")["c"].to_pylist()
-
 
 @pytest.mark.parametrize(("version", "name"), OF_PYLANCE)
 def test_nested_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, version, name):
-    path, table = str(tmp_path), make_table(name, version)
+    path, table = str(tmp_path), nested_table(name, version)
     lance.write_dataset(table, path, data_storage_version=version)
-    assert read_bytes(path) == table["c"].to_pylist()
+    assert nested_bytes(path) == table["c"].to_pylist()
     shown = read_ours(
         path, schema=logical_schema(Snapshot.open(Table(path)).schema), system_columns=()
     )
@@ -91,13 +44,13 @@ def test_nested_blobs_that_were_written_are_read_by_pylance_and_us(
     tmp_path, monkeypatch, version, name
 ):
     monkeypatch.setattr(blob_records, "PAGE_ROWS", 23)
-    path, table = str(tmp_path), make_table(name, version, 80)
+    path, table = str(tmp_path), nested_table(name, version, 80)
     expected = table["c"].to_pylist()
     write_table(path, table.slice(7), file_version=version)
-    assert read_bytes(path) == expected[7:]
+    assert nested_bytes(path) == expected[7:]
     dataset = lance.dataset(path)
     dataset.validate()
-    assert pylance_bytes(path) == expected[7:]
+    assert pylance_nested_bytes(path) == expected[7:]
     if version != "2.2" or name in STRUCTS:
         # pylance cannot take rows without items from lists of the second kind, its own neither.
         whole, rows = dataset.to_table()["c"], [70, 3, 3, 41]
@@ -110,7 +63,7 @@ def test_nested_blobs_that_were_written_are_read_by_pylance_and_us(
         lance.dataset(path).delete("id = 20")
         del expected[13]
         lance.dataset(path).optimize.compact_files()
-        assert read_bytes(path) == pylance_bytes(path) == expected
+        assert nested_bytes(path) == pylance_nested_bytes(path) == expected
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
@@ -120,8 +73,8 @@ def test_columns_without_any_blob_are_read_back(tmp_path, version, rows):
     table = pa.table({"c": pa.array(rows, PAIR)})
     write_table(str(tmp_path), table, file_version=version)
     if rows:
-        assert read_bytes(str(tmp_path)) == rows
-    assert pylance_bytes(str(tmp_path)) == rows
+        assert nested_bytes(str(tmp_path)) == rows
+    assert pylance_nested_bytes(str(tmp_path)) == rows
 
 
 def test_lists_without_any_item_are_read_back(tmp_path):
@@ -131,7 +84,7 @@ def test_lists_without_any_item_are_read_back(tmp_path):
             table = pa.table({"c": pa.array(rows, LISTS["list"])})
             write_table(path, table, file_version=version)
         expected = [[], None, [], None, [None, None], []]
-        assert read_bytes(path) == pylance_bytes(path) == expected
+        assert nested_bytes(path) == pylance_nested_bytes(path) == expected
 
 
 def test_external_references_inside_of_lists_are_fetched(tmp_path):
@@ -148,8 +101,8 @@ def test_external_references_inside_of_lists_are_fetched(tmp_path):
     lance.write_dataset(pa.table({"c": lists}), str(tmp_path / "theirs"), **options)
     for name in ("ours", "theirs"):
         storage = {"storage.allowed_base_paths": str(tmp_path)}
-        assert read_bytes(str(tmp_path / name), storage=storage) == expected
-        assert pylance_bytes(str(tmp_path / name)) == expected
+        assert nested_bytes(str(tmp_path / name), storage=storage) == expected
+        assert pylance_nested_bytes(str(tmp_path / name)) == expected
 
 
 def test_what_is_neither_bytes_nor_a_reference_is_refused_with_the_path(tmp_path):
@@ -166,9 +119,9 @@ def test_what_is_neither_bytes_nor_a_reference_is_refused_with_the_path(tmp_path
     [
         ("2.1", LISTS["list"], "c"),
         ("2.1", LISTS["struct_list"], r"c\.l"),
-        ("2.2", pa.map_(pa.string(), BLOB), "c"),
+        ("2.2", pa.map_(pa.string(), BLOB_ITEM), "c"),
         ("2.2", pa.list_(PAIR, 2), "c"),
-        ("2.2", pa.list_(BLOB, 2), "c"),
+        ("2.2", pa.list_(BLOB_ITEM, 2), "c"),
     ],
 )
 def test_what_pylance_cannot_hold_is_refused_with_the_column(tmp_path, version, kind, path):
@@ -184,7 +137,7 @@ def test_a_new_column_of_blobs_gets_the_kind_of_the_table(tmp_path):
     write_table(path, new, merge_schema=True)
     field = next(f for f in Snapshot.open(Table(path)).schema.walk() if f.name == "b")
     assert field.is_blob_v2
-    assert read_bytes(path) == pylance_bytes(path) == [None, [{"i": 1, "b": b"new"}]]
+    assert nested_bytes(path) == pylance_nested_bytes(path) == [None, [{"i": 1, "b": b"new"}]]
 
 
 @pytest.fixture(params=["2.0", "2.1", "2.2"])
@@ -209,12 +162,12 @@ def test_records_of_nested_blobs_that_point_outside_of_the_file_are_corrupt(smal
         for outside in (len(content), 1 << 40, (1 << 64) - 64):
             file.write_bytes(content.replace(one, outside.to_bytes(8, "little")))
             with pytest.raises(CorruptFileError, match=r"blob.* outside of the"):
-                read_bytes(path)
+                nested_bytes(path)
 
 
 def test_damaged_files_of_nested_blobs_are_refused_or_damage_only_what_was_hit(small_blobs):
     path, file, content = small_blobs
-    whole = read_bytes(path)
+    whole = nested_bytes(path)
     rng = np.random.default_rng(3)
     refused, hit = 0, 3
     for _ in range(150):
@@ -223,7 +176,7 @@ def test_damaged_files_of_nested_blobs_are_refused_or_damage_only_what_was_hit(s
             damaged[place] = int(rng.integers(256))
         file.write_bytes(damaged)
         try:
-            rows = read_bytes(path)
+            rows = nested_bytes(path)
         except (CorruptFileError, UnsupportedFeatureError):
             refused += 1
         else:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
@@ -30,13 +31,14 @@ from pyspark_lance.codec.v2_0.dictionary import PlainDictionaryDecoder
 from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
 from pyspark_lance.codec.v2_0.size_estimate import estimate_value_bytes
 from pyspark_lance.codec.v2_0.variable_width import BinaryDecoder, Ends, FsstDecoder, variable_array
+from pyspark_lance.datafile.blob_values import located
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.read_plan import PageStarts
 from pyspark_lance.datafile.v2_0.pages import ColumnPages, FileBuffers, PageRange
 from pyspark_lance.datafile.v2_0.scattered_rows import read_near_rows, take_rows
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.logical_view import is_blob_descriptor
+from pyspark_lance.format.logical_view import is_blob_descriptor, is_located
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
@@ -357,7 +359,7 @@ class _BlobReader:
 
     def __init__(self, file: OpenFile, field: Field, column: int) -> None:
         self._file, self._type = file, field.to_arrow().type
-        self._wants_places = is_blob_descriptor(field)
+        self._wants_places, self._wants_file = is_blob_descriptor(field), is_located(field)
         if not self._wants_places and not is_variable_width(self._type):
             raise CorruptFileError(f"column {column} holds blobs, but its type is {self._type}")
         self._places = LeafReader(file, _BLOB_DESCRIPTION, column)
@@ -378,9 +380,14 @@ class _BlobReader:
         # A null is (1, 0), an empty value (0, 0).
         is_null = (sizes == 0) & (positions != 0)
         if self._wants_places:
-            members = {"position": np.where(is_null, 0, positions), "size": sizes}
+            positions = np.where(is_null, 0, positions)
+            places = pa.StructArray.from_arrays(
+                [pa.array(positions), pa.array(sizes)], ["position", "size"], mask=pa.array(is_null)
+            )
+            if self._wants_file:
+                places = located(self._file, places)
             return pa.StructArray.from_arrays(
-                [pa.array(members[member.name]) for member in self._type],
+                [pc.struct_field(places, member.name) for member in self._type],
                 fields=list(self._type),
                 mask=pa.array(is_null),
             )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.levels import Unraveler
 from pyspark_lance.codec.row_ranges import RowRanges
-from pyspark_lance.datafile.blob_values import EXTERNAL, fetch_v1, fetch_v2, logical_v2
+from pyspark_lance.datafile.blob_values import EXTERNAL, fetch_v1, fetch_v2, located, logical_v2
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.v2_1.column import LeafColumnReader, PageRead, as_array
 from pyspark_lance.errors import LanceError
@@ -23,6 +23,7 @@ from pyspark_lance.format.logical_view import (
     BLOB_V1_DESCRIPTOR,
     BLOB_V2_DESCRIPTOR,
     is_blob_descriptor,
+    is_located,
 )
 
 # Blobs outside of the table, whose size is not in the descriptor, are assumed to be this large.
@@ -44,7 +45,7 @@ class BlobColumn(LeafColumnReader):
         descriptor = pa.struct([member.to_arrow() for member in members])
         super().__init__(file, column, name, descriptor, slots_per_row)
         self._wanted = field.to_arrow().type
-        self._wants_descriptor = is_blob_descriptor(field)
+        self._wants_descriptor, self._wants_file = is_blob_descriptor(field), is_located(field)
         self._known_bytes: int | None = None
 
     def decode(
@@ -58,11 +59,14 @@ class BlobColumn(LeafColumnReader):
     def average_row_bytes(self) -> int:
         """Of descriptors, or for bytes by the sizes in the first page that has any."""
         if self._wants_descriptor:
-            return super().average_row_bytes()
+            uri_bytes = len(self._file.place) if self._wants_file else 0
+            return super().average_row_bytes() + uri_bytes
         return max(1, self._stored_bytes())
 
     def _shown(self, descriptors: pa.StructArray) -> pa.Array:
         if self._wants_descriptor:
+            if self._wants_file:
+                descriptors = located(self._file, descriptors)
             children = [pc.struct_field(descriptors, member.name) for member in self._wanted]
             mask = descriptors.is_null() if descriptors.null_count else None
             children = [_without_nulls(child) for child in children]

@@ -41,6 +41,7 @@ from pyspark_lance.spark.expressions.column_expressions import (
     reference,
     sql_text,
 )
+from pyspark_lance.spark.types.blob_types import with_descriptors
 from pyspark_lance.spark.types.spark_types import same_shape, same_type, spark_field
 from pyspark_lance.spark.types.variant_text import holds_json, with_text_for_variants
 from pyspark_lance.table.change.reads import reads_where
@@ -140,8 +141,9 @@ def stored_values(
 
 
 def _stored(value: Expression, kind: DataType, field: Field) -> Expression:
-    # JSON is given as text, blobs as bytes.
+    # JSON is given as text, blobs as bytes or as where these are, which the task that writes gets.
     wanted = spark_field(logical_field(field, binary_blobs=True)).dataType
+    wanted = with_descriptors(wanted, kind)
     if holds_json(field):
         value, kind = _as_text(as_column(value), kind), with_text_for_variants(kind)
     if same_type(kind, wanted):

@@ -32,7 +32,9 @@ from pyspark_lance.table.change.rewrite_columns import RewriteColumnsRequest, Re
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 from pyspark_lance.table.change.run_changes import packed_changes, run_changes, run_pieces
 from pyspark_lance.table.rows.conform import conform_array
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.packed_rows import unpack_rows
+from pyspark_lance.table.version.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def run_by_columns(
     ]
     values = [StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]
     schema = StructType([StructField(ROW_ADDRESS, LongType()), *values])
-    unpacked = map_in_arrow(frame, partial(_unpacked, schema), schema)
+    unpacked = map_in_arrow(frame, partial(_unpacked, plan.table, schema), schema)
     return choice, run_rewrite_job(plan, names, unpacked)
 
 
@@ -125,10 +127,12 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @clean_iterator
-def _unpacked(schema: StructType, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unpacked(
+    table: Table, schema: StructType, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     trim_worker_overhead()
     target = arrow_schema_of(schema)
-    for rows in _unpack(batches):
+    for rows in with_blob_bytes(table, _unpack(batches)):
         columns = [pc.cast(rows.column(CHANGED_ADDRESS), pa.int64())]
         columns += [
             conform_array(rows.column(field.name), field.type, field.name)

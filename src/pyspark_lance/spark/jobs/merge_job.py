@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType
 
 from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError
@@ -44,7 +45,9 @@ from pyspark_lance.spark.jobs.semi_join import (
 )
 from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.jobs.update_job import AssignedTargets, assigned_columns, struct_columns
+from pyspark_lance.spark.types.blob_types import as_any_blob, is_descriptor
 from pyspark_lance.spark.types.default_values import default_texts
+from pyspark_lance.spark.types.spark_types import same_type
 from pyspark_lance.table.change.choose_rewrite import RewriteMode
 from pyspark_lance.table.change.commit_changes import Prepared, RowChanges, explained, prepared
 from pyspark_lance.table.change.deletions import FragmentLoss
@@ -411,15 +414,47 @@ def _changes(
             else {}
         )
         assigned.append(stored_values(joined, columns, schema))
+    blobs = {field.name for field in schema.fields if any(part.is_blob for part in field.walk())}
+    assigned = _blobs_of_one_type(joined, assigned, blobs)
     if counts_every_match(clauses):
         steps.append((matches[Match.MATCHED], sf.lit(len(clauses))))
     first, *others = steps
     chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
     rows = joined.withColumn(CLAUSE, chosen).where(sf.col(CLAUSE).isNotNull())
     names = [field.name for field in schema.fields if any(field.name in v for v in assigned)]
-    values = {name: _value_of(name, assigned, alias if keep else None) for name in names}
+    # Columns with blobs are never written by columns, so nothing asks for what rows have in them.
+    values = {
+        name: _value_of(name, assigned, alias if keep and name not in blobs else None)
+        for name in names
+    }
     changed_row = {name: name for name in (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)}
     return table_clauses(clauses, assigned), with_values(rows, {**changed_row, **values})
+
+
+def _blobs_of_one_type(
+    joined: DataFrame, assigned: list[dict[str, Expression]], blobs: Collection[str]
+) -> list[dict[str, Expression]]:
+    """The values of each clause; of a blob all are bytes, or all descriptors."""
+    for name in blobs:
+        given = {f"v{i}": values[name] for i, values in enumerate(assigned) if name in values}
+        if len(given) < 2:
+            continue
+        kinds = {one.name: one.dataType for one in with_values(joined, given).schema.fields}
+        first, *others = kinds.values()
+        if all(same_type(first, other) for other in others):
+            continue
+        if not all(is_descriptor(kind) or isinstance(kind, BinaryType) for kind in kinds.values()):
+            raise InvalidInputError(
+                f"some clauses set blobs within {name!r} to bytes, others to where these are",
+                hint="read the source with the option blobColumns",
+            )
+        assigned = [
+            {**values, name: as_any_blob(as_column(values[name]), kinds[f"v{i}"])}
+            if name in values
+            else values
+            for i, values in enumerate(assigned)
+        ]
+    return assigned
 
 
 def _value_of(

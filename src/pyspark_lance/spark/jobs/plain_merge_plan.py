@@ -18,6 +18,7 @@ from pyspark_lance.spark.jobs.merge_condition import MergeCondition
 from pyspark_lance.spark.jobs.semi_join import usable_pairs
 from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.jobs.update_job import AssignedTargets
+from pyspark_lance.spark.types.blob_types import has_descriptors, with_descriptors
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
 from pyspark_lance.table.change.merge import Match, MergeClause
 from pyspark_lance.table.change.plain_merge import PlainMerge
@@ -145,16 +146,20 @@ def _fits(
     """Whether all values have types that are stored as they are, checked value by value."""
     selected = columns.selected().schema.fields
     fields = {field.name: field for field in schema.fields}
+    given = [(name, selected[place].dataType) for one in values for name, place in one.items()]
+    kinds = dict(given)
     return all(
-        _is_stored_as(
-            selected[place].dataType,
-            spark_field(logical_field(fields[name], binary_blobs=True)).dataType,
+        _is_stored_as(kind, spark_field(logical_field(fields[name], binary_blobs=True)).dataType)
+        # The rows of all clauses travel together.
+        and (
+            same_type(kind, kinds[name])
+            or not (has_descriptors(kind) or has_descriptors(kinds[name]))
         )
-        for places in values
-        for name, place in places.items()
+        for name, kind in given
     )
 
 
 def _is_stored_as(data_type: DataType, wanted: DataType) -> bool:
+    wanted = with_descriptors(wanted, data_type)
     both_whole = isinstance(data_type, IntegralType) and isinstance(wanted, IntegralType)
     return both_whole or same_type(data_type, wanted)

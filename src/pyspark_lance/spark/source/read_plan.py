@@ -65,7 +65,7 @@ def _projected(schema: LanceSchema, names: list[str]) -> LanceSchema:
 
 
 def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
-    """The columns as Spark sees them: JSON as text, blobs as descriptors or as binary."""
+    """The columns as Spark sees them: JSON as text, blobs as located descriptors or as binary."""
     fields = snapshot.schema.fields
     blobs = spellings(one.name for one in fields if any(part.is_blob for part in one.walk()))
     names = set()
@@ -77,7 +77,7 @@ def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
                 hint=f"blob columns: {', '.join(sorted(blobs)) or 'none'}",
             )
         names.add(spelled)
-    return logical_schema(snapshot.schema, binary_blobs=names)
+    return logical_schema(snapshot.schema, binary_blobs=names, located=True)
 
 
 def scan_request_of(

@@ -39,6 +39,7 @@ from pyspark_lance.spark.options.encoding_options import (
     split_options,
     with_encodings,
 )
+from pyspark_lance.spark.types.blob_types import mark_blobs, with_bytes
 from pyspark_lance.spark.types.declared_columns import (
     keeping_declarations,
     plain_strings,
@@ -87,7 +88,8 @@ def stored_schema(
     lengths and comments counts; ``case_sensitive``: whether columns that differ by case only may
     be new; those of the table may be written in any case.
     """
-    given = StructType([column for column in schema.fields if not _is_ours(column)])
+    read = StructType([column for column in schema.fields if not _is_ours(column)])
+    given = with_bytes(read)
     known_fields = {field.name: field for field in existing.fields} if existing else {}
     _check_duplicates(given)
     if not case_sensitive:
@@ -98,7 +100,9 @@ def stored_schema(
     asked = physical_types(column_types, kept)
     pairs = matched(given.names, known_fields)
     fields = []
-    for column, plain, asked_for in zip(kept.fields, shown.fields, given.fields, strict=True):
+    for column, plain, asked_for, source in zip(
+        kept.fields, shown.fields, given.fields, read.fields, strict=True
+    ):
         types, encodings = split_options(asked.get(column.name, {}))
         known_field = known_fields.get(pairs.get(column.name, ""))
         types = _with_json_for_variants(column, types, known_field)
@@ -118,6 +122,8 @@ def stored_schema(
         made = pa.field(column.name, stored, nullable=True, metadata=metadata)
         if types.get(BLOB_TYPE, "").lower() == "true" and pa.types.is_nested(stored):
             made = _with_blobs(made)
+        elif types.get(BLOB_TYPE) is None and pa.types.is_nested(stored):
+            made = mark_blobs(made, source.dataType)
         if is_json and pa.types.is_nested(stored):
             made = _with_json(made, column.dataType)
         if declared or isinstance(column.dataType, UserDefinedType):

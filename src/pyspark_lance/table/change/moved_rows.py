@@ -34,6 +34,7 @@ from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touch
 from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import write_fragments
@@ -124,6 +125,7 @@ class _Task:
         self._clauses = clauses
         self._actions = np.array([clause.action for clause in clauses], dtype=np.int8)
         self._fields = plan.schema.fields
+        self._table = plan.table
         self._spills = plan.inline_lineage_bytes is not None
         self._rows = _RowSource(plan)
         self._touched: dict[int, TouchedRows] = {}
@@ -198,6 +200,12 @@ class _Task:
         self, batch: pa.RecordBatch, complete: _Complete
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Changes and the rows that they make, as many at a time as memory allows."""
+        for part in with_blob_bytes(self._table, [batch]):
+            yield from self._in_small_parts(part, complete)
+
+    def _in_small_parts(
+        self, batch: pa.RecordBatch, complete: _Complete
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         start = 0
         while start < batch.num_rows:
             part = batch.slice(start, self._most_rows)

@@ -35,6 +35,7 @@ from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
 from pyspark_lance.table.rows.column_files import rows_by_fragment, stand_in
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
@@ -120,6 +121,7 @@ def rewrite_columns(
     store = request.files.store_of(None)
     finished: list[RewrittenColumns] = []
     try:
+        batches = with_blob_bytes(request.files.table, batches)
         for fragment_id, group in itertools.groupby(
             rows_by_fragment(batches), lambda part: part[0]
         ):

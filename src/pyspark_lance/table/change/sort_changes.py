@@ -23,6 +23,7 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause, inserted_rows
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.packed_rows import RowBuffer, split_rows
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 
@@ -196,7 +197,8 @@ class _NewRows:
             raise AssertionError("no file is open")
         fields = self._plan.schema.fields
         numbers = plain_numbers(batch.column(CLAUSE)).astype(np.int64)
-        for number, rows in split_rows(batch, numbers):
-            whole = inserted_rows(fields, rows, self._clauses[number].columns)
-            self._new_keys.add(whole)
-            files.write(whole)
+        for number, given in split_rows(batch, numbers):
+            for rows in with_blob_bytes(self._plan.table, [given]):
+                whole = inserted_rows(fields, rows, self._clauses[number].columns)
+                self._new_keys.add(whole)
+                files.write(whole)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.logical_view import logical_field
+from pyspark_lance.format.logical_view import is_located, logical_field
 from pyspark_lance.plain_values import numbers_or, plain_numbers
 from pyspark_lance.table.feed.cast_values import cast_values
 
@@ -63,7 +63,7 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
     if own is None:
         return ColumnSource(shown, None)
     as_bytes = shown.is_blob and not shown.children
-    read = logical_field(own, binary_blobs=as_bytes)
+    read = logical_field(own, binary_blobs=as_bytes, located=is_located(shown))
     if not _are_alike(shown, own):
         return ColumnSource(shown, shown if read == shown else read)
     # Not every file gives single members of these.

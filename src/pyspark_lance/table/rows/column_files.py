@@ -32,6 +32,7 @@ from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.written_files import remove_files
 
@@ -93,6 +94,7 @@ def write_column_files(
     finished: list[ColumnFile] = []
     current: _FragmentColumns | None = None
     try:
+        batches = with_blob_bytes(request.table, batches)
         for fragment_id, places, values in rows_by_fragment(batches):
             if current is None or current.fragment_id != fragment_id:
                 if current is not None:

@@ -20,6 +20,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.written_files import remove_files
 
@@ -74,7 +75,7 @@ def write_fragments(
     """
     files = FragmentFiles(request)
     try:
-        for batch in batches:
+        for batch in with_blob_bytes(request.table, batches):
             if batch is None:
                 files.close_file()
             elif batch.num_rows:

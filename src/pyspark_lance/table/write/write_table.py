@@ -29,6 +29,7 @@ from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.table.columns.schema_change import match_columns, renumbered, same_columns
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -51,6 +52,7 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
         # Other writes have no condition, and each process pays for what it imports.
         from pyspark_lance.table.write.replace_where import matching_only  # noqa: PLC0415
 
+        batches = with_blob_bytes(plan.request.table, batches)
         text = plan.settings.replace_where or ""
         batches = matching_only(batches, plan.condition, text, plan.request.schema)
     if plan.order is not None:

@@ -1,0 +1,340 @@
+"""The bytes of blobs that arrive as located descriptors, fetched where they are written.
+
+Rows that were read from a blob column say where its bytes are, and carry that through whatever the
+query does with them. A task that writes such rows fetches the bytes of some rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.datafile.blob_values import (
+    DEDICATED,
+    EXTERNAL,
+    INLINE,
+    MANAGED,
+    MANAGED_IN_BASE,
+    PACKED,
+)
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    LanceError,
+    MissingFileError,
+    StorageError,
+)
+from pyspark_lance.format.logical_view import (
+    BLOB_DATA,
+    BLOB_FILE,
+    BLOB_V2_DESCRIPTOR,
+    LOCATED_BLOB,
+    holds_located,
+    is_located_type,
+)
+from pyspark_lance.plain_values import numbers_or
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.store.other_roots import open_other_root, shared_options
+from pyspark_lance.table.version.table import Table
+
+if TYPE_CHECKING:
+    from pyspark_lance.datafile.reader import DataFileReader
+
+BATCH_BYTES: Final = 32 << 20
+"""Blobs of about so many bytes are in memory at a time, or a single larger one."""
+
+_OPEN_FILES: Final = 16
+_READ_BYTES: Final = "read the source with the option blobColumns, which gives the bytes themselves"
+# In place of a base id: whether the URI of a blob is a plain path, or a URL with escapes.
+_PLAIN, _URL = 1, 0
+
+
+_Batch = TypeVar("_Batch", pa.RecordBatch, pa.RecordBatch | None)
+
+
+def with_blob_bytes(table: Table, batches: Iterable[_Batch]) -> Iterator[_Batch]:
+    """Batches to write, with bytes for located descriptors at any depth; others as they are.
+
+    ``table``: what is written to; see ``DescribedBlobs``.
+    """
+    blobs = DescribedBlobs(table)
+    for batch in batches:
+        if batch is None or not any(map(holds_located, batch.schema.types)):
+            yield batch
+        else:
+            yield from blobs.with_bytes(batch)
+
+
+class DescribedBlobs:
+    """Fetches blobs for rows that are written to a table.
+
+    ``table``: its storage options are also those of the files that blobs come from, where these
+    are in the same kind of store and reached through the same host.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._open: OrderedDict[str, _SourceFile] = OrderedDict()
+
+    def with_bytes(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows with bytes for descriptors, some at a time where their blobs are large."""
+        names = batch.schema.names
+        given = {
+            name
+            for name, kind in zip(names, batch.schema.types, strict=True)
+            if holds_located(kind)
+        }
+        every = pa.array(np.arange(batch.num_rows))
+        columns = [
+            # Items of null lists, and such before the first row, are gone afterwards.
+            column.take(every) if name in given else column
+            for name, column in zip(names, batch.columns, strict=True)
+        ]
+        sizes = np.sum([_row_bytes(column) for column in columns], axis=0)
+        for start, end in _spans(sizes, BATCH_BYTES):
+            rows = every[start:end]
+            parts = [
+                self._with_bytes(column.take(rows), name)
+                if name in given
+                else column.slice(start, end - start)
+                for column, name in zip(columns, names, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(parts, names=names)
+
+    def _with_bytes(self, array: pa.Array, path: str) -> pa.Array:
+        """``array`` with bytes for descriptors; it begins at the first of its buffers' values."""
+        types, data_type = pa.types, array.type
+        if is_located_type(data_type):
+            return self.fetch(array, path)
+        if not holds_located(data_type):
+            return array
+        if types.is_struct(data_type):
+            # Members of null structs become null.
+            members = [
+                self._with_bytes(member, f"{path}.{part.name}")
+                for part, member in zip(data_type, array.flatten(), strict=True)
+            ]
+            fields = [
+                part.with_type(member.type) for part, member in zip(data_type, members, strict=True)
+            ]
+            mask = array.is_null() if array.null_count else None
+            return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
+        offsets = pa.array(np.concatenate(([0], np.cumsum(_lengths(array)))), pa.int32())
+        mask = array.is_null() if array.null_count else None
+        if types.is_map(data_type):
+            first, last = _item_range(array)
+            values = self._with_bytes(array.items[first:last], f"{path}.value")
+            kind = pa.map_(data_type.key_type, data_type.item_field.with_type(values.type))
+            return pa.MapArray.from_arrays(
+                offsets, array.keys[first:last], values, type=kind, mask=mask
+            )
+        items = self._with_bytes(array.flatten(), f"{path}.item")
+        kind = pa.list_(data_type.value_field.with_type(items.type))
+        return pa.ListArray.from_arrays(offsets, items, type=kind, mask=mask)
+
+    def fetch(self, descriptors: pa.StructArray, path: str) -> pa.Array:
+        """The bytes of located descriptors, as large_binary.
+
+        ``path``: the column, for messages.
+        """
+        if descriptors.type.get_field_index(BLOB_DATA) >= 0:
+            *members, data = _with_data_last(descriptors)
+            is_given = data.is_valid()
+            others = pa.StructArray.from_arrays(
+                members,
+                [name for name in descriptors.type.names if name != BLOB_DATA],
+                mask=pc.or_(descriptors.is_null(), is_given),
+            )
+            return pc.if_else(is_given, data.cast(pa.large_binary()), self.fetch(others, path))
+        plain = _plain(descriptors, path)
+        files = descriptors.flatten()[descriptors.type.get_field_index(BLOB_FILE)]
+        coded = files.dictionary_encode()
+        codes = numbers_or(-1, coded.indices)
+        names = coded.dictionary.to_pylist()
+        if not names:
+            return pa.nulls(len(descriptors), pa.large_binary())
+        if len(names) == 1:
+            return self._fetch(names[0], plain, path)
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(names) + 1)).tolist()
+        pieces = [pa.nulls(bounds[0], pa.large_binary())]
+        for number, name in enumerate(names):
+            rows = order[bounds[number] : bounds[number + 1]]
+            pieces.append(self._fetch(name, plain.take(pa.array(rows)), path))
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return pa.concat_arrays(pieces).take(pa.array(places))
+
+    def _fetch(self, uri: str, descriptors: pa.StructArray, path: str) -> pa.Array:
+        where = f"column {path}, of {uri}"
+        try:
+            return self._source(uri).fetch(descriptors)
+        except MissingFileError as error:
+            raise MissingFileError(
+                "the bytes of blobs to copy are gone: their file was removed after the rows were "
+                "read",
+                error.where,
+                f"read the rows again, or {_READ_BYTES}",
+            ) from error
+        except (CorruptFileError, InvalidInputError):
+            raise
+        except (LanceError, OSError) as error:
+            what = error.what if isinstance(error, LanceError) else str(error)
+            raise StorageError(
+                f"the bytes of blobs to copy cannot be fetched: {what}",
+                where,
+                "the write needs storage options for the table that the blobs are in, too: set "
+                f"them for the write or the session, or {_READ_BYTES}",
+            ) from error
+
+    def _source(self, uri: str) -> _SourceFile:
+        source = self._open.get(uri)
+        if source is None:
+            source = self._open[uri] = _SourceFile.open(self._table, uri)
+            if len(self._open) > _OPEN_FILES:
+                self._open.popitem(last=False)
+        return source
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceFile:
+    """A data file that blobs are copied from."""
+
+    reader: DataFileReader
+    links: _Links
+
+    @classmethod
+    def open(cls, table: Table, uri: str) -> _SourceFile:
+        folder, _, name = uri.rpartition("/")
+        if not folder or not name:
+            raise InvalidInputError(f"{uri!r} is not the URI of a data file", hint=_READ_BYTES)
+        # Most rows describe no blobs, and each process pays for what it imports.
+        from pyspark_lance.datafile.reader import DataFileReader  # noqa: PLC0415
+
+        options = shared_options(table.uri, folder, table.storage)
+        store = open_store(folder, options)
+        links = _Links(folder, options)
+        try:
+            return cls(DataFileReader.open(store, name, external=links), links)
+        except FileNotFoundError as error:
+            raise MissingFileError("a data file is missing", uri) from error
+
+    def fetch(self, descriptors: pa.StructArray) -> pa.Array:
+        return self.reader.fetch_blobs(descriptors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """Where absolute URIs in descriptors lead to."""
+
+    folder: str  # The URI of the folder of the data file.
+    options: Mapping[str, str] = field(repr=False)
+
+    def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
+        folder, _, name = uri.rpartition("/")
+        if base_id == _URL and "://" in uri:  # pylance writes them with escapes
+            name = unquote(name)
+            folder = folder if uri.lower().startswith("file:") else unquote(folder)
+        return open_other_root(self.folder, folder or "/", self.options), name
+
+    def absolute(self, uri: str, base_id: int) -> str:
+        del base_id
+        return uri
+
+
+def _with_data_last(descriptors: pa.StructArray) -> list[pa.Array]:
+    members = descriptors.flatten()
+    members.append(members.pop(descriptors.type.get_field_index(BLOB_DATA)))
+    return members
+
+
+def _plain(descriptors: pa.StructArray, path: str) -> pa.StructArray:
+    """The descriptors in the types of the format, with URIs that ``_Links`` finds."""
+    given = dict(zip(descriptors.type.names, descriptors.flatten(), strict=True))
+    is_there = pc.is_valid(descriptors)
+    if any(
+        pc.any(pc.and_(is_there, pc.is_null(given[name]))).as_py()
+        for name in (part.name for part in LOCATED_BLOB)
+    ):
+        raise InvalidInputError(
+            f"the column {path!r} holds descriptors of blobs that are incomplete, so that their "
+            "bytes cannot be found",
+            hint=_READ_BYTES,
+        )
+    try:
+        members = {
+            part.name: given[part.name].cast(part.to_arrow().type) for part in BLOB_V2_DESCRIPTOR
+        }
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"the column {path!r} holds descriptors of blobs that are none: {error}",
+            hint=_READ_BYTES,
+        ) from error
+    kinds = numbers_or(0, members["kind"]).astype(np.uint8)
+    is_managed = (kinds == MANAGED) | (kinds == MANAGED_IN_BASE)
+    is_empty = numbers_or(0, members["size"]) == 0
+    marks = np.where(is_managed, _PLAIN, _URL).astype(np.uint32)
+    beside = (kinds == PACKED) | (kinds == DEDICATED)
+    members["blob_id"] = pc.if_else(pa.array(beside), members["blob_id"], pa.array(marks))
+    # The URIs of objects of tables are absolute, as those of blobs outside of them.
+    known = np.where(is_managed, np.where(is_empty, INLINE, EXTERNAL), kinds)
+    members["kind"] = pa.array(known.astype(np.uint8))
+    mask = descriptors.is_null() if descriptors.null_count else None
+    return pa.StructArray.from_arrays(list(members.values()), list(members), mask=mask)
+
+
+def _row_bytes(array: pa.Array) -> NDArray[np.int64]:
+    """How many bytes the blobs of each row have, shape (len(array),)."""
+    if is_located_type(array.type):
+        members = dict(zip(array.type.names, array.flatten(), strict=True))
+        sizes = numbers_or(0, members["size"].cast(pa.uint64(), safe=False)).astype(np.float64)
+        # How long the object is, is not known.
+        is_open = (numbers_or(0, members["kind"]) == EXTERNAL) & (sizes == 0)
+        sizes = np.where(is_open, BATCH_BYTES, sizes)
+        return np.minimum(sizes, 1 << 50).astype(np.int64)
+    if not holds_located(array.type):
+        return np.zeros(len(array), np.int64)
+    if pa.types.is_struct(array.type):
+        return np.sum([_row_bytes(member) for member in array.flatten()], axis=0)
+    lengths = _lengths(array)
+    if pa.types.is_map(array.type):
+        first, last = _item_range(array)
+        items = array.items[first:last]
+    else:
+        items = array.flatten()
+    totals = np.concatenate(([0], np.cumsum(_row_bytes(items))))
+    ends = np.cumsum(lengths)
+    return totals[ends] - totals[ends - lengths]
+
+
+def _lengths(lists: pa.Array) -> NDArray[np.int64]:
+    """How many items each list or map has; none for nulls."""
+    if pa.types.is_map(lists.type):
+        offsets = np.asarray(lists.offsets)[: len(lists) + 1].astype(np.int64)
+        return np.where(np.asarray(lists.is_valid()), np.diff(offsets), 0)
+    return numbers_or(0, pc.list_value_length(lists)).astype(np.int64)
+
+
+def _item_range(maps: pa.MapArray) -> tuple[int, int]:
+    """Which of the items are those of the maps; null maps have none."""
+    return maps.offsets[0].as_py(), maps.offsets[len(maps)].as_py()
+
+
+def _spans(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Runs of rows of at most so many bytes together, or of one row."""
+    totals = np.concatenate(([0], np.cumsum(sizes)))
+    start = 0
+    while start < len(sizes):
+        end = int(np.searchsorted(totals, totals[start] + most, side="right")) - 1
+        end = max(end, start + 1)
+        yield start, end
+        start = end
