@@ -71,6 +71,17 @@ def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping
     return shared_options(table_uri, uri, options)
 
 
+def options_for_source(target_uri: str, uri: str, options: Mapping[str, str]) -> Mapping[str, str]:
+    """The storage options of a write that are meant for a root that it copies from.
+
+    A local target has none of its own: those that are given are for the source, unless they would
+    be sent to a host that a row names.
+    """
+    kind, _ = _place(uri)
+    is_meant = _place(target_uri)[0] == "file" and kind in _WITHOUT_HOST and not _chain(uri)
+    return options if is_meant else shared_options(target_uri, uri, options)
+
+
 def shared_options(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping[str, str]:
     """The storage options of a table that are meant for another root, too: all or none."""
     (kind, authority), (own_kind, own_authority) = _place(uri), _place(table_uri)

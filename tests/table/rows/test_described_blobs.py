@@ -18,13 +18,15 @@ from blob_tables import (
     pylance_nested_bytes,
 )
 from managed_blobs import new_table
-from table_access import read_ours
+from s3_server import s3_server, s3_table_root  # noqa: F401
 
 from pyspark_lance.datafile.blob_values import EXTERNAL
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, MissingFileError, StorageError
 from pyspark_lance.format.logical_view import BLOB_FILE, logical_schema
 from pyspark_lance.table.rows import described_blobs
 from pyspark_lance.table.rows.described_blobs import DescribedBlobs
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
@@ -35,9 +37,11 @@ pytestmark = pytest.mark.interop
 VERSIONS = ["2.0", "2.1", "2.2"]
 
 
-def read_located(path, branch=None, **request):
-    schema = logical_schema(Snapshot.open(Table(path, branch=branch)).schema, located=True)
-    return read_ours(path, branch=branch, schema=schema, system_columns=(), **request)
+def read_located(path, branch=None, storage=(), **shown):
+    snapshot = Snapshot.open(Table(path, dict(storage), branch))
+    schema = logical_schema(snapshot.schema, located=True, **shown)
+    tasks = plan_scan(snapshot, ScanRequest(schema=schema, system_columns=()))
+    return pa.Table.from_batches([batch for task in tasks for batch in run(task)])
 
 
 def as_spark(table):
@@ -55,11 +59,10 @@ def spark_type(kind):
     return types.get(kind, kind)
 
 
-def write_located(path, rows, schema, **settings):
+def write_located(path, rows, schema, storage=(), **settings):
     """Writes rows that describe blobs as columns of ``schema``."""
-    plan = plan_write(
-        Table(path), schema, WriteSettings(**settings), existing=open_existing(Table(path))
-    )
+    table = Table(path, dict(storage))
+    plan = plan_write(table, schema, WriteSettings(**settings), existing=open_existing(table))
     return commit_write(plan, write_rows(plan, rows.to_batches()))
 
 
@@ -238,3 +241,20 @@ def test_spans_hold_as_many_rows_as_fit(tmp_path):
     sizes = np.array([5, 5, 1, 20, 0, 0, 9, 2])
     assert list(described_blobs._spans(sizes, 10)) == [(0, 2), (2, 3), (3, 4), (4, 7), (7, 8)]
     assert list(described_blobs._spans(sizes[:0], 10)) == []
+
+
+@pytest.mark.s3
+def test_the_options_of_the_write_are_those_of_the_source(tmp_path, s3_server, s3_table_root):  # noqa: F811
+    source, storage = f"{s3_table_root}/source", s3_server.options
+    local = str(tmp_path / "local")
+    write_located(source, blob_table(VALUES[:4]), BLOBS, storage, file_version="2.2")
+    rows = as_spark(read_located(source, storage=storage))
+    assert rows["b"][0].as_py()[BLOB_FILE].startswith(source)
+    assert not any(secret in str(rows.to_pylist()) for secret in storage.values())
+    for target, options in ((f"{s3_table_root}/copy", storage), (local, storage)):
+        write_located(target, rows, BLOBS, options)
+    assert pylance_blobs(local) == VALUES[:4]
+    copied = read_located(f"{s3_table_root}/copy", storage=storage, binary_blobs={"b"})
+    assert copied["b"].to_pylist() == VALUES[:4]
+    with pytest.raises(StorageError, match=r"(?s)cannot be fetched.*storage options.*blobColumns"):
+        write_located(str(tmp_path / "other"), rows, BLOBS)

@@ -43,7 +43,7 @@ from pyspark_lance.format.logical_view import (
 from pyspark_lance.plain_values import numbers_or
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.store.other_roots import open_other_root, shared_options
+from pyspark_lance.store.other_roots import open_other_root, options_for_source
 from pyspark_lance.table.version.table import Table
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class _SourceFile:
         # Most rows describe no blobs, and each process pays for what it imports.
         from pyspark_lance.datafile.reader import DataFileReader  # noqa: PLC0415
 
-        options = shared_options(table.uri, folder, table.storage)
+        options = options_for_source(table.uri, folder, table.storage)
         store = open_store(folder, options)
         links = _Links(folder, options)
         try:
