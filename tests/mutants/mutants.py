@@ -29,6 +29,11 @@ _SHARE_OF_INTERLEAVINGS = (
     "::test_a_share_of_all_interleavings_ends_as_an_order_or_as_a_conflict[drop_column]"
 )
 
+_COLUMNS_OF_DESCRIPTORS = (
+    "tests/spark/test_copies_of_blobs.py"
+    "::test_columns_of_descriptors_are_stored_as_blobs_and_parts_of_them_not_at_all"
+)
+
 MUTANTS = (
     # Times beyond what Python and Arrow have
     Mutant(
@@ -1794,7 +1799,7 @@ MUTANTS = (
         "spark/types/blob_types.py",
         "        if BLOB_FILE in kind.names:\n",
         "        if False:\n",
-        ("tests/spark/test_copies_of_blobs.py",),
+        (_COLUMNS_OF_DESCRIPTORS,),
     ),
     # Objects of blobs
     Mutant(

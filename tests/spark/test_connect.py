@@ -93,6 +93,12 @@ print("joined", near.nearest(asked, 1).where("q = CAST(id AS string)").count())
 made_by = table.history().select("applicationId", "userMetadata").collect()
 print("by", {row[0] for row in made_by} == {spark.conf.get("spark.app.id")}, made_by[0][1])
 print("about", spark.read.format("lance").load(path + "$history").count() == len(made_by))
+blobs = spark.createDataFrame([(1, b"one")], "id int, b binary")
+blobs.write.format("lance").option("b.blob", "true").mode("append").save(path + "-blobs")
+blobs = spark.read.format("lance").load(path + "-blobs")
+blobs.write.format("lance").mode("append").save(path + "-blobs-2")
+copied = spark.read.format("lance").option("blobColumns", "b").load(path + "-blobs-2")
+print("blobs", [bytes(row.b) for row in copied.collect()])
 import glob
 for file in glob.glob(path + "-made/data/*.lance"):
     content = open(file, "rb").read()
@@ -137,6 +143,7 @@ def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
         "joined 400",
         "by True by hand",
         "about True",
+        "blobs [b'one']",
         "typed True",
         "error True",
     ]

@@ -8,10 +8,21 @@ import pytest
 from blob_tables import COPIED, blobs_by_id, new_blob_table, pylance_blobs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import BLOB_FILE
+from pyspark_lance.spark.types.write_schema import stored_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -190,3 +201,37 @@ def test_bytes_go_to_binary_columns_too(spark, copy, source):
     assert {row["id"]: row["b"] for row in rows} == COPIED | {
         i + 10: blob for i, blob in COPIED.items()
     }
+
+
+def descriptor(**members):
+    return StructType([StructField(name, kind) for name, kind in members.items()])
+
+
+SIZE = DecimalType(20)
+PLAIN = {
+    "kind": ShortType(), "position": SIZE, "size": SIZE, "blob_id": LongType(),
+    "blob_uri": StringType(),
+}  # fmt: skip
+LOCATED = descriptor(**PLAIN, **{BLOB_FILE: StringType()})
+
+
+def stored(options=None, **columns):
+    return stored_schema(descriptor(**columns), options or {}, existing=None, overwrite=False)
+
+
+def test_columns_of_descriptors_are_stored_as_blobs_and_parts_of_them_not_at_all():
+    columns = {"b": LOCATED, "l": ArrayType(descriptor(n=LongType(), b=LOCATED))}
+    schema = stored(**columns)
+    blob = schema.field("l").type.value_field.type.field("b")
+    for field in (schema.field("b"), blob):
+        assert (field.type, field.metadata[b"lance-encoding:blob"]) == (pa.large_binary(), b"true")
+    for field in stored({"b.blob": "false", "l.blob": "false"}, **columns):
+        assert "lance-encoding:blob" not in str(field)
+    assert pa.types.is_struct(stored(b=descriptor(**PLAIN)).field("b").type)
+    for part in (
+        descriptor(**{BLOB_FILE: StringType()}),
+        descriptor(position=SIZE, **{BLOB_FILE: StringType()}),
+    ):
+        for kind in (part, MapType(LongType(), ArrayType(part))):
+            with pytest.raises(InvalidInputError, match=r"(?s)part of what.*blobColumns = b"):
+                stored(b=kind)
