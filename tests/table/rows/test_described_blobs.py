@@ -21,7 +21,13 @@ from managed_blobs import new_table
 from s3_server import s3_server, s3_table_root  # noqa: F401
 
 from pyspark_lance.datafile.blob_values import EXTERNAL
-from pyspark_lance.errors import CorruptFileError, InvalidInputError, MissingFileError, StorageError
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    MissingFileError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from pyspark_lance.format.logical_view import BLOB_FILE, logical_schema
 from pyspark_lance.table.rows import described_blobs
 from pyspark_lance.table.rows.described_blobs import DescribedBlobs
@@ -142,7 +148,11 @@ def test_blobs_outside_of_the_table_are_copied(tmp_path, target_version):
         lance.write_dataset(table, source, data_storage_version="2.2", **options)
         rows = as_spark(read_located(source))
         assert rows["b"][0].as_py()["kind"] == EXTERNAL
-        write_located(copy, rows, schema, file_version=target_version)
+        # A table must not hand on any file that its readers can open.
+        with pytest.raises(UnsupportedFeatureError, match="outside of its table"):
+            write_located(copy, rows, schema, file_version=target_version)
+        storage = {"storage.allowed_base_paths": str(tmp_path / "outside")}
+        write_located(copy, rows, schema, storage, file_version=target_version)
         expected = [content, content[5:12], b"inline", None, b"", content[:3]]
         assert pylance_blobs(copy) == expected
 

@@ -31,6 +31,7 @@ from pyspark_lance.errors import (
     LanceError,
     MissingFileError,
     StorageError,
+    UnsupportedFeatureError,
 )
 from pyspark_lance.format.logical_view import (
     BLOB_DATA,
@@ -40,10 +41,12 @@ from pyspark_lance.format.logical_view import (
     holds_located,
     is_located_type,
 )
+from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.plain_values import numbers_or
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.store.other_roots import open_other_root, options_for_source
+from pyspark_lance.store.other_roots import is_below, open_other_root, options_for_source
+from pyspark_lance.store.storage_options import ALLOWED, PREFIX, allowed_roots
 from pyspark_lance.table.version.table import Table
 
 if TYPE_CHECKING:
@@ -185,7 +188,7 @@ class DescribedBlobs:
                 error.where,
                 f"read the rows again, or {_READ_BYTES}",
             ) from error
-        except (CorruptFileError, InvalidInputError):
+        except (CorruptFileError, InvalidInputError, UnsupportedFeatureError):
             raise
         except (LanceError, OSError) as error:
             what = error.what if isinstance(error, LanceError) else str(error)
@@ -222,7 +225,7 @@ class _SourceFile:
 
         options = options_for_source(table.uri, folder, table.storage)
         store = open_store(folder, options)
-        links = _Links(folder, options)
+        links = _Links(folder, options, tuple(allowed_roots(table.storage)))
         try:
             return cls(DataFileReader.open(store, name, external=links), links)
         except FileNotFoundError as error:
@@ -238,8 +241,11 @@ class _Links:
 
     folder: str  # The URI of the folder of the data file.
     options: Mapping[str, str] = field(repr=False)
+    allowed: tuple[str, ...]  # Roots outside of that table's that may be read.
 
     def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
+        if base_id == _URL:
+            self._check_external(uri)
         folder, _, name = uri.rpartition("/")
         if base_id == _URL and "://" in uri:  # pylance writes them with escapes
             name = unquote(name)
@@ -249,6 +255,20 @@ class _Links:
     def absolute(self, uri: str, base_id: int) -> str:
         del base_id
         return uri
+
+    def _check_external(self, uri: str) -> None:
+        """Raise UnsupportedFeatureError for a blob that a reader of its table may not open either.
+
+        The base paths of that table are unknown here, so a blob below one of them needs the option.
+        """
+        own = self.folder.rstrip("/").removesuffix(f"/{DATA}")
+        if not any(is_below(uri, root) for root in (own, *self.allowed) if root):
+            raise UnsupportedFeatureError(
+                f"a blob to copy is in {uri!r}, outside of its table",
+                where=own,
+                hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}, or "
+                f"{_READ_BYTES}",
+            )
 
 
 def _with_data_last(descriptors: pa.StructArray) -> list[pa.Array]:
