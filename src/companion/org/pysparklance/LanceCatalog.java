@@ -19,7 +19,6 @@ import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.Running;
 import org.pysparklance.rules.SessionRules;
-import org.slf4j.LoggerFactory;
 
 /**
  * A Lance namespace as a catalog: {@code spark.sql.catalog.x = org.pysparklance.LanceCatalog} and
@@ -223,14 +222,11 @@ public class LanceCatalog
   @Override
   public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
     AlterTable.run(asked(ident), changes);
-    try {
+    return AlterTable.altered(() -> {
       NamedTable altered = load(ident, Map.of());
       CachedTables.refresh(altered.options());
       return altered;
-    } catch (Exception error) {  // the change is committed, and Spark does not look at what returns
-      LoggerFactory.getLogger(LanceCatalog.class).warn("an altered table cannot be read", error);
-      return null;
-    }
+    });
   }
 
   /** Spark does not look at what this returns, so what is not dropped is refused. */

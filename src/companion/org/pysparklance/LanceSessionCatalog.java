@@ -25,7 +25,6 @@ import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.rules.SessionRules;
-import org.slf4j.LoggerFactory;
 import scala.Option;
 
 /**
@@ -277,13 +276,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     AlterTable.run(optionsOf(known), changes);
     followColumns(ident);
     CachedTables.refresh(optionsOf(known));
-    try {
-      return loadTable(ident);
-    } catch (Exception error) {  // the change is committed, and Spark does not look at what returns
-      LoggerFactory.getLogger(LanceSessionCatalog.class).warn(
-          "an altered table cannot be read", error);
-      return null;
-    }
+    return AlterTable.altered(() -> loadTable(ident));
   }
 
   /** Tells Spark's catalog the columns, for sessions without this class; here nobody asks it. */

@@ -2,13 +2,16 @@ package org.pysparklance.catalog;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.concurrent.Callable;
 import org.apache.spark.sql.connector.catalog.ColumnDefaultValue;
+import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.python.Python;
+import org.slf4j.LoggerFactory;
 
 /** ALTER TABLE: what Spark parsed, as objects that Python reads. */
 public final class AlterTable {
@@ -49,6 +52,16 @@ public final class AlterTable {
       }
     }
     Python.call("alter", options, "_lance.changes", all.toString());
+  }
+
+  /** The table as it is now; null if it cannot be read, since the change is committed. */
+  public static Table altered(Callable<Table> load) {
+    try {
+      return load.call();
+    } catch (Exception error) {  // Spark does not look at what is returned
+      LoggerFactory.getLogger(AlterTable.class).warn("an altered table cannot be read", error);
+      return null;
+    }
   }
 
   private static void setDefault(ObjectNode one, ColumnDefaultValue value) {
