@@ -2616,4 +2616,18 @@ MUTANTS = (
         "            pass\n",
         ("tests/fuzz/test_hostile_answers.py",),
     ),
+    Mutant(
+        "an update copies the objects of blobs that it keeps",
+        "table/change/moved_rows.py",
+        "rows_that_move(plan.schema) if plan.schema.manages_blobs else plan.schema",
+        "plan.schema",
+        ("tests/spark/test_change_writer.py", "tests/table/rows/test_managed_blobs.py"),
+    ),
+    Mutant(
+        "rows of which each keeps another blob are all treated like the first",
+        "table/change/moved_rows.py",
+        "        return _by_group(batch, pattern.reshape(-1), complete)\n",
+        "        return _by_group(batch, 0 * pattern.reshape(-1), complete)\n",
+        ("tests/spark/test_change_writer.py",),
+    ),
 )

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows, update_rows
-from pyspark.sql.types import LongType, StructField, StructType
+from managed_blobs import new_table, our_blobs, referenced, their_blobs
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 from table_access import read_ours, write_table
 
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
@@ -17,10 +18,11 @@ from pyspark_lance.spark.source.change_writer import LanceChangeWriter
 from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.sql.companion_calls import answer
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
-DELETE, INSERT = 1, 3
+DELETE, UPDATE, INSERT = 1, 2, 3
 NAMES = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS, "id", "n")
 
 
@@ -145,3 +147,54 @@ def test_a_table_made_anew_is_not_changed_as_the_one_that_was_looked_at(rows):
     writer, written = delete(rows, 3, base=looked_at(rows))
     writer.commit(written)
     assert len(read_ours(rows)) == 9
+
+
+CHOICE = StructType(
+    [StructField("__lance_bytes", BinaryType()), StructField("__lance_column", StringType())]
+)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "managed"])
+def test_rows_of_a_change_get_bytes_or_keep_a_blob_of_any_of_their_columns(tmp_path, version):
+    path = str(tmp_path / "blobs")
+    large = bytes(range(256)) * 400
+    blobs = {0: b"zero", 1: large, 2: None, 3: large[1:], 4: b"", 5: b"five"}
+    if version == "managed":
+        new_table(path, blobs)
+    else:
+        blob = {"lance-encoding:blob": "true"}
+        fields = [pa.field(name, pa.large_binary(), metadata=blob) for name in ("b", "c")]
+        schema = pa.schema([pa.field("id", pa.int64()), *fields])
+        values = list(blobs.values())
+        rows = pa.table({"id": range(6), "b": values, "c": values[::-1]}, schema=schema)
+        write_table(path, rows, file_version=version)
+    before = referenced(path) if version == "managed" else set()
+    schema = StructType([StructField(name, LongType()) for name in NAMES[:4]]).add("b", CHOICE)
+    writer = LanceChangeWriter(WriteOptions.parse({"path": path}), (path, 1), schema, "MERGE")
+    other = "b" if version == "managed" else "c"
+    made = [b"new", None, None, None, None, b"seven"]
+    kept = [None, "b", None, "b", other, None]
+    chosen = pa.StructArray.from_arrays(
+        [pa.array(made, pa.binary()), pa.array(kept, pa.string())],
+        [one.name for one in CHOICE],
+        mask=pa.array([False, False, True, False, False, False]),
+    )
+    columns = [
+        pa.array([UPDATE] * 5 + [INSERT], pa.int32()), pa.array([0, 1, 2, 3, 4, None]),
+        pa.array([0, 1, 2, 3, 4, None]), pa.array([0, 1, 2, 3, 4, 7]), chosen,
+    ]  # fmt: skip
+    batch = pa.RecordBatch.from_arrays(columns, names=[*NAMES[:4], "b"])
+    writer.commit([writer.write(iter([batch]))])
+    expected = {0: b"new", 1: large, 2: None, 3: large[1:], 4: blobs[4], 5: b"five", 7: b"seven"}
+    if version != "managed":
+        expected[4] = large
+    assert our_blobs(path) == expected
+    assert their_blobs(path) == expected
+    if version == "managed":
+        assert referenced(path) == before
+    assert verify(Table(path), read_data=True).findings == ()
+    found = read_ours(path).select(["id", "_rowid", "_row_created_at_version"]).to_pylist()
+    assert [tuple(row.values()) for row in sorted(found, key=lambda row: row["id"])] == [
+        *((key, key, 1) for key in range(6)), (7, 6, 2),
+    ]  # fmt: skip

@@ -74,6 +74,7 @@ def run_history(path: str, seed: int) -> None:
                 lance.dataset(path).update({"n": "n + 1"}, where=condition)
             case "update":
                 add_to(path, condition, "n", 1)
+                assert referenced(path) == before
             case "merge":
                 source = {key: value() for key in sorted(keys)} | new
                 if theirs:

@@ -7,8 +7,11 @@ import org.pysparklance.catalog.VectorSearch;
 import org.pysparklance.rules.ForeignColumns;
 import org.pysparklance.rules.ForeignStatements;
 import org.pysparklance.python.Running;
+import org.pysparklance.rules.BlobAssignments;
+import org.pysparklance.rules.BlobWrites;
 import org.pysparklance.rules.ChangedViews;
 import org.pysparklance.rules.EvolvingWrites;
+import org.pysparklance.rules.HeldCommands;
 import org.pysparklance.rules.HiddenInCondition;
 import org.pysparklance.rules.KeptConditions;
 import org.pysparklance.rules.TimesOfPaths;
@@ -28,9 +31,12 @@ public final class LanceExtensions implements SparkSessionExtensionsProvider {
         session -> new EvolvingWrites((org.apache.spark.sql.classic.SparkSession) session));
     extensions.injectHintResolutionRule(
         session -> new TimesOfPaths((org.apache.spark.sql.classic.SparkSession) session));
+    extensions.injectHintResolutionRule(session -> new HeldCommands());
     extensions.injectResolutionRule(session -> new ChangedViews());
+    extensions.injectResolutionRule(session -> new BlobAssignments());
     extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
     extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
+    extensions.injectPostHocResolutionRule(session -> new BlobWrites());
     extensions.injectPostHocResolutionRule(session -> new ForeignColumns());
     KeptConditions.addTo(extensions);
     extensions.injectTableFunction(VectorSearch.injected());

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -40,6 +41,7 @@ from pyspark_lance.table.change.moved_rows import (
     CHANGED_ADDRESS,
     CHANGED_ROW_ID,
     CLAUSE,
+    KEEPS,
     Clause,
     WrittenChanges,
     write_changes,
@@ -116,13 +118,19 @@ class LanceChangeWriter(DataSourceArrowWriter):
             Clause(RowAction.INSERT, self._columns),
         )
         used = clauses[:2] if self._command == "DELETE" else clauses
-        names = [*_OWN, *self._columns]
-        batches = (
-            pa.RecordBatch.from_arrays([batch.column(i) for i in self._positions], names=names)
-            for batch in iterator
-            if batch.num_rows
-        )
+        batches = (self._changes(batch) for batch in iterator if batch.num_rows)
         return ChangesWritten(write_changes(self._plan, used, batches))
+
+    def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as ``write_changes`` wants them."""
+        columns: dict[str, pa.Array] = {}
+        for name, position in zip((*_OWN, *self._columns), self._positions, strict=True):
+            column = batch.column(position)
+            if pa.types.is_struct(column.type) and column.type.names == [_BYTES, _COLUMN]:
+                columns[KEEPS + name] = pc.struct_field(column, _COLUMN)
+                column = pc.struct_field(column, _BYTES)
+            columns[name] = column
+        return pa.RecordBatch.from_pydict(columns)
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -192,3 +200,5 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
 
 _OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)
+# The members of a column of which some rows keep what they have; the companion makes it.
+_BYTES, _COLUMN = "__lance_bytes", "__lance_column"

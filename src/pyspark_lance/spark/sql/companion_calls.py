@@ -165,6 +165,16 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
         "types": {name: kind for name, kind in types.items() if kind is not None},
+        "blobs": _written_blobs(snapshot),
+    }
+
+
+def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
+    """The Spark types of what is written to columns with blobs, which queries see otherwise."""
+    return {
+        field.name: spark_field(logical_field(field, binary_blobs=True)).dataType.json()
+        for field in snapshot.schema.fields
+        if any(part.is_blob for part in field.walk())
     }
 
 

@@ -24,8 +24,10 @@ from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.logical_view import rows_that_move
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import CREATED_AT, ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
@@ -33,7 +35,7 @@ from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touched_rows
 from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
-from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.conform import conform_array, conform_batch
 from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
@@ -46,6 +48,9 @@ from pyspark_lance.table.work.written_files import remove_files
 CLAUSE = "__lance_clause"
 CHANGED_ROW_ID = "__lance_rowid"
 CHANGED_ADDRESS = "__lance_rowaddr"
+# Before the name of a column that gets a value in some rows only: the column of the table whose
+# value the row keeps there, null where it gets the value.
+KEEPS = "__lance_keeps_"
 
 _Complete = Callable[[pa.RecordBatch, Collection[str]], pa.RecordBatch]
 """Makes whole rows of changes whose clause gives some columns a value."""
@@ -101,15 +106,15 @@ def write_changes(
     """Writes the data files of one task and says which rows are gone.
 
     ``batches``: ``CLAUSE`` (position in ``clauses``), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` (null
-    for inserts), and every column that some clause gives a value. Inserts come last; the order of
-    the others is kept, so sorted by address is best.
+    for inserts), every column that some clause gives a value, and ``KEEPS`` of some of them.
+    Inserts come last; the order of the others is kept, so sorted by address is best.
     """
     task = _Task(plan, tuple(clauses))
     if not any(clause.action in (RowAction.UPDATE, RowAction.INSERT) for clause in clauses):
         for batch in batches:
             task.note(batch)
         return task.result(())
-    request = plan.write_request()
+    request = replace(plan.write_request(), schema=_moving(plan))
     fragments = write_fragments(request, task.new_rows(batches))
     try:
         return task.result(spill_lineage(request, task.with_lineage(fragments)))
@@ -118,13 +123,18 @@ def write_changes(
         raise
 
 
+def _moving(plan: ChangePlan) -> LanceSchema:
+    """The columns of the rows: blobs stay in the objects of the table, where it has such."""
+    return rows_that_move(plan.schema) if plan.schema.manages_blobs else plan.schema
+
+
 class _Task:
     """One pass over batches of changes."""
 
     def __init__(self, plan: ChangePlan, clauses: tuple[Clause, ...]) -> None:
         self._clauses = clauses
         self._actions = np.array([clause.action for clause in clauses], dtype=np.int8)
-        self._fields = plan.schema.fields
+        self._fields = _moving(plan).fields
         self._table = plan.table
         self._spills = plan.inline_lineage_bytes is not None
         self._rows = _RowSource(plan)
@@ -222,27 +232,64 @@ class _Task:
     def _by_clause(self, batch: pa.RecordBatch, complete: _Complete) -> pa.RecordBatch:
         """``complete`` for the rows of each clause; the order of the rows is kept."""
         clause = _integers(batch, CLAUSE).astype(np.int64)
-        groups = [np.flatnonzero(clause == number) for number in np.unique(clause)]
-        pieces = [
-            complete(_rows_at(batch, rows), self._clauses[clause[rows[0]]].columns)
-            for rows in groups
-        ]
-        if len(pieces) == 1:
-            return pieces[0]
-        order = np.argsort(np.concatenate(groups), kind="stable")
-        return take_rows(join_batches(pieces), order)
+        return _by_group(
+            batch, clause, lambda rows, first: complete(rows, self._clauses[clause[first]].columns)
+        )
 
     def _updated(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+        sources = [name for name in columns if KEEPS + name in batch.schema.names]
+        if not sources:
+            return self._with_kept(batch, columns, {})
+        kept = {name: batch.column(KEEPS + name) for name in sources}
+        codes = [pc.fill_null(one.dictionary_encode().indices, -1) for one in kept.values()]
+        _, pattern = np.unique(np.stack(codes), axis=1, return_inverse=True)
+
+        def complete(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+            own = {name: one[first].as_py() for name, one in kept.items() if one[first].is_valid}
+            return self._with_kept(rows, set(columns) - own.keys(), own)
+
+        return _by_group(batch, pattern.reshape(-1), complete)
+
+    def _with_kept(
+        self, batch: pa.RecordBatch, columns: Collection[str], sources: Mapping[str, str]
+    ) -> pa.RecordBatch:
+        """Whole rows: values for ``columns``; all else as the rows have it.
+
+        ``sources``: columns that get what the row has in another one.
+        """
         values = _given(self._fields, batch, columns)
-        others = tuple(field for field in self._fields if field.name not in columns)
-        if others:
+        fields = {field.name: field for field in self._fields}
+        others = [name for name in fields if name not in columns]
+        read = dict.fromkeys(sources.get(name, name) for name in others)
+        if read:
             most = _MOST_KEPT_BYTES if batch.num_rows > 1 else None
-            kept = self._rows.take(others, (), _integers(batch, CHANGED_ADDRESS), most)
-            values |= {field.name: kept.column(i) for i, field in enumerate(others)}
+            wanted = tuple(fields[name] for name in read)
+            kept = self._rows.take(wanted, (), _integers(batch, CHANGED_ADDRESS), most)
+            rows = dict(zip(read, kept.columns, strict=True))
+            for name in others:
+                target = fields[name].to_arrow().type
+                values[name] = conform_array(rows[sources.get(name, name)], target, name)
         return _assembled(self._fields, values)
 
     def _inserted(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
         return inserted_rows(self._fields, batch, columns)
+
+
+def _by_group(
+    batch: pa.RecordBatch,
+    group: NDArray[np.int64],
+    complete: Callable[[pa.RecordBatch, int], pa.RecordBatch],
+) -> pa.RecordBatch:
+    """What ``complete`` makes of the rows of each group, in the order of all.
+
+    ``group``: a number for each row. ``complete``: takes the place of the first row, too.
+    """
+    groups = [np.flatnonzero(group == number) for number in np.unique(group)]
+    pieces = [complete(_rows_at(batch, rows), int(rows[0])) for rows in groups]
+    if len(pieces) == 1:
+        return pieces[0]
+    order = np.argsort(np.concatenate(groups), kind="stable")
+    return take_rows(join_batches(pieces), order)
 
 
 def inserted_rows(

@@ -2,6 +2,7 @@ package org.pysparklance.catalog;
 
 import java.util.*;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
@@ -135,6 +136,25 @@ public class LanceTable
   @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap all = Options.merge(options, info.options());
     return new LanceWrite(this, all, info, described);
+  }
+
+  /** The columns that hold blobs, and the types of what is written to them. */
+  public Map<String, DataType> blobs() {
+    Description found = described();
+    return found == null ? Map.of() : found.blobs();
+  }
+
+  /** The table as it is read with bytes in some more columns of blobs. */
+  public LanceTable withBytes(List<String> columns) {
+    Description found = newest().withBytes(columns);
+    String before = options.getOrDefault("blobColumns", "");
+    String all = Stream.concat(
+        columns.stream().map(one -> "`" + one.replace("`", "``") + "`"),
+        Stream.of(before).filter(one -> !one.isBlank())).collect(Collectors.joining(","));
+    LanceTable table = new LanceTable(
+        Options.with(options, "blobColumns", all), shown(found.schema()), found, false, followsTable());
+    table.foundFor = foundFor;
+    return table;
   }
 
   @Override public MetadataColumn[] metadataColumns() {

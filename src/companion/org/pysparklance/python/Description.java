@@ -2,6 +2,10 @@ package org.pysparklance.python;
 
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.types.DataType;
@@ -18,6 +22,8 @@ import org.apache.spark.sql.types.StructType;
 public record Description(StructType schema, JsonNode facts) {
   /** Spark counts eight; with these, queries of benchmarks/tpch.py took less time. */
   private static final double ROW_BYTES = 4;
+  /** More than ten of them are not broadcast. */
+  private static final long BLOB_BYTES = 1 << 20;
 
   public static Description of(JsonNode facts) {
     return new Description((StructType) DataType.fromJson(facts.get("schema").asText()), facts);
@@ -54,6 +60,32 @@ public record Description(StructType schema, JsonNode facts) {
 
   /** The columns whose values have files of their own. */
   public List<String> split() { return names("split"); }
+
+  /** The columns that hold blobs, and the types of what is written to them. */
+  public Map<String, DataType> blobs() {
+    Map<String, DataType> all = new HashMap<>();
+    facts.path("blobs").fields().forEachRemaining(
+        one -> all.put(one.getKey(), DataType.fromJson(one.getValue().asText())));
+    return all;
+  }
+
+  /**
+   * The same version with bytes in columns of blobs. How long blobs are is not known if they have
+   * files of their own, so that estimates are high.
+   */
+  public Description withBytes(Collection<String> columns) {
+    Map<String, DataType> written = blobs();
+    StructField[] fields = Arrays.stream(schema.fields())
+        .map(one -> columns.contains(one.name()) ? new StructField(one.name(),
+            written.get(one.name()), one.nullable(), one.metadata()) : one)
+        .toArray(StructField[]::new);
+    ObjectNode known = facts.deepCopy();
+    for (String column : columns) {
+      known.withObject("/widths").put(column, BLOB_BYTES);
+      known.withObject("/stored").put(column, BLOB_BYTES);
+    }
+    return new Description(new StructType(fields), known);
+  }
 
   /** What is read, for EXPLAIN. */
   public String title() { return facts.get("title").asText(); }

@@ -8,22 +8,26 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.python.Python;
 
 /**
  * Spark hands changes over one by one, and its Python writer wants an iterator; a thread between
- * them keeps at most a few rows waiting. Runs on executors.
+ * them keeps at most a few rows waiting, and few bytes, since values may be blobs. Runs on executors.
  */
 final class ChangeWriter implements DeltaWriter<InternalRow> {
   private static final int DELETE = 1;
   private static final int UPDATE = 2;
   private static final int INSERT = 3;
   private static final int WAITING_ROWS = 4096;
-  private static final InternalRow END = new GenericInternalRow(0);
+  private static final int WAITING_BYTES = 32 << 20;
+  private static final Waiting END = new Waiting(null, 0);
 
-  private final BlockingQueue<InternalRow> queue = new ArrayBlockingQueue<>(WAITING_ROWS);
+  private final BlockingQueue<Waiting> queue = new ArrayBlockingQueue<>(WAITING_ROWS);
+  private final Semaphore room = new Semaphore(WAITING_BYTES);
   private final DataWriter<InternalRow> python;
   private final InternalRow noValues;
   private final DataType[] types;
@@ -46,16 +50,19 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
 
   private Void writeAll() {
     try {
-      python.writeAll(Stream.generate(this::next).takeWhile(row -> row != END).iterator());
+      python.writeAll(Stream.generate(this::next).takeWhile(one -> one != END)
+          .map(Waiting::row).iterator());
       return null;
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
   }
 
-  private InternalRow next() {
+  private Waiting next() {
     try {
-      return queue.take();
+      Waiting next = queue.take();
+      room.release(next.bytes);
+      return next;
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
       throw new IllegalStateException("the task was cancelled", error);
@@ -75,6 +82,9 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
     put(INSERT, null, null, values(row));
   }
 
+  /** A row, and how much room it takes. */
+  private record Waiting(InternalRow row, int bytes) {}
+
   private InternalRow values(InternalRow row) {
     Object[] values = new Object[places.length];
     for (int i = 0; i < values.length; i++) {
@@ -84,18 +94,37 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
   }
 
   private void put(int action, Long rowId, Long address, InternalRow values) throws IOException {
-    enqueue(new JoinedRow(new GenericInternalRow(new Object[] {action, rowId, address}), values));
+    InternalRow known = new GenericInternalRow(new Object[] {action, rowId, address});
+    enqueue(new Waiting(new JoinedRow(known, values), (int) Math.min(WAITING_BYTES, bytes(values))));
   }
 
-  private void enqueue(InternalRow row) throws IOException {
+  private long bytes(InternalRow values) {
+    long all = 0;
+    for (int i = 0; i < types.length; i++) {
+      Object value = values.get(i, types[i]);
+      all += value instanceof byte[] some ? some.length
+          : value instanceof UTF8String text ? text.numBytes()
+          : value instanceof UnsafeRow row ? row.getSizeInBytes() : Long.BYTES;
+    }
+    return all;
+  }
+
+  private void checkReading() throws InterruptedException, ExecutionException, IOException {
+    if (writing.isDone()) {
+      writing.get();
+      throw new IOException("Python stopped reading before the last change");
+    }
+  }
+
+  private void enqueue(Waiting one) throws IOException {
     try {
-      while (!queue.offer(row, 100, TimeUnit.MILLISECONDS)) {
-        if (writing.isDone()) {
-          writing.get();
-          throw new IOException("Python stopped reading before the last change");
-        }
+      while (!room.tryAcquire(one.bytes, 100, TimeUnit.MILLISECONDS)) {
+        checkReading();
       }
-      if (row == END) {
+      while (!queue.offer(one, 100, TimeUnit.MILLISECONDS)) {
+        checkReading();
+      }
+      if (one == END) {
         writing.get();
       }
     } catch (InterruptedException error) {

@@ -85,6 +85,18 @@ public final class RowChange implements SupportsDelta {
     set = places.stream().mapToInt(Integer::intValue).toArray();
   }
 
+  /** Says which of so many columns get no values, by their places, besides those it knows of. */
+  public void leaveOut(List<Integer> places, int columns) {
+    if (!places.isEmpty()) {
+      set = IntStream.range(0, columns)
+          .filter(place -> !places.contains(place) && !isUnset(place)).toArray();
+    }
+  }
+
+  public boolean isUnset(int place) {
+    return set != null && IntStream.of(set).noneMatch(one -> one == place);
+  }
+
   private int[] set(StructType columns) {
     return set != null ? set : IntStream.range(0, columns.size()).toArray();
   }

@@ -1,0 +1,51 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
+import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** An expression that stands for another one while a plan is analysed, and is never evaluated. */
+abstract class Placeholder extends Expression {
+  private final Expression child;
+
+  Placeholder(Expression child) { this.child = child; }
+
+  final Expression child() { return child; }
+
+  /** The same around another expression. */
+  abstract Placeholder around(Expression other);
+
+  @Override public Seq<Expression> children() {
+    return CollectionConverters.asScala(List.of(child)).toSeq();
+  }
+
+  @Override public Expression withNewChildrenInternal(IndexedSeq<Expression> others) {
+    return around(others.head());
+  }
+
+  @Override public boolean nullable() { return child.nullable(); }
+
+  @Override public Object eval(InternalRow row) { throw new UnsupportedOperationException(sql()); }
+
+  @Override public ExprCode doGenCode(CodegenContext context, ExprCode code) {
+    throw new UnsupportedOperationException(sql());
+  }
+
+  @Override public int productArity() { return 1; }
+
+  @Override public Object productElement(int number) { return child; }
+
+  @Override public boolean canEqual(Object other) { return other instanceof Placeholder; }
+
+  @Override public boolean equals(Object other) {
+    return other instanceof Placeholder one && one.getClass() == getClass()
+        && one.child.equals(child);
+  }
+
+  @Override public int hashCode() { return child.hashCode(); }
+}
