@@ -2,6 +2,7 @@
 
 After every statement values, row ids, both row versions and the number of versions are compared,
 as pylance reads them.  Every few statements the session gets other settings, which are drawn.
+One of the tables has a column of blobs, which statements give bytes or keep.
 Sixty statements run by default, always the same; 5,000 by ``poe nightly-statements``, other ones by
 ``PYSPARK_LANCE_SEED=8``.
 """
@@ -24,6 +25,7 @@ STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "60"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
 PER_SETTINGS = 10
 TEXTS = [None, "a", "ab", "b", "", "😀a", "a\0b", "a" * 3000]
+BLOBS = [None, b"", b"blob", bytes(range(256)) * 300]
 # Times as SQL writes them; beyond what Python has in some zones, so they are microseconds here.
 _START, _END = -62_135_596_800, 253_402_300_799
 _WRITTEN = ("TIMESTAMP'0001-01-01 00:00:00'", "TIMESTAMP'9999-12-31 23:59:59'")
@@ -46,6 +48,7 @@ class Row:
     created: int
     updated: int
     row_id: int | None
+    b: bytes | None = None
 
 
 class Model:
@@ -66,7 +69,9 @@ class Model:
         dataset = lance.dataset(path)
         assert dataset.version == self.version, statement
         names = ["id", "v", "s", "at", "_row_created_at_version", "_row_last_updated_at_version"]
-        columns = dataset.to_table(columns=names, with_row_id=True)
+        if "b" in dataset.schema.names:
+            names.append("b")
+        columns = dataset.to_table(columns=names, with_row_id=True, blob_handling="all_binary")
         at = columns["at"].cast(pa.int64())
         table = columns.set_column(columns.schema.get_field_index("at"), "at", at).to_pylist()
         assert len(table) == len(self.rows), statement
@@ -78,7 +83,7 @@ class Model:
             assert known.row_id is not None or row_id > self.highest, statement
             found[one["id"]] = Row(
                 one["v"], one["s"], one["at"], one["_row_created_at_version"],
-                one["_row_last_updated_at_version"], row_id,
+                one["_row_last_updated_at_version"], row_id, one.get("b"),
             )  # fmt: skip
             assert found[one["id"]] == replace(known, row_id=expected), statement
         assert len({row.row_id for row in found.values()}) == len(found), statement
@@ -89,8 +94,9 @@ class Model:
 class Writer:
     """Makes statements, runs them in the model, and says their SQL."""
 
-    def __init__(self, chance: random.Random, table: str):
-        self.chance, self.table = chance, table
+    def __init__(self, chance: random.Random, table: str, *, has_blobs: bool):
+        self.chance, self.table, self.has_blobs = chance, table, has_blobs
+        self.columns = "(id, v, s, at)" if has_blobs else ""
         self.next_id = 0
         self.zone = "UTC"
 
@@ -131,7 +137,11 @@ class Writer:
             (f"{alias}_rowid % 4 = {number % 4}", lambda _, row: row.row_id % 4 == number % 4),
             (f"{alias}_row_created_at_version > {number}", lambda _, row: row.created > number),
         ]
-        return chance.choice(plain + hidden)
+        blobs = [
+            (f"{alias}b IS NULL", lambda _, row: row.b is None),
+            (f"{alias}b.size > 2", lambda _, row: None if row.b is None else len(row.b) > 2),
+        ]
+        return chance.choice(plain + hidden + blobs * self.has_blobs)
 
     def values(self, count: int):
         """New rows, and a VALUES clause with them."""
@@ -150,17 +160,19 @@ class Writer:
     def insert(self, model: Model) -> str:
         rows, text = self.values(self.chance.randint(1, 4))
         model.change(model.rows | new_rows(rows, model))
-        return f"INSERT INTO {self.table} {text}"
+        return f"INSERT INTO {self.table} {self.columns} {text}"
 
     def overwrite(self, model: Model) -> str:
         rows, text = self.values(self.chance.randint(1, 6))
         if self.chance.random() < 0.5:
             model.change(new_rows(rows, model))
-            return f"INSERT OVERWRITE {self.table} {text}"
+            return f"INSERT OVERWRITE {self.table} {self.columns} {text}"
         rows = {key: (3, s, at) for key, (_, s, at) in rows.items()}
         kept = {key: row for key, row in model.rows.items() if row.v != 3}
         model.change(kept | new_rows(rows, model))
-        return f"INSERT INTO {self.table} REPLACE WHERE v = 3 {values_of(rows)}"
+        text = values_of(rows)
+        text = f"SELECT *, NULL AS b FROM ({text})" if self.has_blobs else text
+        return f"INSERT INTO {self.table} REPLACE WHERE v = 3 {text}"
 
     def delete(self, model: Model) -> str:
         text, holds = self.condition()
@@ -175,6 +187,17 @@ class Writer:
             "s = NULL, v = CAST(id % 7 AS int)": lambda key, row: (key % 7, None, row.at),
             f"at = {_WRITTEN[1]}": lambda _, row: (row.v, row.s, micros_of(1, self.zone)),
         }
+        if self.has_blobs:
+            blob = self.chance.choice(BLOBS)
+            settings |= {
+                f"b = {hex_of(blob)}": lambda _, row: (row.v, row.s, row.at, blob),
+                f"v = 4, b = if(id % 2 = 0, {hex_of(blob)}, b)": (
+                    lambda key, row: (4, row.s, row.at, row.b if key % 2 else blob)
+                ),
+                f"b = coalesce(b, {hex_of(blob)})": lambda _, row: (
+                    row.v, row.s, row.at, blob if row.b is None else row.b,
+                ),
+            }  # fmt: skip
         assignment, value = self.chance.choice(list(settings.items()))
         stamp = model.version + 1
         changed = {
@@ -189,6 +212,10 @@ class Writer:
         old = self.chance.sample(sorted(model.rows), min(len(model.rows), 4))
         source = {key: self.row([None, 1, 8]) for key in old}
         fresh, _ = self.values(self.chance.randint(0, 2))
+        sets_blobs = self.has_blobs and self.chance.random() < 0.6
+        if sets_blobs:
+            source = {key: (*values, self.chance.choice(BLOBS)) for key, values in source.items()}
+            fresh = {key: (*values, self.chance.choice(BLOBS)) for key, values in fresh.items()}
         source |= fresh
         if not source:
             return self.insert(model)
@@ -201,11 +228,17 @@ class Writer:
                 rows = {k: r for k, r in rows.items() if k != key} if removes else rows | {key: row}
         clauses = [
             f"WHEN MATCHED AND {text} THEN "
-            + ("DELETE" if removes else "UPDATE SET v = s.v, s = s.s, at = s.at")
+            + (
+                "DELETE"
+                if removes
+                else "UPDATE SET v = s.v, s = s.s, at = s.at" + ", b = s.b" * sets_blobs
+            )
         ]
         if self.chance.random() < 0.7:
             rows |= new_rows(fresh, model)
-            clauses.append("WHEN NOT MATCHED THEN INSERT *")
+            columns = ["id", "v", "s", "at", *(["b"] * sets_blobs)]
+            listed = f"({', '.join(columns)}) VALUES ({', '.join('s.' + one for one in columns)})"
+            clauses.append(f"WHEN NOT MATCHED THEN INSERT {listed if self.has_blobs else '*'}")
         if self.chance.random() < 0.3:
             other, left = self.condition("t.")
             for key, row in model.rows.items():
@@ -222,12 +255,18 @@ class Writer:
 def new_rows(rows, model):
     """Rows that the next version brings."""
     stamp = model.version + 1
-    return {key: Row(*values, stamp, stamp, None) for key, values in rows.items()}
+    return {key: Row(*values[:3], stamp, stamp, None, *values[3:]) for key, values in rows.items()}
 
 
 def changed_row(row, values, stamp):
     """A row that the version ``stamp`` gave other values, or the same ones."""
-    return replace(row, v=values[0], s=values[1], at=values[2], updated=stamp)
+    b = values[3] if len(values) > 3 else row.b
+    return replace(row, v=values[0], s=values[1], at=values[2], b=b, updated=stamp)
+
+
+def hex_of(blob):
+    """A literal of bytes."""
+    return "NULL" if blob is None else f"X'{blob.hex()}'"
 
 
 def micros_of(time: int, zone: str) -> int:
@@ -242,14 +281,18 @@ def sql_text(text: str) -> str:
 
 def values_of(rows):
     """A query of these rows, typed whatever is null in them."""
+    has_blobs = any(len(values) > 3 for values in rows.values())
     listed = ", ".join(
         f"({key}L, {'NULL' if v is None else v}, {'NULL' if s is None else sql_text(s)}, "
-        f"{'NULL' if at is None else f'timestamp_micros({at})'})"
-        for key, (v, s, at) in rows.items()
+        f"{'NULL' if at is None else f'timestamp_micros({at})'}"
+        + "".join(f", {hex_of(blob)}" for blob in b)
+        + ")"
+        for key, (v, s, at, *b) in rows.items()
     )
     return (
-        "SELECT id, CAST(v AS int) AS v, CAST(s AS string) AS s, CAST(at AS timestamp) AS at "
-        f"FROM VALUES {listed} AS rows(id, v, s, at)"
+        "SELECT id, CAST(v AS int) AS v, CAST(s AS string) AS s, CAST(at AS timestamp) AS at"
+        + ", CAST(b AS binary) AS b" * has_blobs
+        + f" FROM VALUES {listed} AS rows(id, v, s, at{', b' * has_blobs})"
     )
 
 
@@ -257,9 +300,12 @@ def values_of(rows):
 def test_random_statements(companion, path, place):
     table = f"lance.`{path}`" if place == "path" else "random_statements"
     location = f"USING lance LOCATION '{path}'" if place == "session" else ""
-    companion.sql(f"CREATE TABLE {table} (id bigint, v int, s string, at timestamp) {location}")
+    has_blobs = place == "path"
+    blobs = ", b binary) TBLPROPERTIES ('b.blob' = 'true')" if has_blobs else ")"
+    columns = f"id bigint, v int, s string, at timestamp{blobs}"
+    companion.sql(f"CREATE TABLE {table} ({columns} {location}")
     chance, model = random.Random(f"{SEED} {place}"), Model()
-    writer = Writer(chance, table)
+    writer = Writer(chance, table, has_blobs=has_blobs)
     kinds = [writer.insert, writer.delete, writer.update, writer.merge, writer.overwrite]
     try:
         for first in range(0, STATEMENTS // 2, PER_SETTINGS):
