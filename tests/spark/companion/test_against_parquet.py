@@ -290,6 +290,18 @@ def test_conditions_select_the_same_rows(companion, frames):
     assert pushed > CONDITIONS // 2
 
 
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kathmandu"])
+def test_the_extremes_of_types_reach_tasks(companion, frames, zone):
+    """Tables of tests are small: their rows are read where a scan is planned unless told not to."""
+    texts = [f"far <= {one}" for one in CONSTANTS["far"]]
+    texts += [f"far_day = {one}" for one in CONSTANTS["far_day"][:2]]
+    texts += [f"odd = {one}" for one in CONSTANTS["odd"][:3]]
+    given = {"spark.sql.lance.smallScanBytes": "0", "spark.sql.session.timeZone": zone}
+    with session_settings(companion, given):
+        expected = matches_of_all(frames["parquet"], texts)
+        assert [selected(frames["companion"], text) for text in texts] == expected
+
+
 QUERIES = (
     "SELECT * EXCEPT (far, far_day) FROM {t} WHERE i32 > 0 OR s LIKE 'a%'",
     "SELECT st.c.d, st.a FROM {t} WHERE st.b = 'a'",
