@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
-from pyspark_lance.version import __version__
+from pyspark_lance.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pyspark_lance.metafile.refs_file import Branch, Tag
@@ -61,7 +61,7 @@ _DEFINED_IN = {
     "enable": "spark.companion",
 }
 
-__all__ = ["DefaultSource", "__version__", "errors", *_DEFINED_IN]
+__all__ = ["DefaultSource", "errors", *_DEFINED_IN]
 
 
 def __getattr__(name: str) -> Any:
