@@ -34,6 +34,10 @@ _COLUMNS_OF_DESCRIPTORS = (
     "::test_columns_of_descriptors_are_stored_as_blobs_and_parts_of_them_not_at_all"
 )
 
+_QUOTED_TEXT = (
+    "tests/spark/test_habits.py::test_comments_strings_and_names_in_quotes_are_not_looked_into"
+)
+
 MUTANTS = (
     # Times beyond what Python and Arrow have
     Mutant(
@@ -2629,5 +2633,20 @@ MUTANTS = (
         "        return _by_group(batch, pattern.reshape(-1), complete)\n",
         "        return _by_group(batch, 0 * pattern.reshape(-1), complete)\n",
         ("tests/spark/test_change_writer.py",),
+    ),
+    # What SQL text says
+    Mutant(
+        "statements of others are looked for within strings",
+        "spark/sql/sql_text.py",
+        "(piece, piece[0] + _HIDDEN * (len(piece) - 2) + piece[-1])",
+        "(piece, piece)",
+        (_QUOTED_TEXT,),
+    ),
+    Mutant(
+        "a comment ends where the first one within it does",
+        "spark/sql/sql_text.py",
+        'depth += 1 if found[0] == "/*" else -1',
+        'depth -= found[0] == "*/"',
+        (_QUOTED_TEXT,),
     ),
 )

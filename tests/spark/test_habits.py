@@ -305,6 +305,30 @@ def test_names_in_quotes_reach_the_procedure_as_they_are():
     assert called == "CALL lance.system.compact(table => 'lance.`/d/it\\'s a \\\\ path`')"
 
 
+def test_comments_strings_and_names_in_quotes_are_not_looked_into():
+    compact = "CALL lance.system.compact(table => {})"
+    for statement, table in {
+        "OPTIMIZE lance.`/d/a--b`": "'lance.`/d/a--b`'",
+        "/* a /* b */ ' */ OPTIMIZE -- the '\n '/d/a' ; ;": "'/d/a'",
+        r"OPTIMIZE '/d/it\'s' -- new": r"'/d/it\'s'",
+        'OPTIMIZE "/d/it\'s ""x"""': r"""'/d/it\'s "x"'""",
+        "OPTIMIZE '/d/back`tick'": "'/d/back`tick'",
+        "OPTIMIZE t /* FULL; */ FULL": "'t'",
+        "OPTIMIZE `a;--b` WITH (name = 'x, y = 1')": "'`a;--b`', name => 'x, y = 1'",
+    }.items():
+        assert statement_here(statement) == compact.format(table), statement
+    for other in (
+        "CREATE TABLE t AS SELEC 'a SHALLOW CLONE b'",
+        "CREATE TABLE t AS SELEC 1 /* DEEP CLONE b */",
+        "CREATE TABLE t AS SELEC r'\\' || \" SHALLOW CLONE b\"",
+        "ALTER TABLE t ADD COLUMN c INT COMMENT 'CHECK (it)' FRIST",
+        "ALTER TABLE t ADD COLUMN `UNIQUE key` INT FRIST",
+        "ALTER TABLE t ADD TAG '1' = table_changesX() -- table_changes(",
+        "CREATE $$ SHALLOW CLONE $$",
+    ):
+        assert statement_here(other) is None, other
+
+
 def test_every_way_that_an_error_names_is_there():
     """Methods that hints speak of exist, and no name that is answered is one of our own."""
     for ways, of in (

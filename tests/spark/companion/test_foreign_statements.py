@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import pyspark
 import pytest
 from pyspark.errors import ParseException, PySparkException
+from random_seeds import seeds
 
 from pyspark_lance import LanceTable
+from pyspark_lance.spark.sql.sql_text import SqlText
 
 from .conftest import sql
 
@@ -84,3 +89,74 @@ def test_a_catalog_is_called_as_in_lance_spark(companion, tmp_path):
     assert companion.sql(f"OPTIMIZE {name}.t").first()["version"] is None
     read = companion.read.format("lance").option("dataset_uri", str(tmp_path / "root" / "t.lance"))
     assert read.load().count() == 1
+
+
+PIECES = (
+    "'", "''", '"', '""', "`", "``", "\\", "\\'", "--", "-", "/*", "*/", "/*+", "/", "*", "\n",
+    "\r\n", "\\\n", " ", " ", "r'", "R\"", "r", "xr'", "a", "SELECT", "1", ".", ";", "(", ",", "é",
+    "𝄞", "$$", "$a$", "$", "$A$",
+)  # fmt: skip
+COMMENTS = {"SIMPLE_COMMENT", "BRACKETED_COMMENT"}
+QUOTED = {"STRING_LITERAL", "DOUBLEQUOTED_STRING", "BACKQUOTED_IDENTIFIER"}
+HAS_DOLLAR_QUOTES = not pyspark.__version__.startswith("4.1.")
+
+
+def as_spark_reads(session, text):
+    """What Spark's lexer makes of a text: its characters, and those that are in comments or quotes.
+
+    The latter are left out and shown as question marks.
+    """
+    jvm = session._jvm
+    parser = jvm.org.apache.spark.sql.catalyst.parser
+    points = jvm.org.antlr.v4.runtime.CharStreams.fromString(text)
+    lexer = parser.SqlBaseLexer(parser.UpperCaseCharStream(points))
+    lexer.removeErrorListeners()
+    names = lexer.getVocabulary()
+    plain, masked = "", ""
+    for token in lexer.getAllTokens():
+        name = names.getSymbolicName(token.getType())
+        written = text[token.getStartIndex() : token.getStopIndex() + 1]
+        if name in COMMENTS:
+            plain, masked = plain + " ", masked + " "
+            continue
+        hides = name in QUOTED or "DOLLAR_QUOTED" in str(name)
+        plain, masked = plain + written, masked + ("?" * len(written) if hides else written)
+    return plain, masked
+
+
+@pytest.mark.parametrize("seed", seeds(60, in_ci=3))
+def test_random_texts_are_cut_where_sparks_lexer_cuts_them(companion, seed):
+    rng = random.Random(seed)
+    for _ in range(40):
+        pieces = [one for one in PIECES if HAS_DOLLAR_QUOTES or "$" not in one]
+        text = "".join(rng.choices(pieces, k=rng.randint(1, 14)))
+        plain, masked = as_spark_reads(companion, text)
+        ours = SqlText.parse(text)
+        assert ours == plain, text
+        for character, seen, of_spark in zip(plain, ours.masked, masked, strict=True):
+            # Patterns see the quotes themselves, which Spark's tokens include.
+            assert seen == of_spark or (of_spark == "?" and seen in ("\ue000", character)), text
+        inside = [one != "?" for one in masked].count(False)
+        assert ours.masked.count("\ue000") <= inside, text
+
+
+def test_a_path_with_a_backtick_is_no_name(companion, tmp_path):
+    path = str(tmp_path / "back`tick")
+    companion.range(3).coalesce(1).write.format("lance").save(path)
+    for named in (path, "lance.`{}`".format(path.replace("`", "``"))):
+        assert companion.sql(f"CALL lance.system.detail('{named}')").first()["version"] == 1
+        assert companion.sql(f"/* with '*/ OPTIMIZE '{named}' -- '").first()["version"] is None
+
+
+def test_a_merge_in_a_string_or_a_comment_is_none(companion, path, table):
+    merge = f"MERGE INTO {table} t USING (SELECT 3 id) s ON t.id = s.id AND t._rowid >= 0"
+    merge += " WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
+    for number, said in enumerate(("", "/* MERGE INTO */", f", '{merge}' AS s")):
+        made = f"{path}_{number}"
+        companion.sql(f"CREATE TABLE lance.`{made}` AS SELECT _rowid AS r {said} FROM {table}")
+        assert "DEFAULT" not in str(companion.read.format("lance").load(made).schema.json())
+    companion.sql(f"EXPLAIN /* 1 */ {merge}").collect()
+    companion.sql(f"EXECUTE IMMEDIATE '{merge}'")
+    assert companion.table(table).count() == 9
+    companion.sql(f"BEGIN {merge}; END")
+    assert companion.table(table).count() == 10

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from uuid import uuid4
 
 import lance
 import pyarrow as pa
 import pytest
 from pyspark.errors import UnsupportedOperationException
+from pyspark.sql.functions import udf
 from table_access import write_table
 
 from pyspark_lance import LanceTable
@@ -299,3 +301,40 @@ def test_all_vectors_are_set_to_null_and_rows_without_any_are_merged_and_inserte
     assert sql(companion, f"SELECT count(*), count(emb) FROM {name}") == [(9, 0)]
     companion.sql(f"UPDATE {name} SET emb = array(1f, 2f, 3f) WHERE id = 8")
     assert sql(companion, f"SELECT id, emb[2] FROM {name} WHERE emb IS NOT NULL") == [(8, 3.0)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["uuid()", "concat('x', rand())", "string(monotonically_increasing_id())", "differs(id)"],
+)
+def test_a_merge_evaluates_each_value_once_for_each_row(companion, path, name, value):
+    companion.udf.register("differs", udf(lambda _: str(uuid4()), "string").asNondeterministic())
+    source = f"(SELECT id + 90 AS id, {value} AS u FROM range(20))"
+    of_row = value.replace("(id)", "(s.id)")
+    companion.sql(f"""
+        MERGE INTO {name} t USING {source} s ON t.id = s.id
+        WHEN MATCHED AND t.id < 95 THEN UPDATE SET s = s.u
+        WHEN MATCHED THEN UPDATE SET s = concat('m', {of_row})
+        WHEN NOT MATCHED AND s.id < 105 THEN INSERT (id, s) VALUES (s.id, {of_row})
+        WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, s.u)
+        WHEN NOT MATCHED BY SOURCE AND t.id < 5 THEN
+          UPDATE SET s = {value.replace("(id)", "(t.id)")}""")
+    rows = dict(sql(companion, f"SELECT id, s FROM {name}"))
+    assert sorted(rows) == list(range(110))
+    assert all(rows[i] == str(i) for i in range(5, 90))
+    assert all(rows[i].startswith("m") for i in range(95, 100))
+    parts = [range(5), range(90, 95), range(95, 100), range(100, 105), range(105, 110)]
+    for part in parts:
+        assert len({rows[i] for i in part}) == 5, "each row has a value of its own"
+    assert lance.dataset(path).version == 2
+
+
+def test_a_condition_that_differs_each_time_names_the_method(companion, path, name):
+    for statement, method in (
+        (f"DELETE FROM {name} WHERE rand() < 0.5D", "LanceTable.delete"),
+        (f"DELETE FROM {name} WHERE id > 3 AND uuid() > '5'", "LanceTable.delete"),
+        (f"UPDATE {name} SET m = 0 WHERE rand() < 0.5D", "LanceTable.update"),
+    ):
+        with pytest.raises(UnsupportedOperationException, match=f"UNSUPPORTED.*\n.*{method}"):
+            companion.sql(statement)
+    assert LanceTable.forPath(companion, path).delete("rand() < 2").numDeletedRows == 100

@@ -120,3 +120,45 @@ def test_a_plan_tells_of_patterns(companion, views, condition, told):
     query = f"SELECT k FROM {{a}} WHERE {condition}"
     assert told in plan_of(companion.sql(query.format(**views))).partition("filters:")[2]
     assert sql(companion, query.format(**views)) == sql(companion, query.format(**own(views)))
+
+
+SELF = (
+    "id < (SELECT max(id) FROM {t} y WHERE y.g = x.g AND y.id < 60)",
+    "v = (SELECT max(v) - 1 FROM {t} y WHERE y.id < x.id)",
+    "v >= (SELECT avg(v) FROM {t} y WHERE y.g = x.g AND y.id > x.id)",
+    "(SELECT count(*) FROM {t} y WHERE y.g + 1 = x.g AND y.v > x.v) >= 2",
+    "EXISTS (SELECT 1 FROM {t} y WHERE y.g = x.g AND y.id > x.id)",
+    "id IN (SELECT max(y.id) FROM {t} y WHERE y.v <= x.v GROUP BY y.g)",
+    "_rowid > (SELECT count(*) FROM {t} y WHERE y.v <= x.v) AND k IS NOT NULL",
+    "v > (SELECT max(c) FROM VALUES (1), (9), (20) o(c) WHERE o.c < x.id)",
+)
+
+
+@pytest.mark.parametrize("condition", SELF)
+def test_a_subquery_over_the_table_that_changes_finds_its_rows(companion, tmp_path, condition):
+    path = str(tmp_path / "t")
+    rows = companion.range(0, 80, 1, 1).selectExpr("id", *ROWS)
+    rows.write.format("lance").option("max_row_per_file", "30").save(path)
+    table = f"lance.`{path}`"
+    where = condition.format(t=table)
+    found = [one for (one,) in sql(companion, f"SELECT id FROM {table} x WHERE {where}")]
+    assert 0 < len(found) < 80
+    companion.sql(f"UPDATE {table} AS x SET s = 'found' WHERE {where}")
+    changed = sql(companion, f"SELECT id FROM {table} WHERE s = 'found'")
+    assert [one for (one,) in changed] == found
+    companion.sql(f"DELETE FROM {table} x WHERE {where}")
+    left = sql(companion, f"SELECT id FROM {table}")
+    assert sorted(one for (one,) in left) == sorted(set(range(80)) - set(found))
+    assert LanceTable.forPath(companion, path).detail().first().version == 3
+
+
+def test_a_value_from_a_subquery_over_the_table_that_changes_names_the_merge(companion, tmp_path):
+    path = str(tmp_path / "t")
+    companion.range(3).selectExpr("id", "0 AS n").write.format("lance").save(path)
+    table = f"lance.`{path}`"
+    with pytest.raises(Exception, match=r"LANCE_UNSUPPORTED_FEATURE.*\n.*use MERGE INTO"):
+        companion.sql(f"UPDATE {table} x SET n = (SELECT max(id) FROM {table} y WHERE y.id < x.id)")
+    companion.sql(f"""
+        MERGE INTO {table} t USING (SELECT id, (SELECT max(id) FROM {table} y WHERE y.id < x.id) n
+        FROM {table} x) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = s.n""")
+    assert sql(companion, f"SELECT id, n FROM {table}") == [(0, None), (1, 0), (2, 1)]

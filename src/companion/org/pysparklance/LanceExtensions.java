@@ -10,12 +10,14 @@ import org.pysparklance.python.Running;
 import org.pysparklance.rules.BlobAssignments;
 import org.pysparklance.rules.BlobWrites;
 import org.pysparklance.rules.ChangedViews;
+import org.pysparklance.rules.CorrelatedConditions;
 import org.pysparklance.rules.EvolvingWrites;
 import org.pysparklance.rules.HeldCommands;
 import org.pysparklance.rules.HiddenInCondition;
 import org.pysparklance.rules.KeptConditions;
 import org.pysparklance.rules.TimesOfPaths;
 import org.pysparklance.rules.UnsetColumns;
+import org.pysparklance.rules.ValuesOnce;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -34,6 +36,9 @@ public final class LanceExtensions implements SparkSessionExtensionsProvider {
     extensions.injectHintResolutionRule(session -> new HeldCommands());
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectResolutionRule(session -> new BlobAssignments());
+    extensions.injectPostHocResolutionRule(session -> new ValuesOnce());
+    extensions.injectPostHocResolutionRule(session ->
+        new CorrelatedConditions((org.apache.spark.sql.classic.SparkSession) session));
     extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
     extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
     extensions.injectPostHocResolutionRule(session -> new BlobWrites());

@@ -10,17 +10,21 @@ import re
 from collections.abc import Callable, Mapping
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.spark.sql.sql_text import SqlText
 
 _PART = r"(?:`(?:[^`]|``)*`|[\w$-]+)"
 _TABLE = rf"(?P<table>{_PART}(?:\.{_PART})*|'[^']*'|\"[^\"]*\")"
 _TAIL = r"(?:\s+(?P<rest>.*?))?"
-_OPTIONS = re.compile(r"WITH\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
-_OPTION = re.compile(r"\s*([\w.]+)\s*=\s*('[^']*'|[\w.+-]+)\s*")
+_OPTIONS = re.compile(r"WITH\s*\((?P<pairs>.*)\)", re.IGNORECASE | re.DOTALL)
+_OPTION = re.compile(r"(?P<name>[\w.]+)\s*=\s*(?P<value>'[^']*'|[\w.+-]+)")
 _VACUUM = re.compile(
     r"(?:(?:FULL|LITE)\b\s*)?(?:RETAIN\s+(?P<hours>[\d.]+)\s+HOURS?\b\s*)?(?P<dry>DRY\s+RUN)?",
     re.IGNORECASE,
 )
-_ZORDER = re.compile(r"ZORDER\s+BY\s*\(?([^()]+)\)?", re.IGNORECASE)
+_ZORDER = re.compile(r"ZORDER\s+BY\s*\(?(?P<columns>[^()]+)\)?", re.IGNORECASE)
+_VERSION = re.compile(r"VERSION\s+(?P<version>\d+)", re.IGNORECASE)
+_TAG = re.compile(r"AS\s+OF\s+TAG\s+(?P<name>\S+)", re.IGNORECASE)
+_BRANCH = re.compile(r"AS\s+OF\s+BRANCH\s+(?P<name>\S+)", re.IGNORECASE)
 _AS_OF = re.compile(
     r"TO\s+(?:VERSION\s+AS\s+OF\s+(?P<version>\d+)"
     r"|TIMESTAMP\s+AS\s+OF\s+(?P<time>'[^']*'|\"[^\"]*\"))",
@@ -33,20 +37,23 @@ def statement_here(text: str) -> str | None:
 
     Returns a statement of Spark's; None where nothing is known of it.
     """
-    plain = re.sub(r"--[^\n]*", " ", text).strip().rstrip(";").rstrip()
+    statement = SqlText.parse(text).statement()
     for pattern, say in _STATEMENTS:
-        match = pattern.fullmatch(plain)
-        if match is not None:
-            return say({name: value or "" for name, value in match.groupdict().items()})
+        said = statement.fullmatch(pattern)
+        if said is not None:
+            return say(said)
     for name, hint in _FUNCTIONS.items():
-        if re.search(rf"\b{name}\s*\(", plain, re.IGNORECASE):
+        if re.search(rf"\b{name}\s*\(", statement.masked, re.IGNORECASE):
             raise UnsupportedFeatureError(f"there is no table function {name}", hint=hint)
     return None
 
 
 def _named(table: str) -> str:
-    """The table as an argument of a procedure: a path in quotes is a path."""
-    return _literal(table[1:-1] if table[:1] in ("'", '"') else table)
+    """The table as an argument of a procedure: a path in quotes is a path, as Spark reads it."""
+    if table[:1] == '"':
+        inner = table[1:-1].replace('""', '"')
+        return "'" + re.sub(r"\\.|'", lambda one: one[0].replace("'", "\\'")[-2:], inner) + "'"
+    return table if table[:1] == "'" else _literal(table)
 
 
 def _literal(text: str) -> str:
@@ -64,11 +71,12 @@ def _instead(what: str, hint: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(f"{what} is not supported for Lance tables", hint=hint)
 
 
-def _optimize(said: Mapping[str, str]) -> str:
+def _optimize(said: Mapping[str, SqlText]) -> str:
     rest = said["rest"]
-    zorder = _ZORDER.fullmatch(rest)
+    zorder = rest.fullmatch(_ZORDER)
     if zorder is not None:
-        names = ", ".join(_literal(name.replace("`", "")) for name in zorder[1].split(","))
+        columns = zorder["columns"].split_commas()
+        names = ", ".join(_literal(name.replace("`", "")) for name in columns)
         return _call(
             "compact", said["table"], {"cluster_by": f"array({names})", "order": "'zorder'"}
         )
@@ -78,13 +86,12 @@ def _optimize(said: Mapping[str, str]) -> str:
             f"{_call('compact', said['table'])} takes the fragments that need it; to sort rows, "
             "add cluster_by => array(…)",
         )
-    return _call(
-        "compact", said["table"], _options(re.sub(r"^FULL\b\s*", "", rest, flags=re.IGNORECASE))
-    )
+    is_full = re.match(r"FULL\b", rest, re.IGNORECASE) is not None
+    return _call("compact", said["table"], _options(rest.part(4 * is_full, len(rest))))
 
 
-def _vacuum(said: Mapping[str, str]) -> str:
-    match = _VACUUM.fullmatch(said["rest"])
+def _vacuum(said: Mapping[str, SqlText]) -> str:
+    match = said["rest"].fullmatch(_VACUUM)
     if match is None:
         return _call("cleanup", said["table"], _options(said["rest"]))
     arguments = {}
@@ -95,47 +102,48 @@ def _vacuum(said: Mapping[str, str]) -> str:
     return _call("cleanup", said["table"], arguments)
 
 
-def _primary_key(said: Mapping[str, str]) -> str:
+def _primary_key(said: Mapping[str, SqlText]) -> str:
     columns = said["columns"].replace("`", "")
     return _call("set_primary_key", said["table"], {"columns": _named(columns)})
 
 
-def _options(text: str) -> dict[str, str]:
+def _options(text: SqlText) -> dict[str, str]:
     """``WITH (name = value, …)`` of lance-spark, whose names are those of the arguments here."""
     if not text:
         return {}
-    within = _OPTIONS.fullmatch(text)
-    pairs = [] if within is None else [_OPTION.fullmatch(one) for one in within[1].split(",")]
-    given = {pair[1]: pair[2] for pair in pairs if pair is not None}
+    within = text.fullmatch(_OPTIONS)
+    pairs = [] if within is None else within["pairs"].split_commas()
+    matches = [pair.fullmatch(_OPTION) for pair in pairs]
+    given = {str(one["name"]): str(one["value"]) for one in matches if one is not None}
     if within is None or len(given) != len(pairs):
         raise InvalidInputError(
-            f"{text!r} cannot be understood", hint="options are written WITH (name = value, …)"
+            f"{str(text)!r} cannot be understood", hint="options are written WITH (name = value, …)"
         )
     return given
 
 
-def _restore(said: Mapping[str, str]) -> str:
-    match = _AS_OF.fullmatch(said["rest"])
-    at = {}
+def _restore(said: Mapping[str, SqlText]) -> str:
+    match = said["rest"].fullmatch(_AS_OF)
+    at: dict[str, str] = {}
     if match is not None:
         at = {"version": match["version"]} if match["version"] else {"timestamp": match["time"]}
     raise _instead("RESTORE", _call("restore", said["table"], at))
 
 
-def _history(said: Mapping[str, str]) -> str:
+def _history(said: Mapping[str, SqlText]) -> str:
     limit = re.fullmatch(r"LIMIT\s+(\d+)", said["rest"], re.IGNORECASE)
     call = _call("history", said["table"], {"limit": limit[1]} if limit else {})
     raise _instead("DESCRIBE HISTORY", f"{call}, or the table of that name with $history")
 
 
-def _detail(said: Mapping[str, str]) -> str:
+def _detail(said: Mapping[str, SqlText]) -> str:
     raise _instead(
         "DESCRIBE DETAIL",
         f"{_call('detail', said['table'])}, or the table of that name with $detail",
     )
 
 
-def _index(said: Mapping[str, str]) -> str:
+def _index(said: Mapping[str, SqlText]) -> str:
     columns = re.sub(r"\s+", "", said["columns"])
     kind = said["method"].lower()
     if kind == "zonemap":
@@ -148,28 +156,26 @@ def _index(said: Mapping[str, str]) -> str:
     raise _instead("CREATE INDEX", call)
 
 
-def _reference(said: Mapping[str, str]) -> str:
+def _reference(said: Mapping[str, SqlText]) -> str:
     """``CREATE TAG``, ``DROP BRANCH`` and so on."""
     verb, kind = said["verb"].lower(), said["kind"].lower()
     arguments = {"name": f"'{said['name'].strip('`')}'"}
-    at = re.search(r"VERSION\s+(\d+)", said["rest"], re.IGNORECASE)
-    tag = re.search(r"AS\s+OF\s+TAG\s+(\S+)", said["rest"], re.IGNORECASE)
-    branch = re.search(r"AS\s+OF\s+BRANCH\s+(\S+)", said["rest"], re.IGNORECASE)
-    arguments |= {"version": at[1]} if at else {}
-    arguments |= {"tag": f"'{tag[1]}'"} if tag else {}
-    arguments |= {"branch": f"'{branch[1]}'"} if branch else {}
+    at, tag, branch = (said["rest"].search(one) for one in (_VERSION, _TAG, _BRANCH))
+    arguments |= {"version": at["version"]} if at else {}
+    arguments |= {"tag": f"'{tag['name']}'"} if tag else {}
+    arguments |= {"branch": f"'{branch['name']}'"} if branch else {}
     call = _call(f"{verb}_{kind}", said["table"], arguments)
     raise _instead(f"{verb.upper()} {kind.upper()}", call)
 
 
-def _shown(said: Mapping[str, str]) -> str:
+def _shown(said: Mapping[str, SqlText]) -> str:
     kind = said["kind"].lower()
     kind = "indices" if kind == "indexes" else kind
     procedure = "" if kind == "indices" else f"{_call(kind, said['table'])}, or "
     raise _instead(f"SHOW {kind.upper()}", f"{procedure}the table of that name with ${kind}")
 
 
-def _columns(said: Mapping[str, str]) -> str:
+def _columns(said: Mapping[str, SqlText]) -> str:
     verb = said["verb"].upper()
     way = (
         "LanceTable.addColumns(spark.table(…)), of a view with _rowid and the new columns"
@@ -180,7 +186,7 @@ def _columns(said: Mapping[str, str]) -> str:
     raise _instead(f"{verb} COLUMNS … FROM", way)
 
 
-def _added_column(said: Mapping[str, str]) -> str:
+def _added_column(said: Mapping[str, SqlText]) -> str:
     """A rule, or an expression, of a column that is added: Spark parses neither."""
     if said["generated"]:
         raise _instead(
@@ -196,8 +202,8 @@ def _added_column(said: Mapping[str, str]) -> str:
     )
 
 
-def _always(what: str, hint: str) -> Callable[[Mapping[str, str]], str]:
-    def say(_: Mapping[str, str]) -> str:
+def _always(what: str, hint: str) -> Callable[[Mapping[str, SqlText]], str]:
+    def say(_: Mapping[str, SqlText]) -> str:
         raise _instead(what, hint)
 
     return say

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.*;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
@@ -122,9 +123,18 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     return reply;
   }
 
+  /** Whether SQL reads a text as a name, whose parts may be paths in backticks. */
+  private static boolean isName(SparkSession session, String text) {
+    try {
+      return !session.sessionState().sqlParser().parseMultipartIdentifier(text).isEmpty();
+    } catch (ParseException error) {
+      return false;
+    }
+  }
+
   /** Of a table that is named by its path, or by what SQL knows it by, in this catalog first. */
   private CaseInsensitiveStringMap optionsOf(SparkSession session, String table) {
-    if (table.contains("/") && !table.contains("`")) {
+    if (table.contains("/") && !isName(session, table)) {
       return Options.with(catalog.pathOptions(), "path", table);
     }
     String here = catalog.name() + "." + table;

@@ -5,7 +5,6 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.catalog.index.*;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -25,7 +24,6 @@ import org.pysparklance.read.LanceScanBuilder;
 import org.pysparklance.write.LanceWrite;
 import org.pysparklance.write.RowChange;
 import org.pysparklance.write.WriteTarget;
-import scala.Option;
 
 /**
  * A table as a query, a view or a catalog holds it. All scans read the version that was found when
@@ -226,9 +224,7 @@ public class LanceTable
      * EXPLAIN has no parsed MERGE below it; so the text of the statement is all there is.
      */
     private static String insertedValue() {
-      Option<String> text = CurrentOrigin.get().sqlText();
-      boolean isMerge = text.isDefined() && text.get().matches("(?is).*\\bMERGE\\b.*\\bINTO\\b.*");
-      return isMerge ? ",\"CURRENT_DEFAULT\":\"0L\",\"EXISTS_DEFAULT\":\"0L\"" : "";
+      return RowChange.isMerge() ? ",\"CURRENT_DEFAULT\":\"0L\",\"EXISTS_DEFAULT\":\"0L\"" : "";
     }
   }
 }

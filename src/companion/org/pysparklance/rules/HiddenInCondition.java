@@ -13,7 +13,8 @@ import scala.Option;
 
 /**
  * Beside the plan of a MERGE, Spark keeps a condition by which whole groups of rows could be left
- * out. Where it names hidden columns, Spark forgets to read them for it; so it goes.
+ * out. Where it names hidden columns, Spark forgets to read them for it, and where the source has
+ * other values each time, Spark refuses it; so it goes.
  */
 public final class HiddenInCondition extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -29,11 +30,15 @@ public final class HiddenInCondition extends Rule<LogicalPlan> {
 
   private static Object withoutLacking(Object part) {
     if (part instanceof Option<?> some) {
-      return some.exists(one -> one instanceof Expression condition && lacksColumns(condition))
+      return some.exists(one -> one instanceof Expression condition && isUseless(condition))
           ? Option.empty() : part;
     }
-    return part instanceof Expression condition && lacksColumns(condition)
+    return part instanceof Expression condition && isUseless(condition)
         ? Literal.TrueLiteral() : part;
+  }
+
+  private static boolean isUseless(Expression condition) {
+    return !condition.deterministic() || lacksColumns(condition);
   }
 
   private static boolean lacksColumns(Expression condition) {

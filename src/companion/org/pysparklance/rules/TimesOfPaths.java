@@ -3,6 +3,7 @@ package org.pysparklance.rules;
 import java.util.List;
 import org.apache.spark.sql.catalyst.analysis.RelationTimeTravel;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.plans.logical.AnalysisHelper$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
@@ -21,19 +22,22 @@ public final class TimesOfPaths extends Rule<LogicalPlan> {
   public TimesOfPaths(SparkSession session) { this.session = session; }
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
-    return (LogicalPlan) plan.transformUpWithSubqueries(
-        new AbstractPartialFunction<LogicalPlan, LogicalPlan>() {
-          @Override public boolean isDefinedAt(LogicalPlan node) {
-            return node instanceof RelationTimeTravel past && past.timestamp().isDefined()
-                && past.relation() instanceof UnresolvedRelation named && isPath(parts(named));
-          }
+    // Spark refuses rules that transform plans within its analyzer where SPARK_TESTING is set.
+    return AnalysisHelper$.MODULE$.allowInvokingTransformsInAnalyzer(
+        () -> (LogicalPlan) plan.transformUpWithSubqueries(new PathsWithTimes()));
+  }
 
-          @Override public LogicalPlan apply(LogicalPlan node) {
-            RelationTimeTravel past = (RelationTimeTravel) node;
-            return past.copy(withNamespace((UnresolvedRelation) past.relation()),
-                past.timestamp(), past.version());
-          }
-        });
+  private final class PathsWithTimes extends AbstractPartialFunction<LogicalPlan, LogicalPlan> {
+    @Override public boolean isDefinedAt(LogicalPlan node) {
+      return node instanceof RelationTimeTravel past && past.timestamp().isDefined()
+          && past.relation() instanceof UnresolvedRelation named && isPath(parts(named));
+    }
+
+    @Override public LogicalPlan apply(LogicalPlan node) {
+      RelationTimeTravel past = (RelationTimeTravel) node;
+      return past.copy(withNamespace((UnresolvedRelation) past.relation()),
+          past.timestamp(), past.version());
+    }
   }
 
   private static List<String> parts(UnresolvedRelation named) {

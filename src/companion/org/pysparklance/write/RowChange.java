@@ -1,12 +1,15 @@
 package org.pysparklance.write;
 
 import java.util.*;
+import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
@@ -40,6 +43,8 @@ import scala.runtime.BoxedUnit;
  * again on the version that it made.
  */
 public final class RowChange implements SupportsDelta {
+  private static final Pattern MAY_BE_MERGE = Pattern.compile("(?is)\\bMERGE\\b.*\\bINTO\\b");
+
   private final WriteTarget table;
   private final Command command;
   private final List<LanceScan> scans = new ArrayList<>();
@@ -134,6 +139,22 @@ public final class RowChange implements SupportsDelta {
         return BoxedUnit.UNIT;
       });
     }
+  }
+
+  /** Whether the statement that runs, or that EXPLAIN is to show, is a MERGE. */
+  public static boolean isMerge() {
+    Option<String> text = CurrentOrigin.get().sqlText();
+    return text.isDefined() && MAY_BE_MERGE.matcher(text.get()).find()
+        && hasMerge(written(text.get()));
+  }
+
+  private static boolean hasMerge(TreeNode<?> node) {
+    // What EXECUTE IMMEDIATE runs is in a string, and which statement of a script runs, unknown.
+    String kind = node.getClass().getSimpleName();
+    return node instanceof MergeIntoTable || kind.contains("ExecuteImmediate")
+        || kind.equals("CompoundBody")
+        || node.children().exists(child -> hasMerge((TreeNode<?>) child))
+        || node.innerChildren().exists(child -> hasMerge((TreeNode<?>) child));
   }
 
   private static LogicalPlan written(String text) {

@@ -1,0 +1,138 @@
+package org.pysparklance.rules;
+
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.write.RowLevelOperation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.pysparklance.catalog.LanceTable;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * DELETE and UPDATE with a subquery that more than equal values relate to the table. For these
+ * Spark reads the table a second time, beside the rows that are to change, and then refuses to have
+ * found it twice. So the condition moves into a query of its own, which finds the addresses.
+ */
+public final class CorrelatedConditions extends Rule<LogicalPlan> {
+  private final SparkSession session;
+
+  public CorrelatedConditions(SparkSession session) { this.session = session; }
+
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    return plan instanceof WriteDelta write
+        && write.originalTable() instanceof DataSourceV2Relation table
+        && table.table() instanceof LanceTable
+        && write.operation().command() != RowLevelOperation.Command.MERGE
+        ? (LogicalPlan) write.mapChildren(query -> moved((LogicalPlan) query, table)) : plan;
+  }
+
+  /** The rows that change, found by their addresses where their condition reads the table. */
+  private LogicalPlan moved(LogicalPlan query, DataSourceV2Relation table) {
+    if (query instanceof Filter filter && filter.child() instanceof DataSourceV2Relation changed) {
+      return isTwice(filter.condition())
+          ? filter.copy(found(changed, table, filter.condition()), changed) : filter;
+    }
+    query.expressions().foreach(value -> {
+      if (isTwice(value)) {
+        throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] UPDATE cannot set a "
+            + "column to a subquery that more than equal values relate to the table\n  hint: use "
+            + "MERGE INTO with a source that computes the values, or LanceTable.merge");
+      }
+      return null;
+    });
+    return (LogicalPlan) query.mapChildren(child -> moved((LogicalPlan) child, table));
+  }
+
+  private static boolean isTwice(Expression whole) {
+    return whole.resolved() && whole.exists(part -> part instanceof SubqueryExpression subquery
+        && subquery.isCorrelated() && isTwice(subquery));
+  }
+
+  /** Conditions of a plain EXISTS or IN become those of a join, and need no second read. */
+  private static boolean isTwice(SubqueryExpression subquery) {
+    boolean isPlain = !(subquery instanceof ScalarSubquery) && !subquery.plan().exists(
+        node -> !(node instanceof Project || node instanceof Filter || node instanceof LeafNode
+            || node instanceof SubqueryAlias || node instanceof View));
+    return !isPlain && subquery.plan().exists(node -> node.expressions().exists(
+        part -> !(node instanceof Filter) ? hasOuter(part) : conjuncts(part).stream().anyMatch(
+            one -> hasOuter(one) && !isOfEqualValues(one))));
+  }
+
+  private static List<Expression> conjuncts(Expression condition) {
+    return condition instanceof And both
+        ? Stream.concat(conjuncts(both.left()).stream(),
+            conjuncts(both.right()).stream()).toList()
+        : List.of(condition);
+  }
+
+  private static boolean hasOuter(Expression part) {
+    return part.exists(one -> one instanceof OuterReference);
+  }
+
+  private static boolean isOfEqualValues(Expression condition) {
+    return condition instanceof EqualTo equal
+        && (equal.left() instanceof Attribute && equal.right() instanceof OuterReference
+            || equal.right() instanceof Attribute && equal.left() instanceof OuterReference);
+  }
+
+  /** A condition by the addresses of the rows for which {@code condition} holds. */
+  private Expression found(
+      DataSourceV2Relation changed, DataSourceV2Relation table, Expression condition) {
+    Map<String, AttributeReference> others = new HashMap<>();
+    DataSourceV2Relation other = (DataSourceV2Relation)
+        ((DataSourceV2Relation) table.withMetadataColumns()).newInstance();
+    other.output().foreach(column -> others.put(column.name(), column));
+    Map<ExprId, AttributeReference> columns = new HashMap<>();
+    AttributeReference address = null;
+    for (AttributeReference column : CollectionConverters.asJava(changed.output())) {
+      columns.put(column.exprId(), others.get(column.name()));
+      address = column.name().equals("_rowaddr") ? column : address;
+    }
+    Expression there = AnalysisHelper$.MODULE$.allowInvokingTransformsInAnalyzer(
+        () -> (Expression) condition.transform(new OfOther(columns)));
+    LogicalPlan rows = new Project(seq(others.get("_rowaddr")), new Filter(there, other));
+    try {
+      InSubquery in = (InSubquery) session.sessionState().sqlParser()
+          .parseExpression("address IN (SELECT 1)");
+      ListQuery query = (ListQuery) in.query().withNewPlan(rows);
+      Object[] parts = PlanParts.changed(query, part -> part.equals(query.numCols()) ? 1 : part);
+      return in.copy(seq(address), parts == null ? query : (ListQuery) query.makeCopy(parts));
+    } catch (ParseException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  /** The columns of another read of the table in the place of those of the one that changes. */
+  private static final class OfOther extends AbstractPartialFunction<Expression, Expression> {
+    private final Map<ExprId, AttributeReference> columns;
+
+    OfOther(Map<ExprId, AttributeReference> columns) { this.columns = columns; }
+
+    @Override public boolean isDefinedAt(Expression part) {
+      return part instanceof SubqueryExpression
+          || part instanceof AttributeReference column && columns.containsKey(column.exprId())
+          || part instanceof OuterReference outer && columns.containsKey(outer.exprId());
+    }
+
+    @Override public Expression apply(Expression part) {
+      return part instanceof SubqueryExpression subquery
+          ? (Expression) subquery.withNewPlan(
+              (LogicalPlan) subquery.plan().transformAllExpressions(this))
+          : part instanceof OuterReference outer
+              ? outer.copy(columns.get(outer.exprId()))
+              : columns.get(((AttributeReference) part).exprId());
+    }
+  }
+
+  private static <T> Seq<T> seq(T one) {
+    return CollectionConverters.asScala(List.of(one)).toSeq();
+  }
+}

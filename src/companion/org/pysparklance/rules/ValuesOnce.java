@@ -1,0 +1,77 @@
+package org.pysparklance.rules;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.connector.write.RowLevelOperation.Command;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.pysparklance.catalog.LanceTable;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * MERGE, UPDATE and DELETE with expressions whose value differs from one evaluation to the next.
+ * Those in the clauses of a MERGE become columns of the rows that it joined, one value for each
+ * row. In the conditions of the others Spark cannot evaluate them once, and would not say what can.
+ */
+public final class ValuesOnce extends Rule<LogicalPlan> {
+  private static final Seq<String> NO_NAMES =
+      CollectionConverters.asScala(List.<String>of()).toSeq();
+
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    if (!(plan instanceof WriteDelta write)
+        || !(write.originalTable() instanceof DataSourceV2Relation relation)
+        || !(relation.table() instanceof LanceTable)) {
+      return plan;
+    }
+    Command command = write.operation().command();
+    if (command == Command.MERGE) {
+      return withColumns(plan);
+    }
+    if (!write.condition().deterministic()) {
+      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] "
+          + write.condition().sql() + " gives another value each time, which the condition of "
+          + command + " cannot in SQL\n  hint: use LanceTable."
+          + (command == Command.DELETE ? "delete" : "update") + ", which evaluates it once");
+    }
+    return plan;
+  }
+
+  private static LogicalPlan withColumns(LogicalPlan plan) {
+    if (!(plan instanceof MergeRows rows)) {
+      return (LogicalPlan) plan.mapChildren(child -> withColumns((LogicalPlan) child));
+    }
+    List<NamedExpression> columns =
+        new ArrayList<>(CollectionConverters.asJava(rows.child().output()));
+    int joined = columns.size();
+    Object[] parts = PlanParts.changed(rows, part -> part instanceof Seq<?> some
+        && !some.isEmpty() && some.head() instanceof MergeRows.Instruction
+        ? some.map(one -> ((Expression) one).mapChildren(
+            value -> column((Expression) value, columns))) : part);
+    if (columns.size() == joined) {
+      return rows;
+    }
+    LogicalPlan child = new Project(CollectionConverters.asScala(columns).toSeq(), rows.child());
+    return (LogicalPlan) ((LogicalPlan) rows.makeCopy(parts)).withNewChildren(
+        CollectionConverters.asScala(List.of(child)).toSeq());
+  }
+
+  private static Expression column(Expression value, List<NamedExpression> columns) {
+    if (value.deterministic()) {
+      return value;
+    }
+    Alias column = new Alias(value, "__lance_value_" + columns.size(),
+        NamedExpression$.MODULE$.newExprId(), NO_NAMES, Option.empty(), NO_NAMES);
+    columns.add(column);
+    return column.toAttribute();
+  }
+}
