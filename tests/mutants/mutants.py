@@ -1765,7 +1765,7 @@ MUTANTS = (
     # Copies of blobs
     Mutant(
         "where the bytes of blobs are is stored instead of the bytes",
-        "table/rows/described_blobs.py",
+        "table/rows/blob_bytes.py",
         "        if batch is None or not any(map(holds_located, batch.schema.types)):\n",
         "        if True:\n",
         ("tests/table/rows/test_described_blobs.py",),
@@ -2504,8 +2504,8 @@ MUTANTS = (
     Mutant(
         "a run of row ids inside of a longer one goes unnoticed",
         "table/verify/verify_manifest.py",
-        "reached = np.maximum.accumulate(ends)[:-1]",
-        "reached = ends[:-1]",
+        "reached = np.maximum.accumulate(lasts)[:-1]",
+        "reached = lasts[:-1]",
         ("tests/table/verify/test_verify.py",),
     ),
     Mutant(

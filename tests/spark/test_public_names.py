@@ -65,7 +65,8 @@ def public_attributes(kind):
         for name, member in vars(kind).items()
         if isinstance(member, property) and not (member.__doc__ or "").startswith("``")
     ]
-    return [*(field.name for field in dataclasses.fields(kind)), *properties]
+    fields = (field.name for field in dataclasses.fields(kind) if field.name[0] != "_")
+    return [*fields, *properties]
 
 
 def test_methods_parameters_and_options_are_written_in_camel_case():

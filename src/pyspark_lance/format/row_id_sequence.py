@@ -220,13 +220,13 @@ class RowIdSequence:
     def live_runs(
         self, deleted: DeletionVector | None
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """The ids of live rows as runs of consecutive numbers: first, and one past the last.
+        """The ids of live rows as runs of consecutive numbers: the first and the last of each.
 
         Memory follows the encoded sequence and the runs of deleted rows, not the rows.
         """
         starts, lengths = runs_of_segments(self.segments)
         if deleted is None or deleted.is_empty:
-            return starts, starts + lengths
+            return starts, starts + (lengths - np.uint64(1))
         check_deleted_offsets(deleted, self._length)
         ends = np.cumsum(lengths.astype(np.int64))
         firsts = ends - lengths.astype(np.int64)
@@ -239,4 +239,5 @@ class RowIdSequence:
         live_firsts, live_ends = live_firsts[filled], live_ends[filled]
         owners = np.searchsorted(firsts, live_firsts, side="right") - 1
         ids = starts[owners] + (live_firsts - firsts[owners]).astype(np.uint64)
-        return ids, ids + (live_ends - live_firsts).astype(np.uint64)
+        # One past the last would not fit for the greatest number.
+        return ids, ids + (live_ends - live_firsts - 1).astype(np.uint64)

@@ -29,10 +29,11 @@ def test_sessions_of_an_application_share_one_service(companion, path):
     assert service_processes() == [before]
 
 
-def test_errors_of_the_service_have_their_code_as_condition(companion, path):
+def test_errors_of_the_service_begin_with_their_code_however_they_are_asked_for(companion, path):
     with pytest.raises(AnalysisException) as raised:
         companion.read.format("lance").load(path)
-    assert raised.value.getCondition() == "LANCE_TABLE_NOT_FOUND"
+    assert raised.value.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
+    assert "[LANCE_TABLE_NOT_FOUND] there is no Lance table here\n" in raised.value.getMessage()
     assert str(raised.value).startswith("[LANCE_TABLE_NOT_FOUND] there is no Lance table here\n")
 
 

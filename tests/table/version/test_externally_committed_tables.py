@@ -10,6 +10,7 @@ import external_manifests
 import lance
 import pyarrow as pa
 import pytest
+import s3fs
 from local_changes import delete_rows
 from row_changes import set_to, upsert
 from s3_server import s3_server  # noqa: F401
@@ -90,6 +91,8 @@ def dynamodb(s3_server, monkeypatch):  # noqa: F811
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    # s3fs keeps file systems by their arguments, which these credentials are none of.
+    s3fs.S3FileSystem.clear_instance_cache()
     return DynamoDB(s3_server)
 
 

@@ -31,8 +31,8 @@ from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, Clause
 from pyspark_lance.table.change.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 from pyspark_lance.table.change.run_changes import packed_changes, run_changes, run_pieces
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_array
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.packed_rows import unpack_rows
 from pyspark_lance.table.version.table import Table
 

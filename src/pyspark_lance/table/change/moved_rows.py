@@ -35,8 +35,8 @@ from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touched_rows
 from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_array, conform_batch
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import write_fragments

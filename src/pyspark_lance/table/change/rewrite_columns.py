@@ -33,9 +33,9 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import LAST_UPDATED_AT
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.column_files import rows_by_fragment, stand_in
 from pyspark_lance.table.rows.conform import conform_batch
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments

@@ -23,7 +23,7 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.change.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause, inserted_rows
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.packed_rows import RowBuffer, split_rows
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 

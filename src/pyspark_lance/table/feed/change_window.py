@@ -14,7 +14,6 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import Branch, read_branch
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.feed.unchanged_rows import has_rows_of
 from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.time_travel import newest_at, version_at
 
@@ -174,6 +173,9 @@ def _start_left(table: Table, locations: Sequence[ManifestLocation], start: int)
     later = next((location for location in locations if location.version >= needed), None)
     if needed == 0 or later is None or later.version == needed:
         return start
+    # Options of every read are parsed with this module, which few reads need.
+    from pyspark_lance.table.feed.unchanged_rows import has_rows_of  # noqa: PLC0415
+
     return later.version + 1 if has_rows_of(table, needed, None, later) else start
 
 

@@ -7,9 +7,9 @@ query does with them. A task that writes such rows fetches the bytes of some row
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import numpy as np
@@ -59,22 +59,6 @@ _OPEN_FILES: Final = 16
 _READ_BYTES: Final = "read the source with the option blobColumns, which gives the bytes themselves"
 # In place of a base id: whether the URI of a blob is a plain path, or a URL with escapes.
 _PLAIN, _URL = 1, 0
-
-
-_Batch = TypeVar("_Batch", pa.RecordBatch, pa.RecordBatch | None)
-
-
-def with_blob_bytes(table: Table, batches: Iterable[_Batch]) -> Iterator[_Batch]:
-    """Batches to write, with bytes for located descriptors at any depth; others as they are.
-
-    ``table``: what is written to; see ``DescribedBlobs``.
-    """
-    blobs = DescribedBlobs(table)
-    for batch in batches:
-        if batch is None or not any(map(holds_located, batch.schema.types)):
-            yield batch
-        else:
-            yield from blobs.with_bytes(batch)
 
 
 class DescribedBlobs:

@@ -19,8 +19,8 @@ from pyspark_lance.format.data_file import new_data_file_name
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_batch
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.written_files import remove_files
 

@@ -142,7 +142,7 @@ class LiveRowIds:
 
     fragment_id: int
     starts: NDArray[np.uint64]  # First id of each run.
-    ends: NDArray[np.uint64]  # One past the last id of each run.
+    lasts: NDArray[np.uint64]  # Last id of each run.
 
 
 def check_lineage(
@@ -197,16 +197,16 @@ def check_unique(manifest: Manifest, live: Sequence[LiveRowIds]) -> Found:
     if not live:
         return
     starts = np.concatenate([part.starts for part in live])
-    ends = np.concatenate([part.ends for part in live])
+    lasts = np.concatenate([part.lasts for part in live])
     owners = np.repeat([part.fragment_id for part in live], [len(part.starts) for part in live])
     order = np.argsort(starts, kind="stable")
-    starts, ends, owners = starts[order], ends[order], owners[order]
-    reached = np.maximum.accumulate(ends)[:-1]  # by the runs before each
-    again = np.flatnonzero(starts[1:] < reached)
+    starts, lasts, owners = starts[order], lasts[order], owners[order]
+    reached = np.maximum.accumulate(lasts)[:-1]  # by the runs before each
+    again = np.flatnonzero(starts[1:] <= reached)
     if len(again):
-        number = int((np.minimum(ends[1:], reached) - starts[1:])[again].sum())
+        number = int((np.minimum(lasts[1:], reached) - starts[1:])[again].sum()) + len(again)
         second = int(again[0]) + 1
-        first = int(np.argmax(ends[:second]))
+        first = int(np.argmax(lasts[:second]))
         what = (
             f"{number} row ids belong to two rows; {int(starts[second])} to rows of the "
             f"fragments {int(owners[first])} and {int(owners[second])}"

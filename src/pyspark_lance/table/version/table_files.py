@@ -80,6 +80,8 @@ class TableFiles:
 
         A row may name any file that the reader can open.
         """
+        if "\0" in uri:
+            raise CorruptFileError(f"{uri!r} is not the URI of a blob", where=self.table.uri)
         bases = (base.path for base in self.base_paths if is_absolute(base.path))
         known = (self.table.root, *bases, *allowed_roots(self.table.storage))
         if not any(is_below(uri, root) for root in known if root.strip()):

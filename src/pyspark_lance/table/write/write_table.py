@@ -29,7 +29,7 @@ from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.table.columns.schema_change import match_columns, renumbered, same_columns
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table

@@ -9,26 +9,25 @@ import scala.Option;
 import scala.collection.immutable.Map$;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** An error of the Python package, with its code and parts. */
+/** An error of the Python package; its message begins with its code. */
 public final class LanceException extends AnalysisException {
-  private static final String NO_CODE = "LANCE_INTERNAL_ERROR";
+  /** A condition that Spark knows: PySpark looks its text up when it shows or logs an error. */
+  private static final String CONDITION = "PYTHON_DATA_SOURCE_ERROR";
   private static final String STORAGE = "LANCE_STORAGE";
 
   private final String retries;
 
-  private LanceException(String code, String message, Map<String, String> parts, String retries) {
-    super(message, Option.empty(), Option.empty(), Option.empty(), Option.apply(code),
-        Map$.MODULE$.from(CollectionConverters.asScala(parts)), new QueryContext[0]);
+  private LanceException(String message, String retries) {
+    super(message, Option.empty(), Option.empty(), Option.empty(), Option.apply(CONDITION),
+        Map$.MODULE$.from(CollectionConverters.asScala(
+            Map.of("action", "use", "type", "lance", "msg", message))), new QueryContext[0]);
     this.retries = retries;
   }
 
   /** The error of a response. */
   static LanceException of(JsonNode error) {
-    String code = error.path("code").asText(NO_CODE);
-    Map<String, String> parts = Map.of("what", error.path("what").asText(),
-        "where", error.path("where").asText(), "hint", error.path("hint").asText());
-    return new LanceException(code, error.path("message").asText(), parts,
-        error.path("retries").asText(null));
+    return new LanceException(
+        error.path("message").asText(), error.path("retries").asText(null));
   }
 
   /** The process ended while it served a request. */
@@ -45,8 +44,7 @@ public final class LanceException extends AnalysisException {
   }
 
   private static LanceException storage(String what, String hint) {
-    return new LanceException(STORAGE, "[" + STORAGE + "] " + what + "\n  hint: " + hint,
-        Map.of("what", what, "where", "", "hint", hint), null);
+    return new LanceException("[" + STORAGE + "] " + what + "\n  hint: " + hint, null);
   }
 
   /** Throws this, which Scala's methods need not declare. */

@@ -57,11 +57,17 @@ public final class BlobWrites extends Rule<LogicalPlan> {
       return new Delta(write, change, table.blobs()).plan();
     }
     if (plan instanceof V2WriteCommand write && !(plan instanceof WriteDelta) && plan.resolved()
-        && write.table() instanceof DataSourceV2Relation relation
+        && holdsBytes(write.query()) && write.table() instanceof DataSourceV2Relation relation
         && relation.table() instanceof LanceTable table && !table.blobs().isEmpty()) {
       return appended(write, relation, table.blobs());
     }
     return plan;
+  }
+
+  /** Whether a query has values for blobs; a write of other rows needs not know the table yet. */
+  private static boolean holdsBytes(LogicalPlan query) {
+    return query.exists(node -> CollectionConverters.asJava(node.expressions()).stream()
+        .anyMatch(one -> one.exists(part -> part instanceof BlobValue)));
   }
 
   /** Rows that are added, as by a MERGE that only inserts. */
