@@ -2634,6 +2634,35 @@ MUTANTS = (
         "        return _by_group(batch, 0 * pattern.reshape(-1), complete)\n",
         ("tests/spark/test_change_writer.py",),
     ),
+    # Conditions without ANSI mode
+    Mutant(
+        "integers that wrap around keep their order",
+        "predicate/prune.py",
+        "if not cast.ansi or can_raise(",
+        "if can_raise(",
+        ("tests/predicate/test_pruning.py",),
+    ),
+    Mutant(
+        "a list with a string is compared as one of numbers without ANSI mode",
+        "predicate/types.py",
+        "if not ansi and kind == STRING and not",
+        "if ansi and kind == STRING and not",
+        ("tests/predicate/test_evaluation.py",),
+    ),
+    Mutant(
+        "a scan takes every session for one in ANSI mode",
+        "spark/api/lance_table.py",
+        "str(is_ansi(self._spark)).lower()",
+        '"true"',
+        ("tests/spark/test_options.py::test_conditions_follow_the_ansi_mode_of_the_session",),
+    ),
+    Mutant(
+        "the rows of a delete are looked for by the types of ANSI mode alone",
+        "spark/expressions/expressions.py",
+        "if can_raise(predicate) or predicate != parse_predicate(text, every, ansi=False):",
+        "if can_raise(predicate):",
+        ("tests/spark/test_options.py::test_conditions_follow_the_ansi_mode_of_the_session",),
+    ),
     # What SQL text says
     Mutant(
         "statements of others are looked for within strings",

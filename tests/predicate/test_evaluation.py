@@ -12,16 +12,17 @@ import pytest
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.conditions import all_of, conjuncts, evaluate
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.predicate.types import type_name
+from pyspark_lance.predicate.types import TIMESTAMP, type_name
 
 NAN = float("nan")
 
 
-def answers(text, **columns):
+def answers(text, *, ansi=True, **columns):
     batch = pa.record_batch(
         {name: v if isinstance(v, pa.Array) else pa.array(v) for name, v in columns.items()}
     )
-    return evaluate(parse_predicate(text, batch.schema), batch).to_pylist()
+    predicate = pickle.loads(pickle.dumps(parse_predicate(text, batch.schema, ansi=ansi)))
+    return evaluate(predicate, batch).to_pylist()
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
@@ -299,3 +300,61 @@ def test_joining_no_texts_gives_an_empty_one():
     batch = pa.record_batch({"s": ["", "x", None]})
     found = evaluate(parse_predicate("s = concat()", batch.schema), batch)
     assert found.to_pylist() == [True, False, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CAST(s AS int) > 5", [None, True, None, False]),
+        ("CAST(s AS tinyint) = 7", [None, True, None, False]),
+        ("s = 7", [None, True, None, False]),
+        ("s + 1 = 8.9D", [None, True, None, False]),
+        ("CAST(s AS decimal(2,1)) = 7.9", [None, True, None, False]),
+        ("CAST(s AS decimal(1,1)) IS NULL", [True, True, True, False]),
+        ("i NOT IN ('01', 2)", [True, False, None, True]),
+        ("i + 1 < 0", [False, False, None, True]),
+        ("CAST(i AS tinyint) = -1", [False, False, None, True]),
+        ("i / 0 IS NULL AND i % 0 IS NULL AND i DIV 0 IS NULL", [True] * 4),
+        ("CAST(d AS bigint) = 9223372036854775807", [False, True, False, None]),
+        ("CAST(d AS int) = 0", [True, False, False, None]),
+        ("CAST(d AS decimal(3,1)) = -3.7", [None, None, True, None]),
+        ("CAST(m AS smallint) = -1", [True, False, None, False]),
+        ("-t = -128Y AND abs(t) = -128Y AND t DIV -1 = 128", [True, False, None, False]),
+        ("(l DIV -1) = l", [True, False, None, False]),
+    ],
+)
+def test_without_ansi_mode_what_does_not_fit_is_null_or_wraps_around(text, expected):
+    columns = {
+        "s": ["x", " 7.9 ", None, "-.5"],
+        "i": pa.array([1, 2, None, 2**31 - 1], pa.int32()),
+        "d": [NAN, 1e30, -3.7, None],
+        "m": pa.array([Decimal(2**64 - 1), Decimal(1), None, Decimal("0.9")], pa.decimal128(38, 1)),
+        "t": pa.array([-128, 1, None, 127], pa.int8()),
+        "l": [-(2**63), 1, None, 2**63 - 1],
+    }
+    assert answers(text, ansi=False, **columns) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "year(s) = 2024",
+        "CAST(s AS double) > 1",
+        "s IN (1.5D)",
+        "s IN (d)",
+        "CAST(s AS timestamp) > ts",
+    ],
+)
+def test_without_ansi_mode_what_may_have_other_answers_than_spark_is_left_to_it(text):
+    with pytest.raises(InvalidInputError) as caught:
+        answers(text, ansi=False, s=["0x1p3"], d=[1.5], ts=pa.array([0], TIMESTAMP))
+    assert "df.where(" in caught.value.hint
+
+
+def test_a_condition_is_the_same_tree_in_both_modes_where_they_do_not_differ():
+    schema = pa.schema({"i": pa.int32(), "l": pa.int64(), "d": pa.float64(), "s": pa.string()})
+    same = ["d + 1 > 2", "i > 3 AND i < l", "s LIKE 'a%' OR s IN ('a')", "CAST(i AS bigint) = 5"]
+    other = ["i NOT IN ('01', 2)", "s = 1", "i / 2 > 1", "coalesce(i, '01') = '1'", "l > 0.5F"]
+    for text in [*same, *other]:
+        loose = parse_predicate(text, schema, ansi=False)
+        assert (parse_predicate(text, schema) == loose) == (text in same), text

@@ -367,3 +367,10 @@ def test_numbers_that_are_no_bigint_rule_nothing_out():
     far = {("_rowid",): lineage(0, 2**64 - 1)}
     for text in ("_rowid = 5", "_rowid IN (0, 5)", "_rowid > 1", "_rowid < 100"):
         assert can_match(parse(text), far)
+
+
+def test_integers_that_wrap_around_rule_nothing_out():
+    bounds = {("x",): Bounds(pa.array([1000]), pa.array([2000]))}
+    for text in ("CAST(x AS tinyint) = 5", "CAST(x AS tinyint) + 0 IS NULL", "abs(x) < 0"):
+        assert can_match(parse_predicate(text, SCHEMA, ansi=False), bounds), text
+    assert not can_match(parse_predicate("CAST(x AS float) = 5", SCHEMA, ansi=False), bounds)

@@ -11,9 +11,10 @@ import sys
 import lance
 import pyarrow as pa
 import pytest
+from spark_sessions import session_settings
 
 from pyspark_lance import LanceTable
-from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.errors import InvalidInputError, LanceError, VersionNotFoundError
 from pyspark_lance.spark.options.option_table import (
     COLUMN_TYPES,
     OPTIONS,
@@ -246,6 +247,47 @@ def test_times_of_conditions_are_in_the_zone_of_the_session(spark, session_kind,
             assert ids == sorted({*range(72)} - {*expected}) + [1000 + one for one in expected]
     finally:
         spark.conf.set("spark.sql.session.timeZone", kept)
+
+
+LOOSE_TEXT = "CAST(s AS int) > 5 OR i NOT IN ('01', 2) AND i * 2147483647 <> 0 AND 1 / 0 IS NULL"
+
+
+@pytest.mark.spark
+def test_conditions_follow_the_ansi_mode_of_the_session(spark, session_kind, tmp_path):
+    path, loose = str(tmp_path / "t"), {"spark.sql.ansi.enabled": "false"}
+    source = spark.sql(
+        "SELECT * FROM VALUES (0, 1, 'x'), (1, 2, '7.5'), (2, 3, '4'), (3, 2, '') AS t(id, i, s)"
+    )
+    rows = source.selectExpr("*", "array(0F, CAST(id AS float)) AS v").coalesce(1)
+    write = rows.write.format("lance").mode("append")
+    write.option("v.fixed_size_list", 2).save(path)
+    table = LanceTable.forPath(spark, path)
+    with pytest.raises(Exception, match="'x' is not a valid int"):
+        table.scan(filter=LOOSE_TEXT).collect()
+    with session_settings(spark, loose):
+        expected = sorted(row.id for row in table.toDF().where(LOOSE_TEXT).collect())
+        assert expected == [0, 1, 2]
+        found = {
+            "scan": table.scan(filter=LOOSE_TEXT),
+            "nearest": table.nearest([0.0, 0.0], 9, filter=LOOSE_TEXT),
+        }
+        if session_kind == "companion":
+            view = spark.read.format("lance").option("filter", LOOSE_TEXT)
+            found["option"] = view.load(path)
+            found["both options"] = view.option("nearest", '{"key": [0, 0], "k": 9}').load(path)
+        for name, frame in found.items():
+            assert sorted(row.id for row in frame.collect()) == expected, name
+        with pytest.raises(
+            LanceError, match=r"strings of a column are not cast to date here(?s:.)*df\.where"
+        ):
+            table.nearest([0.0, 0.0], 9, filter="CAST(s AS date) IS NULL")
+        if session_kind == "companion":
+            replaced = table.toDF().where("id = 1").selectExpr("9 AS id", "i", "s", "v")
+            writer = replaced.write.format("lance").mode("overwrite")
+            writer.option("replaceWhere", "CAST(s AS int) > 5").save(path)
+            assert sorted(row.id for row in table.toDF().collect()) == [0, 2, 3, 9]
+        # The part of a condition that our scan evaluates means the same in both modes.
+        assert table.delete("i NOT IN ('01', 2)").numDeletedRows == 2
 
 
 def test_lists_of_columns_take_any_name():

@@ -40,12 +40,13 @@ from pyspark_lance.predicate.types import (
     is_comparable,
     is_integral,
     type_name,
+    wider_type,
 )
 from pyspark_lance.predicate.values import call, cast, fold, literal, text, tight_decimal
 
 
 def comparison(
-    operator: str, left: Expression, right: Expression, time_zone: str = "UTC"
+    operator: str, left: Expression, right: Expression, time_zone: str = "UTC", ansi: bool = True
 ) -> Predicate:
     """``left operator right`` for ``= <> < <= > >= <=>``, in the type Spark would compare in."""
     decided = _integer_against_decimal(operator, left, right)
@@ -53,7 +54,7 @@ def comparison(
         decided = _integer_against_decimal(_MIRRORED[operator], right, left)
     if decided is not None:
         return decided
-    left, right = _to_common(left, right, time_zone, f"{operator!r}")
+    left, right = _to_common(left, right, time_zone, ansi, f"{operator!r}")
     if pa.types.is_null(left.type):
         return TRUE if operator == "<=>" else UNKNOWN
     if operator == "<=>":
@@ -100,16 +101,16 @@ def _is_null_literal(value: Expression) -> bool:
 
 
 def _to_common(
-    left: Expression, right: Expression, time_zone: str, what: str
+    left: Expression, right: Expression, time_zone: str, ansi: bool, what: str
 ) -> tuple[Expression, Expression]:
     left, right = tight_decimal(left, right), tight_decimal(right, left)
-    data_type = common_type(left.type, right.type)
+    data_type = common_type(left.type, right.type, ansi=ansi)
     if data_type is None or not is_comparable(data_type):
         raise InvalidInputError(
             f"{what} does not work on {type_name(left.type)} and {type_name(right.type)}",
             hint="cast one of the two, as in: CAST(x AS string)",
         )
-    return cast(left, data_type, time_zone), cast(right, data_type, time_zone)
+    return cast(left, data_type, time_zone, ansi), cast(right, data_type, time_zone, ansi)
 
 
 def membership(
@@ -117,20 +118,19 @@ def membership(
     items: Sequence[Expression],
     constants: pa.Array | None = None,
     time_zone: str = "UTC",
+    ansi: bool = True,
 ) -> Predicate:
     """``value IN (items…, constants…)``; the items may be expressions."""
-    kind: pa.DataType = value.type
     types = [item.type for item in items] + ([] if constants is None else [constants.type])
-    for other in dict.fromkeys(types):
-        wider = common_type(kind, other)
-        if wider is None or not is_comparable(wider):
-            raise InvalidInputError(
-                f"IN does not work on {type_name(value.type)} and {type_name(other)}"
-            )
-        kind = wider
+    kind = wider_type([value.type, *types], ansi=ansi)
+    if kind is None:
+        others = dict.fromkeys(map(type_name, types))
+        raise InvalidInputError(
+            f"IN does not work on {type_name(value.type)} and {', '.join(others)}"
+        )
     if pa.types.is_null(kind) or _is_null_literal(value):
         return UNKNOWN
-    value = cast(value, kind, time_zone)
+    value = cast(value, kind, time_zone, ansi)
     listed = [item for item in items if isinstance(item, Literal)]
     arrays = [] if constants is None else [cast_array(constants, kind, time_zone)]
     if listed:
@@ -141,7 +141,9 @@ def membership(
         known = values.drop_null()
         terms.append(fold(In(value, known, has_null=len(known) < len(values))))
     terms += [
-        comparison("=", value, item, time_zone) for item in items if not isinstance(item, Literal)
+        comparison("=", value, item if ansi else cast(item, kind, time_zone, ansi), time_zone, ansi)
+        for item in items
+        if not isinstance(item, Literal)
     ]
     return disjunction(terms)
 
@@ -182,10 +184,10 @@ def _never_null(value: Expression) -> bool:
             return False
 
 
-def is_nan(value: Expression) -> Predicate:
+def is_nan(value: Expression, ansi: bool = True) -> Predicate:
     """``isnan(value)``; other numbers and texts become doubles first, as in Spark."""
     if not pa.types.is_floating(value.type):
-        value = cast(value, pa.float64())
+        value = cast(value, pa.float64(), ansi=ansi)
     return fold(IsNaN(value))
 
 

@@ -30,6 +30,7 @@ from pyspark_lance.predicate.types import (
 
 # What UTF8String.trimAll removes: control characters and blanks of the ASCII range.
 _TRIMMED = "".join(map(chr, range(0x21))) + "\x7f"
+LEAVE_TO_SPARK = "leave it to Spark: df.where(…)"
 _MICROS_PER_DAY = 86_400_000_000
 
 
@@ -51,7 +52,9 @@ def cast_array(values: pa.Array, wanted: pa.DataType, time_zone: str = "UTC") ->
         raise InvalidInputError(
             f"a {type_name(source)} value does not fit {type_name(wanted)}: {error}"
         ) from error
-    raise InvalidInputError(f"{type_name(source)} cannot be cast to {type_name(wanted)}")
+    raise InvalidInputError(
+        f"{type_name(source)} cannot be cast to {type_name(wanted)}", hint=LEAVE_TO_SPARK
+    )
 
 
 def can_cast(source: pa.DataType, wanted: pa.DataType) -> bool:
@@ -140,8 +143,8 @@ def _checked(values: pa.Array, pattern: str, wanted: pa.DataType) -> None:
 
 
 _INTEGER_TEXT = r"[+-]?[0-9]+"
-_FLOAT_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_FLOAT_TEXT = rf"{_FLOAT_NUMBER}[dDfF]?|(?i:[+-]?inf(?:inity)?|nan)"
+FLOAT_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+FLOAT_TEXT = rf"{FLOAT_NUMBER}[dDfF]?|(?i:[+-]?inf(?:inity)?|nan)"
 
 
 def _string_to_number(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
@@ -150,11 +153,11 @@ def _string_to_number(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array
         _checked(text, _INTEGER_TEXT, wanted)
         return pc.replace_substring_regex(text, r"\A\+", "").cast(wanted)
     if pa.types.is_floating(wanted):
-        _checked(text, _FLOAT_TEXT, wanted)
+        _checked(text, FLOAT_TEXT, wanted)
         plain = pc.replace_substring_regex(text, r"([0-9.])[dDfF]\z", r"\1")
         plain = pc.replace_substring_regex(plain, r"\A\+", "")
         return pc.ascii_lower(plain).cast(wanted)
-    _checked(text, _FLOAT_NUMBER, wanted)
+    _checked(text, FLOAT_NUMBER, wanted)
     plain = pc.replace_substring_regex(text, r"\A\+", "")
     return cast_array(_decimal_text(plain), wanted)
 

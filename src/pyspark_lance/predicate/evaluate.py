@@ -22,6 +22,7 @@ from pyspark_lance.format.plain_types import to_plain
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.casts import cast_array
 from pyspark_lance.predicate.functions import FUNCTIONS
+from pyspark_lance.predicate.loose_casts import cast_or_null
 from pyspark_lance.predicate.substrings import contains, matches
 from pyspark_lance.predicate.tree import (
     FALSE,
@@ -396,17 +397,19 @@ def _all_are(values: _Values, wanted: bool) -> bool:
 
 def _cast(node: Cast, rows: _Rows) -> _Values:
     values = _evaluate(node.value, rows)
-    return _like(cast_array(_on_arrays(values), node.type, node.time_zone), values)
+    cast = cast_array if node.ansi else cast_or_null
+    return _like(cast(_on_arrays(values), node.type, node.time_zone), values)
 
 
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
-_FLOATING = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
+_WRAPPING = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 
 
 def _arithmetic(node: Arithmetic, rows: _Rows) -> _Values:
     if node.operator in _CHECKED:
         left, right = _operands(node.left, node.right, rows)
-        kernels = _FLOATING if pa.types.is_floating(node.type) else _CHECKED
+        is_checked = node.ansi and not pa.types.is_floating(node.type)
+        kernels = _CHECKED if is_checked else _WRAPPING
         try:
             return kernels[node.operator](left, right).cast(node.type)
         except pa.ArrowInvalid as error:
@@ -416,7 +419,9 @@ def _arithmetic(node: Arithmetic, rows: _Rows) -> _Values:
     dividend, divisor = _as_array(left, len(rows)), _as_array(right, len(rows))
     both = pc.and_(pc.is_valid(dividend), pc.is_valid(divisor))
     zero = pc.equal(divisor, plain_scalar(0, divisor.type))
-    if pc.any(pc.and_(both, zero)).as_py():
+    if not node.ansi:
+        both = pc.and_not(both, zero.fill_null(True))
+    elif pc.any(pc.and_(both, zero)).as_py():
         raise InvalidInputError(
             f"division by zero in {node.operator!r}",
             hint="exclude zero first, as in: x <> 0 AND y / x > 1",
@@ -428,6 +433,10 @@ def _divide(node: Arithmetic, dividend: pa.Array, divisor: pa.Array) -> pa.Array
     """The quotient or remainder; ``divisor`` is never zero."""
     if node.operator == "/":
         return pc.divide(dividend, divisor)
+    if node.operator == "div" and not node.ansi:
+        # The least integer by -1 wraps around; Arrow makes it 0.
+        by_minus_one = pc.equal(divisor, plain_scalar(-1, divisor.type))
+        return pc.if_else(by_minus_one, pc.negate(dividend), pc.divide(dividend, divisor))
     if node.operator == "div":
         try:
             return pc.divide_checked(dividend.cast(pa.int64()), divisor.cast(pa.int64()))

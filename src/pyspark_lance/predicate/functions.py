@@ -83,6 +83,9 @@ def _part(kernel: Callable[[pa.Array], pa.Array]) -> Kernel:
 FUNCTIONS: dict[str, Kernel] = {
     "abs": _checked(pc.abs_checked, "an absolute value"),
     "negative": _checked(pc.negate_checked, "a negated value"),
+    # Those of sessions without ANSI mode: the least integer stays what it is.
+    "wrapping_abs": lambda _, arguments: pc.abs(arguments[0]),
+    "wrapping_negative": lambda _, arguments: pc.negate(arguments[0]),
     "lower": _change_case(pc.ascii_lower, str.lower),
     "upper": _change_case(pc.ascii_upper, str.upper),
     "length": _length,

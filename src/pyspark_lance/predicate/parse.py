@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -53,13 +54,16 @@ _SUPPORTED = (
 )
 
 
-def parse_predicate(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> Predicate:
+def parse_predicate(
+    text: str, schema: pa.Schema, *, time_zone: str = "UTC", ansi: bool = True
+) -> Predicate:
     """The condition ``text`` over the columns of ``schema`` and the lineage columns.
 
     ``text``: a Spark SQL condition, such as ``id > 5 AND name LIKE 'a%'``; ``time_zone``: zone of
-    timestamps without one, and of ``year``, ``CAST(… AS date)``, ….
+    timestamps without one, and of ``year``, ``CAST(… AS date)``, …; ``ansi``: the session's
+    ``spark.sql.ansi.enabled``. Without it, types and values that do not fit follow other rules.
     """
-    return _Parser(text, schema, time_zone).parse()
+    return _Parser(text, schema, time_zone, ansi).parse()
 
 
 def parse_constant(text: str, wanted: pa.DataType, *, time_zone: str = "UTC") -> pa.Scalar:
@@ -105,15 +109,17 @@ _CASTING_FUNCTIONS = frozenset(
     {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string",
      "binary", "date", "timestamp"}
 )  # fmt: skip
-_TESTS: dict[str, Callable[[list[Expression]], Expression]] = {
-    "isnull": lambda given: build.is_null(given[0]),
-    "isnotnull": lambda given: build.negation(build.is_null(given[0])),
-    "isnan": lambda given: build.is_nan(given[0]),
-    "startswith": lambda given: build.match("starts_with", given[0], given[1]),
-    "endswith": lambda given: build.match("ends_with", given[0], given[1]),
-    "contains": lambda given: build.match("contains", given[0], given[1]),
-    "mod": lambda given: values.arithmetic("%", given[0], given[1]),
-    "equal_null": lambda given: build.comparison("<=>", given[0], given[1]),
+# The time zone of the session, and whether it is in ANSI mode.
+_Rules: TypeAlias = tuple[str, bool]
+_TESTS: dict[str, Callable[[list[Expression], _Rules], Expression]] = {
+    "isnull": lambda given, _: build.is_null(given[0]),
+    "isnotnull": lambda given, _: build.negation(build.is_null(given[0])),
+    "isnan": lambda given, rules: build.is_nan(given[0], rules[1]),
+    "startswith": lambda given, _: build.match("starts_with", given[0], given[1]),
+    "endswith": lambda given, _: build.match("ends_with", given[0], given[1]),
+    "contains": lambda given, _: build.match("contains", given[0], given[1]),
+    "mod": lambda given, rules: values.arithmetic("%", given[0], given[1], rules[1]),
+    "equal_null": lambda given, rules: build.comparison("<=>", given[0], given[1], *rules),
 }
 _ONE_ARGUMENT = frozenset(("isnull", "isnotnull", "isnan"))
 
@@ -121,8 +127,9 @@ _ONE_ARGUMENT = frozenset(("isnull", "isnotnull", "isnan"))
 class _Parser:
     """One pass over the tokens of one condition; the methods go from loose to tight binding."""
 
-    def __init__(self, text: str, schema: pa.Schema, time_zone: str) -> None:
-        self._text, self._schema, self._time_zone = text, schema, time_zone
+    def __init__(self, text: str, schema: pa.Schema, time_zone: str, ansi: bool = True) -> None:
+        self._text, self._schema = text, schema
+        self._rules: _Rules = (time_zone, ansi)
         self._tokens = tokenize(text)
         self._at = 0
         self._nesting = 0
@@ -141,7 +148,7 @@ class _Parser:
 
     def parse_constant(self, wanted: pa.DataType) -> pa.Scalar:
         with self._placed():
-            result = values.cast(self._disjunction(), wanted, self._time_zone)
+            result = values.cast(self._disjunction(), wanted, *self._rules)
         if self._token.kind != "end":
             raise self._unexpected()
         if not isinstance(result, Literal):
@@ -264,7 +271,7 @@ class _Parser:
         elif self._take("FALSE"):
             result = build.comparison("<=>", build.condition(value, "IS FALSE"), FALSE)
         elif self._take("DISTINCT", "FROM"):
-            result = build.comparison("<=>", value, self._value(), self._time_zone)
+            result = build.comparison("<=>", value, self._value(), *self._rules)
             negate = not negate
         else:
             raise self._unexpected("expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
@@ -276,8 +283,8 @@ class _Parser:
         high = self._value()
         return build.conjunction(
             [
-                build.comparison(">=", value, low, self._time_zone),
-                build.comparison("<=", value, high, self._time_zone),
+                build.comparison(">=", value, low, *self._rules),
+                build.comparison("<=", value, high, *self._rules),
             ]
         )
 
@@ -307,11 +314,11 @@ class _Parser:
     def _membership(self, value: Expression) -> Expression:
         if self._token.kind == "integers":
             numbers = [int(text) for text in self._next().text.strip()[1:-1].split(",")]
-            return build.membership(value, [], values.integer_array(numbers), self._time_zone)
+            return build.membership(value, [], values.integer_array(numbers), *self._rules)
         texts = self._list_of_texts()
         if texts is not None:
-            return build.membership(value, [], plain_values(texts, STRING), self._time_zone)
-        return build.membership(value, self._list(), None, self._time_zone)
+            return build.membership(value, [], plain_values(texts, STRING), *self._rules)
+        return build.membership(value, self._list(), None, *self._rules)
 
     def _list_of_texts(self) -> list[str] | None:
         """A whole list of plain strings, which may be very long; None for any other."""
@@ -350,10 +357,10 @@ class _Parser:
 
     def _binary(self, operator: str, left: Expression, right: Expression) -> Expression:
         if operator in _COMPARISONS:
-            return build.comparison(_COMPARISONS[operator], left, right, self._time_zone)
+            return build.comparison(_COMPARISONS[operator], left, right, *self._rules)
         if operator == "||":
             return values.call("concat", [left, right])
-        return values.arithmetic(operator.lower(), left, right)
+        return values.arithmetic(operator.lower(), left, right, self._rules[1])
 
     def _operand(self) -> Expression:
         signs = 0
@@ -367,11 +374,11 @@ class _Parser:
         else:
             result = self._primary()
         while self._take("::"):
-            result = values.cast(result, self._type(), self._time_zone)
+            result = values.cast(result, self._type(), *self._rules)
         if signs > MAX_NESTING:
             raise self._too_deep()
         for _ in range(signs):
-            result = values.call("negative", [result])
+            result = values.call("negative", [result], *self._rules)
         return result
 
     def _primary(self) -> Expression:
@@ -400,7 +407,7 @@ class _Parser:
             return values.literal(None, NULL)
         if following.kind == "string" and word in _TYPED_STRINGS:
             self._at += 1
-            return values.cast(self._string(), _TYPED_STRINGS[word], self._time_zone)
+            return values.cast(self._string(), _TYPED_STRINGS[word], self._rules[0])
         if following.kind == "string" and word == "X":
             self._at += 1
             return self._hexadecimal()
@@ -459,7 +466,7 @@ class _Parser:
                 self._expect("AS")
                 data_type = self._type()
                 self._expect(")")
-                return values.cast(value, data_type, self._time_zone)
+                return values.cast(value, data_type, *self._rules)
             arguments = [] if self._token.text == ")" else [self._disjunction()]
             while self._take(","):
                 arguments.append(self._disjunction())
@@ -469,15 +476,15 @@ class _Parser:
     def _called(self, name: str, arguments: list[Expression]) -> Expression:
         count = len(arguments)
         if name in _CASTING_FUNCTIONS and count == 1:
-            return values.cast(arguments[0], parse_type(name), self._time_zone)
+            return values.cast(arguments[0], parse_type(name), *self._rules)
         if name in _TESTS:
             if count != (1 if name in _ONE_ARGUMENT else 2):
                 raise InvalidInputError(f"{name} does not take {count} arguments")
-            return _TESTS[name](arguments)
+            return _TESTS[name](arguments, self._rules)
         name = _ALIASES.get(name, name)
         if name not in values.FUNCTION_NAMES:
             raise InvalidInputError(f"the function {name} is not supported here", hint=_hint())
-        return values.call(name, arguments, self._time_zone)
+        return values.call(name, arguments, *self._rules)
 
 
 def _hint() -> str:

@@ -303,7 +303,8 @@ def ordered_column(value: Expression) -> Column | None:
 
 
 def _keeps_order(cast: Cast) -> bool:
-    if can_raise(replace(cast, value=Literal(pa.scalar(None, cast.value.type)))):
+    # Numbers that do not fit wrap around without ANSI mode.
+    if not cast.ansi or can_raise(replace(cast, value=Literal(pa.scalar(None, cast.value.type)))):
         return False
     return all(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)

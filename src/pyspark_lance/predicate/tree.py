@@ -58,24 +58,30 @@ _RAW_SCALARS = (pa.Date32Scalar, pa.TimestampScalar, pa.Time64Scalar, pa.Duratio
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """``CAST(value AS type)`` with ANSI rules: what does not fit is an error.
+    """``CAST(value AS type)``.
 
-    ``time_zone``: zone in which dates and zoneless text become instants.
+    ``time_zone``: zone in which dates and zoneless text become instants. ``ansi``: what does not
+    fit is an error; otherwise it becomes NULL or wraps around. True for casts that always fit.
     """
 
     value: Expression
     type: pa.DataType
     time_zone: str = "UTC"
+    ansi: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``left operator right`` for ``+ - * / % div``; both sides have the type of the operation."""
+    """``left operator right`` for ``+ - * / % div``; both sides have the type of the operation.
+
+    ``ansi``: overflow and division by zero are errors; otherwise they wrap around and give NULL.
+    """
 
     operator: str
     left: Expression
     right: Expression
     type: pa.DataType
+    ansi: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +280,10 @@ def can_raise(expression: Expression) -> bool:
 
 def _node_can_raise(node: Expression) -> bool:
     match node:
+        case Cast(ansi=False) | Arithmetic(ansi=False):
+            return False
         case Cast(value=value, type=wanted):
-            return not _always_fits(value.type, wanted)
+            return not always_fits(value.type, wanted)
         case Arithmetic(operator=operator, type=kind):
             return not (pa.types.is_floating(kind) and operator in _SAFE_FLOAT_OPERATORS)
         case Call(name="abs" | "negative", type=kind):
@@ -284,7 +292,8 @@ def _node_can_raise(node: Expression) -> bool:
             return False
 
 
-def _always_fits(source: pa.DataType, wanted: pa.DataType) -> bool:
+def always_fits(source: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast of ``source`` to ``wanted`` surely fails for no value."""
     kinds = pa.types
     if source == wanted or kinds.is_null(source):
         return True

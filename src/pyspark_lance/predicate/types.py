@@ -2,12 +2,14 @@
 
 Spark types are written as Arrow types: ``timestamp[us, tz=UTC]`` is TIMESTAMP, ``timestamp[us]``
 is TIMESTAMP_NTZ, ``time64[ns]`` is TIME, ``duration[us]`` is a day-time interval, ``null`` is
-VOID.  The common types are those of Spark's ANSI mode (the default since Spark 4.0).  No I/O.
+VOID.  The common types are those of Spark's ANSI mode (the default since Spark 4.0) or of
+sessions without it.  No I/O.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -66,7 +68,7 @@ def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
-def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def common_type(left: pa.DataType, right: pa.DataType, *, ansi: bool = True) -> pa.DataType | None:
     """The type in which Spark compares ``left`` with ``right``; None when it refuses to."""
     kinds = pa.types
     if left == right or kinds.is_null(right):
@@ -74,9 +76,9 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if kinds.is_null(left):
         return right
     if kinds.is_string(left) or kinds.is_string(right):
-        return _common_with_string(right if kinds.is_string(left) else left)
+        return _common_with_string(right if kinds.is_string(left) else left, ansi)
     if is_numeric(left) and is_numeric(right):
-        return _common_number(left, right)
+        return _common_number(left, right, ansi)
     if kinds.is_date(left) and kinds.is_timestamp(right):
         return right
     if kinds.is_timestamp(left) and kinds.is_date(right):
@@ -86,21 +88,38 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _common_with_string(other: pa.DataType) -> pa.DataType | None:
+def wider_type(types: Sequence[pa.DataType], *, ansi: bool = True) -> pa.DataType | None:
+    """The type of ``coalesce`` and of the values of ``IN``; None when Spark has none.
+
+    Without ANSI mode it is a string where one of them is a string, unlike that of a comparison.
+    """
+    first, *others = types if ansi else sorted(types, key=lambda one: one != STRING)
+    kind: pa.DataType | None = first
+    for other in dict.fromkeys(others):
+        if not ansi and kind == STRING and not pa.types.is_null(other):
+            kind = None if other in (BINARY, pa.bool_()) or not is_comparable(other) else STRING
+        else:
+            kind = common_type(kind, other, ansi=ansi)
+        if kind is None or not is_comparable(kind):
+            return None
+    return kind
+
+
+def _common_with_string(other: pa.DataType, ansi: bool) -> pa.DataType | None:
     if is_integral(other):
-        return pa.int64()
-    if is_numeric(other):
+        return pa.int64() if ansi else other
+    if is_numeric(other) and (ansi or pa.types.is_decimal(other)):
         return pa.float64()
     if other == INTERVAL or not is_comparable(other):
         return None
     return other
 
 
-def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+def _common_number(left: pa.DataType, right: pa.DataType, ansi: bool) -> pa.DataType:
     if left in _NUMERIC_ORDER and right in _NUMERIC_ORDER:
         wider = max(left, right, key=_NUMERIC_ORDER.index)
-        # An int does not fit a float exactly, so Spark compares the two as doubles.
-        if wider == pa.float32() and left != right:
+        # An int does not fit a float exactly, so ANSI mode compares the two as doubles.
+        if ansi and wider == pa.float32() and left != right:
             return pa.float64()
         return wider
     if pa.types.is_floating(left) or pa.types.is_floating(right):

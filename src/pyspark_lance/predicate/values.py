@@ -1,20 +1,21 @@
 """Making typed values: constants, casts, arithmetic and function calls, folded when constant.
 
-Types follow Spark's ANSI mode.  No I/O.
+Types follow Spark's ANSI mode, or a session without it where ``ansi`` is false.  No I/O.
 """
 
 from __future__ import annotations
 
 import decimal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.plain_values import plain_scalar, plain_values
-from pyspark_lance.predicate.casts import can_cast, cast_array
+from pyspark_lance.predicate.casts import LEAVE_TO_SPARK, can_cast, cast_array
 from pyspark_lance.predicate.evaluate import evaluate_expression
+from pyspark_lance.predicate.loose_casts import can_become_null, cast_or_null
 from pyspark_lance.predicate.tree import (
     BOOLEAN,
     Arithmetic,
@@ -28,6 +29,7 @@ from pyspark_lance.predicate.tree import (
     Literal,
     Match,
     Not,
+    can_raise,
 )
 from pyspark_lance.predicate.types import (
     BINARY,
@@ -38,6 +40,7 @@ from pyspark_lance.predicate.types import (
     is_integral,
     is_numeric,
     type_name,
+    wider_type,
 )
 
 _NO_ROWS_NEEDED = pa.record_batch([pa.nulls(1)], ["row"])
@@ -80,17 +83,27 @@ def integer_array(numbers: Sequence[int]) -> pa.Array:
     return pa.array([decimal.Decimal(number) for number in numbers], pa.decimal128(38, 0))
 
 
-def cast(value: Expression, data_type: pa.DataType, time_zone: str = "UTC") -> Expression:
+def cast(
+    value: Expression, data_type: pa.DataType, time_zone: str = "UTC", ansi: bool = True
+) -> Expression:
     """``CAST(value AS kind)``, done at once for a constant."""
     if value.type == data_type:
         return value
     if not can_cast(value.type, data_type):
         raise InvalidInputError(
-            f"{type_name(value.type)} cannot be cast to {type_name(data_type)} here"
+            f"{type_name(value.type)} cannot be cast to {type_name(data_type)} here",
+            hint=LEAVE_TO_SPARK,
         )
+    ansi = ansi or not can_become_null(value.type, data_type)
     if isinstance(value, Literal):
-        return Literal(cast_array(pa.repeat(value.scalar, 1), data_type, time_zone)[0])
-    return Cast(value, data_type, time_zone)
+        convert = cast_array if ansi else cast_or_null
+        return Literal(convert(pa.repeat(value.scalar, 1), data_type, time_zone)[0])
+    if not ansi and pa.types.is_string(value.type) and pa.types.is_temporal(data_type):
+        raise InvalidInputError(
+            f"without ANSI mode strings of a column are not cast to {type_name(data_type)} here",
+            hint=LEAVE_TO_SPARK,
+        )
+    return Cast(value, data_type, time_zone, ansi)
 
 
 def fold(node: Expression) -> Expression:
@@ -134,13 +147,15 @@ def text(value: Expression) -> Expression:
     return cast(value, STRING)
 
 
-def arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
-    """``left operator right`` for ``+ - * / % div``, typed as Spark's ANSI mode does."""
+def arithmetic(operator: str, left: Expression, right: Expression, ansi: bool = True) -> Expression:
+    """``left operator right`` for ``+ - * / % div``, typed as Spark does."""
     what = f"{operator!r}"
     if pa.types.is_null(left.type) and pa.types.is_null(right.type):
         return literal(None, pa.float64())
+    if not ansi:
+        left, right = _number_of_text(left), _number_of_text(right)
     left, right = tight_decimal(left, right), tight_decimal(right, left)
-    data_type = common_type(left.type, right.type)
+    data_type = common_type(left.type, right.type, ansi=ansi)
     if data_type is None or not (is_numeric(data_type) or pa.types.is_decimal(data_type)):
         raise InvalidInputError(
             f"{what} does not work on {type_name(left.type)} and {type_name(right.type)}",
@@ -154,7 +169,14 @@ def arithmetic(operator: str, left: Expression, right: Expression) -> Expression
         if not is_integral(data_type):
             raise InvalidInputError("'div' is supported on integers only", hint="use / instead")
         data_type = pa.int64()
-    return fold(Arithmetic(operator, cast(left, data_type), cast(right, data_type), data_type))
+    typed = Arithmetic(operator, cast(left, data_type), cast(right, data_type), data_type)
+    # The same node in both modes where they do not differ.
+    return fold(typed if ansi or not can_raise(typed) else replace(typed, ansi=False))
+
+
+def _number_of_text(value: Expression) -> Expression:
+    """A string as the double that arithmetic without ANSI mode makes of it."""
+    return cast(value, pa.float64(), ansi=False) if pa.types.is_string(value.type) else value
 
 
 def _decimal_arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
@@ -211,59 +233,61 @@ _SIGNATURES = {
 FUNCTION_NAMES = (*sorted(_SIGNATURES), "array_contains", "coalesce", "concat", "substring")
 
 
-def call(name: str, arguments: Sequence[Expression], time_zone: str = "UTC") -> Expression:
+def call(
+    name: str, arguments: Sequence[Expression], time_zone: str = "UTC", ansi: bool = True
+) -> Expression:
     """A function call, its arguments cast as Spark casts them."""
     if name == "coalesce":
-        return _coalesce(arguments, time_zone)
+        return _coalesce(arguments, time_zone, ansi)
     if name == "concat":
         return fold(Call("concat", tuple(text(argument) for argument in arguments), STRING))
     if name == "substring":
         return _substring(arguments)
     if name == "array_contains":
-        return _array_contains(arguments, time_zone)
+        return _array_contains(arguments, time_zone, ansi)
     signature = _SIGNATURES[name]
     if len(arguments) != len(signature.arguments):
         raise InvalidInputError(
             f"{name} takes {len(signature.arguments)} argument, not {len(arguments)}"
         )
-    typed = _typed_argument(name, signature.arguments[0], arguments[0], time_zone)
+    typed = _typed_argument(name, signature.arguments[0], arguments[0], time_zone, ansi)
+    if name in ("abs", "negative") and not ansi and is_integral(typed.type):
+        return fold(Call(f"wrapping_{name}", (typed,), typed.type))
     return fold(Call(name, (typed,), signature.result or typed.type, (time_zone,)))
 
 
-def _typed_argument(name: str, wanted: str, value: Expression, time_zone: str) -> Expression:
+def _typed_argument(
+    name: str, wanted: str, value: Expression, time_zone: str, ansi: bool
+) -> Expression:
     data_type = value.type
     if wanted == "number":
         if is_numeric(data_type):
             return value
         if pa.types.is_string(data_type) or pa.types.is_null(data_type):
-            return cast(value, pa.float64())
+            return cast(value, pa.float64(), time_zone, ansi)
     elif wanted in ("text", "text or bytes"):
         return value if wanted == "text or bytes" and data_type == BINARY else text(value)
     elif wanted == "date":
-        return cast(value, pa.date32(), time_zone)
+        return cast(value, pa.date32(), time_zone, ansi)
     elif pa.types.is_timestamp(data_type):
         return value
     else:
-        return cast(value, pa.timestamp("us", "UTC"), time_zone)
+        return cast(value, pa.timestamp("us", "UTC"), time_zone, ansi)
     raise InvalidInputError(f"{name} needs a {wanted}, not a value of type {type_name(data_type)}")
 
 
-def _coalesce(arguments: Sequence[Expression], time_zone: str) -> Expression:
+def _coalesce(arguments: Sequence[Expression], time_zone: str, ansi: bool) -> Expression:
     if not arguments:
         raise InvalidInputError("coalesce needs an argument")
-    kind = arguments[0].type
-    for argument in arguments[1:]:
-        wider = common_type(kind, argument.type)
-        if wider is None or not is_comparable(wider):
-            raise InvalidInputError(
-                f"coalesce does not work on {type_name(kind)} and {type_name(argument.type)}"
-            )
-        kind = wider
-    typed = tuple(cast(argument, kind, time_zone) for argument in arguments)
+    kind = wider_type([argument.type for argument in arguments], ansi=ansi)
+    if kind is None:
+        names = dict.fromkeys(type_name(argument.type) for argument in arguments)
+        raise InvalidInputError(f"coalesce does not work on {' and '.join(names)}")
+    typed = tuple(cast(argument, kind, time_zone, ansi) for argument in arguments)
     return fold(Call("coalesce", typed, kind))
 
 
-def _array_contains(arguments: Sequence[Expression], time_zone: str) -> Expression:
+def _array_contains(arguments: Sequence[Expression], time_zone: str, ansi: bool) -> Expression:
     """Whether a list has a constant, by the rules of ``=``; unknown if it may by a null element."""
     lists, wanted = arguments if len(arguments) == 2 else (None, None)
     if lists is None or not isinstance(wanted, Literal):
@@ -273,14 +297,14 @@ def _array_contains(arguments: Sequence[Expression], time_zone: str) -> Expressi
             f"array_contains needs an array, not a value of type {type_name(lists.type)}"
         )
     element = lists.type.value_type
-    if not is_comparable(element) or common_type(element, wanted.type) != element:
+    if not is_comparable(element) or wider_type([element, wanted.type], ansi=ansi) != element:
         raise InvalidInputError(
             f"array_contains does not look for {type_name(wanted.type)} among {type_name(element)}",
             hint="cast the constant to the type of the elements",
         )
     if wanted.is_null:
         return literal(None, BOOLEAN)
-    return Call("array_contains", (lists, cast(wanted, element, time_zone)), BOOLEAN)
+    return Call("array_contains", (lists, cast(wanted, element, time_zone, ansi)), BOOLEAN)
 
 
 def _substring(arguments: Sequence[Expression]) -> Expression:

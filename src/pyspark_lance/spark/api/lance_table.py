@@ -42,7 +42,7 @@ from pyspark_lance.spark.options.spellings import (
     naming_table,
     option_texts,
 )
-from pyspark_lance.spark.options.times import session_zone, session_zone_name, with_zone
+from pyspark_lance.spark.options.times import is_ansi, session_zone, session_zone_name, with_zone
 from pyspark_lance.spark.options.version_arguments import version_asked
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
@@ -247,6 +247,7 @@ class LanceTable(
         if filter is not None:
             options["filter"] = filter
             options[keys.TIME_ZONE] = session_zone_name(self._spark)
+            options[keys.ANSI] = str(is_ansi(self._spark)).lower()
         options["metadataColumns"] = (
             metadataColumns if isinstance(metadataColumns, str) else ",".join(metadataColumns)
         )

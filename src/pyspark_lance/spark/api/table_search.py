@@ -37,7 +37,7 @@ from pyspark_lance.spark.jobs.nearest_job import (
 )
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
-from pyspark_lance.spark.options.times import session_zone_name
+from pyspark_lance.spark.options.times import is_ansi, session_zone_name
 from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
 from pyspark_lance.spark.source.read_plan import shown_columns, spark_schema_of
 from pyspark_lance.spark.types.spark_types import narrow
@@ -156,7 +156,10 @@ class TableSearch:
             None
             if filter is None
             else parse_predicate(
-                filter, predicate_schema(snapshot.schema), time_zone=session_zone_name(self._spark)
+                filter,
+                predicate_schema(snapshot.schema),
+                time_zone=session_zone_name(self._spark),
+                ansi=is_ansi(self._spark),
             )
         )
         request = NearestRequest(

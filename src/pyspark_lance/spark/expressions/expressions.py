@@ -106,7 +106,8 @@ def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | 
     every = predicate_schema(schema)
     try:
         predicate = parse_predicate(text, every)
-        if can_raise(predicate):
+        # Strings beside numbers mean other types without ANSI mode.
+        if can_raise(predicate) or predicate != parse_predicate(text, every, ansi=False):
             return None
         for name in columns_of(predicate):
             seen = spark_type_of(every.field(name).type)

@@ -69,6 +69,7 @@ class ReadOptions:
     checks_text: bool = False
     nearest: NearestOption | None = None
     time_zone: str = "UTC"  # In which the filter's times are meant.
+    ansi: bool = True  # Whether the filter has the rules of ANSI mode.
 
     def check_batch(self) -> None:
         """Refuses what only a stream can do; whether it is one is known late."""
@@ -115,6 +116,7 @@ class ReadOptions:
             checks_text=parsed(canonical, "checkText", parse_flag) or False,
             nearest=_nearest(canonical, options),
             time_zone=options.get(keys.TIME_ZONE, "UTC"),
+            ansi=options.get(keys.ANSI, "true") == "true",
         )
 
 
@@ -137,6 +139,7 @@ class WriteOptions:
     merge_schema: bool
     replace_where: str | None
     time_zone: str  # In which its times are meant.
+    ansi: bool  # Whether it has the rules of ANSI mode.
     properties: Mapping[str, str]
     commit_retries: int
     commit_timeout_s: float
@@ -174,6 +177,7 @@ class WriteOptions:
             merge_schema=parsed(canonical, "mergeSchema", parse_flag) or False,
             replace_where=options.get(keys.REPLACE_WHERE) or canonical.get("replaceWhere") or None,
             time_zone=options.get(keys.TIME_ZONE, "UTC"),
+            ansi=options.get(keys.ANSI, "true") == "true",
             properties=_properties(canonical, options.get(keys.APPLICATION)),
             commit_retries=_retries(canonical),
             commit_timeout_s=parsed(canonical, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,

@@ -31,6 +31,11 @@ def session_zone_name(spark: SparkSession) -> str:
     return spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
 
+def is_ansi(spark: SparkSession) -> bool:
+    """Whether the session has the rules of ANSI mode."""
+    return spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+
 def zone_named(name: str | None) -> tzinfo:
     """A time zone of Spark's, ``Europe/Berlin`` or ``+02:00``; UTC if there is none."""
     if name is None:

@@ -80,6 +80,7 @@ def write_settings(
         merge_schema=options.merge_schema,
         replace_where=options.replace_where,
         time_zone=options.time_zone,
+        ansi=options.ansi,
         sort_by=options.sort_by,
         split_by=options.split_by,
         cluster_by=options.cluster_by,

@@ -111,5 +111,5 @@ def condition_of(options: ReadOptions, pushed: PushedDown, schema: pa.Schema) ->
     from pyspark_lance.predicate.conditions import all_of
     from pyspark_lance.predicate.parse import parse_predicate
 
-    own = parse_predicate(options.filter, schema, time_zone=options.time_zone)
+    own = parse_predicate(options.filter, schema, time_zone=options.time_zone, ansi=options.ansi)
     return all_of([term for term in (own, pushed.predicate(schema)) if term is not None])

@@ -29,13 +29,16 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
-def parse_condition(text: str, columns: LanceSchema, time_zone: str) -> Predicate:
+def parse_condition(text: str, columns: LanceSchema, time_zone: str, ansi: bool) -> Predicate:
     """The condition over columns that both the table and the data have.
 
-    ``time_zone``: in which its times are meant.
+    ``time_zone``: in which its times are meant; ``ansi``: whether it has the rules of ANSI mode.
     """
-    parse = predicate_from_json if text.startswith("{") else parse_predicate
-    predicate = parse(text, columns.to_arrow(), time_zone=time_zone)
+    schema = columns.to_arrow()
+    if text.startswith("{"):  # Spark typed it already.
+        predicate = predicate_from_json(text, schema, time_zone=time_zone)
+    else:
+        predicate = parse_predicate(text, schema, time_zone=time_zone, ansi=ansi)
     missing = columns_of(predicate) - set(columns.names)
     if missing:
         raise InvalidInputError(
@@ -75,18 +78,18 @@ def replace_rows(
     change: ChangePlan,
     newest: Snapshot,
     text: str,
-    time_zone: str,
+    rules: tuple[str, bool],
     written: pa.Schema,
     files: tuple[Fragment, ...],
     work: UnitOfWork,
 ) -> CommitResult | None:
     """Removes the rows that match, and adds those that were written, in one version.
 
-    ``time_zone``: in which the times of the condition ``text`` are meant.
+    ``rules``: the time zone of the condition ``text``, and whether it has the rules of ANSI mode.
     """
 
     def condition(snapshot: Snapshot) -> Predicate:
-        return parse_condition(text, match_columns(snapshot.schema, written), time_zone)
+        return parse_condition(text, match_columns(snapshot.schema, written), *rules)
 
     changes = replace(
         rows_deleted(change, condition(newest), text),

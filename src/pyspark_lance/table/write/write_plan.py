@@ -60,6 +60,7 @@ class WriteSettings(CommitSettings):
     # With ``overwrite``: only the rows that match this condition are replaced.
     replace_where: str | None = None
     time_zone: str = "UTC"  # In which its times are meant.
+    ansi: bool = True  # Whether it has the rules of ANSI mode.
     # Columns that each task sorts its rows by, and whether from the greatest to the least value.
     sort_by: tuple[tuple[str, bool], ...] = ()
     # Columns by which each task gets its rows sorted, and whose values get files of their own.
@@ -260,7 +261,7 @@ def _condition(settings: WriteSettings, columns: LanceSchema) -> Predicate | Non
     # Other writes have no condition, and each process pays for what it imports.
     from pyspark_lance.table.write.replace_where import parse_condition  # noqa: PLC0415
 
-    return parse_condition(settings.replace_where, columns, settings.time_zone)
+    return parse_condition(settings.replace_where, columns, settings.time_zone, settings.ansi)
 
 
 def _check_names(schema: pa.Schema) -> None:

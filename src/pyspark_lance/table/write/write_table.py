@@ -175,9 +175,10 @@ class _Write:
         if change.is_done:
             return None
         self._check_source(newest.version)
-        text, zone = plan.settings.replace_where or "", plan.settings.time_zone
+        settings = plan.settings
+        text, rules = settings.replace_where or "", (settings.time_zone, settings.ansi)
         files, columns = self._with_ids_of(newest.schema), plan.request.schema.to_arrow()
-        return replace_rows(change, newest, text, zone, columns, files, work)
+        return replace_rows(change, newest, text, rules, columns, files, work)
 
     def _newest(self) -> Snapshot:
         """The newest version of the table that the files were written for."""

@@ -65,10 +65,11 @@ public final class Python {
     return facts.has("missing") ? null : Description.of(facts);
   }
 
-  /** With what the session says: the zone of times that name none, and how names compare. */
+  /** With the session's settings: zone of times that name none, ANSI mode, how names compare. */
   private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
     SQLConf session = SQLConf.get();
     return Options.with(options, "_lance.time_zone", session.sessionLocalTimeZone(),
+        "_lance.ansi", String.valueOf(session.ansiEnabled()),
         "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()));
   }
 

@@ -1,0 +1,158 @@
+"""Casts of sessions without ANSI mode: NULL or a wrapped number for a value that does not fit.
+
+Only casts that can fail differ from those of ``casts``.  No I/O; no loop over rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
+from pyspark_lance.predicate.casts import FLOAT_NUMBER, FLOAT_TEXT, LEAVE_TO_SPARK, cast_array
+from pyspark_lance.predicate.tree import always_fits
+from pyspark_lance.predicate.types import BINARY, STRING, is_integral, is_numeric, type_name
+
+# What Java's String.trim removes, and UTF8String.trimAll for integers and booleans.
+_BLANKS = "".join(map(chr, range(0x21)))
+_BLANKS_AND_DELETE = _BLANKS + "\x7f"
+# Java and Spark read these as numbers too, unlike Arrow.
+_JAVA_FLOAT = r"[+-]?(?:NaN|0[xX].*)"
+# No decimal has so many digits before its point.
+_TOO_LARGE = 1e39
+
+
+def can_become_null(source: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast differs without ANSI mode: a value may become NULL or wrap around."""
+    if pa.types.is_string(source):
+        return wanted not in (STRING, BINARY)
+    if pa.types.is_boolean(source):
+        return bool(pa.types.is_decimal(wanted))
+    return is_numeric(source) and is_numeric(wanted) and not always_fits(source, wanted)
+
+
+def cast_or_null(values: pa.Array, wanted: pa.DataType, time_zone: str = "UTC") -> pa.Array:
+    """``values`` as ``wanted``, where ``can_become_null`` says that ANSI mode matters.
+
+    Strings become dates and times one at a time only, as constants.
+    """
+    kinds = pa.types
+    if kinds.is_temporal(wanted):
+        assert len(values) == 1
+        try:
+            return cast_array(values, wanted, time_zone)
+        except InvalidInputError:
+            return pa.nulls(1, wanted)
+    if kinds.is_decimal(wanted):
+        return _to_decimal(values, wanted)
+    if kinds.is_string(values.type):
+        return _parse(values, wanted)
+    return _wrap(values, wanted)
+
+
+def _parse(text: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if is_integral(wanted):
+        return _parse_integers(text, wanted)
+    if pa.types.is_boolean(wanted):
+        words = pc.ascii_lower(pc.utf8_trim(text, characters=_BLANKS_AND_DELETE))
+        return cast_array(_only(words, r"t|true|y|yes|1|f|false|n|no|0"), wanted)
+    return cast_array(_numbers(text, FLOAT_TEXT, wanted), wanted)
+
+
+def _numbers(text: pa.Array, pattern: str, wanted: pa.DataType) -> pa.Array:
+    """The trimmed texts of numbers, NULL for others."""
+    trimmed = pc.utf8_trim(text, characters=_BLANKS)
+    numbers = _only(trimmed, pattern)
+    others = trimmed.filter(pc.and_(numbers.is_null(), trimmed.is_valid()))
+    if len(others) and pc.any(pc.match_substring_regex(others, rf"\A{_JAVA_FLOAT}\z")).as_py():
+        raise InvalidInputError(
+            f"hexadecimal strings and signed NaN are not cast to {type_name(wanted)} here",
+            hint=LEAVE_TO_SPARK,
+        )
+    return numbers
+
+
+def _only(text: pa.Array, pattern: str) -> pa.Array:
+    return _where(pc.match_substring_regex(text, rf"\A(?:{pattern})\z"), text)
+
+
+def _where(fits: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(fits, values, plain_scalar(None, values.type))
+
+
+def _parse_integers(text: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Whole numbers; digits after a point are cut, as Spark does outside of ANSI mode."""
+    text = pc.utf8_trim(text, characters=_BLANKS_AND_DELETE)
+    text = _only(text, r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]*)")
+    digits = pc.replace_substring_regex(text, r"\A[+-]?0*([0-9]*).*\z", r"\1")
+    digits = _where(pc.less_equal(pc.binary_length(digits), 19), digits)
+    digits = pc.if_else(pc.equal(digits, ""), "0", digits)
+    numbers = digits.cast(pa.decimal128(20, 0))
+    numbers = pc.if_else(pc.starts_with(text, "-"), pc.negate(numbers), numbers)
+    bits = wanted.bit_width - 1
+    return _between(numbers, -(2**bits), 2**bits - 1).cast(wanted)
+
+
+def _between(values: pa.Array, low: int, high: int) -> pa.Array:
+    """Decimals, NULL for those that are smaller than ``low`` or larger than ``high``."""
+    fits = pc.and_(pc.greater_equal(values, _big(low)), pc.less_equal(values, _big(high)))
+    return _where(fits, values)
+
+
+def _big(number: int) -> pa.Scalar:
+    return pa.scalar(str(number)).cast(pa.decimal256(76, 0))
+
+
+def _to_decimal(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    kinds = pa.types
+    if kinds.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    if kinds.is_floating(values.type):
+        # The shortest text that names the double, as Spark takes it.
+        values = values.cast(pa.float64())
+        values = _where(pc.is_finite(values), values).cast(STRING)
+    if kinds.is_string(values.type):
+        values = _numbers(values, FLOAT_NUMBER, wanted)
+        size = pc.abs(cast_array(values, pa.float64()))
+        values = _where(pc.less(size, _TOO_LARGE), values)
+        values = cast_array(values, pa.decimal256(76, 38))
+    elif is_integral(values.type):
+        values = values.cast(pa.int64()).cast(pa.decimal128(19, 0))
+    values = values.cast(pa.decimal256(76, max(values.type.scale, wanted.scale)))
+    values = pc.round(values, wanted.scale, round_mode="half_towards_infinity")
+    values = values.cast(pa.decimal256(76, wanted.scale))
+    unscaled = 10**wanted.precision - 1
+    limit = pa.scalar(f"{unscaled}E-{wanted.scale}").cast(pa.decimal256(76, wanted.scale))
+    return _where(pc.less_equal(pc.abs(values), limit), values).cast(wanted)
+
+
+def _wrap(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Numbers as integers of fewer bits, by their low bits, as Java casts them."""
+    unknown = plain_numbers(pc.is_null(values))
+    if pa.types.is_floating(values.type):
+        wide = _clipped(plain_numbers(values.cast(pa.float64()).fill_null(0.0)), wanted)
+    elif pa.types.is_decimal(values.type):
+        wide = _low_words(pc.trunc(values).cast(pa.decimal128(38, 0)))
+    else:
+        wide = plain_numbers(values.cast(pa.int64()).fill_null(0))
+    return plain_array(wide.astype(wanted.to_pandas_dtype()), unknown)
+
+
+def _clipped(numbers: NDArray[np.float64], wanted: pa.DataType) -> NDArray[np.int64]:
+    """Doubles as Java makes integers of them: the nearest int or bigint, 0 for NaN."""
+    bits = 63 if wanted == pa.int64() else 31
+    limit = 2.0**bits
+    numbers = np.trunc(np.nan_to_num(numbers, nan=0.0, posinf=limit, neginf=-limit))
+    above, below = numbers >= limit, numbers < -limit
+    whole: NDArray[np.int64] = np.where(above | below, 0.0, numbers).astype(np.int64)
+    whole[above], whole[below] = 2**bits - 1, -(2**bits)
+    return whole
+
+
+def _low_words(values: pa.Array) -> NDArray[np.int64]:
+    """The low 64 bits of decimals of 128 bits."""
+    words = np.frombuffer(values.buffers()[1], "<i8")
+    return words[2 * values.offset : 2 * (values.offset + len(values)) : 2]
