@@ -238,7 +238,7 @@ def _let_go(descriptor: int) -> None:
     """Unlocks, also for processes that were forked meanwhile and have the descriptor, too."""
     import fcntl  # noqa: PLC0415
 
-    # Whoever had the turn is done, and may have committed: nothing here is an error of its work.
+    # The holder has finished its work, and may have committed: a failure here must not fail it.
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     with contextlib.suppress(OSError):
