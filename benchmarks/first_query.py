@@ -53,9 +53,12 @@ def settings(kind: str, *, installed: bool) -> dict[str, str]:
         from pyspark_lance import companion_jar
 
         return {**COMMON, "spark.jars": companion_jar()}
+    if kind == "companion":
+        return COMMON
+    without = {**COMMON, "spark.sql.lance.plugin": "off"}
     if kind == "warm":
-        return {**COMMON, "spark.python.daemon.module": "pyspark_lance.spark.daemon"}
-    return COMMON
+        return {**without, "spark.python.daemon.module": "pyspark_lance.spark.daemon"}
+    return without
 
 
 def format_of(kind: str) -> str:

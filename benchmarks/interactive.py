@@ -129,6 +129,8 @@ class Session:
             from pyspark_lance import companion_jar
 
             settings["spark.jars"] = companion_jar()
+        else:
+            settings["spark.sql.lance.plugin"] = "off"
         if self.kind == THEIRS and self.jar is not None:
             settings[setting_of_jar(self.jar)] = self.jar
         self.spark = start_connect(settings) if self.connect else start_session(settings, "")

@@ -96,6 +96,8 @@ class Session:
             from pyspark_lance import companion_jar  # the Spark of others may be too old for it
 
             settings["spark.jars"] = companion_jar()
+        else:
+            settings["spark.sql.lance.plugin"] = "off"
         if name == "lance-spark" and jar is not None:
             settings[setting_of_jar(jar)] = jar
         self.spark = start_session(settings, self._folder)

@@ -303,7 +303,9 @@ def settings_of(name: str) -> dict[str, str] | None:
     """Of a format's session; None where there is none for the Spark that is installed."""
     if name == "delta":
         return row_changes.FORMATS["delta"].for_this_spark()
-    return {"spark.jars": pyspark_lance.companion_jar()} if name == "lance" else {}
+    if name == "lance":
+        return {"spark.jars": pyspark_lance.companion_jar()}
+    return {"spark.sql.lance.plugin": "off"}
 
 
 def generate(folder: Path, scale: float) -> None:

@@ -8,6 +8,7 @@ import os
 import process_boundary
 import pytest
 from hypothesis import HealthCheck, settings
+from jars_of_spark import refresh_jar
 from quick_starts import use_quick_jvms
 from session_kinds import COMPANION, KINDS, PLAIN, kinds_of
 from session_schedule import SessionScheduling
@@ -26,6 +27,7 @@ settings.load_profile("ci")
 process_boundary.put_up()
 use_memory()
 use_quick_jvms()
+refresh_jar()
 
 _KIND = pytest.StashKey[str]()
 # Their last tests take a minute, in which the other processes would have nothing more to do.

@@ -91,6 +91,16 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
     return target
 
 
+def renew_installed() -> None:
+    """Has the installation beside this Python use the jar; it got a copy of an older one."""
+    installed = find_spark_jars() / JAR_NAME
+    if installed.exists():
+        # A new file: package managers link one file into many installations.
+        unfinished = installed.with_suffix(f".{os.getpid()}.tmp")
+        shutil.copyfile(TARGET, unfinished)
+        unfinished.replace(installed)
+
+
 def unused_imports() -> dict[str, list[str]]:
     """The names that a source imports and does not use, by the name of the source.
 
@@ -122,15 +132,24 @@ def _write_jar(classes: Path, jar: Path) -> None:
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_STORED) as archive:
         manifest = (
             "Manifest-Version: 1.0\nAutomatic-Module-Name: org.pysparklance\n"
+            f"Implementation-Version: {package_version()}\n"
             f"Sources-Digest: {sources_digest()}\n\n"
         )
         for name, content in [(_MANIFEST, manifest.encode()), *sorted(entries.items())]:
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
 
 
+def package_version() -> str:
+    """The version of the Python package, which is that of the jar."""
+    text = (TARGET.parents[1] / "version.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
 def sources_digest() -> str:
-    """A digest of the Java sources, with their names and whatever ends their lines."""
-    digest = hashlib.sha256()
+    """A digest of the version and the Java sources, with their names and whatever ends lines."""
+    digest = hashlib.sha256(package_version().encode())
     for one in sorted(SOURCES.rglob("*.java")):
         text = one.read_text(encoding="utf-8")
         digest.update(f"{one.relative_to(SOURCES).as_posix()}\n{text}\n".encode())
@@ -202,6 +221,8 @@ def main(given: list[str] | None = None) -> int:
                 sys.stdout.write(f"{digest}  {folder}\n")
             return 0 if len(set(found.values())) == 1 else 1
         sys.stdout.write(f"{build(arguments.target)}\n")
+        if arguments.target == TARGET:
+            renew_installed()
     except CannotBuildError as error:
         sys.stderr.write(f"the JVM companion: {error}\n")
         return 1

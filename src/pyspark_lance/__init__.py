@@ -11,8 +11,18 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
 from pyspark_lance.version import __version__ as __version__
+
+try:
+    from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
+except ModuleNotFoundError as error:
+    if error.name not in ("pyspark", "pyspark.sql"):
+        raise
+    # Without pyspark, the folder that has the plugin's jar still passes for a package of its name.
+    raise ModuleNotFoundError(
+        "pyspark is not installed, and pyspark-lance needs it: pip install 'pyspark>=4.1'",
+        name=error.name,
+    ) from None
 
 if TYPE_CHECKING:
     from pyspark_lance.metafile.refs_file import Branch, Tag

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from distributions import ROOT, build
 from packaging.requirements import Requirement
 
 from pyspark_lance import __version__
 from pyspark_lance.spark.companion import JAR_NAME, companion_jar
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 JAR = f"pyspark_lance/jars/{JAR_NAME}"
-
-
-def build(kind: str, tree: Path, folder: Path) -> Path:
-    """Builds a distribution as pip does, where there is neither a JDK nor a network."""
-    environment = {**os.environ, "PATH": str(folder), "JAVA_HOME": "", "SPARK_HOME": ""}
-    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
-    subprocess.run(command, cwd=tree, env=environment, check=True, capture_output=True)
-    (made,) = folder.glob({"wheel": "*.whl", "sdist": "*.tar.gz"}[kind])
-    return made
 
 
 def files_of_the_package() -> set[str]:
@@ -50,6 +39,9 @@ def test_a_wheel_made_without_a_jdk_holds_the_whole_package_and_its_jar(tmp_path
     content = content_of_the_wheel(wheel)
     assert set(content) >= files_of_the_package() | {"pyspark_lance/py.typed"}
     assert content[JAR] == Path(companion_jar()).read_bytes()
+    assert content[f"pyspark/jars/{JAR_NAME}"] == content[JAR]
+    outside = {name for name in content if not name.startswith("pyspark_lance/")}
+    assert outside == {f"pyspark/jars/{JAR_NAME}"}
 
 
 def test_an_sdist_gives_the_same_wheel_and_can_build_the_jar_anew(tmp_path):

@@ -2678,4 +2678,27 @@ MUTANTS = (
         'depth -= found[0] == "*/"',
         (_QUOTED_TEXT,),
     ),
+    # The plugin's jar
+    Mutant(
+        "a jar of other sources passes for that of the package",
+        "spark/source/plugin_state.py",
+        'own_digest() in (digest, "")',
+        'own_digest() != ""',
+        ("tests/spark/test_plugin_state.py",),
+    ),
+    Mutant(
+        "each step of a query says again that there is no plugin",
+        "spark/source/plugin_state.py",
+        "os.O_CREAT | os.O_EXCL",
+        "os.O_CREAT",
+        ("tests/spark/test_plugin_state.py",),
+    ),
+    Mutant(
+        "an installation changes the file that others are linked to",
+        "spark/companion.py",
+        "        shutil.copyfile(companion_jar(), name)\n",
+        "        shutil.copyfile(companion_jar(), target)\n"
+        "        shutil.copyfile(companion_jar(), name)\n",
+        ("tests/spark/companion/test_build.py",),
+    ),
 )

@@ -164,9 +164,9 @@ spark.stop()
 """
 
 
-def run(command, folder):
+def run(command, folder, *, jar=True):
     """Everything that a command printed."""
-    return "".join(run_command(*command, folder, cwd=folder))
+    return "".join(run_command(*command, folder, cwd=folder, jar=jar))
 
 
 def python(code):
@@ -188,7 +188,7 @@ def event_log(folder):
 
 def test_writes_work_in_threads_and_show_no_storage_option_in_the_event_log_or_plans(folder):
     """Threads with the companion on in another thread, and without it."""
-    shown = run(python(_START + _THREADS + _SECRETS), folder)
+    shown = run(python(_START + _THREADS + _SECRETS), folder, jar=False)
     log = event_log(folder)
     assert "SaveIntoDataSourceCommand" in log
     assert "CreateTempViewUsing" in log

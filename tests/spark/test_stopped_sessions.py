@@ -11,14 +11,13 @@ _SCRIPT = """
 import sys
 from pyspark.errors import PySparkException, UnsupportedOperationException
 from pyspark.sql import SparkSession
-from pyspark_lance import LanceTable, companion_jar
+from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
 
 path, has_companion = sys.argv[1], sys.argv[2] == "companion"
 
 def start():
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.jars", companion_jar()) if has_companion else builder
     return builder.getOrCreate()
 
 def refused(call, kind=InvalidInputError):
@@ -63,4 +62,4 @@ for number in range(2):
 
 @pytest.mark.parametrize("kind", ["plain", "companion"])
 def test_a_stopped_session_is_said_to_be_stopped_and_the_next_one_works(kind, tmp_path):
-    run_script(_SCRIPT, tmp_path / "t", kind)
+    run_script(_SCRIPT, tmp_path / "t", kind, jar=kind == "companion")

@@ -97,7 +97,7 @@ def notes(tmp_path, monkeypatch):
 
 
 def test_everything_goes_without_pandas(tmp_path, notes):
-    printed = run_script(EVERY_CHANGE + EVERYTHING_ELSE, tmp_path / "table", "true")
+    printed = run_script(EVERY_CHANGE + EVERYTHING_ELSE, tmp_path / "table", "true", jar=False)
     assert printed.splitlines() == [
         "3052 1", "2 6", "True True", "1 () 3", "Row(count(1)=1004, (sum(d) > 0)=True, max(s)='n9')"
     ]  # fmt: skip
@@ -105,6 +105,6 @@ def test_everything_goes_without_pandas(tmp_path, notes):
 
 @pytest.mark.slow
 def test_no_change_makes_arrow_ask_for_pandas_in_a_process_of_spark(tmp_path, notes):
-    printed = run_script(EVERY_CHANGE, tmp_path / "table", "false")
+    printed = run_script(EVERY_CHANGE, tmp_path / "table", "false", jar=False)
     assert printed.split()[-1] == "1"
     assert not notes.exists(), notes.read_text()

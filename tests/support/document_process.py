@@ -30,15 +30,11 @@ def start_session(kind: str, folder: Path) -> SparkSession:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     )
     if kind == "companion":
-        import pyspark_lance
-
-        catalog = "org.pysparklance.LanceCatalog"
-        builder = (
-            builder.config("spark.jars", pyspark_lance.companion_jar())
-            .config("spark.sql.catalog.lance", catalog)
-            .config("spark.sql.catalog.folder", catalog)
-            .config("spark.sql.catalog.folder.path", str(folder / "folder"))
-        )
+        builder = builder.config(
+            "spark.sql.catalog.folder", "org.pysparklance.LanceCatalog"
+        ).config("spark.sql.catalog.folder.path", str(folder / "folder"))
+    else:
+        builder = builder.config("spark.sql.lance.plugin", "off")
     return builder.getOrCreate()
 
 

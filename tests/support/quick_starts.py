@@ -79,7 +79,10 @@ def _archive_classes() -> None:
 
 
 if __name__ == "__main__":
+    from jars_of_spark import refresh_jar
+
     from pyspark_lance.spark.compiled_archives import compile_archives
 
+    refresh_jar()  # the archive holds for these very jars
     compile_archives(_pyspark())
     _archive_classes()

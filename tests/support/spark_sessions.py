@@ -1,4 +1,4 @@
-"""Spark sessions of tests, without the companion and with it."""
+"""Spark sessions of tests, without the companion and with it; its jar is among those of PySpark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 def start_session(*, companion: bool):
-    """A local session with the default settings of Spark but for the size."""
+    """A local session with the default settings of Spark but for the size, and for the kind."""
     # Spark starts workers with the python3 of PATH when it looks for data sources.
     folder = os.path.dirname(sys.executable)
     os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
@@ -31,15 +31,11 @@ def start_session(*, companion: bool):
         .config("spark.sql.warehouse.dir", warehouse)
     )
     if companion:
-        import pyspark_lance
-
-        catalog = "org.pysparklance.LanceCatalog"
-        builder = (
-            builder.config("spark.jars", pyspark_lance.companion_jar())
-            .config("spark.sql.catalog.lance", catalog)
-            .config("spark.sql.catalog.folder", catalog)
-            .config("spark.sql.catalog.folder.path", f"{warehouse}/folder")
-        )
+        builder = builder.config(
+            "spark.sql.catalog.folder", "org.pysparklance.LanceCatalog"
+        ).config("spark.sql.catalog.folder.path", f"{warehouse}/folder")
+    else:
+        builder = builder.config("spark.sql.lance.plugin", "off")
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session

@@ -1,14 +1,17 @@
-"""Switches the JVM companion on: a small jar that lets Spark plan scans of Lance tables.
+"""Switches the JVM plugin on where it is off: a jar that lets Spark plan scans of Lance tables.
 
-``python -m pyspark_lance.spark.companion install`` does it for a whole installation of pyspark,
-``enable(spark)`` for a running session, ``spark.jars`` for one that is about to start.
+The wheel puts it among the jars of the pyspark beside it, for all its sessions. For a Spark that is
+elsewhere ``python -m pyspark_lance.spark.companion install`` does so, ``enable(spark)`` switches it
+on in a running session, ``spark.jars`` in one that is about to start.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +19,12 @@ from typing import TYPE_CHECKING
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.compiled_archives import compile_archives, strip_archives
 from pyspark_lance.spark.redaction import hide_storage_options
+from pyspark_lance.spark.source.plugin_state import JAR_NAME, TESTED_RELEASES, jar_of_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAR_NAME = "pyspark-lance-companion.jar"
+_SETTING = "spark.sql.lance.plugin"
 _SOURCE = "org.pysparklance.LanceSource"
 # Paths as tables, and Spark's own catalog with Lance tables in it.
 _CATALOGS = {
@@ -39,7 +43,7 @@ def companion_jar() -> str:
         >>> companion_jar().endswith("pyspark-lance-companion.jar")
         True
     """
-    jar = Path(__file__).parent.parent / "jars" / JAR_NAME
+    jar = jar_of_package()
     if not jar.exists():
         raise UnsupportedFeatureError(
             f"there is no file {jar}; all else works without the JVM companion",
@@ -49,16 +53,25 @@ def companion_jar() -> str:
 
 
 def enable(spark: SparkSession) -> None:
-    """Switches the companion on in a running session, classic or Connect; hides storage options.
+    """Switches the plugin on in a running session, classic or Connect; hides storage options.
 
-    In a classic session it holds for the calling Python thread and sessions made from it: call it
-    in each thread, or name the jar in ``spark.jars`` for all of them.
+    Where the jar is not among Spark's own, it holds in a classic session for the calling Python
+    thread and sessions made from it: call it in each thread, or name the jar in ``spark.jars`` for
+    all of them.
 
     Raises:
-        UnsupportedFeatureError: There is no jar in this installation.
+        UnsupportedFeatureError: There is no jar in this installation, or it was not tested with
+            this Spark.
         InvalidInputError: Another jar answers to ``lance``.
     """
     jar = companion_jar()
+    if ".".join(spark.version.split(".")[:2]) not in TESTED_RELEASES:
+        raise UnsupportedFeatureError(
+            f"the JVM plugin was not tested with Spark {spark.version}",
+            hint="without it DataFrames, LanceTable and streams work all the same; it is active in "
+            f"Spark {', '.join(TESTED_RELEASES)}",
+        )
+    spark.conf.set(_SETTING, "on")
     if hasattr(spark, "_jsparkSession"):
         if answering_class(spark) != _SOURCE:
             spark.sql(f"ADD JAR '{jar}'").collect()
@@ -109,20 +122,38 @@ def answering_class(spark: SparkSession) -> str:
 def install(pyspark: Path | None = None) -> Path:
     """Copies the jar among Spark's own, so that every session has it without any setting.
 
-    And adds compiled modules to PySpark's archives, which Python processes of Spark else compile
-    each time that one starts: best while no session runs.
+    The wheel has done that for the pyspark beside it. And adds compiled modules to PySpark's
+    archives, which Python processes of Spark else compile each time that one starts: best while no
+    session runs.
 
     Args:
         pyspark: Folder of the installation; None for the pyspark of this Python.
     """
     target = _jars_of(pyspark) / JAR_NAME
-    shutil.copyfile(companion_jar(), target)
+    put_jar(target)
     compile_archives(target.parent.parent)
     return target
 
 
+def put_jar(target: Path) -> None:
+    """Makes ``target`` a copy of the package's jar.
+
+    A new file that takes its place: package managers link one file into many installations, and
+    Spark may have the old one open.
+    """
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    try:
+        shutil.copyfile(companion_jar(), name)
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
 def uninstall(pyspark: Path | None = None) -> bool:
-    """Undoes ``install``; returns whether there was something to remove."""
+    """Undoes ``install``, and what the wheel did; returns whether there was something to remove."""
     target = _jars_of(pyspark) / JAR_NAME
     was_there = target.exists()
     target.unlink(missing_ok=True)
@@ -135,9 +166,10 @@ def _jars_of(pyspark: Path | None) -> Path:
         assert spec is not None and spec.origin is not None
         pyspark = Path(spec.origin).parent
     jars = pyspark / "jars"
-    if not jars.is_dir():
+    # The wheel makes the folder where there is none.
+    if not any(jars.glob("spark-*.jar")):
         raise InvalidInputError(
-            f"{pyspark} has no folder named jars",
+            f"{pyspark} has no folder named jars with those of Spark",
             hint="a pyspark-client installation has none; install on the Connect server",
         )
     return jars

@@ -44,6 +44,10 @@ class LanceDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        if keys.PLUGIN not in options:
+            from pyspark_lance.spark.source.plugin_state import advise_on_plugin
+
+            advise_on_plugin()
         self._pinned: PinnedVersion | None = None
         self._feed: PinnedFeed | None = None
         # A write may be about to create the table, and a read reports the error when it needs

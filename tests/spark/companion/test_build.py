@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,9 @@ def test_broken_sources_leave_the_old_jar_alone(companion_build, tmp_path, monke
 
 def test_install_and_uninstall_touch_one_file(jar, tmp_path, capsys):
     (tmp_path / "jars").mkdir()
+    with pytest.raises(InvalidInputError, match="no folder named jars with those of Spark"):
+        install(tmp_path)
+    (tmp_path / "jars" / "spark-sql_2.13-4.3.0.jar").touch()
     assert install(tmp_path) == tmp_path / "jars" / JAR_NAME
     assert (tmp_path / "jars" / JAR_NAME).read_bytes() == Path(companion_jar()).read_bytes()
     assert uninstall(tmp_path)
@@ -135,6 +139,17 @@ def test_install_and_uninstall_touch_one_file(jar, tmp_path, capsys):
     assert main(["uninstall", "--pyspark", str(tmp_path)]) == 0
     assert main(["path"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == companion_jar()
+
+
+def test_an_installation_leaves_files_alone_that_others_are_linked_to(tmp_path):
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-sql_2.13-4.3.0.jar").touch()
+    (tmp_path / "cached.jar").write_bytes(b"of another installation")
+    os.link(tmp_path / "cached.jar", tmp_path / "jars" / JAR_NAME)
+    install(tmp_path)
+    assert (tmp_path / "jars" / JAR_NAME).read_bytes() == Path(companion_jar()).read_bytes()
+    assert (tmp_path / "cached.jar").read_bytes() == b"of another installation"
+    assert len(list((tmp_path / "jars").iterdir())) == 2
 
 
 def test_importing_the_package_does_not_import_the_companion():

@@ -85,12 +85,12 @@ else:
 
 
 def test_one_call_on_a_running_classic_session(jar, path):
-    run_script(_CLASSIC + _CHECKS, path)
+    run_script(_CLASSIC + _CHECKS, path, jar=False)
 
 
 def test_one_call_on_a_connect_session(jar, path):
     pytest.importorskip("grpc")
-    run_script(START_CONNECT + _CONNECT + _CHECKS, path)
+    run_script(START_CONNECT + _CONNECT + _CHECKS, path, jar=False)
 
 
 def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, companion_build):
@@ -113,15 +113,14 @@ def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, companion_b
             "com.example.ForeignLance\n",
         )
     foreign = str(tmp_path / "foreign.jar")
-    run_script(_FOREIGN, foreign)
+    run_script(_FOREIGN, foreign, jar=False)
     # Spark does not choose between two, and says which they are.
-    run_script(_BOTH, f"{foreign},{jar}")
+    run_script(_BOTH, foreign)
 
 
 _SOCKETS = """
 import sys
 from pyspark.sql import SparkSession
-from pyspark_lance import companion_jar
 from pyspark_lance.spark.companion import enable
 def socket_of(batches):
     import os, pyarrow as pa
@@ -132,8 +131,6 @@ def kind():
     return spark.range(1).mapInArrow(socket_of, "kind string").collect()[0].kind
 builder = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
            .config("spark.driver.host", "127.0.0.1"))
-if sys.argv[1] == "from the start":
-    builder = builder.config("spark.jars", companion_jar())
 if sys.argv[1] == "refused":
     builder = builder.config("spark.python.unix.domain.socket.enabled", "false")
 spark = builder.getOrCreate()
@@ -159,5 +156,6 @@ assert sums.value in (45, 90), sums
 )
 def test_workers_of_local_sessions_use_unix_sockets_unless_refused(how, kind, tmp_path):
     """Where Spark has a daemon already, workers come from ours as soon as a Lance table is used."""
-    shown = run_script(_SOCKETS, how, tmp_path / "table", seconds=900)
+    has_jar = how == "from the start"
+    shown = run_script(_SOCKETS, how, tmp_path / "table", seconds=900, jar=has_jar)
     assert shown.splitlines()[-1] == kind

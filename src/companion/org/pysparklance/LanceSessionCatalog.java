@@ -8,7 +8,6 @@ import org.apache.spark.sql.catalyst.catalog.CatalogUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Utils;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.AlterTable;
@@ -19,6 +18,7 @@ import org.pysparklance.catalog.LanceProcedure;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.catalog.NamedTable;
 import org.pysparklance.catalog.PrimaryKeys;
+import org.pysparklance.catalog.SessionCatalogs;
 import org.pysparklance.catalog.StagedLanceTable;
 import org.pysparklance.catalog.StagedOther;
 import org.pysparklance.python.Description;
@@ -34,11 +34,10 @@ import scala.Option;
  */
 public class LanceSessionCatalog extends DelegatingCatalogExtension
     implements StagingTableCatalog, LanceProcedure.Catalog {
-  private static final String IMPLEMENTATION = "spark.sql.catalog.spark_catalog";
+  @Override public void initialize(String name, CaseInsensitiveStringMap options) {}
 
-  @Override public void initialize(String name, CaseInsensitiveStringMap options) {
-    SessionRules.addToSession();
-  }
+  /** Plans of other sources show which catalog they use. */
+  @Override public String toString() { return "V2SessionCatalog(" + name() + ")"; }
 
   @Override public Set<TableCatalogCapability> capabilities() {
     Set<TableCatalogCapability> all = new HashSet<>(super.capabilities());
@@ -57,13 +56,24 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   /** What the catalog knows of a Lance table; null for a table or view of another kind. */
   private V1Table lanceTable(Identifier ident) throws NoSuchTableException {
-    return super.loadTable(ident) instanceof V1Table known
-        && isLance(known.catalogTable().provider().getOrElse(() -> "")) ? known : null;
+    return lanceTable(SessionCatalogs.listed(() -> super.loadTable(ident)));
+  }
+
+  private static V1Table lanceTable(Table listed) {
+    if (listed instanceof V1Table known
+        && isLance(known.catalogTable().provider().getOrElse(() -> ""))) {
+      SessionRules.addToSession();
+      return known;
+    }
+    return null;
   }
 
   @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
-    V1Table known = lanceTable(ident);
-    return known != null ? load(ident, known, Map.of()) : loadOther(ident);
+    Table listed = SessionCatalogs.listed(() -> super.loadTable(ident));
+    V1Table known = lanceTable(listed);
+    return known != null ? load(ident, known, Map.of())
+        : SessionCatalogs.isOpened(listed) ? SessionCatalogs.opened(() -> super.loadTable(ident))
+        : listed;
   }
 
   @Override public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
@@ -112,26 +122,6 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
         NamedTable.nameOf(name(), ident), read, shown, found, known.schema());
   }
 
-  /** Spark's catalog gives sources of the newer kind only where no other catalog stands in. */
-  private Table loadOther(Identifier ident) throws NoSuchTableException {
-    Table known = super.loadTable(ident);
-    SQLConf conf = SQLConf.get();
-    if (!(known instanceof V1Table table) || table.catalogTable().provider().isEmpty()
-        || DataSourceV2Utils.getTableProvider(table.catalogTable().provider().get(), conf)
-            .isEmpty()) {
-      return known;
-    }
-    SQLConf plain = conf.clone();
-    plain.setConfString(IMPLEMENTATION, "builtin");
-    return SQLConf.withExistingConf(plain, () -> {
-      try {
-        return super.loadTable(ident);
-      } catch (NoSuchTableException dropped) {
-        return known;
-      }
-    });
-  }
-
   @Override public Table createTable(Identifier ident, TableInfo table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (!isLance(table)) {
@@ -156,7 +146,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     CaseInsensitiveStringMap options = register(ident, columns, entry);
     if (there == null) {
       StagedLanceTable made = new StagedLanceTable(
-          options, columns, table, false, () -> {}, () -> super.dropTable(ident));
+          options, columns, table, false, () -> {}, () -> dropTable(ident));
       try {
         made.commitStagedChanges();
       } catch (Exception error) {  // those of Scala are none of the kinds that Java declares
@@ -222,7 +212,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     CaseInsensitiveStringMap options =
         register(ident, table.columns(), entry(ident, table.properties()));
     return new StagedLanceTable(
-        options, table.columns(), table, false, () -> {}, () -> super.dropTable(ident));
+        options, table.columns(), table, false, () -> {}, () -> dropTable(ident));
   }
 
   @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
@@ -265,6 +255,10 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
         all, table.columns(), table, true, () -> followColumns(ident), () -> {});
   }
 
+  @Override public boolean dropTable(Identifier ident) {
+    return SessionCatalogs.dropped(() -> super.dropTable(ident));
+  }
+
   @Override public Table alterTable(Identifier ident, TableChange... changes)
       throws NoSuchTableException {
     V1Table known = lanceTable(ident);
@@ -291,7 +285,8 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
       for (var field : found.schema().fields()) {
         changes.add(TableChange.addColumn(new String[] {field.name()}, field.dataType()));
       }
-      super.alterTable(ident, changes.toArray(TableChange[]::new));
+      TableChange[] all = changes.toArray(TableChange[]::new);
+      SessionCatalogs.listed(() -> super.alterTable(ident, all));
     } catch (Exception notFollowed) {
       // Some stores of Spark's catalog do not let columns go; what counts is the Lance table.
     }
@@ -303,7 +298,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     PrimaryKeys.refuseOfOthers(table.constraints().length > 0, ident);
     super.createTable(ident, table.columns(), table.partitions(), table.properties());
     try {
-      return new StagedOther(loadTable(ident), () -> super.dropTable(ident));
+      return new StagedOther(loadTable(ident), () -> dropTable(ident));
     } catch (NoSuchTableException error) {
       throw new IllegalStateException(error);
     }
@@ -311,7 +306,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   private StagedTable replaceOther(Identifier ident, TableInfo table)
       throws NoSuchNamespaceException {
-    super.dropTable(ident);
+    dropTable(ident);
     try {
       return other(ident, table);
     } catch (TableAlreadyExistsException meanwhile) {

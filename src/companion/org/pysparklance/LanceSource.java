@@ -13,6 +13,7 @@ import org.pysparklance.catalog.ClusterColumns;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
+import org.pysparklance.python.Plugin;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.Running;
 import org.pysparklance.rules.SessionRules;
@@ -28,13 +29,13 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   private Description described;
   private boolean asked;
 
-  public LanceSource() { SessionRules.addToSession(); }
-
-  @Override public String shortName() { return "lance"; }
+  /** Spark makes one, and asks for this, whichever source it looks for. */
+  @Override public String shortName() { return Plugin.isOn() ? "lance" : Plugin.HIDDEN_NAME; }
 
   @Override public boolean supportsExternalMetadata() { return true; }
 
   @Override public StructType inferSchema(CaseInsensitiveStringMap options) {
+    SessionRules.addToSession();
     asked = true;
     if (options.containsKey(CachedTables.REFRESH)) {
       CachedTables.refresh(options);
@@ -52,6 +53,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   @Override
   public Table getTable(StructType schema, Transform[] parts, Map<String, String> properties) {
+    SessionRules.addToSession();
     boolean inCatalog = properties.containsKey(TableCatalog.PROP_PROVIDER);
     ClusterColumns.check(parts, inCatalog);
     CaseInsensitiveStringMap options = Options.ofTable(new CaseInsensitiveStringMap(properties));
@@ -89,6 +91,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   /** {@code df.write.format("lance").save(…)} in every mode. */
   @Override public BaseRelation createRelation(SQLContext context, SaveMode mode,
       scala.collection.immutable.Map<String, String> parameters, Dataset<Row> data) {
+    SessionRules.addToSession();
     Map<String, String> options = new HashMap<>(CollectionConverters.asJava(parameters));
     ClusterColumns.takeFromSave(options);
     boolean creates = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;

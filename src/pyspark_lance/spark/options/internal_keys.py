@@ -13,6 +13,8 @@ PREFIX: Final = "_lance."
 # What is asked, and by whom.
 APPLICATION: Final = "_lance.application"
 """The id of the Spark application; also set by ``LanceTable``."""
+PLUGIN: Final = "_lance.plugin"
+"""Version, digest and place of the jar that asks; absent where Spark asks by itself."""
 TIME_ZONE: Final = "_lance.time_zone"
 """The session's, for times that say none."""
 ANSI: Final = "_lance.ansi"

@@ -8,9 +8,11 @@ from typing import Any
 
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.service.frames import Message
 from pyspark_lance.spark.service.reads_and_writes import abort, commit, plan_read, plan_write
 from pyspark_lance.spark.service.server import Method
+from pyspark_lance.spark.source.plugin_state import check_plugin
 from pyspark_lance.spark.sql import catalog_calls, companion_calls
 
 
@@ -29,4 +31,5 @@ def methods() -> Mapping[str, Method]:
 
 def _with_options(name: str, request: Message) -> Message:
     options: Any = CaseInsensitiveDict(request["options"])
+    check_plugin(options.get(keys.PLUGIN, ""))
     return companion_calls.answer(name, options)

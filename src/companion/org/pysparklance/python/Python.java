@@ -65,12 +65,16 @@ public final class Python {
     return facts.has("missing") ? null : Description.of(facts);
   }
 
-  /** With the session's settings: zone of times that name none, ANSI mode, how names compare. */
+  /**
+   * With the session's settings (zone of times that name none, ANSI mode, how names compare) and
+   * the identity of the plugin, which Python compares with its own.
+   */
   private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
     SQLConf session = SQLConf.get();
     return Options.with(options, "_lance.time_zone", session.sessionLocalTimeZone(),
         "_lance.ansi", String.valueOf(session.ansiEnabled()),
-        "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()));
+        "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()),
+        "_lance.plugin", Plugin.identity());
   }
 
   public static Scan scan(CaseInsensitiveStringMap options, StructType columns) {

@@ -39,9 +39,17 @@ public final class EvolvingWrites extends Rule<LogicalPlan> {
   }
 
   private boolean isOurs(LogicalPlan table) {
-    LogicalPlan known = table instanceof UnresolvedRelation named
-        ? session.table(named.tableName()).queryExecution().analyzed() : table;
-    return known.collectLeaves().head() instanceof DataSourceV2Relation relation
+    LogicalPlan known = table instanceof UnresolvedRelation named ? find(named) : table;
+    return known != null && known.collectLeaves().head() instanceof DataSourceV2Relation relation
         && relation.table() instanceof NamedTable;
+  }
+
+  /** Null for a table that Spark does not find, of which it says so where it looks for it. */
+  private LogicalPlan find(UnresolvedRelation named) {
+    try {
+      return session.table(named.tableName()).queryExecution().analyzed();
+    } catch (Exception failure) {  // those of Scala are none of the kinds that Java declares
+      return null;
+    }
   }
 }

@@ -20,7 +20,7 @@ public final class SessionRules {
 
   private SessionRules() {}
 
-  /** Called when a session first meets this package, which is before it runs a plan of ours. */
+  /** Called when a session meets a Lance table or name, which is before it runs a plan of ours. */
   public static void addToSession() {
     Option<SparkSession> session = SparkSession.getActiveSession();
     if (session.isDefined()) {

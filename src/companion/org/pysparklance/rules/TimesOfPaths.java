@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.plans.logical.AnalysisHelper$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.classic.SparkSession;
 import org.pysparklance.catalog.PathCatalog;
 import scala.jdk.javaapi.CollectionConverters;
@@ -22,6 +23,9 @@ public final class TimesOfPaths extends Rule<LogicalPlan> {
   public TimesOfPaths(SparkSession session) { this.session = session; }
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
+    if (!plan.containsPattern(TreePattern.RELATION_TIME_TRAVEL())) {
+      return plan;
+    }
     // Spark refuses rules that transform plans within its analyzer where SPARK_TESTING is set.
     return AnalysisHelper$.MODULE$.allowInvokingTransformsInAnalyzer(
         () -> (LogicalPlan) plan.transformUpWithSubqueries(new PathsWithTimes()));

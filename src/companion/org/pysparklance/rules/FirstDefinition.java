@@ -1,0 +1,28 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.TableSpecBase;
+import org.apache.spark.sql.catalyst.plans.logical.V2CreateTablePlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.internal.SQLConf;
+import scala.Product;
+
+/**
+ * Gives a session its rules with the first {@code CREATE TABLE … USING lance}, which they check
+ * before any Lance table is there to be met.
+ */
+final class FirstDefinition extends Rule<LogicalPlan> {
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    if (plan instanceof V2CreateTablePlan && List.of(PlanParts.of((Product) plan)).stream()
+        .anyMatch(part -> part instanceof TableSpecBase spec && isOurs(spec))) {
+      SessionRules.addToSession();
+    }
+    return plan;
+  }
+
+  private static boolean isOurs(TableSpecBase spec) {
+    return spec.provider().getOrElse(() -> SQLConf.get().defaultDataSourceName())
+        .equalsIgnoreCase("lance");
+  }
+}

@@ -1,0 +1,29 @@
+package org.pysparklance.rules;
+
+import java.util.function.Supplier;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
+import org.pysparklance.catalog.SessionCatalogs;
+
+/** Puts our catalog over Spark's before the first names of a session are looked up. */
+final class SessionCatalogInPlace extends Rule<LogicalPlan> {
+  private final SparkSession session;
+  private final Supplier<DelegatingCatalogExtension> made;
+  private boolean isDone;
+
+  SessionCatalogInPlace(SparkSession session, Supplier<DelegatingCatalogExtension> made) {
+    this.session = session;
+    this.made = made;
+  }
+
+  @Override public synchronized LogicalPlan apply(LogicalPlan plan) {
+    if (!isDone) {
+      isDone = true;
+      SessionCatalogs.put(made.get(), session.sessionState().catalogManager(),
+          session.sessionState().conf());
+    }
+    return plan;
+  }
+}

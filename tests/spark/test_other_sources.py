@@ -1,0 +1,37 @@
+"""A session that uses no Lance table is the same with the plugin's jar as without it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from other_sources import FILES
+from script_process import run_command
+
+pytestmark = pytest.mark.spark
+SCRIPT = Path(__file__).parents[1] / "support" / "other_sources.py"
+
+
+def came(folder: Path, files: tuple[str, ...], *, jar: bool) -> dict[str, object]:
+    """What came of all statements in a session of its own."""
+    (folder / str(jar)).mkdir()
+    written = folder / f"{jar}.json"
+    run_command(sys.executable, SCRIPT, written, folder / str(jar), *files, seconds=1200, jar=jar)
+    return json.loads(written.read_text())
+
+
+@pytest.mark.parametrize("files", [FILES[:1], pytest.param(FILES[1:], marks=pytest.mark.slow)])
+def test_statements_on_other_sources_come_out_the_same(files, tmp_path):
+    """Rows, columns, plans and errors; what views keep of the session; rules and processes."""
+    without, with_it = came(tmp_path, files, jar=False), came(tmp_path, files, jar=True)
+    assert len(without["came"]) >= 140
+    differing = [
+        (text, plain, other)
+        for (text, plain), (_, other) in zip(without["came"], with_it["came"], strict=True)
+        if plain != other
+    ]
+    assert not differing, differing[0]
+    assert without == with_it
+    assert with_it["rules"] == 0

@@ -1,0 +1,128 @@
+"""Whether the plugin is active, and whether its jar is that of the package; without a JVM."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from pyspark.core.files import SparkFiles
+
+import pyspark_lance
+from pyspark_lance import DefaultSource
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.service.methods import methods
+from pyspark_lance.spark.source.plugin_state import (
+    JAR_NAME,
+    TESTED_RELEASES,
+    VARIABLE,
+    check_plugin,
+    jar_of_package,
+    own_digest,
+)
+
+ROOT = Path(__file__).parents[2]
+JAVA = ROOT / "src/companion/org/pysparklance/python/Plugin.java"
+
+
+@pytest.fixture
+def application(tmp_path, monkeypatch):
+    """A worker that Spark plans with, in an application that has just started."""
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "a home"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return tmp_path
+
+
+def test_python_and_java_know_the_same_releases_variable_and_file():
+    java = JAVA.read_text()
+    (tested,) = re.findall(r"TESTED = List\.of\((.+)\);", java)
+    assert re.findall(r'"([\d.]+)"', tested) == list(TESTED_RELEASES)
+    assert f'"{VARIABLE}"' in java
+    assert '".pyspark-lance-notice"' in java
+
+
+def test_the_jar_says_which_version_and_sources_it_was_made_of():
+    with zipfile.ZipFile(jar_of_package()) as jar:
+        manifest = jar.read("META-INF/MANIFEST.MF").decode()
+    assert f"Implementation-Version: {pyspark_lance.__version__}\n" in manifest
+    assert f"Sources-Digest: {own_digest()}\n" in manifest
+
+
+def test_a_jar_of_this_package_passes_and_so_does_none_of_whose_files_are_there(monkeypatch):
+    check_plugin(f"{pyspark_lance.__version__} {own_digest()} /spark/jars/{JAR_NAME}")
+    check_plugin("")
+
+
+@pytest.mark.parametrize(
+    ("version", "digest", "hint"),
+    [
+        ("0.0.9", "e" * 40, "pip install --force-reinstall"),
+        (pyspark_lance.__version__, "e" * 40, "companion install --pyspark"),
+        ("10.0.0", "e" * 40, f"{sys.executable} -m pip install pyspark-lance==10.0.0"),
+        ("unknown", "unknown", "pip install --force-reinstall"),
+    ],
+)
+def test_a_jar_of_another_version_says_what_to_install_again(version, digest, hint):
+    options = {keys.PLUGIN: f"{version} {digest} /spark/jars/a b.jar", "path": "/nowhere"}
+    with pytest.raises(UnsupportedFeatureError) as failed:
+        methods()["find"]({"options": options})
+    text = str(failed.value)
+    assert f"is of version {version} ({digest[:7]})" in text
+    assert f"of version {pyspark_lance.__version__} ({own_digest()[:7]})" in text
+    assert "at: /spark/jars/a b.jar" in text
+    assert hint in text
+
+
+def test_the_first_use_in_an_application_says_how_to_have_the_plugin(application, capfd):
+    for _ in range(3):
+        DefaultSource({"path": "/nowhere"})
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1
+    assert f"companion install --pyspark '{application}/a home'" in printed
+    assert f"({VARIABLE}=off hides this line)" in printed
+
+
+def test_a_session_that_started_before_the_jar_was_there_is_to_start_again(application, capfd):
+    (application / "a home" / "jars").mkdir(parents=True)
+    (application / "a home" / "jars" / JAR_NAME).touch()
+    DefaultSource({"path": "/nowhere"})
+    assert "start it again" in capfd.readouterr().err
+
+
+def test_a_spark_without_tests_says_so(application, capfd, monkeypatch):
+    monkeypatch.setattr("pyspark.__version__", "4.10.0")
+    DefaultSource({"path": "/nowhere"})
+    assert "not tested with Spark 4.10.0" in capfd.readouterr().err
+
+
+def test_nothing_is_printed_where_the_plugin_asks_or_is_not_wanted(application, capfd, monkeypatch):
+    DefaultSource({"path": "/nowhere", keys.PLUGIN: "any"})
+    monkeypatch.setenv(VARIABLE, "off")
+    DefaultSource({"path": "/nowhere"})
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", False)
+    monkeypatch.delenv(VARIABLE)
+    DefaultSource({"path": "/nowhere"})  # in the driver, which plans nothing
+    assert capfd.readouterr().err == ""
+
+
+def test_a_zip_of_the_package_has_no_jar_to_name(tmp_path):
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        for one in (ROOT / "src" / "pyspark_lance").rglob("*"):
+            if one.suffix in (".py", ".jar"):
+                archive.write(one, one.relative_to(ROOT / "src"))
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'package.zip')!r})\n"
+        "import pyspark_lance; print(pyspark_lance.__file__)\n"
+        "from pyspark_lance.spark.source.plugin_state import check_plugin, own_digest\n"
+        "print(repr(own_digest())); check_plugin(pyspark_lance.__version__ + ' any /jar')\n"
+        "pyspark_lance.companion_jar()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [f"{tmp_path}/package.zip/pyspark_lance/__init__.py", "''"]
+    assert "a package in a zip shows no files" in done.stderr.splitlines()[-1]
