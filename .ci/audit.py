@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST_SECONDS = 300
+MAX_SECONDS = 300
 COMPILE = ["uv", "pip", "compile", "--quiet", "-o"]
 AUDIT = ["uvx", "--quiet", "pip-audit", "--no-deps", "--disable-pip", "--progress-spinner", "off"]
 
@@ -43,7 +43,7 @@ def asked(requirements: Path, answer: Path) -> dict | None:
     """The report of pip-audit, which ends with 1 for a flaw and for a failure alike."""
     command = [*AUDIT, "-r", str(requirements), "-f", "json", "-o", str(answer)]
     try:
-        subprocess.run(command, check=False, timeout=MOST_SECONDS, capture_output=True)
+        subprocess.run(command, check=False, timeout=MAX_SECONDS, capture_output=True)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return json.loads(answer.read_text()) if answer.exists() else None

@@ -30,9 +30,9 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.deletion_file import write_deletion_file
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.proto import table_pb2
-from pyspark_lance.table.feed.change_feed import ChangeRequest, count_changes, plan_changes
-from pyspark_lance.table.feed.change_mode import Deduplication
-from pyspark_lance.table.feed.change_window import ChangeWindow
+from pyspark_lance.table.cdf.change_feed import ChangeRequest, count_changes, plan_changes
+from pyspark_lance.table.cdf.change_mode import Deduplication
+from pyspark_lance.table.cdf.change_window import ChangeWindow
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table

@@ -1,4 +1,4 @@
-"""Scans with the companion as columns and as rows, against Spark's Parquet.
+"""Scans with the plugin as columns and as rows, against Spark's Parquet.
 
 python benchmarks/columnar.py [--rows ROWS] [--repeats N] [--folder FOLDER] [QUERY ...]
 
@@ -163,7 +163,7 @@ def cells(times: dict[str, list[float]]) -> list[str]:
 
 
 def main() -> None:
-    from companion import session  # needs a Spark that others who import this module may not have
+    from plugin import session  # needs a Spark that others who import this module may not have
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=3_000_000)

@@ -1,7 +1,7 @@
-"""What the first minute of a session costs, with the companion, without it, and with Parquet.
+"""What the first minute of a session costs, with the plugin, without it, and with Parquet.
 
 python benchmarks/first_query.py [--rows 2000000] [--sessions 3]
-    [--kinds companion,plain,warm,nothing,parquet] [--work aggregate,write,script] [--installed]
+    [--kinds plugin,plain,warm,nothing,parquet] [--work aggregate,write,script] [--installed]
 
 Each session is a process of its own with Spark's default settings, and does one thing: the same
 aggregate three times, the same write three times, or a script's whole work (100 rows written and
@@ -11,7 +11,7 @@ read by ``submitted.py``, from the start of ``spark-submit`` to its end).  The k
 ``canned``, which only reads, has all columns as batches that lie ready (``--kinds canned,plain
 --work aggregate``).  The table has the medians of the sessions: seconds by the clock, and those of
 the processor for the first call or the whole script, which a busy machine changes less.
-``--installed``: the companion is among Spark's own jars.
+``--installed``: the plugin is among Spark's own jars.
 
 Modules should be compiled, as pip leaves them: ``uv`` does not by itself, and where
 PYTHONDONTWRITEBYTECODE is set each process of Python compiles them anew.
@@ -36,7 +36,7 @@ from nothing import Nothing
 from pyspark.sql import SparkSession
 from timing import print_table, processor_seconds
 
-KINDS = ("companion", "plain", "warm", "nothing", "parquet")
+KINDS = ("plugin", "plain", "warm", "nothing", "parquet")
 WORK = ("aggregate", "write", "script")
 CALLS = 3
 COMMON = {
@@ -49,11 +49,11 @@ COMMON = {
 
 def settings(kind: str, *, installed: bool) -> dict[str, str]:
     """Of a session."""
-    if kind == "companion" and not installed:
-        from pyspark_lance import companion_jar
+    if kind == "plugin" and not installed:
+        from pyspark_lance import plugin_jar
 
-        return {**COMMON, "spark.jars": companion_jar()}
-    if kind == "companion":
+        return {**COMMON, "spark.jars": plugin_jar()}
+    if kind == "plugin":
         return COMMON
     without = {**COMMON, "spark.sql.lance.plugin": "off"}
     if kind == "warm":

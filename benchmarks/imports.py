@@ -1,7 +1,7 @@
 """What each kind of Spark's Python processes imports: python benchmarks/imports.py.
 
 Milliseconds of processor time, the least of some runs: of PySpark's own modules, from the archive
-without compiled modules and with them (``companion install``), of our work with its imports, and of
+without compiled modules and with them (``plugin install``), of our work with its imports, and of
 a worker from its fork to the end of its first work, by PySpark's daemon and by ours.
 ``--modules KIND`` lists what one kind imports.
 """

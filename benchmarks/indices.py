@@ -28,10 +28,10 @@ from pruning import ours, rows_read
 from timing import best, print_table
 
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.change.key_filter import KeyCollector, KeyFilter, hash_keys
-from pyspark_lance.table.change.plain_merge import PlainMerge
-from pyspark_lance.table.change.plain_merge_stages import target_tasks
-from pyspark_lance.table.change.row_change import RowAction, plan_change
+from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter, hash_keys
+from pyspark_lance.table.dml.plain_merge import PlainMerge
+from pyspark_lance.table.dml.plain_merge_stages import target_tasks
+from pyspark_lance.table.dml.row_change import RowAction, plan_change
 from pyspark_lance.table.index_build.column_indices import drop_index, optimize_indices
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version import snapshot as snapshots
@@ -40,7 +40,7 @@ from pyspark_lance.table.version.table import Table
 ROWS = 1_000_000
 ROWS_PER_FILE = 5_000_000
 _BATCH_ROWS = 1 << 20
-_MOST_ROWS_READ = 1 << 23
+_MAX_ROWS_READ = 1 << 23
 _BUILD = """
 import resource, sys
 path, column, kind = sys.argv[1:]
@@ -213,7 +213,7 @@ def main() -> None:
         ids = build(path, rows, ids_only)
         conditions = conditions_of(ids, ids_only)
         # Without an index a table as large as that is read for seconds, again and again.
-        table = [] if rows > _MOST_ROWS_READ else compared(path, conditions, "no")
+        table = [] if rows > _MAX_ROWS_READ else compared(path, conditions, "no")
         kinds = {"id": "btree"} if ids_only else {"id": "btree", "kind": "bitmap"}
         builds = compare_builds(path, kinds)
         print_table(
@@ -223,7 +223,7 @@ def main() -> None:
         )
         table += compared(path, conditions, "yes")
         merges = [merged(path, ids, "yes")]
-        if rows > _MOST_ROWS_READ:
+        if rows > _MAX_ROWS_READ:
             print_table("Joining segments", ("what", "processor seconds"), [joined(path)])
             table += compared(path, conditions, "joined")
             merges.append(merged(path, ids, "joined"))

@@ -1,15 +1,15 @@
-"""What people do every minute in a notebook: with the companion, without it, and with Parquet.
+"""What people do every minute in a notebook: with the plugin, without it, and with Parquet.
 
 python benchmarks/interactive.py [--rows 2000000] [--sessions 1] [--connect] [--unix]
-    [--kinds companion,plain,parquet] [--lance-spark JAR --python PYTHON] [WHAT ...]
+    [--kinds plugin,plain,parquet] [--lance-spark JAR --python PYTHON] [WHAT ...]
 
 Each kind has a session of its own, with Spark's default settings; they take turns, call by call,
 ten calls of one action before the next, since a call pays for the worker that the one before lost.
 The table has milliseconds by the clock of the first call and of the tenth (the median of calls
 eight to ten), as medians of the sessions if there are several; and how many processes of Python
 were started in the calls from the second on and still ran at the end of one (both workers of
-``isEmpty`` without the companion are gone by then).  The frames are loaded once.
-``--unix`` has Python and the JVM talk by sockets of Unix, as the companion has them do by itself;
+``isEmpty`` without the plugin are gone by then).  The frames are loaded once.
+``--unix`` has Python and the JVM talk by sockets of Unix, as the plugin has them do by itself;
 ``--connect`` goes by Spark Connect.  The kind ``lance-spark`` is the connector by JNI, as
 ``--lance-spark`` and ``--python`` of lance_spark.py say; its Spark may be another one.
 A WHAT is the start of a label.
@@ -41,7 +41,7 @@ WARM = 3
 PARTS = 4
 APPENDS = 10
 THEIRS = "lance-spark"
-KINDS = ("companion", "plain", "parquet", THEIRS)
+KINDS = ("plugin", "plain", "parquet", THEIRS)
 
 
 def rows_of(count: int, rng: np.random.Generator) -> pa.Table:
@@ -122,13 +122,13 @@ class Session:
     seen: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        # The companion uses them by itself.
-        has_unix = self.unix or self.kind == "companion"
+        # The plugin uses them by itself.
+        has_unix = self.unix or self.kind == "plugin"
         settings = {"spark.python.unix.domain.socket.enabled": str(has_unix).lower()}
-        if self.kind == "companion":
-            from pyspark_lance import companion_jar
+        if self.kind == "plugin":
+            from pyspark_lance import plugin_jar
 
-            settings["spark.jars"] = companion_jar()
+            settings["spark.jars"] = plugin_jar()
         else:
             settings["spark.sql.lance.plugin"] = "off"
         if self.kind == THEIRS and self.jar is not None:

@@ -93,9 +93,9 @@ class Session:
         self._folder = f"{folder}/{name}"
         settings = dict(self._format.settings)
         if name == "lance":
-            from pyspark_lance import companion_jar  # the Spark of others may be too old for it
+            from pyspark_lance import plugin_jar  # the Spark of others may be too old for it
 
-            settings["spark.jars"] = companion_jar()
+            settings["spark.jars"] = plugin_jar()
         else:
             settings["spark.sql.lance.plugin"] = "off"
         if name == "lance-spark" and jar is not None:

@@ -58,46 +58,46 @@ def rows(ids: list[int], value: float) -> pa.Table:
     return pa.table({"id": ids, "value": [value] * len(ids), "text": [f"row {i}" for i in ids]})
 
 
-def appended(chance: random.Random) -> pa.Table:
-    return rows(list(range(APPENDED)), chance.random())
+def appended(rng: random.Random) -> pa.Table:
+    return rows(list(range(APPENDED)), rng.random())
 
 
-def upserted(path: str, chance: random.Random) -> pa.Table:
+def upserted(path: str, rng: random.Random) -> pa.Table:
     keys = KEYS[Path(path).name.partition("-")[0]]
-    return rows(chance.sample(range(keys), UPSERTED), chance.random())
+    return rows(rng.sample(range(keys), UPSERTED), rng.random())
 
 
-def append_ours(path: str, options: Options, chance: random.Random) -> None:
-    table, new = Table(path, options), appended(chance)
+def append_ours(path: str, options: Options, rng: random.Random) -> None:
+    table, new = Table(path, options), appended(rng)
     plan = plan_write(table, new.schema, WriteSettings(), existing=open_existing(table))
     commit_write(plan, write_rows(plan, new.to_batches()))
 
 
-def append_pylance(path: str, options: Options, chance: random.Random) -> None:
-    lance.write_dataset(appended(chance), path, mode="append", storage_options=options)
+def append_pylance(path: str, options: Options, rng: random.Random) -> None:
+    lance.write_dataset(appended(rng), path, mode="append", storage_options=options)
 
 
-def append_delta(path: str, options: Options, chance: random.Random) -> None:
+def append_delta(path: str, options: Options, rng: random.Random) -> None:
     from deltalake import write_deltalake
 
-    write_deltalake(path, appended(chance), mode="append", storage_options=for_delta(options))
+    write_deltalake(path, appended(rng), mode="append", storage_options=for_delta(options))
 
 
-def upsert_ours(path: str, options: Options, chance: random.Random) -> None:
-    upsert(path, upserted(path, chance), options=options)
+def upsert_ours(path: str, options: Options, rng: random.Random) -> None:
+    upsert(path, upserted(path, rng), options=options)
 
 
-def upsert_pylance(path: str, options: Options, chance: random.Random) -> None:
+def upsert_pylance(path: str, options: Options, rng: random.Random) -> None:
     merge = lance.dataset(path, storage_options=options).merge_insert("id")
     merge = merge.when_matched_update_all().when_not_matched_insert_all()
-    merge.execute(upserted(path, chance))
+    merge.execute(upserted(path, rng))
 
 
-def upsert_delta(path: str, options: Options, chance: random.Random) -> None:
+def upsert_delta(path: str, options: Options, rng: random.Random) -> None:
     from deltalake import DeltaTable
 
     table = DeltaTable(path, storage_options=for_delta(options))
-    merge = table.merge(upserted(path, chance), "t.id = s.id", source_alias="s", target_alias="t")
+    merge = table.merge(upserted(path, rng), "t.id = s.id", source_alias="s", target_alias="t")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
@@ -166,7 +166,7 @@ def writer(number: int, line: Connection) -> None:
         line.send(written(task, random.Random(f"{number} {task.start}"), retries))
 
 
-def written(task: Task, chance: random.Random, retries: list[int]) -> Told:
+def written(task: Task, rng: random.Random, retries: list[int]) -> Told:
     """Writes until the end."""
     write = write_of(task.job, task.way)
     time.sleep(max(0.0, task.start - time.time()))
@@ -175,7 +175,7 @@ def written(task: Task, chance: random.Random, retries: list[int]) -> Told:
     began, used = time.time(), processor_s()
     while began < task.end:
         try:
-            write(task.path, task.options, chance)
+            write(task.path, task.options, rng)
         except Exception as one:  # noqa: BLE001  counted
             failed += 1
             error = error or f"{type(one).__name__}: {one}"

@@ -64,7 +64,7 @@ class Format:
 FORMATS = {
     "lance": Format(
         {
-            "spark.jars": pyspark_lance.companion_jar(),
+            "spark.jars": pyspark_lance.plugin_jar(),
             "spark.sql.catalog.lance": "org.pysparklance.LanceCatalog",
         },
         "lance.`{folder}/lance`",

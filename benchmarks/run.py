@@ -28,7 +28,7 @@ ALL = (
     "many_versions",
     "many_writers",
     "spark",
-    "companion",
+    "plugin",
     "columnar",
     "merge",
     "nearest",

@@ -1,4 +1,4 @@
-"""Tables and queries like those of TPC-H: ours, with the companion and without, Parquet and Delta.
+"""Tables and queries like those of TPC-H: ours, with the plugin and without, Parquet and Delta.
 
 python benchmarks/tpch.py [--scale 0.3] [--repeats 3] [--formats lance,plain,parquet,delta]
     [--folder FOLDER] [--memory 2g] [--changed] [Q1 Q2 ...]
@@ -6,7 +6,7 @@ python benchmarks/tpch.py [--scale 0.3] [--repeats 3] [--formats lance,plain,par
 The eight tables come from the program ``tpchgen-cli`` (``pip install tpchgen-cli``, or its path in
 TPCHGEN); the queries are in words of our own, so these are no results of TPC-H.  Each format has a
 session of its own, of the same Spark, and tables that it wrote from the same rows; ``plain`` is
-Lance without the companion.  Delta comes from Maven Central and is left out where there is none
+Lance without the plugin.  Delta comes from Maven Central and is left out where there is none
 for the release of Spark that is installed.  The sessions take turns, query by query, and their
 answers must be equal.  The table has the medians of the seconds by the clock, what they are of
 Parquet's (in brackets: of the processor, of the JVM and all that it started), and the geometric
@@ -304,7 +304,7 @@ def settings_of(name: str) -> dict[str, str] | None:
     if name == "delta":
         return row_changes.FORMATS["delta"].for_this_spark()
     if name == "lance":
-        return {"spark.jars": pyspark_lance.companion_jar()}
+        return {"spark.jars": pyspark_lance.plugin_jar()}
     return {"spark.sql.lance.plugin": "off"}
 
 

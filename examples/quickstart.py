@@ -26,7 +26,7 @@ NEXT = """
 What to try next:
   pyspark-lance info {flights} --plot flights.svg
                                     a picture of the versions
-  python -m pyspark_lance.spark.companion install
+  python -m pyspark_lance.plugin install
                                     the fast way in all sessions"""
 KEEP = """
   pyspark-lance quickstart FOLDER   run it again, and keep the table"""
@@ -47,7 +47,7 @@ def main(folder: str, *, keep: bool) -> None:
         SparkSession.builder.master("local[2]")
         .appName("quickstart")
         # The fast way: a small jar of this package, for scans by columns and all of Spark SQL.
-        .config("spark.jars", pyspark_lance.companion_jar())
+        .config("spark.jars", pyspark_lance.plugin_jar())
         .config("spark.sql.catalog.lance", "org.pysparklance.LanceCatalog")
         # For a session of seconds only: the JVM compiles quickly rather than well.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -41,7 +41,7 @@ def draw() -> str:
     picture.text(_LEFT + inner * 0.31, 43, "DataFrame, SQL, LanceTable, shell", 13, at="middle")
     right = _LEFT + inner * 0.66
     picture.box(right, 18, inner * 0.34, 40, "card")
-    picture.text(right + inner * 0.17, 36, "companion (a jar in the JVM)", 13, at="middle")
+    picture.text(right + inner * 0.17, 36, "plugin (a jar in the JVM)", 13, at="middle")
     picture.text(right + inner * 0.17, 51, "plans for Spark SQL, reads no file", 10.5,
                  fill="soft", at="middle")  # fmt: skip
     top = 92.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from jars_of_spark import refresh_jar
 from quick_starts import use_quick_jvms
-from session_kinds import COMPANION, KINDS, PLAIN, kinds_of
+from session_kinds import KINDS, PLAIN, PLUGIN, kinds_of
 from session_schedule import SessionScheduling
 from spark_sessions import start_session
 from temporary_folders import use_memory
@@ -38,14 +38,14 @@ def pytest_addoption(parser):
     parser.addoption(
         "--sessions",
         choices=KINDS,
-        help="only tests with the companion in their session, or only the others",
+        help="only tests with the plugin in their session, or only the others",
     )
 
 
 @pytest.fixture(scope="session")
 def spark(request):
-    """One session for each test process, with the companion or without it."""
-    yield from start_session(companion=request.config.stash[_KIND] == COMPANION)
+    """One session for each test process, with the plugin or without it."""
+    yield from start_session(plugin=request.config.stash[_KIND] == PLUGIN)
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_generate_tests(metafunc):
-    """Tests whose session matters run once without the companion and once with it."""
+    """Tests whose session matters run once without the plugin and once with it."""
     if "spark" in metafunc.fixturenames:
         kinds = kinds_of(metafunc.definition.path, metafunc.function.__name__)
-        if "companion" in metafunc.fixturenames:
-            kinds = (COMPANION,)
+        if "plugin" in metafunc.fixturenames:
+            kinds = (PLUGIN,)
         metafunc.fixturenames.append("session_kind")
         metafunc.parametrize("session_kind", kinds, indirect=True)
 

@@ -26,18 +26,18 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from pyspark_lance.metafile.refs_file import Branch, Tag
+    from pyspark_lance.plugin import enable, plugin_jar
+    from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
     from pyspark_lance.spark.api.lance_table import LanceTable
     from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
     from pyspark_lance.spark.api.table_builder import LanceTableBuilder
-    from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
-    from pyspark_lance.spark.companion import companion_jar, enable
-    from pyspark_lance.table.change.row_change import ChangeResult
+    from pyspark_lance.table.cdf.change_feed import ChangeCounts
     from pyspark_lance.table.cleanup.cleanup import CleanupResult
     from pyspark_lance.table.cleanup.orphan_files import OrphanFile
     from pyspark_lance.table.columns.change_columns import ColumnResult
     from pyspark_lance.table.compaction.compact import CompactionResult
     from pyspark_lance.table.compaction.stable_row_ids import CopyResult
-    from pyspark_lance.table.feed.change_feed import ChangeCounts
+    from pyspark_lance.table.dml.row_change import ChangeResult
     from pyspark_lance.table.index_build.column_indices import IndexResult
     from pyspark_lance.table.index_build.vector_request import VectorIndexResult
     from pyspark_lance.table.index_build.zone_maps import ZoneMapResult
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 # Where what users import is defined; it is loaded when it is asked for.
 _DEFINED_IN = {
     "Branch": "metafile.refs_file",
-    "ChangeCounts": "table.feed.change_feed",
-    "ChangeResult": "table.change.row_change",
+    "ChangeCounts": "table.cdf.change_feed",
+    "ChangeResult": "table.dml.row_change",
     "CleanupResult": "table.cleanup.cleanup",
     "ColumnResult": "table.columns.change_columns",
     "CompactionResult": "table.compaction.compact",
@@ -58,7 +58,7 @@ _DEFINED_IN = {
     "Finding": "table.verify.findings",
     "IndexResult": "table.index_build.column_indices",
     "LanceMergeBuilder": "spark.api.merge_builder",
-    "LanceOptimizeBuilder": "spark.api.table_habits",
+    "LanceOptimizeBuilder": "spark.api.delta_compatibility",
     "LanceTable": "spark.api.lance_table",
     "LanceTableBuilder": "spark.api.table_builder",
     "MetadataResult": "table.work.metadata_commits",
@@ -67,8 +67,8 @@ _DEFINED_IN = {
     "VectorIndexResult": "table.index_build.vector_request",
     "VerifyResult": "table.verify.findings",
     "ZoneMapResult": "table.index_build.zone_maps",
-    "companion_jar": "spark.companion",
-    "enable": "spark.companion",
+    "plugin_jar": "plugin",
+    "enable": "plugin",
 }
 
 __all__ = ["DefaultSource", "errors", *_DEFINED_IN]
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pyspark_lance.spark.api.foreign_names import unknown_in_package
+    from pyspark_lance.spark.api.unsupported_attributes import unknown_in_package
 
     raise unknown_in_package(name, sys.modules[__name__])
 

@@ -194,7 +194,7 @@ class Conflict:
         if self.version is not None:
             text += f", version {self.version}"
         if self.fragments:
-            text += f", fragments {' '.join(map(str, self.fragments[:_MOST_FRAGMENTS]))}"
+            text += f", fragments {' '.join(map(str, self.fragments[:_MAX_FRAGMENTS]))}"
         return text
 
     @classmethod
@@ -217,7 +217,7 @@ class Conflict:
 
 
 # Ids in a message; a compaction may concern all fragments there are.
-_MOST_FRAGMENTS = 20
+_MAX_FRAGMENTS = 20
 
 
 class CommitConflictError(LanceError):

@@ -1,7 +1,7 @@
 """How objects show themselves in notebooks: short tables of HTML, in which every text is escaped.
 
 What shows an object must neither fail nor keep a notebook waiting: whatever goes wrong, or takes
-longer than ``MOST_SECONDS``, the plain text of the object is shown.
+longer than ``MAX_SECONDS``, the plain text of the object is shown.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from datetime import datetime
 from html import escape
 from typing import Any, Final, TypeVar
 
-MOST_SECONDS: Final = 2.0
+MAX_SECONDS: Final = 2.0
 _LONGEST_TEXT: Final = 200
-_MOST_ITEMS: Final = 8
+_MAX_ITEMS: Final = 8
 _C = TypeVar("_C", bound=type)
 
 
@@ -41,7 +41,7 @@ def shown_in_notebooks(kind: _C) -> _C:
     return kind
 
 
-def html_or_text(make: Callable[[], str], text: str, most_seconds: float = MOST_SECONDS) -> str:
+def html_or_text(make: Callable[[], str], text: str, most_seconds: float = MAX_SECONDS) -> str:
     """What ``make`` returns; ``text`` with the reason if it fails or takes too long."""
     made: list[str] = []
     failed: list[str] = []
@@ -91,8 +91,8 @@ def _shown(value: object) -> str:
     if isinstance(value, Mapping):
         value = [f"{name} = {one}" for name, one in value.items()]
     if isinstance(value, (list, tuple, set, frozenset)):
-        shown = [_shown(one) for one in list(value)[:_MOST_ITEMS]]
-        more = [f"… {len(value) - _MOST_ITEMS} more"] if len(value) > _MOST_ITEMS else []
+        shown = [_shown(one) for one in list(value)[:_MAX_ITEMS]]
+        more = [f"… {len(value) - _MAX_ITEMS} more"] if len(value) > _MAX_ITEMS else []
         return "<br>".join([*shown, *more])
     if isinstance(value, bool) or value is None:
         return "" if value is None else str(value).lower()

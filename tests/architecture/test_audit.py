@@ -56,7 +56,7 @@ def test_a_service_that_is_not_reached_gives_no_report(audit, program, tmp_path)
 
 
 def test_a_service_that_hangs_gives_no_report(audit, tmp_path):
-    audit.AUDIT, audit.MOST_SECONDS = ["sh", "-c", "sleep 60"], 0.1
+    audit.AUDIT, audit.MAX_SECONDS = ["sh", "-c", "sleep 60"], 0.1
     assert audit.asked(tmp_path / "requirements.txt", tmp_path / "report.json") is None
 
 

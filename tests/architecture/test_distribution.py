@@ -13,7 +13,7 @@ from distributions import ROOT, build
 from packaging.requirements import Requirement
 
 from pyspark_lance import __version__
-from pyspark_lance.spark.companion import JAR_NAME, companion_jar
+from pyspark_lance.plugin import JAR_NAME, plugin_jar
 
 SOURCE = ROOT / "src"
 JAR = f"pyspark_lance/jars/{JAR_NAME}"
@@ -38,7 +38,7 @@ def test_a_wheel_made_without_a_jdk_holds_the_whole_package_and_its_jar(tmp_path
     assert wheel.name.split("-")[1] == __version__
     content = content_of_the_wheel(wheel)
     assert set(content) >= files_of_the_package() | {"pyspark_lance/py.typed"}
-    assert content[JAR] == Path(companion_jar()).read_bytes()
+    assert content[JAR] == Path(plugin_jar()).read_bytes()
     assert content[f"pyspark/jars/{JAR_NAME}"] == content[JAR]
     outside = {name for name in content if not name.startswith("pyspark_lance/")}
     assert outside == {f"pyspark/jars/{JAR_NAME}"}
@@ -50,9 +50,9 @@ def test_an_sdist_gives_the_same_wheel_and_can_build_the_jar_anew(tmp_path):
         filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         archive.extractall(tmp_path, **filters)
     (tree,) = (one for one in tmp_path.iterdir() if one.is_dir())
-    for name in ("LICENSE", "README.md", "protos/generate.py", "src/companion/build.py"):
+    for name in ("LICENSE", "README.md", "protos/generate.py", "src/plugin/build.py"):
         assert (tree / name).exists(), name
-    assert list(tree.glob("src/companion/org/pysparklance/*.java"))
+    assert list(tree.glob("src/plugin/org/pysparklance/*.java"))
     (tmp_path / "direct").mkdir()
     direct = content_of_the_wheel(build("wheel", ROOT, tmp_path / "direct"))
     assert content_of_the_wheel(build("wheel", tree, tmp_path)) == direct
@@ -73,7 +73,7 @@ def test_every_requirement_has_a_lower_bound():
 
 def test_the_release_is_in_one_place():
     """What is released writes its own version into manifests."""
-    from pyspark_lance.commit.draft import WRITER_VERSION
+    from pyspark_lance.commit.manifest_builder import WRITER_VERSION
 
     sources = [*(SOURCE / "pyspark_lance").rglob("*.py"), ROOT / "pyproject.toml"]
     naming = [path.name for path in sources if f'"{__version__}"' in path.read_text()]

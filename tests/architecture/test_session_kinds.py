@@ -1,4 +1,4 @@
-"""Every file of Spark tests says whether it runs with the companion once more, and why."""
+"""Every file of Spark tests says whether it runs with the plugin once more, and why."""
 
 from __future__ import annotations
 

@@ -13,12 +13,8 @@ from session_schedule import SessionScheduling
 TESTS = [
     *(f"tests/spark/test_{file}.py::test_a[{kind}]" for file in "abcd" for kind in KINDS),
     *(f"tests/spark/test_{file}.py::test_b[plain-1]" for file in "ae"),
-    *(
-        f"tests/spark/companion/test_{file}.py::test_{n}[x-companion]"
-        for file in "xy"
-        for n in "ab"
-    ),
-    *(f"tests/docs/test_d.py::test_{n}" for n in ("a", "b[plain]", "c[companion]")),
+    *(f"tests/spark/plugin/test_{file}.py::test_{n}[x-plugin]" for file in "xy" for n in "ab"),
+    *(f"tests/docs/test_d.py::test_{n}" for n in ("a", "b[plain]", "c[plugin]")),
     *(f"tests/table/test_{file}.py::test_{n}[{n}plain]" for file in "pqrst" for n in range(4)),
 ]
 
@@ -59,7 +55,7 @@ def kinds(process):
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 def test_all_tests_run_and_each_process_has_one_kind(pytestconfig, count, seed):
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     schedule = scheduling(pytestconfig, count)
     processes = [Process() for _ in range(count)]
     for process in processes:
@@ -67,7 +63,7 @@ def test_all_tests_run_and_each_process_has_one_kind(pytestconfig, count, seed):
         schedule.add_node_collection(process, TESTS)
     schedule.schedule()
     while running := [one for one in processes if one.waiting]:
-        process = chance.choice(running)
+        process = rng.choice(running)
         place = process.waiting.pop(0)
         process.done.append(TESTS[place])
         schedule.mark_test_complete(process, place)

@@ -70,7 +70,7 @@ def test_codes_decode_singly_and_in_pairs(strings, in_pairs, kind, step, short):
     expected = [expand(codes, symbols) for codes in strings]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fsst, "_STEP_CODES", step)
-        patch.setattr(fsst, "_FEW_CODES", 0 if in_pairs else 1 << 15)
+        patch.setattr(fsst, "_SMALL_CODE_COUNT", 0 if in_pairs else 1 << 15)
         found = decode_fsst(as_values(strings, kind), SymbolTable.from_bytes(table_bytes(symbols)))
     assert decoded(found) == expected
     assert found.offsets.dtype == kind
@@ -79,7 +79,7 @@ def test_codes_decode_singly_and_in_pairs(strings, in_pairs, kind, step, short):
 @pytest.mark.parametrize("codes", [b"\x02", b"\xffb", b"\xff\xff", b"\x01\xffb", b"\x03\x03\x03"])
 @pytest.mark.parametrize("before", [b"", b"\x02", b"\xffa\x00"])
 def test_the_last_code_may_be_alone(codes, before, monkeypatch):
-    monkeypatch.setattr(fsst, "_FEW_CODES", 0)
+    monkeypatch.setattr(fsst, "_SMALL_CODE_COUNT", 0)
     strings = [before, b"", codes, b""]
     found = decode_fsst(as_values(strings), SymbolTable.from_bytes(table_bytes(SYMBOLS)))
     assert decoded(found) == [expand(string, SYMBOLS) for string in strings]
@@ -88,7 +88,7 @@ def test_the_last_code_may_be_alone(codes, before, monkeypatch):
 def test_an_escape_at_the_very_end_stands_for_nothing(monkeypatch):
     table = SymbolTable.from_bytes(table_bytes(SYMBOLS))
     for few_codes in (0, 1 << 15):
-        monkeypatch.setattr(fsst, "_FEW_CODES", few_codes)
+        monkeypatch.setattr(fsst, "_SMALL_CODE_COUNT", few_codes)
         assert decoded(decode_fsst(as_values([b"\x01\x00\xff"]), table)) == [b"bca"]
 
 
@@ -112,7 +112,7 @@ def test_two_threads_write_what_one_does(strings, step, times):
     strings *= times
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fsst, "_STEP_CODES", step)
-        patch.setattr(fsst, "_FEW_CODES", 0)
+        patch.setattr(fsst, "_SMALL_CODE_COUNT", 0)
         patch.setattr(fsst, "_MANY_STEPS", 2)
         patch.setattr(pa, "cpu_count", lambda: 2)
         found = decode_fsst(as_values(strings), SymbolTable.from_bytes(table_bytes(SYMBOLS)))

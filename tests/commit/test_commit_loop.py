@@ -135,9 +135,9 @@ def test_the_time_of_an_attempt_is_that_since_its_last_look(store):
     time, slow, waits = FakeTime(step_s=0), FaultyStore(store), []
     slow.before("get_tail", lambda path: time.sleep(100))
     slow.before("put_if_absent", lambda path: [time.sleep(0.5), append(store, 4, 1)])
-    chance = random.Random()
-    chance.uniform = lambda least, most: waits.append(most) or 0.0
-    surroundings = environment(time, chance=chance)
+    rng = random.Random()
+    rng.uniform = lambda least, most: waits.append(most) or 0.0
+    surroundings = environment(time, rng=rng)
     assert append(slow, 1, 1, environment=surroundings, timeout_s=1000).version == 6
     assert waits == [pytest.approx(4 * 1.1 * 0.5)]
 

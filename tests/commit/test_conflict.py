@@ -10,7 +10,7 @@ import pytest
 from commit_tables import SCHEMA, new_fragment
 from pyroaring import BitMap
 
-from pyspark_lance.commit.conflict import RULES, Verdict, judge
+from pyspark_lance.commit.conflict import RULES, Resolution, check_conflict
 from pyspark_lance.commit.inserted_keys import NUM_BYTES, key_filter_message
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
@@ -42,8 +42,8 @@ from pyspark_lance.proto import table_pb2
 
 KINDS = typing.get_args(Operation)
 
-OK, REBASE = Verdict.COMPATIBLE, Verdict.REBASE
-RETRY, STOP = Verdict.RETRY, Verdict.INCOMPATIBLE
+OK, REBASE = Resolution.COMPATIBLE, Resolution.REBASE
+RETRY, STOP = Resolution.RETRY, Resolution.INCOMPATIBLE
 
 
 def index(name, fields, covered):
@@ -97,31 +97,31 @@ def test_every_pair_of_operations_has_a_rule():
 def test_a_verdict_other_than_compatible_has_a_reason_with_names_in_it():
     for ours in SAMPLES.values():
         for theirs in SAMPLES.values():
-            judgement = judge(ours, theirs)
-            assert bool(judgement.reason) == (judgement.verdict is not OK)
+            conflict_check = check_conflict(ours, theirs)
+            assert bool(conflict_check.reason) == (conflict_check.resolution is not OK)
 
 
 @pytest.mark.parametrize("kind", ["clone", "mem wal", "unknown"])
 def test_what_cannot_be_judged_is_refused_on_both_sides(kind):
     for other in SAMPLES.values():
-        assert judge(SAMPLES[kind], other).verdict is STOP
-        assert judge(other, SAMPLES[kind]).verdict is STOP
-    assert "116" in judge(SAMPLES["append"], SAMPLES["unknown"]).reason
+        assert check_conflict(SAMPLES[kind], other).resolution is STOP
+        assert check_conflict(other, SAMPLES[kind]).resolution is STOP
+    assert "116" in check_conflict(SAMPLES["append"], SAMPLES["unknown"]).reason
 
 
 def test_reserved_fragments_and_new_bases_disturb_nobody():
     for name, ours in SAMPLES.items():
         if name in ("clone", "mem wal", "unknown", "bases"):
             continue
-        assert judge(ours, SAMPLES["reserve"]).verdict is OK
-        assert judge(ours, SAMPLES["bases"]).verdict is OK
+        assert check_conflict(ours, SAMPLES["reserve"]).resolution is OK
+        assert check_conflict(ours, SAMPLES["bases"]).resolution is OK
 
 
 def test_reserving_fragments_is_disturbed_by_a_new_table_only():
     for name, theirs in SAMPLES.items():
         expected = STOP if name.split()[0] in ("overwrite", "restore") else OK
         if name not in ("clone", "mem wal", "unknown"):
-            assert judge(SAMPLES["reserve"], theirs).verdict is expected
+            assert check_conflict(SAMPLES["reserve"], theirs).resolution is expected
 
 
 @pytest.mark.parametrize(
@@ -154,50 +154,53 @@ def test_reserving_fragments_is_disturbed_by_a_new_table_only():
     ],
 )
 def test_pairs_by_hand(ours, theirs, expected):
-    assert judge(SAMPLES[ours], SAMPLES[theirs]).verdict is expected
+    assert check_conflict(SAMPLES[ours], SAMPLES[theirs]).resolution is expected
 
 
 def test_a_merge_that_promised_unique_keys_redoes_its_work_after_insertions():
     keys = key_filter_message([0], bytes(NUM_BYTES - 32) + b"\xff" * 32)
     filtered = Update(new_fragments=(new_fragment(1),), inserted_rows=keys)
-    assert judge(filtered, filtered).verdict is RETRY
+    assert check_conflict(filtered, filtered).resolution is RETRY
     nothing = replace(filtered, inserted_rows=key_filter_message([0], bytes(NUM_BYTES)))
-    assert judge(filtered, nothing).verdict is OK
-    assert judge(filtered, SAMPLES["append"]).verdict is RETRY
-    assert judge(filtered, SAMPLES["update f0"]).verdict is RETRY
-    assert judge(filtered, Append()).verdict is OK
-    assert judge(filtered, SAMPLES["delete f0"]).verdict is OK
-    assert judge(SAMPLES["append"], filtered).verdict is OK
+    assert check_conflict(filtered, nothing).resolution is OK
+    assert check_conflict(filtered, SAMPLES["append"]).resolution is RETRY
+    assert check_conflict(filtered, SAMPLES["update f0"]).resolution is RETRY
+    assert check_conflict(filtered, Append()).resolution is OK
+    assert check_conflict(filtered, SAMPLES["delete f0"]).resolution is OK
+    assert check_conflict(SAMPLES["append"], filtered).resolution is OK
 
 
 def test_rows_are_not_appended_to_a_column_that_has_another_field_by_now():
     file = SAMPLES["append"].fragments[0].files[0]
     kept = LanceSchema(tuple(Field(one, f"c{one}", "int64") for one in file.fields))
     replaced = LanceSchema((*kept.fields[:-1], Field(99, kept.fields[-1].name, "int64")))
-    assert judge(SAMPLES["append"], Merge(schema=kept, preserves_nullability=True)).verdict is OK
+    assert (
+        check_conflict(SAMPLES["append"], Merge(schema=kept, preserves_nullability=True)).resolution
+        is OK
+    )
     merge = Merge(schema=replaced, preserves_nullability=True)
-    assert judge(SAMPLES["append"], merge).verdict is RETRY
+    assert check_conflict(SAMPLES["append"], merge).resolution is RETRY
 
 
 def test_an_index_of_unknown_coverage_may_cover_anything():
     unknown = CreateIndex((index("x", [0], None),))
-    assert judge(unknown, SAMPLES["rewrite f0"]).verdict is RETRY
-    assert judge(SAMPLES["rewrite f0"], unknown).verdict is RETRY
+    assert check_conflict(unknown, SAMPLES["rewrite f0"]).resolution is RETRY
+    assert check_conflict(SAMPLES["rewrite f0"], unknown).resolution is RETRY
     elsewhere = CreateIndex((index("x", [0], [1]),))
-    assert judge(elsewhere, SAMPLES["rewrite f0"]).verdict is OK
+    assert check_conflict(elsewhere, SAMPLES["rewrite f0"]).resolution is OK
 
 
 def test_an_index_on_a_column_that_vanished_must_be_made_again():
     without_a = LanceSchema((Field(0, "id", "int64"),))
-    assert judge(SAMPLES["index a"], Project(without_a)).verdict is RETRY
-    assert judge(SAMPLES["index a"], Merge((F0, F1), without_a)).verdict is RETRY
-    assert judge(SAMPLES["index a"], SAMPLES["project"]).verdict is OK
+    assert check_conflict(SAMPLES["index a"], Project(without_a)).resolution is RETRY
+    assert check_conflict(SAMPLES["index a"], Merge((F0, F1), without_a)).resolution is RETRY
+    assert check_conflict(SAMPLES["index a"], SAMPLES["project"]).resolution is OK
 
 
 def test_replacing_different_columns_of_one_fragment_is_fine():
-    assert judge(replacement(0, 0), replacement(0, 1)).verdict is OK
-    assert judge(replacement(0, 1), replacement(1, 1)).verdict is OK
-    assert judge(replacement(0, 1), replacement(0, 1)).verdict is RETRY
+    assert check_conflict(replacement(0, 0), replacement(0, 1)).resolution is OK
+    assert check_conflict(replacement(0, 1), replacement(1, 1)).resolution is OK
+    assert check_conflict(replacement(0, 1), replacement(0, 1)).resolution is RETRY
 
 
 @pytest.mark.parametrize(
@@ -211,15 +214,21 @@ def test_replacing_different_columns_of_one_fragment_is_fine():
     ],
 )
 def test_bases_meet_in_id_name_or_path(ours, theirs, expected):
-    assert judge(UpdateBases((ours,)), UpdateBases((theirs,))).verdict is expected
+    assert check_conflict(UpdateBases((ours,)), UpdateBases((theirs,))).resolution is expected
 
 
 def test_the_older_forms_of_config_updates_count_too():
     older = UpdateConfig(upsert_values={"k": "v"})
-    assert judge(older, SAMPLES["config k"]).verdict is STOP
-    assert judge(SAMPLES["overwrite k"], older).verdict is STOP
+    assert check_conflict(older, SAMPLES["config k"]).resolution is STOP
+    assert check_conflict(SAMPLES["overwrite k"], older).resolution is STOP
     deletes = UpdateConfig(delete_keys=("k",))
-    assert judge(deletes, deletes).verdict is OK
-    assert judge(deletes, older).verdict is STOP
-    assert judge(UpdateConfig(schema_metadata={"a": "b"}), SAMPLES["restore"]).verdict is STOP
-    assert judge(SAMPLES["merge"], UpdateConfig(field_metadata={0: {"a": "b"}})).verdict is RETRY
+    assert check_conflict(deletes, deletes).resolution is OK
+    assert check_conflict(deletes, older).resolution is STOP
+    assert (
+        check_conflict(UpdateConfig(schema_metadata={"a": "b"}), SAMPLES["restore"]).resolution
+        is STOP
+    )
+    assert (
+        check_conflict(SAMPLES["merge"], UpdateConfig(field_metadata={0: {"a": "b"}})).resolution
+        is RETRY
+    )

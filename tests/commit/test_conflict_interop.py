@@ -14,7 +14,7 @@ from lance import LanceOperation
 from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
-from pyspark_lance.commit.conflict import Verdict, judge
+from pyspark_lance.commit.conflict import Resolution, check_conflict
 
 pytestmark = pytest.mark.interop
 
@@ -127,12 +127,12 @@ class Table:
     def __init__(self, root: str, version: int) -> None:
         self.root, self.version = root, version
 
-    def commit(self, operation: object) -> Verdict:
+    def commit(self, operation: object) -> Resolution:
         try:
             lance.LanceDataset.commit(self.root, operation, read_version=self.version)
         except CommitConflictError as error:
-            return Verdict.RETRY if error.retryable else Verdict.INCOMPATIBLE
-        return Verdict.COMPATIBLE
+            return Resolution.RETRY if error.retryable else Resolution.INCOMPATIBLE
+        return Resolution.COMPATIBLE
 
     def undo_after(self, version: int) -> None:
         for later in range(version + 1, latest_pylance_version(self.root) + 1):
@@ -145,21 +145,23 @@ def test_every_pair_is_judged_as_pylance_judges_it(tmp_path):
     table = Table(root, version)
     parsed = {}
     for name, operation in operations.items():
-        assert table.commit(operation) is Verdict.COMPATIBLE, name
+        assert table.commit(operation) is Resolution.COMPATIBLE, name
         parsed[name] = read_pylance_version(root, version + 1).transaction.operation
         table.undo_after(version)
 
     wrong = []
     for theirs, operation in operations.items():
-        assert table.commit(operation) is Verdict.COMPATIBLE
+        assert table.commit(operation) is Resolution.COMPATIBLE
         for ours, other in operations.items():
             expected = table.commit(other)
             table.undo_after(version + 1)
-            verdict = judge(parsed[ours], parsed[theirs]).verdict
-            if verdict is Verdict.REBASE:  # a raw transaction does not say which rows it changes
-                verdict = Verdict.RETRY
-            stricter = stricter_on_purpose(ours, theirs) and verdict is not Verdict.COMPATIBLE
-            if verdict is not expected and not stricter:
-                wrong.append(f"{ours} after {theirs}: {verdict.name}, pylance {expected.name}")
+            resolution = check_conflict(parsed[ours], parsed[theirs]).resolution
+            if (
+                resolution is Resolution.REBASE
+            ):  # a raw transaction does not say which rows it changes
+                resolution = Resolution.RETRY
+            stricter = stricter_on_purpose(ours, theirs) and resolution is not Resolution.COMPATIBLE
+            if resolution is not expected and not stricter:
+                wrong.append(f"{ours} after {theirs}: {resolution.name}, pylance {expected.name}")
         table.undo_after(version)
     assert not wrong

@@ -13,7 +13,7 @@ from engine_requests import COLUMNS, LINEAGE, error_class, serve
 from pyspark.sql import SparkSession
 
 CATALOG = "spark.sql.catalog.theirs"
-MOST_VERSIONS = 1000
+MAX_VERSIONS = 1000
 
 
 def session():
@@ -48,7 +48,7 @@ def look_at(spark, request, version):
 def versions(spark, request):
     """Those that it opens, since nothing in lance-spark lists them."""
     found = []
-    for number in range(1, MOST_VERSIONS):
+    for number in range(1, MAX_VERSIONS):
         try:
             look_at(spark, request, number)
             found.append(number)

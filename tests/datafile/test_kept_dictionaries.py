@@ -100,12 +100,12 @@ def test_batches_differ_where_only_some_pages_have_a_dictionary(tmp_path, versio
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize("limit", ["_LONGEST_ITEM", "_MOST_BYTES", "_MOST_ITEMS"])
+@pytest.mark.parametrize("limit", ["_LONGEST_ITEM", "_MAX_BYTES", "_MAX_ITEMS"])
 def test_a_large_dictionary_is_not_repeated_in_every_batch(tmp_path, monkeypatch, version, limit):
     rng = np.random.default_rng(5)
-    chosen = rng.integers(0, 4500 if limit == "_MOST_ITEMS" else 40, 40_000)
+    chosen = rng.integers(0, 4500 if limit == "_MAX_ITEMS" else 40, 40_000)
     texts = [f"a number of some length: {n}" for n in chosen.tolist()]
-    if limit == "_MOST_BYTES":
+    if limit == "_MAX_BYTES":
         for place in rng.integers(0, 40_000, 3000).tolist():
             texts[place] = f"{rng.integers(0, 2000):x<900}"
     elif limit == "_LONGEST_ITEM":

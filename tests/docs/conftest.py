@@ -10,8 +10,8 @@ import pytest
 from documents import ROOT, no_answers
 from script_process import run_command
 
-# All documents without the companion, on a machine that does other things too.
-MOST_SECONDS = 1000
+# All documents without the plugin, on a machine that does other things too.
+MAX_SECONDS = 1000
 _COMMAND = ROOT / "tests" / "support" / "document_process.py"
 
 
@@ -21,7 +21,7 @@ class Ended:
     def __init__(self, kind: str, folder: Path, names: list[str]) -> None:
         ended = folder / "ended.json"
         command = [sys.executable, _COMMAND, kind, ended, folder / "run", *names]
-        printed = run_command(*command, seconds=MOST_SECONDS)
+        printed = run_command(*command, seconds=MAX_SECONDS)
         self._results = json.loads(ended.read_text())
         self._besides = [no_answers(one) for one in printed]
 
@@ -51,7 +51,7 @@ class Ended:
 
 @pytest.fixture(scope="session")
 def run_documents(tmp_path_factory):
-    """Runs documents in a session of a kind, without the companion or with it."""
+    """Runs documents in a session of a kind, without the plugin or with it."""
 
     def run(kind: str, names: list[str]) -> Ended:
         return Ended(kind, tmp_path_factory.mktemp(kind), names)

@@ -6,20 +6,20 @@ import functools
 import re
 
 import pytest
-from documents import NEEDS_COMPANION, ROOT, Block, blocks_of, documents, no_answers, run_document
+from documents import NEEDS_PLUGIN, ROOT, Block, blocks_of, documents, no_answers, run_document
 
 _PAGES = documents()
 
 
 _KIND_OF = {
-    str(page.relative_to(ROOT)): "companion" if NEEDS_COMPANION in page.read_text() else "plain"
+    str(page.relative_to(ROOT)): "plugin" if NEEDS_PLUGIN in page.read_text() else "plain"
     for page in _PAGES
 }
 
 
 @pytest.fixture(scope="module")
 def ended(run_documents):
-    """All documents, those that need the companion in a session with it."""
+    """All documents, those that need the plugin in a session with it."""
 
     @functools.cache
     def of_kind(kind):
@@ -39,7 +39,7 @@ def test_every_block_of_a_document_runs_and_prints_what_it_shows_and_nothing_els
 
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
-@pytest.mark.parametrize("kind", ["plain", "companion"])
+@pytest.mark.parametrize("kind", ["plain", "plugin"])
 def test_a_session_starts_and_stops_without_a_word_of_ours(kind, ended):
     assert ended(kind).printed_elsewhere() == []
 

@@ -9,12 +9,12 @@ import pytest
 
 import pyspark_lance
 from pyspark_lance import LanceTable, errors
-from pyspark_lance.spark import companion
+from pyspark_lance.spark import plugin
+from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.api.table_builder import LanceTableBuilder
-from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
 
-# Need a session or an installation of their own; tests/spark/companion runs them.
+# Need a session or an installation of their own; tests/spark/plugin runs them.
 _WITHOUT_EXAMPLE = {
     "errors_as_markdown",
     "reasons_as_markdown",
@@ -33,7 +33,7 @@ def public_names():
         for name, member in inspect.getmembers(kind):
             if not name.startswith("_"):
                 yield f"{kind.__name__}.{name}", member
-    for module in (companion, errors):
+    for module in (plugin, errors):
         for name, member in vars(module).items():
             if inspect.isfunction(member) and member.__module__ == module.__name__:
                 yield name, member

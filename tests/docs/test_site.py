@@ -134,13 +134,11 @@ def test_the_reference_has_every_method_under_the_name_that_users_import(site):
     assert {f"pyspark_lance.{name}" for name in pyspark_lance.__all__} - names == {
         "pyspark_lance.DefaultSource",  # which Spark looks for
         "pyspark_lance.errors",  # has a page of its own
-        "pyspark_lance.companion_jar",  # both stand in pyspark_lance.spark.companion
+        "pyspark_lance.plugin_jar",  # both stand in pyspark_lance.plugin
         "pyspark_lance.enable",
     }
     for name in names | set(re.findall(r'href="[^"]*#(pyspark_lance\.[\w.]+)"', html)):
-        assert re.match(r"pyspark_lance\.([A-Z]|spark\.(companion|threads|redaction)\b)", name), (
-            name
-        )
+        assert re.match(r"pyspark_lance\.([A-Z]|spark\.(plugin|threads|redaction)\b)", name), name
         pkgutil.resolve_name(name)
 
 

@@ -27,7 +27,7 @@ with atheris.instrument_imports(include=["pyspark_lance"]):
 
 from pyspark_lance.errors import LanceError
 
-_MOST_BYTES = 60_000
+_MAX_BYTES = 60_000
 # Name of the target -> what its reader takes, from bytes.
 _PARSERS: dict[str, tuple[Callable[..., None], Callable[[bytes], Any]]] = {
     "data file bytes": (targets.read_file, bytes),
@@ -64,7 +64,7 @@ def write_corpus(folder: Path) -> None:
                 continue
             for number, sample in enumerate(target.samples):
                 data = as_bytes(sample)
-                if len(data) < _MOST_BYTES:
+                if len(data) < _MAX_BYTES:
                     choice = _NAMES.index(target.name)
                     (folder / f"{choice}-{number}").write_bytes(bytes([choice]) + data)
 
@@ -81,7 +81,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         write_corpus(Path(folder))
-        options = [f"-max_len={_MOST_BYTES}", "-timeout=10", "-rss_limit_mb=3000"]
+        options = [f"-max_len={_MAX_BYTES}", "-timeout=10", "-rss_limit_mb=3000"]
         atheris.Setup([sys.argv[0], *options, *sys.argv[1:], folder], read_one)
         atheris.Fuzz()
 

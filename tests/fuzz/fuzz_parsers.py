@@ -71,13 +71,13 @@ class Tally:
 
 def run_one(targets: Sequence[Target], seed: int, number: int, tally: Tally) -> None:
     """Damages and reads input ``number``; raises nothing but what ends the process."""
-    chance = random.Random(f"{seed}/{number}")
-    (target,) = chance.choices(targets, [target.weight for target in targets])
-    given = target.damage(chance)
+    rng = random.Random(f"{seed}/{number}")
+    (target,) = rng.choices(targets, [target.weight for target in targets])
+    given = target.damage(rng)
     tally.inputs[target.name] += 1
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
-        target.read(given, chance)
+        target.read(given, rng)
     except LanceError as error:
         tally.refused[target.name] += 1
         shortage = _shortage(error)
@@ -208,12 +208,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         targets = make_targets(Path(folder))
     if arguments.only is not None:
-        chance = random.Random(f"{arguments.seed}/{arguments.only}")
-        (target,) = chance.choices(targets, [target.weight for target in targets])
-        given = target.damage(chance)
+        rng = random.Random(f"{arguments.seed}/{arguments.only}")
+        (target,) = rng.choices(targets, [target.weight for target in targets])
+        given = target.damage(rng)
         print(target.name, repr(given)[:300])
         prepare_process()
-        target.read(given, chance)
+        target.read(given, rng)
         return 0
     started = time.monotonic()
     numbers = range(arguments.first, arguments.first + arguments.inputs)

@@ -49,7 +49,7 @@ from pyspark_lance.proto import (
 from pyspark_lance.store.memory_store import MemoryStore
 
 # A file may claim any number of rows, cheaply if they are all equal: so many are read.
-MOST_ROWS = 3000
+MAX_ROWS = 3000
 _FOOTER = struct.Struct("<QQQIIHH4s")
 
 
@@ -89,21 +89,21 @@ def make_targets(folder: Path, *, every: int = 1) -> list[Target]:
     references = [sample.data for sample in found.references]
 
     def raw(samples: list[bytes]) -> Callable[[random.Random], bytes]:
-        return lambda chance: mutate_bytes(chance.choice(samples), chance)
+        return lambda rng: mutate_bytes(rng.choice(samples), rng)
 
     def messages(samples: list[bytes], kind: Any) -> Callable[[random.Random], bytes]:
-        def damage(chance: random.Random) -> bytes:
-            data = chance.choice(samples)
-            if chance.random() < 0.3:
-                return mutate_bytes(data, chance)
+        def damage(rng: random.Random) -> bytes:
+            data = rng.choice(samples)
+            if rng.random() < 0.3:
+                return mutate_bytes(data, rng)
             message = kind.FromString(data)
-            mutate_message(message, chance)
+            mutate_message(message, rng)
             return message.SerializeToString()
 
         return damage
 
     def texts(samples: list[str]) -> Callable[[random.Random], str]:
-        return lambda chance: mutate_text(chance.choice(samples), samples, chance)
+        return lambda rng: mutate_text(rng.choice(samples), samples, rng)
 
     return [
         Target("data file bytes", 18, lambda c: c.choice(parts).damaged(c), read_file, parts),
@@ -191,25 +191,25 @@ class FileParts:
         head = data[: footer.column_metadata_position]
         return cls(sample.name, data, head, tables[0], tables[1], numbers, places)
 
-    def damaged(self, chance: random.Random) -> bytes:
-        if chance.random() < 0.8 and len(self.data) > 200:
+    def damaged(self, rng: random.Random) -> bytes:
+        if rng.random() < 0.8 and len(self.data) > 200:
             # Bits only: what keeps its place reaches the code behind the checks of the container.
             copy = bytearray(self.data)
-            for _ in range(chance.choice((1, 1, 2, 4))):
-                at = chance.choice(chance.choice(self.places))
-                copy[at] = chance.choice((copy[at] ^ (1 << chance.randrange(8)), 0, 255, 1))
+            for _ in range(rng.choice((1, 1, 2, 4))):
+                at = rng.choice(rng.choice(self.places))
+                copy[at] = rng.choice((copy[at] ^ (1 << rng.randrange(8)), 0, 255, 1))
             return bytes(copy)
-        return mutate_bytes(self.data, chance, self.places)
+        return mutate_bytes(self.data, rng, self.places)
 
-    def mutated(self, chance: random.Random) -> bytes:
+    def mutated(self, rng: random.Random) -> bytes:
         columns, buffers = list(self.columns), list(self.buffers)
-        if chance.random() < 0.12:
+        if rng.random() < 0.12:
             descriptor = file_pb2.FileDescriptor.FromString(buffers[0])
-            mutate_message(descriptor, chance)
+            mutate_message(descriptor, rng)
             buffers[0] = descriptor.SerializeToString()
-        if columns and (chance.random() < 0.9 or buffers[0] == self.buffers[0]):
-            at = chance.randrange(len(columns))
-            columns[at] = mutate_column(columns[at], chance)
+        if columns and (rng.random() < 0.9 or buffers[0] == self.buffers[0]):
+            at = rng.randrange(len(columns))
+            columns[at] = mutate_column(columns[at], rng)
         return self.assemble(columns, buffers)
 
     def assemble(self, columns: list[bytes], buffers: list[bytes]) -> bytes:
@@ -231,46 +231,46 @@ class FileParts:
         return b"".join(pieces)
 
 
-def mutate_column(data: bytes, chance: random.Random) -> bytes:
+def mutate_column(data: bytes, rng: random.Random) -> bytes:
     """Changes the message of a column, mostly the description of one of its pages."""
     column = file_pb2.ColumnMetadata.FromString(data)
-    if not column.pages or chance.random() < 0.25:
-        mutate_message(column, chance)
+    if not column.pages or rng.random() < 0.25:
+        mutate_message(column, rng)
         return column.SerializeToString()
-    page = chance.choice(column.pages)
+    page = rng.choice(column.pages)
     holder = file_pb2.AnyMessage.FromString(page.encoding.direct.encoding)
     kinds = {
         ARRAY_ENCODING_URL: encodings_v2_0_pb2.ArrayEncoding,
         PAGE_LAYOUT_URL: encodings_v2_1_pb2.PageLayout,
     }
     kind = kinds.get(holder.type_url)
-    if kind is None or chance.random() < 0.02:
-        mutate_message(holder, chance)
+    if kind is None or rng.random() < 0.02:
+        mutate_message(holder, rng)
     else:
         encoding = kind.FromString(holder.value)
-        mutate_message(encoding, chance)
+        mutate_message(encoding, rng)
         holder.value = encoding.SerializeToString()
     page.encoding.direct.encoding = holder.SerializeToString()
     return column.SerializeToString()
 
 
-def damage_legacy(data: bytes, chance: random.Random) -> bytes:
+def damage_legacy(data: bytes, rng: random.Random) -> bytes:
     """Damages bytes, or the metadata message, which may be anywhere."""
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         return mutate_bytes(
-            data, chance, [range(len(data)), range(max(0, len(data) - 300), len(data))]
+            data, rng, [range(len(data)), range(max(0, len(data) - 300), len(data))]
         )
     position, *version = LEGACY_FOOTER.unpack(data[-LEGACY_FOOTER.size :])
     message = file_pb2.LegacyMetadata.FromString(_framed(data, position))
     body = data[: -LEGACY_FOOTER.size]
-    if chance.random() < 0.4:
+    if rng.random() < 0.4:
         schema = file_pb2.Schema.FromString(_framed(data, message.manifest_position))
-        mutate_message(schema, chance)
+        mutate_message(schema, rng)
         message.manifest_position = len(body)
         content = schema.SerializeToString()
         body += LENGTH.pack(len(content)) + content
     else:
-        mutate_message(message, chance)
+        mutate_message(message, rng)
     content = message.SerializeToString()
     return body + LENGTH.pack(len(content)) + content + LEGACY_FOOTER.pack(len(body), *version)
 
@@ -308,27 +308,27 @@ class ManifestParts:
             found.transaction_bytes or b"",
         )
 
-    def damaged(self, chance: random.Random) -> tuple[bytes, int]:
-        if chance.random() < 0.4:
+    def damaged(self, rng: random.Random) -> tuple[bytes, int]:
+        if rng.random() < 0.4:
             places = [range(len(self.data)), range(max(0, len(self.data) - 400), len(self.data))]
-            return mutate_bytes(self.data, chance, places), self.version
+            return mutate_bytes(self.data, rng, places), self.version
         message = table_pb2.Manifest.FromString(self.manifest)
-        mutate_message(message, chance)
+        mutate_message(message, rng)
         content = message.SerializeToString()
         framed = LENGTH.pack(len(content)) + content
         footer = struct.pack("<qHH4s", len(self.head), 0, 2, b"LANC")
         return self.head + framed + footer, self.version
 
 
-def read_file(content: bytes | FileParts, chance: random.Random) -> None:
+def read_file(content: bytes | FileParts, rng: random.Random) -> None:
     """One way of reading a data file; what comes back must be sound in itself."""
     store = MemoryStore()
     store.put("x", content.data if isinstance(content, FileParts) else content)
     file = OneColumn(store, "x")
     if not file.fields:
         return
-    count = min(file.reader.num_rows, MOST_ROWS)
-    match chance.randrange(4):
+    count = min(file.reader.num_rows, MAX_ROWS)
+    match rng.randrange(4):
         case 0 | 1:
             for part in file.scan(ranges=[(0, count)], batch_rows=500):
                 part.validate()
@@ -404,9 +404,9 @@ def read_versions(data: bytes, _: random.Random) -> None:
     sequence.to_bytes()
 
 
-def damage_deletions(given: corpus.Deletions, chance: random.Random) -> corpus.Deletions:
-    rows = given.rows if chance.random() < 0.95 else chance.randrange(5000)
-    return corpus.Deletions(mutate_bytes(given.data, chance), rows)
+def damage_deletions(given: corpus.Deletions, rng: random.Random) -> corpus.Deletions:
+    rows = given.rows if rng.random() < 0.95 else rng.randrange(5000)
+    return corpus.Deletions(mutate_bytes(given.data, rng), rows)
 
 
 def read_arrow(given: corpus.Deletions, _: random.Random) -> None:

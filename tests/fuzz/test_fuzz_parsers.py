@@ -37,7 +37,7 @@ def test_300_damaged_inputs_are_read_or_refused(targets, run_all):
     assert 50 < sum(tally.refused.values()) < 300
 
 
-def read_badly(number: int, chance: random.Random) -> None:
+def read_badly(number: int, rng: random.Random) -> None:
     match number:
         case 0:
             raise IndexError("wrong error")
@@ -59,7 +59,7 @@ def read_badly(number: int, chance: random.Random) -> None:
 def test_other_errors_memory_crashes_and_hangs_are_failures(run_all):
     numbers = iter([0, 1, 2, 3])
 
-    def damage(chance):
+    def damage(rng):
         # A child counts on from where its parent was.
         return next(numbers, 9)
 

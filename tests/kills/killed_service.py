@@ -181,10 +181,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    from pyspark_lance import companion_jar
+    from pyspark_lance import plugin_jar
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.jars", companion_jar()).config("spark.log.level", "OFF")
+    builder = builder.config("spark.jars", plugin_jar()).config("spark.log.level", "OFF")
     spark = builder.config("spark.sql.catalog.lance", "org.pysparklance.LanceCatalog").getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
         outcome = run(spark, folder, kills=arguments.kills, seed=arguments.seed)

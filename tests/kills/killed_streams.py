@@ -222,7 +222,7 @@ class Source:
     """
 
     path: str
-    chance: random.Random
+    rng: random.Random
     changes: dict[int, list[str]] = field(default_factory=dict)
     rows: dict[int, list[str]] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -240,7 +240,7 @@ class Source:
             self._compact_by_pylance: 1, self._restore: 1, self._overwrite: 1,
         }  # fmt: skip
         while True:
-            (kind,) = self.chance.choices(list(kinds), list(kinds.values()))
+            (kind,) = self.rng.choices(list(kinds), list(kinds.values()))
             kind()
             if self._version() not in self.changes:
                 self.kinds[kind.__name__.strip("_").replace("_", " ")] += 1
@@ -266,15 +266,15 @@ class Source:
 
     def _rows(self, ids) -> pa.Table:
         ids = list(ids)
-        number = self.chance.randrange(1000)
+        number = self.rng.randrange(1000)
         return pa.table([ids, [number] * len(ids), [f"text {one}" for one in ids]], schema=SCHEMA)
 
     def _some(self) -> str:
-        first = self.chance.randrange(self.next_id)
-        return f"id BETWEEN {first} AND {first + self.chance.choice([0, 10, 100, 400])}"
+        first = self.rng.randrange(self.next_id)
+        return f"id BETWEEN {first} AND {first + self.rng.choice([0, 10, 100, 400])}"
 
     def _append(self) -> None:
-        write_table(self.path, self._new_rows(self.chance.choice([1, 30, 500])))
+        write_table(self.path, self._new_rows(self.rng.choice([1, 30, 500])))
 
     def _update(self) -> None:
         add_to(self.path, self._some(), "n", 1)
@@ -289,8 +289,8 @@ class Source:
         lance.dataset(self.path).delete(f"{self._some()} AND id % 3 = 1")
 
     def _merge(self) -> None:
-        first = self.chance.randrange(self.next_id)
-        known = self._rows(self.chance.sample(range(first, first + 50), 20))
+        first = self.rng.randrange(self.next_id)
+        known = self._rows(self.rng.sample(range(first, first + 50), 20))
         self.next_id = max(self.next_id, first + 50)
         upsert(self.path, known)
 
@@ -302,7 +302,7 @@ class Source:
 
     def _restore(self) -> None:
         there = [one["version"] for one in lance.dataset(self.path).versions()]
-        restore(Table(self.path), VersionSpec(version=self.chance.choice(there[-3:])))
+        restore(Table(self.path), VersionSpec(version=self.rng.choice(there[-3:])))
 
     def _overwrite(self) -> None:
         write_table(self.path, self._new_rows(600), overwrite=True)
@@ -377,14 +377,14 @@ def run(folder: str, seed: int, commits: int, kinds: list[str], *, sinks: bool =
             ``offsets`` (a batch begins), ``versions`` (of the target) or ``commits`` (it is done).
         sinks: The queries are those of ``SINKS``.
     """
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     started = time.monotonic()
     outcome = Outcome(seed, tuple(SINKS if sinks else FOLLOWERS))
     source = Source(f"{folder}/source", random.Random(seed + 1))
     source.create()
     columns = pa.schema([*SCHEMA, pa.field("source_id", pa.int64())])
     write_table(f"{folder}/replica", columns.empty_table())
-    killing = _Killing(folder, source, outcome, chance)
+    killing = _Killing(folder, source, outcome, rng)
     for number, kind in enumerate(kinds):
         share = commits * (number + 1) // len(kinds) - commits * number // len(kinds)
         if outcome.gave_up >= _PATIENCE:
@@ -423,7 +423,7 @@ class _Killing:
     folder: str
     source: Source
     outcome: Outcome
-    chance: random.Random
+    rng: random.Random
 
     def kill_once(self, kind: str, commits: int) -> bool:
         """Starts a driver, and kills it while this process commits; whether that counts."""
@@ -436,7 +436,7 @@ class _Killing:
             self._wait_for(kind, driver, writer)
         finally:
             counts = bool(self._made() - before) and not self._is_all_done(writer)
-            story = driver.kill(with_workers=self.chance.random() < 0.5)
+            story = driver.kill(with_workers=self.rng.random() < 0.5)
             writer.join()
         self.outcome.note_end(story)
         if story is None:
@@ -449,7 +449,7 @@ class _Killing:
         for _ in range(commits):
             self.source.commit()
             if driver.is_running():
-                time.sleep(self.source.chance.uniform(0, 1))
+                time.sleep(self.source.rng.uniform(0, 1))
 
     def _made(self) -> set[Path]:
         """Files that show what the queries have done."""
@@ -464,18 +464,18 @@ class _Killing:
     def _wait_for(self, kind: str, driver: Driver, writer: threading.Thread) -> None:
         """Until it is time to kill; by what the queries have done, since machines differ."""
         if kind == "starting":
-            time.sleep(self.chance.uniform(0, 8))
+            time.sleep(self.rng.uniform(0, 8))
             return
         driver.wait_until_started()
-        for _ in range(self.chance.choice([0, 1, 2, 4])):
+        for _ in range(self.rng.choice([0, 1, 2, 4])):
             commits = [_place(self.folder, name, "commits") for name in self.outcome.queries]
             self._wait_for_new_file(commits, driver, writer)
         if kind == "any time":
-            time.sleep(self.chance.uniform(0, 4))
+            time.sleep(self.rng.uniform(0, 4))
             return
-        name = self.chance.choice(self.outcome.queries)
+        name = self.rng.choice(self.outcome.queries)
         self._wait_for_new_file([_place(self.folder, name, kind)], driver, writer)
-        time.sleep(self.chance.choice([0, 0, self.chance.uniform(0, 0.5)]))
+        time.sleep(self.rng.choice([0, 0, self.rng.uniform(0, 0.5)]))
 
     def _wait_for_new_file(
         self, places: list[Path], driver: Driver, writer: threading.Thread

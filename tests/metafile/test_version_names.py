@@ -55,10 +55,10 @@ def names_in(paths):
 @pytest.mark.parametrize("count", [0, 1, 3, 16, 17, 40, 1200])
 @pytest.mark.parametrize("others", [(), OTHERS], ids=["alone", "among others"])
 def test_versions_come_newest_first(scheme, count, others):
-    chance = random.Random(f"{scheme} {count}")
-    numbers = chance.sample(range(1, 10 * count + 2), count)
+    rng = random.Random(f"{scheme} {count}")
+    numbers = rng.sample(range(1, 10 * count + 2), count)
     paths = [*(manifest_path(number, scheme) for number in numbers), *others]
-    chance.shuffle(paths)
+    rng.shuffle(paths)
     assert versions_of(paths) == sorted(numbers, reverse=True)
 
 

@@ -34,9 +34,7 @@ _COLUMNS_OF_DESCRIPTORS = (
     "::test_columns_of_descriptors_are_stored_as_blobs_and_parts_of_them_not_at_all"
 )
 
-_QUOTED_TEXT = (
-    "tests/spark/test_habits.py::test_comments_strings_and_names_in_quotes_are_not_looked_into"
-)
+_QUOTED_TEXT = "tests/spark/test_delta_compatibility.py::test_comments_strings_and_names_in_quotes_are_not_looked_into"
 
 MUTANTS = (
     # Times beyond what Python and Arrow have
@@ -135,18 +133,18 @@ MUTANTS = (
     ),
     Mutant(
         "a column that comes back for one of its name and id is taken for the same",
-        "table/feed/change_feed.py",
+        "table/cdf/change_feed.py",
         "or brings_back(self.before, self.after)",
         "or self.before is self.after",
-        ("tests/table/feed/test_restored_columns.py",),
+        ("tests/table/cdf/test_restored_columns.py",),
     ),
     # Streams
     Mutant(
         "a batch of a stream shows a column that was dropped as the one that came after it",
-        "table/feed/batch_tasks.py",
+        "table/cdf/batch_tasks.py",
         " and _stand_since(followed, last.version, versions) <= last.version:",
         ":",
-        ("tests/table/feed/test_streams_of_random_histories.py",),
+        ("tests/table/cdf/test_streams_of_random_histories.py",),
     ),
     # Network mounts
     Mutant(
@@ -166,7 +164,7 @@ MUTANTS = (
     # Names and properties
     Mutant(
         "a path inside of a table is not told that it is",
-        "table/version/near_tables.py",
+        "table/version/path_suggestions.py",
         "if _is_table(parent):",
         "if not parent:",
         ("tests/table/version/test_near_tables.py",),
@@ -202,42 +200,42 @@ MUTANTS = (
         "commit/commit_loop.py",
         "with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):",
         "with contextlib.nullcontext(False):",
-        ("tests/commit/test_turns_of_writers.py",),
+        ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
         "work that met a conflict is overtaken again and again",
         "table/work/unit_of_work.py",
         "turns = work.turn_to_change(min(work.retries.left_s, _AGAIN_S))",
         "turns = nullcontext()",
-        ("tests/commit/test_turns_of_writers.py",),
+        ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
         "who waits for a turn waits on as long as anything happens",
-        "store/turns.py",
-        "if now - began >= _MOST_PATIENCE * patience_s:",
-        "if now - began >= 20 * _MOST_PATIENCE * patience_s:",
-        ("tests/store/test_turns.py",),
+        "store/advisory_lock.py",
+        "if now - began >= _MAX_PATIENCE * patience_s:",
+        "if now - began >= 20 * _MAX_PATIENCE * patience_s:",
+        ("tests/store/test_advisory_lock.py",),
     ),
     Mutant(
         "who has waited in vain does not wait again, though others get on",
-        "store/turns.py",
+        "store/advisory_lock.py",
         "if time.monotonic() < until and change in (_ANY_CHANGE, _last_change(descriptor)):",
         "if time.monotonic() < until:",
-        ("tests/store/test_turns.py",),
+        ("tests/store/test_advisory_lock.py",),
     ),
     Mutant(
         "who gives up waiting gets the lock later and keeps it",
-        "store/turns.py",
-        "            if self._is_left:\n                _let_go(self._descriptor)\n",
+        "store/advisory_lock.py",
+        "            if self._is_left:\n                _drop_buffers(self._descriptor)\n",
         "",
-        ("tests/store/test_turns.py",),
+        ("tests/store/test_advisory_lock.py",),
     ),
     Mutant(
         "works that will meet a conflict do all twice",
         "table/work/unit_of_work.py",
         "if self._expects_conflicts():",
         "if False:",
-        ("tests/commit/test_turns_of_writers.py",),
+        ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
         "a deletion file that another one replaced is taken for known",
@@ -249,15 +247,15 @@ MUTANTS = (
     Mutant(
         "a commit that goes by an older look has lost an attempt when it is wrong",
         "commit/commit_loop.py",
-        "return self._looked_early and not self.is_in_doubt",
+        "return self._looked_early and not self.is_outcome_unknown",
         "return False",
         ("tests/commit/test_commit_loop.py",),
     ),
     Mutant(
         "what others commit while one catches up makes every attempt too late",
         "commit/commit_loop.py",
-        "_MOST_ROUNDS = 4",
-        "_MOST_ROUNDS = 1",
+        "_MAX_ROUNDS = 4",
+        "_MAX_ROUNDS = 1",
         ("tests/commit/test_commit_loop.py",),
     ),
     Mutant(
@@ -286,7 +284,7 @@ MUTANTS = (
         "commit/retries.py",
         "_SLOTS = (4, 16, 64, 32, 16, 8, 4, 2, 1)",
         "_SLOTS = (4, 16, 64)",
-        ("tests/commit/test_turns_of_writers.py",),
+        ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
         "the newest of many versions is taken for the oldest",
@@ -326,16 +324,16 @@ MUTANTS = (
     Mutant(
         "a commit in doubt removes the files that it may need",
         "commit/commit_loop.py",
-        "        if self._version.in_doubt is None:\n            self._remove_transaction()",
+        "        if self._version.unknown_outcome is None:\n            self._remove_transaction()",
         "        if True:\n            self._remove_transaction()",
-        ("tests/commit/test_gaps_and_doubt.py",),
+        ("tests/commit/test_gaps_and_unknown_outcomes.py",),
     ),
     Mutant(
         "a transaction with unknown fields is judged as if it were understood",
         "commit/conflict_check.py",
         "if theirs.has_unknown_fields:",
         "if False:",
-        ("tests/commit/test_gaps_and_doubt.py",),
+        ("tests/commit/test_gaps_and_unknown_outcomes.py",),
     ),
     Mutant(
         "rows of a fragment that is gone may be changed",
@@ -382,8 +380,8 @@ MUTANTS = (
     Mutant(
         "work in doubt removes the data files that a version may name",
         "table/work/unit_of_work.py",
-        "self._in_doubt = isinstance(error, StorageError | TableGoneError)",
-        "self._in_doubt = False",
+        "self._unknown_outcome = isinstance(error, StorageError | TableGoneError)",
+        "self._unknown_outcome = False",
         ("tests/table/work/test_unit_of_work.py",),
     ),
     Mutant(
@@ -430,17 +428,17 @@ MUTANTS = (
     ),
     Mutant(
         "a version that others have followed at the last moment is taken back",
-        "commit/version_put.py",
+        "commit/manifest_committer.py",
         "        if newest and newest[0].version > number:  # somebody",
         "        if False:  # somebody",
-        ("tests/commit/test_gaps_and_doubt.py",),
+        ("tests/commit/test_gaps_and_unknown_outcomes.py",),
     ),
     Mutant(
         "a version that is gone since it was listed is taken for lost",
-        "commit/version_put.py",
+        "commit/manifest_committer.py",
         "        if holder is None and not newer:\n            return False",
         "        if False:\n            return False",
-        ("tests/commit/test_gaps_and_doubt.py",),
+        ("tests/commit/test_gaps_and_unknown_outcomes.py",),
     ),
     Mutant(
         "a restored version is in doubt when two others follow and clean up",
@@ -452,8 +450,8 @@ MUTANTS = (
     Mutant(
         "an interrupted commit removes the data files that a version may name",
         "table/work/unit_of_work.py",
-        "        self._in_doubt = True\n        try:",
-        "        self._in_doubt = False\n        try:",
+        "        self._unknown_outcome = True\n        try:",
+        "        self._unknown_outcome = False\n        try:",
         ("tests/table/work/test_unit_of_work.py",),
     ),
     Mutant(
@@ -488,38 +486,38 @@ MUTANTS = (
     # Change
     Mutant(
         "what is deleted is deleted again",
-        "table/change/deletions.py",
+        "table/dml/deletions.py",
         "    if before.intersects(gone):",
         "    if False:",
-        ("tests/table/change/test_deletions.py",),
+        ("tests/table/dml/test_deletions.py",),
     ),
     Mutant(
         "rows beyond the end of a fragment are deleted",
-        "table/change/deletions.py",
+        "table/dml/deletions.py",
         "if largest is not None and largest >= fragment.physical_rows:",
         "if False:",
-        ("tests/table/change/test_deletions.py",),
+        ("tests/table/dml/test_deletions.py",),
     ),
     Mutant(
         "a fragment of which every row is deleted stays",
-        "table/change/deletions.py",
+        "table/dml/deletions.py",
         "    if len(after) == fragment.physical_rows:",
         "    if len(after) > fragment.physical_rows:",
-        ("tests/table/change/test_deletions.py",),
+        ("tests/table/dml/test_deletions.py",),
     ),
     Mutant(
         "null equals null in keys",
-        "table/change/key_match.py",
+        "table/dml/key_match.py",
         "            valid &= plain_numbers(column.is_valid())",
         "            valid &= True",
-        ("tests/table/change/test_key_match.py",),
+        ("tests/table/dml/test_key_match.py",),
     ),
     Mutant(
         "rows of a second file get the ids of the first",
-        "table/change/moved_rows.py",
+        "table/dml/moved_rows.py",
         "        ids = row_ids[start:end]",
         "        ids = row_ids[: end - start]",
-        ("tests/table/change/test_deletions.py",),
+        ("tests/table/dml/test_deletions.py",),
     ),
     Mutant(
         "lists become fixed-size lists by pyarrow, which may end the process",
@@ -538,7 +536,7 @@ MUTANTS = (
     ),
     Mutant(
         "no values at all are halved for ever",
-        "table/feed/cast_values.py",
+        "table/cdf/cast_values.py",
         "        if len(values) <= 1:",
         "        if len(values) == 1:",
         ("tests/table/rows/test_arrow_casts.py",),
@@ -546,67 +544,67 @@ MUTANTS = (
     # Feed
     Mutant(
         "every step over lost versions that ends in a compaction is empty",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         "    if after.version != before.version + 1:",
         "    if False:",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "changes of lost versions are told with the version after them",
-        "table/feed/change_task.py",
+        "table/cdf/change_feed_task.py",
         "system_array(np.where(inside, updated, np.uint64(commit.version)))",
         "system_array(np.full(len(updated), commit.version, dtype=np.uint64))",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "rows that are back are not inserted",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         "        appeared += same.only_after()\n",
         "        same.only_after()\n",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "a version that comes back twice comes back with other columns",
-        "table/feed/column_history.py",
+        "table/cdf/column_history.py",
         "        self._versions[version] = columns\n        self._came_back[version] = after\n",
         "",
-        ("tests/table/feed/test_restored_columns.py",),
+        ("tests/table/cdf/test_restored_columns.py",),
     ),
     Mutant(
         "rows that get a column back are not counted",
-        "table/feed/change_feed.py",
+        "table/cdf/change_feed.py",
         "                len(rows) if holds_any(rows.after, come) else len(rows.updated)",
         "                len(rows.updated)",
-        ("tests/table/feed/test_restored_columns.py",),
+        ("tests/table/cdf/test_restored_columns.py",),
     ),
     Mutant(
         "a stream plans from places that its table does not have",
-        "table/feed/batch_tasks.py",
+        "table/cdf/batch_tasks.py",
         "    followed.check_not_replaced(locations, start, end)\n",
         "",
-        ("tests/table/feed/test_streams.py",),
+        ("tests/table/cdf/test_streams.py",),
     ),
     # Scan
     Mutant(
         "the plan of a scan brings rows however many bytes they are",
-        "spark/source/few_rows.py",
+        "spark/source/inline_small_scan.py",
         "            most_bytes -= stream.size\n",
         "",
-        ("tests/spark/test_few_rows.py",),
+        ("tests/spark/test_inline_small_scan.py",),
     ),
     Mutant(
         "all rows are read where a plan is asked for, to find a few",
-        "spark/source/few_rows.py",
+        "spark/source/inline_small_scan.py",
         "    if is_tested and left.rows",
         "    if is_tested and not left.rows",
-        ("tests/spark/test_few_rows.py",),
+        ("tests/spark/test_inline_small_scan.py",),
     ),
     Mutant(
         "partitions that the user chose are lost where rows are few",
-        "spark/source/few_rows.py",
+        "spark/source/inline_small_scan.py",
         " or read.fragments_per_partition is not None",
         "",
-        ("tests/spark/test_few_rows.py::test_who_chooses_partitions_gets_them",),
+        ("tests/spark/test_inline_small_scan.py::test_who_chooses_partitions_gets_them",),
     ),
     # Structs of which some members are read
     Mutant(
@@ -618,7 +616,7 @@ MUTANTS = (
     ),
     Mutant(
         "a struct of a change is null where its version lacks the members that somebody asks for",
-        "table/feed/column_source.py",
+        "table/cdf/column_source.py",
         "if not there and not left_out:",
         "if not there:",
         ("tests/table/rows/test_left_out_members.py",),
@@ -685,8 +683,8 @@ MUTANTS = (
     Mutant(
         "fragments of which single rows are wanted are read as if all were",
         "table/scan/coalesced_fragments.py",
-        "        scan_slice.offsets is None\n        and scan_slice.start == 0\n",
-        "        scan_slice.start == 0\n",
+        "        scan_split.offsets is None\n        and scan_split.start == 0\n",
+        "        scan_split.start == 0\n",
         ("tests/table/scan/test_pruning_of_scans.py",),
     ),
     Mutant(
@@ -783,7 +781,7 @@ MUTANTS = (
     ),
     Mutant(
         "files of a restored version that another client removed are not missed",
-        "commit/version_put.py",
+        "commit/manifest_committer.py",
         "        return bool(missing_files(self._store, files))",
         "        return False",
         ("tests/proofs/test_proofs.py",),
@@ -856,7 +854,7 @@ MUTANTS = (
         "commit/application_versions.py",
         "        if key.startswith(CONFIG_PREFIX + _CHANGES_OF):\n            continue\n",
         "",
-        ("tests/table/change/test_applied_changes.py",),
+        ("tests/table/dml/test_applied_changes.py",),
     ),
     Mutant(
         "a table that is held at a version is changed all the same",
@@ -917,7 +915,7 @@ MUTANTS = (
     Mutant(
         "an option that a method has no use for is passed over",
         "spark/options/spellings.py",
-        "        if option is not None and option in heeded:",
+        "        if option is not None and option in accepted:",
         "        if option is not None:",
         ("tests/spark/test_public_calls.py",),
     ),
@@ -937,7 +935,7 @@ MUTANTS = (
     ),
     Mutant(
         "a version that came too late counts as made where others did the same",
-        "commit/version_put.py",
+        "commit/manifest_committer.py",
         "self._work(wanted, was_put and not is_late)",
         "self._work(wanted, was_put)",
         (_SHARE_OF_INTERLEAVINGS,),
@@ -1016,42 +1014,42 @@ MUTANTS = (
     # Rows or columns
     Mutant(
         "columns are rewritten though an index answers for them",
-        "table/change/choose_rewrite.py",
+        "table/dml/choose_rewrite.py",
         "    if _is_indexed(snapshot, names, everything if callable(changed) else changed):",
         "    if False:",
-        ("tests/table/change/test_choose_rewrite.py",),
+        ("tests/table/dml/test_choose_rewrite.py",),
     ),
     Mutant(
         "rows that change are counted however small the table is",
-        "table/change/choose_rewrite.py",
+        "table/dml/choose_rewrite.py",
         "rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S",
         "rewrite_cost(snapshot, names, everything).rows_s < 0",
-        ("tests/table/change/test_choose_rewrite.py",),
+        ("tests/table/dml/test_choose_rewrite.py",),
     ),
     # Rules of commits, feeds, streams, pruning, compaction and indices
     Mutant(
         "a version is put on top of another table",
-        "commit/version_put.py",
+        "commit/manifest_committer.py",
         "        if is_same is False:\n            return table_was_replaced",
         "        if False:\n            return table_was_replaced",
-        ("tests/commit/test_gaps_and_doubt.py",),
+        ("tests/commit/test_gaps_and_unknown_outcomes.py",),
     ),
     Mutant(
         "a version that was removed half read is shown again with the one after it",
-        "table/feed/followed_table.py",
+        "table/cdf/followed_table.py",
         "lost = sorted({start.version, reached} - {0} - there)",
         "lost = sorted({start.version} - {0} - there)",
         (
-            "tests/table/feed/test_streams.py::test_a_version_that_was_removed_half_read_is_an_error_or_passed_over",
+            "tests/table/cdf/test_streams.py::test_a_version_that_was_removed_half_read_is_an_error_or_passed_over",
         ),
     ),
     Mutant(
         "a batch whose versions were removed before it ran again fails for ever",
-        "table/feed/batch_tasks.py",
+        "table/cdf/batch_tasks.py",
         "        if end.version < start.version:\n            return ()\n",
         "",
         (
-            "tests/table/feed/test_streams.py::test_a_batch_whose_versions_were_removed_before_it_ran_again_is_empty",
+            "tests/table/cdf/test_streams.py::test_a_batch_whose_versions_were_removed_before_it_ran_again_is_empty",
         ),
     ),
     Mutant(
@@ -1069,7 +1067,7 @@ MUTANTS = (
         "if changed and (was_compacted or reads.misses(latest, changed)):",
         "if changed and reads.misses(latest, changed):",
         (
-            "tests/table/change/test_concurrent_changes.py::test_a_merge_inserts_a_row_that_was_moved_and_then_deleted_meanwhile",
+            "tests/table/dml/test_concurrent_changes.py::test_a_merge_inserts_a_row_that_was_moved_and_then_deleted_meanwhile",
         ),
     ),
     Mutant(
@@ -1078,7 +1076,7 @@ MUTANTS = (
         "if files - known or reads.meets(latest, fragments):",
         "if reads.meets(latest, fragments):",
         (
-            "tests/table/change/test_concurrent_changes.py::test_a_merge_finds_a_row_that_was_inserted_and_then_moved_meanwhile",
+            "tests/table/dml/test_concurrent_changes.py::test_a_merge_finds_a_row_that_was_inserted_and_then_moved_meanwhile",
         ),
     ),
     Mutant(
@@ -1087,7 +1085,7 @@ MUTANTS = (
         "            case DataReplacement():\n                in_place |= changed_fragment_ids(operation)\n",  # noqa: E501
         "",
         (
-            "tests/table/change/test_concurrent_changes.py::test_a_delete_sees_rows_whose_file_was_replaced_meanwhile",
+            "tests/table/dml/test_concurrent_changes.py::test_a_delete_sees_rows_whose_file_was_replaced_meanwhile",
         ),
     ),
     Mutant(
@@ -1122,31 +1120,31 @@ MUTANTS = (
     ),
     Mutant(
         "rows that change their key are not among those that a merge brings",
-        "table/change/moved_rows.py",
+        "table/dml/moved_rows.py",
         "        self._moved_keys = self._new_keys if changes_keys else NewKeys(())",
         "        self._moved_keys = NewKeys(())",
-        ("tests/table/change/test_inserted_keys.py",),
+        ("tests/table/dml/test_inserted_keys.py",),
     ),
     Mutant(
         "keys of rows that are deleted now, and may be back, are not known",
-        "table/change/known_keys.py",
+        "table/dml/known_keys.py",
         "    for rows in run(replace(task, slices=slices), lambda _fragment: None):",
         "    for rows in run(replace(task, slices=slices)):",
-        ("tests/table/change/test_known_keys.py",),
+        ("tests/table/dml/test_known_keys.py",),
     ),
     Mutant(
         "rows that a merge of other conditions inserted are told from ours by their keys",
-        "table/change/merge.py",
+        "table/dml/merge.py",
         "            keys_decide=by_key and settles_keys(clauses),",
         "            keys_decide=settles_keys(clauses),",
-        ("tests/table/change/test_inserted_keys.py",),
+        ("tests/table/dml/test_inserted_keys.py",),
     ),
     Mutant(
         "a merge that changes not all of its matches does not look for those that others took",
-        "table/change/merge.py",
+        "table/dml/merge.py",
         "            losses_too=inserts and not settles_matches(clauses),",
         "            losses_too=False,",
-        ("tests/table/change/test_concurrent_changes.py",),
+        ("tests/table/dml/test_concurrent_changes.py",),
     ),
     Mutant(
         "a fragment is removed with rows that others changed",
@@ -1270,15 +1268,15 @@ MUTANTS = (
     Mutant(
         "a restore gives row ids again",
         "commit/apply_operation.py",
-        "draft.next_row_id = max(old.next_row_id, now.next_row_id)",
-        "draft.next_row_id = old.next_row_id",
+        "builder.next_row_id = max(old.next_row_id, now.next_row_id)",
+        "builder.next_row_id = old.next_row_id",
         ("tests/commit/test_next_manifest.py",),
     ),
     Mutant(
         "a restore gives fragment ids again",
         "commit/apply_operation.py",
-        "draft.max_fragment_id = max(highest, default=None)",
-        "draft.max_fragment_id = min(highest, default=None)",
+        "builder.max_fragment_id = max(highest, default=None)",
+        "builder.max_fragment_id = min(highest, default=None)",
         ("tests/commit/test_next_manifest.py",),
     ),
     Mutant(
@@ -1312,80 +1310,80 @@ MUTANTS = (
     Mutant(
         "a merge takes a fragment id that others reserved",
         "commit/apply_operation.py",
-        "            if 0 < fragment.id <= (draft.base.max_fragment_id or 0):",
+        "            if 0 < fragment.id <= (builder.base.max_fragment_id or 0):",
         "            if False:",
         ("tests/commit/test_next_manifest.py",),
     ),
     Mutant(
         "a range that reaches over others is not seen behind them",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         "np.maximum.accumulate(high[order])",
         "high[order]",
         (
-            "tests/table/feed/test_change_feed.py::test_a_range_that_reaches_over_others_meets_what_is_behind_them",
+            "tests/table/cdf/test_change_feed.py::test_a_range_that_reaches_over_others_meets_what_is_behind_them",
         ),
     ),
     Mutant(
         "net changes are taken in the wrong order of time",
-        "table/feed/net_changes.py",
+        "table/cdf/net_changes.py",
         '    order = np.argsort(band.row_ids, kind="stable")\n',
         '    order = np.argsort(band.row_ids, kind="stable")[::-1]\n',
-        ("tests/table/feed/test_net_changes.py",),
+        ("tests/table/cdf/test_net_changes.py",),
     ),
     Mutant(
         "changes whose rows change again pass through",
-        "table/feed/net_changes.py",
+        "table/cdf/net_changes.py",
         "is_alone[order] = is_new & np.concatenate((is_new[1:], [True]))",
         "is_alone[order] = is_new",
-        ("tests/table/feed/test_net_changes.py",),
+        ("tests/table/cdf/test_net_changes.py",),
     ),
     Mutant(
         "the end of a window that is left out is shown",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "    end = ending.version - ending.is_exclusive\n    if end > newest",
         "    end = ending.version\n    if end > newest",
-        ("tests/table/feed/test_change_feed.py::test_versions_can_be_left_out_at_both_ends",),
+        ("tests/table/cdf/test_change_feed.py::test_versions_can_be_left_out_at_both_ends",),
     ),
     Mutant(
         "a version committed right at the start of a window is left out",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "newest_at(store, starting.timestamp_ns - 1, locations)",
         "newest_at(store, starting.timestamp_ns, locations)",
-        ("tests/table/feed/test_change_feed.py::test_windows_by_time",),
+        ("tests/table/cdf/test_change_feed.py::test_windows_by_time",),
     ),
     Mutant(
         "a batch goes on behind its end",
-        "table/feed/stream_steps.py",
+        "table/cdf/stream_steps.py",
         "start, end = max(first - done, 0), count if last is None else min(count, last - done)",
         "start, end = max(first - done, 0), count",
-        ("tests/table/feed/test_streams.py",),
+        ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "a batch may have no row",
-        "table/feed/stream_steps.py",
+        "table/cdf/stream_steps.py",
         "            fit = max(fit, min(rows, 1))",
         "            fit = max(fit, 0)",
-        ("tests/table/feed/test_streams.py",),
+        ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "a batch counts rows that the one before had",
-        "table/feed/stream_steps.py",
+        "table/cdf/stream_steps.py",
         "            left = done + count - max(first, done)",
         "            left = count",
-        ("tests/table/feed/test_streams.py",),
+        ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "a version that comes late into a gap is shown within a step",
-        "table/feed/followed_table.py",
+        "table/cdf/followed_table.py",
         "return start.version < version <= final and not is_inside",
         "return start.version < version <= final",
         (
-            "tests/table/feed/test_streams.py::test_a_version_that_comes_late_into_a_gap_is_not_shown_within_a_step",
+            "tests/table/cdf/test_streams.py::test_a_version_that_comes_late_into_a_gap_is_not_shown_within_a_step",
         ),
     ),
     Mutant(
         "a lock that cannot be closed fails a commit",
-        "store/turns.py",
+        "store/advisory_lock.py",
         "    with contextlib.suppress(OSError):\n        os.close(descriptor)\n",
         "    os.close(descriptor)\n",
         ("tests/table/work/test_failures_after_commits.py",),
@@ -1406,52 +1404,52 @@ MUTANTS = (
     ),
     Mutant(
         "net changes are cut within a step",
-        "table/feed/batch_ends.py",
+        "table/cdf/batch_ends.py",
         "return not versions.have_other_columns and not is_net",
         "return not versions.have_other_columns",
-        ("tests/table/feed/test_streams.py",),
+        ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "a removed version that deleted rows is taken to have changed none",
-        "table/feed/unchanged_rows.py",
+        "table/cdf/unchanged_rows.py",
         "    if not later.uses_stable_row_ids or _described(later, stamped=rows.stamped) != rows:",
         "    if not later.uses_stable_row_ids:",
-        ("tests/table/feed/test_unchanged_rows.py",),
+        ("tests/table/cdf/test_unchanged_rows.py",),
     ),
     Mutant(
         "rows are taken to be those of a version from which none of them is",
-        "table/feed/unchanged_rows.py",
+        "table/cdf/unchanged_rows.py",
         "not (updated == stamped).any() or ",
         "",
-        ("tests/table/feed/test_unchanged_rows.py",),
+        ("tests/table/cdf/test_unchanged_rows.py",),
     ),
     Mutant(
         "rows that were updated since a removed version are taken to be its",
-        "table/feed/unchanged_rows.py",
+        "table/cdf/unchanged_rows.py",
         " or (updated > stamped).any()",
         "",
-        ("tests/table/feed/test_unchanged_rows.py",),
+        ("tests/table/cdf/test_unchanged_rows.py",),
     ),
     Mutant(
         "each version is taken to have the rows of the one before it",
-        "table/feed/unchanged_rows.py",
+        "table/cdf/unchanged_rows.py",
         "return isinstance(operation, Rewrite | CreateIndex | ReserveFragments | UpdateBases)",
         "return True",
-        ("tests/table/feed/test_unchanged_rows.py",),
+        ("tests/table/cdf/test_unchanged_rows.py",),
     ),
     Mutant(
         "a feed since a time passes over versions that were removed since",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "    if starting.version is not None:  # which",
         "    if True:  # which",
-        ("tests/table/feed/test_unchanged_rows.py",),
+        ("tests/table/cdf/test_unchanged_rows.py",),
     ),
     Mutant(
         "a batch ends before the first row of a step",
-        "table/feed/batch_ends.py",
+        "table/cdf/batch_ends.py",
         "return end if place == 0 else StreamOffset(",
         "return StreamOffset(",
-        ("tests/table/feed/test_streams.py",),
+        ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "parts with some nulls have no value",
@@ -1622,7 +1620,7 @@ MUTANTS = (
     Mutant(
         "any number of first values is looked up in the driver",
         "table/scan/index_answers.py",
-        "if field is None or not 0 < rows <= MOST_FIRST_VALUES:",
+        "if field is None or not 0 < rows <= MAX_FIRST_VALUES:",
         "if field is None:",
         (
             (
@@ -1647,48 +1645,48 @@ MUTANTS = (
     ),
     Mutant(
         "every step of a batch goes on behind the first row",
-        "table/feed/batch_ends.py",
+        "table/cdf/batch_ends.py",
         "rows_that_fit(changes, start.rows if end == start else 0, budget)",
         "rows_that_fit(changes, start.rows, budget)",
-        ("tests/table/feed/test_streams.py::test_every_cut_gives_the_same_rows",),
+        ("tests/table/cdf/test_streams.py::test_every_cut_gives_the_same_rows",),
     ),
     Mutant(
         "net changes that are too many for a batch go with others",
-        "table/feed/batch_ends.py",
+        "table/cdf/batch_ends.py",
         "        if place is not None and end != start:\n            return end",
         "        if False:\n            return end",
         (
             (
-                "tests/table/feed/test_streams.py"
+                "tests/table/cdf/test_streams.py"
                 "::test_net_changes_keep_to_the_limits_of_a_batch_by_whole_versions"
             ),
         ),
     ),
     Mutant(
         "every version of a batch goes on behind its first row",
-        "table/feed/batch_tasks.py",
+        "table/cdf/batch_tasks.py",
         "            first=start.rows if version == start.target else 0,",
         "            first=start.rows,",
-        ("tests/table/feed/test_streams.py::test_the_batches_of_a_random_history_are_its_feed",),
+        ("tests/table/cdf/test_streams.py::test_the_batches_of_a_random_history_are_its_feed",),
     ),
     Mutant(
         "what is left of a table begins before a stream's start",
-        "table/feed/followed_table.py",
+        "table/cdf/followed_table.py",
         "min(version for version in there if version >= reached)",
         "min(version for version in there)",
         (
             (
-                "tests/table/feed/test_streams.py"
+                "tests/table/cdf/test_streams.py"
                 "::test_a_version_that_was_removed_half_read_is_an_error_or_passed_over"
             ),
         ),
     ),
     Mutant(
         "updates pass for deletes where deletes are ignored",
-        "table/feed/followed_table.py",
+        "table/cdf/followed_table.py",
         "        only_deletes = not changes.kept and not changes.inserted",
         "        only_deletes = not changes.inserted",
-        ("tests/table/feed/test_streams.py::test_without_changes_only_appended_rows_are_shown",),
+        ("tests/table/cdf/test_streams.py::test_without_changes_only_appended_rows_are_shown",),
     ),
     Mutant(
         "an index tells of rows that it does not cover",
@@ -2125,7 +2123,7 @@ MUTANTS = (
     ),
     Mutant(
         "a merge takes the row behind the last one",
-        "table/index_build/joined_segments.py",
+        "table/index_build/merged_segments.py",
         "(addresses & _OFFSETS >= self._lengths[places])",
         "(addresses & _OFFSETS > self._lengths[places])",
         (
@@ -2170,7 +2168,7 @@ MUTANTS = (
     ),
     Mutant(
         "a zone goes on in the next fragment",
-        "table/index_build/zone_cuts.py",
+        "table/index_build/zone_boundaries.py",
         "if fragments[0] == self._fragment:",
         "if self._filled:",
         (
@@ -2186,14 +2184,14 @@ MUTANTS = (
     ),
     Mutant(
         "the last row of a band is in none",
-        "table/feed/net_changes.py",
+        "table/cdf/net_changes.py",
         "(row_ids <= np.uint64(high))",
         "(row_ids < np.uint64(high))",
-        ("tests/table/feed/test_net_changes.py",),
+        ("tests/table/cdf/test_net_changes.py",),
     ),
     Mutant(
         "a row that two steps end and begin with passes through twice",
-        "table/feed/net_changes.py",
+        "table/cdf/net_changes.py",
         (
             "    reached = np.maximum.accumulate(high)\n"
             "    is_new = np.concatenate(([True], low[1:] > reached[:-1]))"
@@ -2202,141 +2200,141 @@ MUTANTS = (
             "    reached = np.maximum.accumulate(high)\n"
             "    is_new = np.concatenate(([True], low[1:] >= reached[:-1]))"
         ),
-        ("tests/table/feed/test_net_changes.py", "tests/table/feed/test_change_feed.py"),
+        ("tests/table/cdf/test_net_changes.py", "tests/table/cdf/test_change_feed.py"),
     ),
     Mutant(
         "a window that begins with the end of a band is in none",
-        "table/feed/net_changes.py",
+        "table/cdf/net_changes.py",
         "(low <= np.uint64(end))",
         "(low < np.uint64(end))",
-        ("tests/table/feed/test_net_changes.py",),
+        ("tests/table/cdf/test_net_changes.py",),
     ),
     Mutant(
         "rows that moved are taken to be where they were",
-        "table/feed/net_changes.py",
+        "table/cdf/net_changes.py",
         "            rows[owner].in_place = False\n",
         "            pass\n",
-        ("tests/table/feed/test_net_changes.py", "tests/table/feed/test_change_feed.py"),
+        ("tests/table/cdf/test_net_changes.py", "tests/table/cdf/test_change_feed.py"),
     ),
     Mutant(
         "the last step of a row tells its commit, whatever changed it",
-        "table/feed/net_changes.py",
+        "table/cdf/net_changes.py",
         "np.where(told < 0, ends, told)",
         "ends",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "a range that reaches over others shares no row with those behind them",
-        "table/feed/net_changes.py",
+        "table/cdf/net_changes.py",
         "reached = np.maximum.accumulate(high)\n    is_new",
         "reached = high\n    is_new",
-        ("tests/table/feed/test_net_changes.py", "tests/table/feed/test_change_feed.py"),
+        ("tests/table/cdf/test_net_changes.py", "tests/table/cdf/test_change_feed.py"),
     ),
     Mutant(
         "rows that show other values in the same files stay the same",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         "if successor == fragment and not holds_any(fragment, shown_once):",
         "if successor == fragment:",
         (
-            "tests/table/feed/test_change_feed.py",
-            "tests/table/feed/test_restored_columns.py",
-            "tests/table/feed/test_columns_of_change_feeds.py",
+            "tests/table/cdf/test_change_feed.py",
+            "tests/table/cdf/test_restored_columns.py",
+            "tests/table/cdf/test_columns_of_change_feeds.py",
         ),
     ),
     Mutant(
         "hidden lineage of a fragment never changes",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         " or (\n            new.last_updated_at is SPILLED and old.files != new.files\n        )",
         "",
         (
-            "tests/table/feed/test_change_feed.py::test_values_written_in_place_are_followed_where_lineage_is_hidden_again",
+            "tests/table/cdf/test_change_feed.py::test_values_written_in_place_are_followed_where_lineage_is_hidden_again",
         ),
     ),
     Mutant(
         "values in other files are the same where lineage tells of no update",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         "both if replaced else updated, updated",
         "updated, updated",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "moved rows that show other values are left out",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         "moved if show_more else [rows.only_updated() for rows in moved]",
         "[rows.only_updated() for rows in moved]",
         (
-            "tests/table/feed/test_change_feed.py",
-            "tests/table/feed/test_restored_columns.py",
-            "tests/table/feed/test_columns_of_change_feeds.py",
+            "tests/table/cdf/test_change_feed.py",
+            "tests/table/cdf/test_restored_columns.py",
+            "tests/table/cdf/test_columns_of_change_feeds.py",
         ),
     ),
     Mutant(
         "ranges that share their ends share no row",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         'np.searchsorted(low, last, side="right")',
         'np.searchsorted(low, last, side="left")',
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "ranges that share their first number share no row",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         "reached[np.maximum(below, 1) - 1] >= first",
         "reached[np.maximum(below, 1) - 1] > first",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "fragments behind the last new one have not vanished",
-        "table/feed/version_changes.py",
+        "table/cdf/version_changes.py",
         "return [*only_old, *old[here:]], [*only_new, *new[there:]]",
         "return only_old, [*only_new, *new[there:]]",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "whoever follows a table from now on is refused",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "first > newest + 1",
         "first > newest",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "a window that leaves out both ends is refused",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "starting.version > ending.version:",
         "first > end:",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "the first version of a branch is looked for in its parent",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "needed < branch.parentVersion",
         "needed <= branch.parentVersion",
         (
-            "tests/table/feed/test_change_feed.py::test_what_was_before_a_branch_is_not_called_removed",
+            "tests/table/cdf/test_change_feed.py::test_what_was_before_a_branch_is_not_called_removed",
         ),
     ),
     Mutant(
         "a start behind the end of the window is proposed",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "if v >= needed and v + 1 <= end)",
         "if v >= needed)",
         (
-            "tests/table/feed/test_change_feed.py::test_what_was_before_a_branch_is_not_called_removed",
+            "tests/table/cdf/test_change_feed.py::test_what_was_before_a_branch_is_not_called_removed",
         ),
     ),
     Mutant(
         "a window that is resolved again has the end that it leaves out",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "end = pinned_end if ending.version is None else ending.version - ending.is_exclusive",
         "end = pinned_end if ending.version is None else ending.version",
-        ("tests/table/feed/test_change_feed.py",),
+        ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
         "a window that is resolved again goes on to the newest version",
-        "table/feed/change_window.py",
+        "table/cdf/change_window.py",
         "known = pinned_end or (end if is_there else locations[-1].version)",
         "known = end if is_there else locations[-1].version",
         (
-            "tests/table/feed/test_change_feed.py::test_a_window_without_versions_stays_empty_when_it_is_resolved_again",
+            "tests/table/cdf/test_change_feed.py::test_a_window_without_versions_stays_empty_when_it_is_resolved_again",
         ),
     ),
     # What indices are taken to know
@@ -2482,7 +2480,7 @@ MUTANTS = (
     ),
     Mutant(
         "manifests are stamped with a version of their own",
-        "commit/draft.py",
+        "commit/manifest_builder.py",
         "version=__version__)",
         'version="0.0.9")',
         ("tests/architecture/test_distribution.py",),
@@ -2513,7 +2511,7 @@ MUTANTS = (
         "table/version/table_identity.py",
         "if expected and expected != TableIdentity.of(found).stamp:",
         "if expected and not TableIdentity.of(found).stamp:",
-        ("tests/table/version/test_snapshots.py", "tests/table/feed/test_streams.py"),
+        ("tests/table/version/test_snapshots.py", "tests/table/cdf/test_streams.py"),
     ),
     Mutant(
         "a query reads its version of whatever table is there",
@@ -2524,17 +2522,17 @@ MUTANTS = (
     ),
     Mutant(
         "version 1 is not asked when the version of a checkpoint was removed",
-        "table/feed/followed_table.py",
+        "table/cdf/followed_table.py",
         "if location is None and identity.first:",
         "if location is not None and identity.first:",
-        ("tests/table/feed/test_streams.py",),
+        ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "a checkpoint without rows to read takes the identity of another table",
-        "table/feed/stream.py",
+        "table/cdf/stream.py",
         "if start == end and start.identity == end.identity:",
         "if start == end:",
-        ("tests/table/feed/test_streams.py",),
+        ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "changes of another table are applied if their first version is not known",
@@ -2545,22 +2543,22 @@ MUTANTS = (
     ),
     Mutant(
         "writers that allow unsafe puts take no turns with others",
-        "store/turns.py",
+        "store/advisory_lock.py",
         'return f"{store.server}{store.uri}/{folder}"',
         'return f"{store.unproven_server}{store.uri}/{folder}"',
-        ("tests/commit/test_turns_of_writers.py",),
+        ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
         "tables of one root on two servers are one to a process",
         "table/version/table.py",
         "return TableKey(server, self.root, self.branch, _digest(self.storage))",
         'return TableKey("", self.root, self.branch, "")',
-        ("tests/commit/test_turns_of_writers.py",),
+        ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
         "the credentials of all tables that were ever opened are kept",
         "store/rest_client.py",
-        "while len(_renewed) > _MOST_RENEWED:",
+        "while len(_renewed) > _MAX_RENEWED:",
         "while len(_renewed) > 256:",
         ("tests/namespace/test_rest_namespace.py",),
     ),
@@ -2594,8 +2592,8 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that the store refused is taken to be in doubt",
-        "commit/version_put.py",
-        "self.in_doubt = wanted if was_in_doubt else None\n            raise",
+        "commit/manifest_committer.py",
+        "self.unknown_outcome = wanted if was_outcome_unknown else None\n            raise",
         "raise",
         ("tests/table/verify/test_hostile_tables.py",),
     ),
@@ -2622,14 +2620,14 @@ MUTANTS = (
     ),
     Mutant(
         "an update copies the objects of blobs that it keeps",
-        "table/change/moved_rows.py",
+        "table/dml/moved_rows.py",
         "rows_that_move(plan.schema) if plan.schema.manages_blobs else plan.schema",
         "plan.schema",
         ("tests/spark/test_change_writer.py", "tests/table/rows/test_managed_blobs.py"),
     ),
     Mutant(
         "rows of which each keeps another blob are all treated like the first",
-        "table/change/moved_rows.py",
+        "table/dml/moved_rows.py",
         "        return _by_group(batch, pattern.reshape(-1), complete)\n",
         "        return _by_group(batch, 0 * pattern.reshape(-1), complete)\n",
         ("tests/spark/test_change_writer.py",),
@@ -2695,10 +2693,10 @@ MUTANTS = (
     ),
     Mutant(
         "an installation changes the file that others are linked to",
-        "spark/companion.py",
-        "        shutil.copyfile(companion_jar(), name)\n",
-        "        shutil.copyfile(companion_jar(), target)\n"
-        "        shutil.copyfile(companion_jar(), name)\n",
-        ("tests/spark/companion/test_build.py",),
+        "plugin.py",
+        "        shutil.copyfile(plugin_jar(), name)\n",
+        "        shutil.copyfile(plugin_jar(), target)\n"
+        "        shutil.copyfile(plugin_jar(), name)\n",
+        ("tests/spark/plugin/test_build.py",),
     ),
 )

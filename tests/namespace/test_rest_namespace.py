@@ -100,7 +100,7 @@ def test_credentials_are_renewed_before_they_end(names):
 
 
 def test_a_process_remembers_the_renewed_credentials_of_few_tables(names, monkeypatch):
-    monkeypatch.setattr(rest_client, "_MOST_RENEWED", 2)
+    monkeypatch.setattr(rest_client, "_MAX_RENEWED", 2)
 
     def renewed(number):
         table = names.place((f"few{number}",))

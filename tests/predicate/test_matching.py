@@ -50,12 +50,12 @@ def rows_of(rng: np.random.Generator, num_rows: int = ROWS) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_match_where_every_condition_is_true(seed):
-    chance, batch = random.Random(seed), rows_of(np.random.default_rng(seed))
+    rng, batch = random.Random(seed), rows_of(np.random.default_rng(seed))
     at = batch.schema.get_field_index("word")
     kept = batch.set_column(at, "word", batch.column(at).dictionary_encode())
     shares = []
     for _ in range(60):
-        text = " AND ".join(f"({one})" for one in chance.sample(CONDITIONS, chance.randint(2, 5)))
+        text = " AND ".join(f"({one})" for one in rng.sample(CONDITIONS, rng.randint(2, 5)))
         predicate = parse_predicate(text, batch.schema)
         wanted = evaluate(predicate, batch).fill_null(False).to_pylist()
         for rows in (batch, kept, kept.slice(7)):

@@ -18,7 +18,7 @@ from pyspark_lance.store import local_store
 from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests
 
 WATCHED = ("fsync", "rename", "link", "unlink")
-MOST_SECONDS = 120
+MAX_SECONDS = 120
 
 
 class _WatchedSystem:
@@ -85,7 +85,7 @@ def kill_at(work: Callable[[], object], number: int, moment: str) -> bool:
     """Runs the work in a process that is killed at the point; whether it came there."""
     child = os.fork()
     if not child:
-        signal.alarm(MOST_SECONDS)  # one that hangs is none that was killed
+        signal.alarm(MAX_SECONDS)  # one that hangs is none that was killed
         count = -1
 
         def watch(name, real, *arguments):

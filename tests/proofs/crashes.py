@@ -38,11 +38,11 @@ from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.metafile.paths import branch_path, tag_path
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns, rename_column
 from pyspark_lance.table.columns.local_columns import computed
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
 from pyspark_lance.table.refs.tags import set_tag, tags_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -91,11 +91,11 @@ class Shape:
     row: int
 
     @classmethod
-    def of(cls, chance: random.Random) -> Shape:
-        fragments, rows = chance.randint(1, 4), chance.randint(2, 6)
-        external = chance.random() < 0.2
-        row = chance.randrange(fragments * rows)
-        return cls(fragments, rows, chance.random() < 0.75, external, row)
+    def of(cls, rng: random.Random) -> Shape:
+        fragments, rows = rng.randint(1, 4), rng.randint(2, 6)
+        external = rng.random() < 0.2
+        row = rng.randrange(fragments * rows)
+        return cls(fragments, rows, rng.random() < 0.75, external, row)
 
 
 def rows_of(ids: list[int], n: int) -> pa.Table:
@@ -327,11 +327,11 @@ def planned(tables: Tables, name: str, shape: Shape) -> Plan:
     return Plan(name, shape, points_of(calls), after)
 
 
-def cases(tables: Tables, chance: random.Random) -> Iterator[tuple[Plan, tuple[int, str, str]]]:
+def cases(tables: Tables, rng: random.Random) -> Iterator[tuple[Plan, tuple[int, str, str]]]:
     """All points of all operations, again and again, on other tables each time."""
     while True:
         for name in OPERATIONS:
-            plan = planned(tables, name, Shape.of(chance))
+            plan = planned(tables, name, Shape.of(rng))
             for point in plan.points:
                 yield plan, point
 
@@ -342,9 +342,9 @@ def prove(runs: int, seed: int) -> Report:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a sync costs nothing there
     folder = Path(tempfile.mkdtemp(prefix="pyspark-lance-crashes-", dir=memory))
     tables, names = Tables(folder), set()
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     try:
-        for plan, point in itertools.islice(cases(tables, chance), runs):
+        for plan, point in itertools.islice(cases(tables, rng), runs):
             names.add((plan.name, point[2]))
             report.counts["kills"] += 1
             report.counts["with an external manifest store"] += plan.shape.is_external

@@ -147,14 +147,14 @@ def _write(state: State, number: int, rules: frozenset[str], replaced: str | Non
 def _put(
     state: State, number: int, rules: frozenset[str], again: str, replaced: str | None
 ) -> State:
-    """``put_if_absent`` of a manifest, then ``VersionPut._confirmed``."""
+    """``put_if_absent`` of a manifest, then ``ManifestCommitter._confirmed``."""
     me, version = state.processes[number], state.processes[number].version + 1
     if state.has(version) and "put replaces" not in rules:
         return state.going_on(number, step=again)
     if version <= state.newest and state.has(version):
         raise Anomaly(f"version {version} is made twice")
     if version < state.newest:  # others outran it, and a cleanup removed the version of this number
-        return state.going_on(number, step=again)  # VersionPut._is_in_history takes it back
+        return state.going_on(number, step=again)  # ManifestCommitter._is_in_history takes it back
     _check_step(state, me, version, replaced)
     return state.putting(version, me.files).going_on(number, step="done", files=frozenset())
 

@@ -38,9 +38,9 @@ from table_access import read_changes, read_ours, write_table
 
 from pyspark_lance.errors import MissingFileError, RetryableCommitError, VersionNotFoundError
 from pyspark_lance.format.system_columns import ROW_ID
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.refs.consumers import consumers_of, register_consumer
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -84,7 +84,7 @@ class Writer:
 
     def __init__(self, path: str, number: int, seed: int) -> None:
         self._path, self._number = path, number
-        self._chance = random.Random(f"{seed} {number}")
+        self._rng = random.Random(f"{seed} {number}")
         self._next = FIRST_BATCH * (number + 1)
         self.counts: Counter[str] = Counter()
         self.batches: dict[int, int] = {}
@@ -92,9 +92,9 @@ class Writer:
     def run(self) -> tuple[Counter[str], dict[int, int]]:
         """Until it is over."""
         while not is_over(self._path):
-            work = self._chance.choice([self.count, self.count, self.pair, self.append])
+            work = self._rng.choice([self.count, self.count, self.pair, self.append])
             if self.batches:
-                work = self._chance.choice([work, work, self.change, self.delete])
+                work = self._rng.choice([work, work, self.change, self.delete])
             work()
             self.counts[work.__name__] += 1
         return self.counts, self.batches
@@ -113,20 +113,20 @@ class Writer:
         assert done.num_updated_rows == 2, done
 
     def append(self) -> None:
-        first, value = self._next, self._chance.randrange(100)
+        first, value = self._next, self._rng.randrange(100)
         self._next += BATCH_ROWS
         batch = rows(range(first, first + BATCH_ROWS), value)
         write_table(self._path, batch, retries=1000, timeout_s=600.0)
         self.batches[first] = value
 
     def change(self) -> None:
-        first, value = self._chance.choice(sorted(self.batches)), self._chance.randrange(100)
+        first, value = self._rng.choice(sorted(self.batches)), self._rng.randrange(100)
         done = upsert(self._path, rows(range(first, first + BATCH_ROWS), value), settings=PATIENT)
         assert (done.num_updated_rows, done.num_inserted_rows) == (BATCH_ROWS, 0), done
         self.batches[first] = value
 
     def delete(self) -> None:
-        first = self._chance.choice(sorted(self.batches))
+        first = self._rng.choice(sorted(self.batches))
         condition = f"id >= {first} AND id < {first + BATCH_ROWS}"
         done = delete_rows(self._path, condition, settings=PATIENT)
         assert done.num_deleted_rows == BATCH_ROWS, done
@@ -164,11 +164,11 @@ def keep_clean(path: str, age_s: float) -> Counter[str]:
 def keep_reading(path: str, seed: int) -> Counter[str]:
     """Reads the newest version, and every third time an older one."""
     counts: Counter[str] = Counter()
-    chance, last = random.Random(seed), 0
+    rng, last = random.Random(seed), 0
     while not is_over(path):
         at = LATEST
-        if chance.random() < 0.3 and last > 5:
-            at = VersionSpec(version=last - chance.randint(1, 5))
+        if rng.random() < 0.3 and last > 5:
+            at = VersionSpec(version=last - rng.randint(1, 5))
         try:
             version = Snapshot.open(Table(path), at).version
             found = read_ours(path, VersionSpec(version=version))

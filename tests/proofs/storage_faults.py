@@ -42,7 +42,7 @@ from pyspark_lance.table.write.write_table import WriteSettings, commit_write, p
 SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
 # A request that gets no answer costs its time-out, so there are fewer of these.
 WEIGHTS = {trouble: 1 if trouble is Trouble.STALLED else 4 for trouble in ANY_TROUBLE}
-MOST_TRIES = 100
+MAX_TRIES = 100
 
 
 @dataclass
@@ -79,14 +79,14 @@ def write(table: Table, writer: int, numbers: range) -> collections.Counter[str]
     errors: collections.Counter[str] = collections.Counter()
     for number in numbers:
         row = pa.table({"writer": [writer], "number": [number]}, schema=SCHEMA)
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             try:
                 commit_row(table, row, f"writer-{writer}", number)
                 break
             except (StorageError, RetryableCommitError) as error:
                 errors[type(error).__name__] += 1
         else:
-            raise AssertionError(f"row {number} of writer {writer} failed {MOST_TRIES} times")
+            raise AssertionError(f"row {number} of writer {writer} failed {MAX_TRIES} times")
     return errors
 
 
@@ -125,12 +125,12 @@ def commit_through_faults(
     nothing = SCHEMA.empty_table()
     plan = plan_write(direct, SCHEMA, WriteSettings(), existing=None)
     commit_write(plan, write_fragments(plan.request, nothing.to_batches()))
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     def fault(request: object) -> Trouble | None:
-        if chance.random() >= rate:
+        if rng.random() >= rate:
             return None
-        return chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        return rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
 
     start = time.perf_counter()
     shares = [range(commits * w // writers, commits * (w + 1) // writers) for w in range(writers)]

@@ -182,7 +182,7 @@ def test_an_overwrite_by_rows_of_a_table_that_was_replaced_is_refused(path, vers
     shutil.rmtree(path)
     for number in range(versions):
         writer(path).commit([writer(path).write(rows(100 + number))])
-    # As the metadata of columns say it, and as the companion does.
+    # As the metadata of columns say it, and as the plugin does.
     told = {keys.SOURCES: json.dumps({path: [source.version, source.stamp]})}
     for options, schema in (({}, read), (told, plain)):
         parsed = WriteOptions.parse({"path": path, **options})

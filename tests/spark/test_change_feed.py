@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
-from pyspark_lance.table.feed.change_feed import ChangeCounts
+from pyspark_lance.table.cdf.change_feed import ChangeCounts
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

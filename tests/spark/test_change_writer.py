@@ -16,8 +16,8 @@ from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.change_writer import LanceChangeWriter
 from pyspark_lance.spark.source.pushed_down import PushedDown
-from pyspark_lance.spark.sql.companion_calls import answer
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
+from pyspark_lance.spark.sql.plugin_calls import answer
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -95,7 +95,7 @@ def delete(path, row, options=(), **more):
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_the_runs_of_a_command_share_its_retries(rows, most):
-    """As the companion does it: it hands back what the last run told."""
+    """As the plugin does it: it hands back what the last run told."""
     runs, again = 0, ""
     while again is not None:
         writer, written = delete(rows, runs, {"commitRetries": str(most)}, retried=again)
@@ -129,7 +129,7 @@ def test_rows_of_others_count_only_where_the_scan_looked(rows, to):
 
 
 def looked_at(path):
-    """What tells the version that Spark looks at, as the companion hears and hands it on."""
+    """What tells the version that Spark looks at, as the plugin hears and hands it on."""
     return answer("describe", {"path": path})["base"]
 
 

@@ -1,4 +1,4 @@
-"""What ``companion install`` adds to PySpark's archives, and takes away again."""
+"""What ``plugin install`` adds to PySpark's archives, and takes away again."""
 
 from __future__ import annotations
 

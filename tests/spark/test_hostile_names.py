@@ -13,7 +13,7 @@ from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.text_names import trailing_name
 from pyspark_lance.spark.expressions.expressions import quoted
-from pyspark_lance.table.change.row_change import ChangeResult
+from pyspark_lance.table.dml.row_change import ChangeResult
 
 pytestmark = pytest.mark.spark
 

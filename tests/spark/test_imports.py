@@ -11,7 +11,7 @@ NEVER = (
     "pyarrow.dataset", "pyarrow.parquet", "pyarrow.acero", "pyarrow.fs",
     "pyspark_lance.namespace", "pyspark_lance.command_line", "pyspark_lance.spark.jobs",
     "pyspark_lance.spark.api.lance_table", "pyspark_lance.spark.sql.procedures",
-    "pyspark_lance.spark.source.stream_reader", "pyspark_lance.table.feed.change_task",
+    "pyspark_lance.spark.source.stream_reader", "pyspark_lance.table.cdf.change_feed_task",
     "pyspark_lance.table.verify.verify",
 )  # fmt: skip
 WRITES = (
@@ -49,7 +49,7 @@ PLANS = (
 LEFT_OUT = {
     "look up the source": ("numpy", "pyarrow", "google", "pyspark_lance.table", *CONDITIONS),
     "find the schema": (*WRITES, *SCANS, *CONDITIONS),
-    "describe for the companion": (*WRITES, *OLD_FILES),
+    "describe for the plugin": (*WRITES, *OLD_FILES),
     "plan a scan": (*WRITES, *INDICES, *OLD_FILES),
     "scan": (*WRITES, *INDICES, *PLANS, *OLD_FILES),
     "plan a write": (*ROW_CHANGES, *WRITERS),

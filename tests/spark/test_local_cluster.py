@@ -1,4 +1,4 @@
-"""Executors in processes of their own, without and with the companion."""
+"""Executors in processes of their own, without and with the plugin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
 from pyspark_lance import LanceTable
-from pyspark_lance.spark.companion import enable
+from pyspark_lance.plugin import enable
 spark = (SparkSession.builder.master("local-cluster[2,1,1024]")
     .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1").getOrCreate())
 for number, switch_on in enumerate((lambda: None, lambda: enable(spark))):

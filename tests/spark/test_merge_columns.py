@@ -15,8 +15,8 @@ from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import latest_version, read_manifest
 from pyspark_lance.spark.jobs import merge_job
-from pyspark_lance.table.change import choose_rewrite
-from pyspark_lance.table.change.row_change import ChangeResult
+from pyspark_lance.table.dml import choose_rewrite
+from pyspark_lance.table.dml.row_change import ChangeResult
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -67,7 +67,7 @@ def update_all(merge):
     return merge.whenMatchedUpdateAll()
 
 
-def update_in_turn(merge):
+def update_with_lock(merge):
     return (
         merge.whenMatchedUpdate("s.id < 10", {"v": "t.v + s.v", "id": "s.id"})
         .whenMatchedUpdate("s.id > 40", {"name": "upper(t.name)"})
@@ -80,7 +80,7 @@ def update_in_turn(merge):
     [
         (update_all, {"v"}, False),
         (update_all, {"v"}, True),
-        (update_in_turn, {"v", "name", "vec"}, False),
+        (update_with_lock, {"v", "name", "vec"}, False),
     ],
     ids=["all of the source", "without a join", "clauses with different columns"],
 )
@@ -88,7 +88,7 @@ def test_the_result_is_that_of_moving_rows(spark, tmp_path, monkeypatch, clauses
     paths = {mode: str(tmp_path / mode) for mode in ("columns", "rows")}
     make(paths["columns"])
     shutil.copytree(paths["columns"], paths["rows"])
-    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0 if plain else 10**9)
+    monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0 if plain else 10**9)
     rows = [(i, -i) for i in (0, 2, 5, 3, 41, 45, 22, 77)]
     source = spark.createDataFrame(rows, "id long, v int").alias("s")
     results = {}

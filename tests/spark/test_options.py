@@ -31,8 +31,8 @@ from pyspark_lance.spark.options.parse_options import (
 )
 from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.spark.options.times import parse_timestamp
-from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.cdf.change_window import Bound
+from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import version_at
 
@@ -196,7 +196,7 @@ def test_parameters_of_methods_are_named_in_one_style():
 @pytest.mark.parametrize(
     ("zone", "hours"), [(None, 0), ("UTC", 0), ("Europe/Berlin", 2), ("+02:00", 2), ("GMT-3", -3)]
 )
-def test_times_are_in_the_zone_of_the_session_where_the_companion_says_it(zone, hours):
+def test_times_are_in_the_zone_of_the_session_where_the_plugin_says_it(zone, hours):
     given = {"path": "p", "timestampAsOf": "2026-07-01 12:00:00"}
     if zone is not None:
         given["_lance.time_zone"] = zone
@@ -233,13 +233,13 @@ def test_times_of_conditions_are_in_the_zone_of_the_session(spark, session_kind,
             "day": table.scan(filter=f"CAST(ts AS date) = '1970-01-02' AND {text}"),
             "nearest": table.nearest([0.0, 0.0], 72, filter=text),
         }
-        if session_kind == "companion":
+        if session_kind == "plugin":
             view = spark.read.format("lance").option("filter", text)
             found["option"] = view.load(path)
             found["both options"] = view.option("nearest", '{"key": [0, 0], "k": 72}').load(path)
         for name, rows in found.items():
             assert sorted(row.id for row in rows.collect()) == expected, name
-        if session_kind == "companion":
+        if session_kind == "plugin":
             new = table.toDF().where(text).selectExpr("id + 1000 AS id", "ts", "v")
             writer = new.localCheckpoint().write.format("lance").mode("overwrite")
             writer.option("replaceWhere", text).save(path)
@@ -271,7 +271,7 @@ def test_conditions_follow_the_ansi_mode_of_the_session(spark, session_kind, tmp
             "scan": table.scan(filter=LOOSE_TEXT),
             "nearest": table.nearest([0.0, 0.0], 9, filter=LOOSE_TEXT),
         }
-        if session_kind == "companion":
+        if session_kind == "plugin":
             view = spark.read.format("lance").option("filter", LOOSE_TEXT)
             found["option"] = view.load(path)
             found["both options"] = view.option("nearest", '{"key": [0, 0], "k": 9}').load(path)
@@ -281,7 +281,7 @@ def test_conditions_follow_the_ansi_mode_of_the_session(spark, session_kind, tmp
             LanceError, match=r"strings of a column are not cast to date here(?s:.)*df\.where"
         ):
             table.nearest([0.0, 0.0], 9, filter="CAST(s AS date) IS NULL")
-        if session_kind == "companion":
+        if session_kind == "plugin":
             replaced = table.toDF().where("id = 1").selectExpr("9 AS id", "i", "s", "v")
             writer = replaced.write.format("lance").mode("overwrite")
             writer.option("replaceWhere", "CAST(s AS int) > 5").save(path)
@@ -309,12 +309,12 @@ names = [name for name in dir(pyspark_lance) if not name.startswith("_")]
 assert names == sorted(pyspark_lance.__all__), names
 for name in names: getattr(pyspark_lance, name)
 from pyspark_lance import *
-print(LanceTable.__name__, companion_jar.__name__, errors.LanceError.__name__)
+print(LanceTable.__name__, plugin_jar.__name__, errors.LanceError.__name__)
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout == "LanceTable companion_jar LanceError\n", done.stderr
+    assert done.stdout == "LanceTable plugin_jar LanceError\n", done.stderr
 
 
 @pytest.mark.spark

@@ -18,8 +18,8 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.jobs import merge_job
 from pyspark_lance.spark.jobs.merge_condition import understood
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
-from pyspark_lance.table.change import plain_merge_stages
-from pyspark_lance.table.change.row_change import ChangeResult, plan_change
+from pyspark_lance.table.dml import plain_merge_stages
+from pyspark_lance.table.dml.row_change import ChangeResult, plan_change
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -93,15 +93,15 @@ def test_the_result_is_that_of_a_join(spark, tmp_path, monkeypatch, shape, few):
     make(paths[0])
     shutil.copytree(*paths)
     source = source_rows(spark).alias("s")
-    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
+    monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0)
     if not few:
-        monkeypatch.setattr(plain_merge_stages, "_FEW_ROWS", 1)
+        monkeypatch.setattr(plain_merge_stages, "_SMALL_ROW_COUNT", 1)
     results = []
     for path in paths:
         merge = clauses(LanceTable.forPath(spark, path).alias("t").merge(source, condition))
         assert is_plain(spark, path, source, condition, merge._merge.clauses)
         results.append(merge.execute())
-        monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 10**9)
+        monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 10**9)
     assert results[0] == results[1]
     assert results[0].version == 3
     assert in_values(paths[0]) == in_values(paths[1])
@@ -110,7 +110,7 @@ def test_the_result_is_that_of_a_join(spark, tmp_path, monkeypatch, shape, few):
 def test_two_source_rows_for_one_row_are_an_error_that_shows_the_key(spark, tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     make(path)
-    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
+    monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0)
     source = spark.createDataFrame([(40, 1), (40, 2)], "id long, w long").alias("s")
     table = LanceTable.forPath(spark, path).alias("t")
     merge = table.merge(source, "t.v = s.id").whenMatchedUpdate(set={"v": "s.w"})
@@ -124,7 +124,7 @@ def test_two_source_rows_for_one_row_are_an_error_that_shows_the_key(spark, tmp_
 def test_a_source_without_rows_or_without_matches_makes_no_version(spark, tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     make(path)
-    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
+    monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0)
     table = LanceTable.forPath(spark, path).alias("t")
     rows = source_rows(spark).alias("s")
     for source in (rows.where("false"), rows.where("s.id = 1000000000")):
@@ -162,7 +162,7 @@ def test_a_condition_on_the_target_alone_decides_what_matches(spark, tmp_path, m
     path = str(tmp_path / "t")
     letters = list("abcdef")
     write_table(path, pa.table({"id": range(6), "v": [10 * i for i in range(6)], "s": letters}))
-    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", least)
+    monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", least)
     table = LanceTable.forPath(spark, path).alias("t")
     source = spark.createDataFrame(
         [(i, -1, "new") for i in range(1, 5)], "id long, v long, s string"
@@ -211,7 +211,7 @@ def test_files_without_a_key_of_the_source_are_not_read_where_there_is_an_index(
 ):
     path = str(tmp_path / "t")
     with_one_file(path)
-    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
+    monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0)
     source = spark.createDataFrame([(7, -1), (10**9, -2)], "id long, v long").alias("s")
     MERGES[way](LanceTable.forPath(spark, path), source)
     found = read_ours(path, predicate=parse_predicate("id = 7", pa.schema({"id": pa.int64()})))

@@ -26,7 +26,7 @@ from pyspark_lance.spark.source.plugin_state import (
 )
 
 ROOT = Path(__file__).parents[2]
-JAVA = ROOT / "src/companion/org/pysparklance/python/Plugin.java"
+JAVA = ROOT / "src/plugin/org/pysparklance/python/Plugin.java"
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_jar_of_this_package_passes_and_so_does_none_of_whose_files_are_there(
     ("version", "digest", "hint"),
     [
         ("0.0.9", "e" * 40, "pip install --force-reinstall"),
-        (pyspark_lance.__version__, "e" * 40, "companion install --pyspark"),
+        (pyspark_lance.__version__, "e" * 40, "plugin install --pyspark"),
         ("10.0.0", "e" * 40, f"{sys.executable} -m pip install pyspark-lance==10.0.0"),
         ("unknown", "unknown", "pip install --force-reinstall"),
     ],
@@ -84,7 +84,7 @@ def test_the_first_use_in_an_application_says_how_to_have_the_plugin(application
         DefaultSource({"path": "/nowhere"})
     printed = capfd.readouterr().err
     assert printed.count("\n") == 1
-    assert f"companion install --pyspark '{application}/a home'" in printed
+    assert f"plugin install --pyspark '{application}/a home'" in printed
     assert f"({VARIABLE}=off hides this line)" in printed
 
 
@@ -121,7 +121,7 @@ def test_a_zip_of_the_package_has_no_jar_to_name(tmp_path):
         "import pyspark_lance; print(pyspark_lance.__file__)\n"
         "from pyspark_lance.spark.source.plugin_state import check_plugin, own_digest\n"
         "print(repr(own_digest())); check_plugin(pyspark_lance.__version__ + ' any /jar')\n"
-        "pyspark_lance.companion_jar()"
+        "pyspark_lance.plugin_jar()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [f"{tmp_path}/package.zip/pyspark_lance/__init__.py", "''"]

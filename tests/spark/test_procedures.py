@@ -1,4 +1,4 @@
-"""Procedures as Python does them: what the companion asks, and tasks as executors run them."""
+"""Procedures as Python does them: what the plugin asks, and tasks as executors run them."""
 
 from __future__ import annotations
 

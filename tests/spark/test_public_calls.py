@@ -23,19 +23,19 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from pyspark_lance.spark import companion
+from pyspark_lance.spark import plugin
+from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.api.table_builder import LanceTableBuilder
-from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
 from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
+    accepted_options,
     checks_keywords,
-    heeded_options,
 )
-from pyspark_lance.table.change.choose_rewrite import RewriteMode
+from pyspark_lance.table.dml.choose_rewrite import RewriteMode
 
 # Every other method changes the table.
 READS = {
@@ -92,7 +92,7 @@ def test_an_unknown_keyword_is_refused_and_the_nearest_named(tmp_path):
         if name.startswith("LanceTable.") and "__self__" in dir(call):
             of = call.__self__
             assert inspect.isclass(of) or path in str(caught.value), name
-        for known in [*names_of(call), *(heeded_options(call) or ())]:
+        for known in [*names_of(call), *(accepted_options(call) or ())]:
             is_near = len(known) <= 3 or known[:-1] in names_of(call)
             misspelt = known + "x" if is_near else known[:-1] + "x"
             # Nothing is near to a single letter.
@@ -206,14 +206,14 @@ def test_options_are_heeded_or_refused(tmp_path):
     path = str(tmp_path / "none")
     taking = 0
     for name, (call, _) in public_calls(path).items():
-        heeded = heeded_options(call)
+        accepted = accepted_options(call)
         takes = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(call).parameters.values())
-        assert takes == bool(heeded), name
-        if not heeded:
+        assert takes == bool(accepted), name
+        if not accepted:
             continue
         taking += 1
         for option in OPTIONS:
-            if option.name not in heeded and option.name not in names_of(call):
+            if option.name not in accepted and option.name not in names_of(call):
                 for spelling in (option.name, option.name.upper(), *option.aliases):
                     with pytest.raises(InvalidInputError, match="takes no argument"):
                         call(**needed(call), **{spelling: "1"})
@@ -221,7 +221,7 @@ def test_options_are_heeded_or_refused(tmp_path):
 
 
 def test_nothing_public_takes_any_keyword_but_options():
-    for module in (pyspark_lance, companion, pyspark_lance.errors):
+    for module in (pyspark_lance, plugin, pyspark_lance.errors):
         for name, member in vars(module).items():
             if isinstance(member, types.FunctionType) and not name.startswith("_"):
                 kinds = {p.kind for p in inspect.signature(member).parameters.values()}
@@ -253,7 +253,7 @@ def test_a_table_held_at_a_version_is_not_changed(tmp_path):
     for name in names:
         call = getattr(held, name)
         if name in READS:
-            assert heeded_options(call) is None, name
+            assert accepted_options(call) is None, name
             continue
         with pytest.raises(InvalidInputError, match=f"{name} changes the table") as caught:
             call(**needed(call))
@@ -337,15 +337,15 @@ def test_spark_reads_the_branch_or_the_version_that_a_table_is_held_at(spark, tm
     assert trial.changes(2).count() == 2
 
 
-def test_the_companion_is_there_without_an_import_of_its_own():
+def test_the_plugin_is_there_without_an_import_of_its_own():
     script = """
 import sys
 import pyspark  # that of Spark 4.1 imports numpy
 before = set(sys.modules)
 import pyspark_lance
-heavy = {"pyarrow", "numpy", "s3fs", "pyspark_lance.spark.companion"}
+heavy = {"pyarrow", "numpy", "s3fs", "pyspark_lance.plugin"}
 assert not heavy & (set(sys.modules) - before)
-print(pyspark_lance.spark.companion.enable.__name__, hasattr(pyspark_lance.spark, "companions"))
+print(pyspark_lance.plugin.enable.__name__, hasattr(pyspark_lance.spark, "plugins"))
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False

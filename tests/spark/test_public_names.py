@@ -17,10 +17,10 @@ from table_access import append
 import pyspark_lance
 from pyspark_lance import LanceTable
 from pyspark_lance.result_names import snake_case
-from pyspark_lance.spark import companion, redaction, threads
+from pyspark_lance.spark import plugin, redaction, threads
+from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.api.table_builder import LanceTableBuilder
-from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
 from pyspark_lance.spark.options.option_table import OPTIONS
 from pyspark_lance.spark.sql import metadata_tables
 from pyspark_lance.spark.sql.procedures import PROCEDURES
@@ -93,8 +93,8 @@ def test_results_are_written_in_camel_case_and_read_in_snake_case_too():
 
 
 def test_a_result_is_the_same_by_whichever_names_it_is_made_and_read():
-    from pyspark_lance.table.change.row_change import ChangeResult
     from pyspark_lance.table.compaction.compact import CompactionResult
+    from pyspark_lance.table.dml.row_change import ChangeResult
 
     made = ChangeResult(3, num_deleted_rows=2)
     assert made == ChangeResult(3, numDeletedRows=2) == pickle.loads(pickle.dumps(made))
@@ -181,10 +181,10 @@ def test_what_a_table_has_is_a_dataframe_and_what_a_call_found_or_did_is_an_obje
 
 def test_all_that_is_public_is_in_the_reference():
     shown = [one for _, one in documented()]
-    for kind in (*CALLED, companion, threads, redaction):
+    for kind in (*CALLED, plugin, threads, redaction):
         assert kind in shown, kind
-    for module in (companion, threads, redaction):
+    for module in (plugin, threads, redaction):
         for name, member in vars(module).items():
             if inspect.isfunction(member) and member.__module__ == module.__name__:
                 assert name.startswith("_") or inspect.getdoc(member), name
-    assert {"LanceTable", "companion_jar"} <= set(pyspark_lance.__all__)
+    assert {"LanceTable", "plugin_jar"} <= set(pyspark_lance.__all__)

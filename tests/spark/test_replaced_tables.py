@@ -62,7 +62,7 @@ def test_a_frame_of_a_table_that_was_replaced_is_refused(spark, path, versions):
 
 def test_a_frame_of_the_same_table_with_new_data_reads_its_own_version(spark, path, session_kind):
     frame, feed = read(spark, path), LanceTable.forPath(spark, path).changes(1)
-    if session_kind == "companion":
+    if session_kind == "plugin":
         spark.sql(f"CREATE OR REPLACE TABLE lance.`{path}` USING lance AS SELECT 9L AS id")
         assert ids(read(spark, path)) == [9]
     add(spark, path, 7, 8, mode="overwrite")

@@ -14,7 +14,7 @@ import pytest
 from connect_script import start_connect
 from script_process import run_command
 
-from pyspark_lance.spark.companion import companion_jar
+from pyspark_lance.plugin import plugin_jar
 
 _CONF = Path(__file__).resolve().parents[2] / "spark_conf"
 pytestmark = pytest.mark.spark
@@ -35,7 +35,7 @@ spark.sparkContext.setLogLevel("OFF")
 path = folder + "/table"
 """
 _SECRETS = """
-from pyspark_lance.spark.companion import enable
+from pyspark_lance.plugin import enable
 path = folder + "/secrets"
 enable(spark)
 enable(spark)
@@ -99,7 +99,7 @@ def _CREATE(spark, folder, said, places):
 """
 _THREADS = """
 from pyspark_lance import LanceTable
-from pyspark_lance.spark.companion import enable
+from pyspark_lance.plugin import enable
 from pyspark_lance.spark.threads import use_session
 spark.range(3).write.format("lance").mode("append").save(path)
 def change():
@@ -154,7 +154,7 @@ spark.stop()
 _CONNECT = """
 import sys
 folder = sys.argv[1]
-from pyspark_lance.spark.companion import enable
+from pyspark_lance.plugin import enable
 enable(spark)
 said = "'storage.account_key' 'a MARKER', 'storage.unknown' 'MARKER, too'"
 spark.range(3).write.format("lance").option("storage.key", "MARKER").save(folder + "/table")
@@ -187,7 +187,7 @@ def event_log(folder):
 
 
 def test_writes_work_in_threads_and_show_no_storage_option_in_the_event_log_or_plans(folder):
-    """Threads with the companion on in another thread, and without it."""
+    """Threads with the plugin on in another thread, and without it."""
     shown = run(python(_START + _THREADS + _SECRETS), folder, jar=False)
     log = event_log(folder)
     assert "SaveIntoDataSourceCommand" in log
@@ -199,7 +199,7 @@ def test_a_submitted_script_with_the_recommended_settings_shows_no_storage_optio
     script = folder / "script.py"
     script.write_text(_STATEMENTS + _SUBMITTED)
     settings = {
-        "spark.jars": companion_jar(),
+        "spark.jars": plugin_jar(),
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{folder}/log",
         "spark.eventLog.compress": "false",

@@ -10,8 +10,8 @@ from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
 from pyspark_lance.spark.expressions.column_expressions import conjuncts
-from pyspark_lance.spark.jobs.semi_join import LEAST_TARGET_ROWS, KeyPair, equal_sides
-from pyspark_lance.table.change.row_change import ChangeResult
+from pyspark_lance.spark.jobs.semi_join import MIN_TARGET_ROWS, KeyPair, equal_sides
+from pyspark_lance.table.dml.row_change import ChangeResult
 
 pytestmark = pytest.mark.spark
 
@@ -63,7 +63,7 @@ def test_an_equation_of_columns(spark):
 
 def test_a_merge_into_a_large_table_finds_every_match(spark, tmp_path):
     path = str(tmp_path / "t")
-    ids = np.arange(LEAST_TARGET_ROWS)
+    ids = np.arange(MIN_TARGET_ROWS)
     table = {"id": ids, "k": np.char.add("k", (ids % 1000).astype("U4")), "v": np.zeros_like(ids)}
     write_table(path, pa.table(table), max_rows_per_file=300_000)
     target = LanceTable.forPath(spark, path).alias("t")

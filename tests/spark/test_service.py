@@ -24,7 +24,7 @@ from pyspark_lance.spark.service.methods import methods
 from pyspark_lance.spark.service.server import Server
 from pyspark_lance.spark.source.cancellation import check_cancelled
 
-JAVA = Path(__file__).parents[2] / "src" / "companion" / "org" / "pysparklance"
+JAVA = Path(__file__).parents[2] / "src" / "plugin" / "org" / "pysparklance"
 
 
 def stream_of(*messages: dict) -> io.BytesIO:

@@ -114,7 +114,7 @@ def test_an_abort_removes_what_tasks_wrote_though_one_told_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_planned_read_gives_random_rows_by_whatever_the_companion_pushed_down(tmp_path, seed):
+def test_a_planned_read_gives_random_rows_by_whatever_the_plugin_pushed_down(tmp_path, seed):
     path = str(tmp_path / "t")
     table = random_table(seed, 40, "2.1", columns=3).drop_columns("id")
     write_table(path, table.append_column("id", pa.array(range(40))), max_rows_per_file=9)

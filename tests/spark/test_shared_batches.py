@@ -49,17 +49,17 @@ def content(message):
 def greeted(batches, **options):
     reader = Batches(batches)
     messages = SharedBatchReader(reader, options).read(None)
-    greeting = next(messages).to_pylist()[0]
-    return reader, messages, greeting
+    handshake = next(messages).to_pylist()[0]
+    return reader, messages, handshake
 
 
 def test_batches_are_in_files_that_are_used_again_when_given_back():
     batches = [rows(i * 1000, 1000 + 100 * i) for i in range(10)]
-    _, messages, greeting = greeted(batches)
-    with open(greeting["memory"], "rb") as memory:
-        assert memory.read(16) == greeting["bytes"][:16]
+    _, messages, handshake = greeted(batches)
+    with open(handshake["memory"], "rb") as memory:
+        assert memory.read(16) == handshake["bytes"][:16]
     files = set()
-    with open(greeting["acknowledge"], "wb", buffering=0) as pipe:
+    with open(handshake["acknowledge"], "wb", buffering=0) as pipe:
         pipe.write(SEEN)
         for batch in batches:
             given, number = content(next(messages))
@@ -81,8 +81,8 @@ def test_dictionaries_have_room_and_may_change_from_batch_to_batch():
         for rows, columns in ((10, 40), (5000, 3), (70_000, 1), (0, 2), (1, 1))
     ]
     batches += [rows(0, 10), batches[1].slice(100, 3000)]
-    _, messages, greeting = greeted(batches)
-    with open(greeting["acknowledge"], "wb", buffering=0) as pipe:
+    _, messages, handshake = greeted(batches)
+    with open(handshake["acknowledge"], "wb", buffering=0) as pipe:
         pipe.write(SEEN)
         for batch in batches:
             if not batch.num_rows:
@@ -95,8 +95,8 @@ def test_dictionaries_have_room_and_may_change_from_batch_to_batch():
 
 
 def test_three_files_and_no_more_wait_for_a_slow_reader():
-    reader, messages, greeting = greeted([rows(0, 10)] * 5)
-    with open(greeting["acknowledge"], "wb", buffering=0) as pipe:
+    reader, messages, handshake = greeted([rows(0, 10)] * 5)
+    with open(handshake["acknowledge"], "wb", buffering=0) as pipe:
         pipe.write(SEEN)
         numbers = [content(next(messages))[1] for _ in range(3)]
         assert sorted(numbers) == [0, 1, 2]
@@ -108,8 +108,8 @@ def test_three_files_and_no_more_wait_for_a_slow_reader():
 
 
 def test_a_reader_that_goes_away_ends_the_reading():
-    reader, messages, greeting = greeted([rows(0, 10)] * 9)
-    with open(greeting["acknowledge"], "wb", buffering=0) as pipe:
+    reader, messages, handshake = greeted([rows(0, 10)] * 9)
+    with open(handshake["acknowledge"], "wb", buffering=0) as pipe:
         pipe.write(SEEN)
         next(messages)
     assert len(list(messages)) <= 2

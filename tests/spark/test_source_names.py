@@ -100,7 +100,7 @@ def test_an_alias_is_seen_where_spark_sees_it(spark, logged):
 def test_a_merge_prints_no_error(spark, tmp_path, monkeypatch, logged, least):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(6), "v": [0] * 6, "w": range(6)}))
-    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", least)
+    monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", least)
     table = LanceTable.forPath(spark, path)
     rows = spark.createDataFrame([(1, 10), (7, 70)], "id long, v long")
     both = "target.id = source.id"

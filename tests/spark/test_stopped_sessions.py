@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
 
-path, has_companion = sys.argv[1], sys.argv[2] == "companion"
+path, has_plugin = sys.argv[1], sys.argv[2] == "plugin"
 
 def start():
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
@@ -49,7 +49,7 @@ for number in range(2):
     refused(lambda: table.createIndex("id"))
     refused(lambda: table.analyze())
     table.createTag(f"tag{number}")  # which needs no session
-    if has_companion:
+    if has_plugin:
         refused(lambda: spark.read.format("lance").load(path), UnsupportedOperationException)
         try:
             spark.sql(f"SELECT * FROM lance.`{path}`")
@@ -60,6 +60,6 @@ for number in range(2):
 """
 
 
-@pytest.mark.parametrize("kind", ["plain", "companion"])
+@pytest.mark.parametrize("kind", ["plain", "plugin"])
 def test_a_stopped_session_is_said_to_be_stopped_and_the_next_one_works(kind, tmp_path):
-    run_script(_SCRIPT, tmp_path / "t", kind, jar=kind == "companion")
+    run_script(_SCRIPT, tmp_path / "t", kind, jar=kind == "plugin")

@@ -162,33 +162,33 @@ class Sinks:
     """
 
     def __init__(self, path: str, seed: int) -> None:
-        self.path, self.chance = path, random.Random(seed)
+        self.path, self.rng = path, random.Random(seed)
         self.rows: list[tuple[int, int]] = []
         self.seen: Counter[str] = Counter()
         self.replaced = 0
-        self.queries = [Query(f"query {n}", self.chance.random() < 0.5) for n in range(3)]
+        self.queries = [Query(f"query {n}", self.rng.random() < 0.5) for n in range(3)]
 
     def step(self, busy: tuple[Query, ...] = ()) -> None:
         """A batch, or the part of it that comes before a kill; or another writer's work."""
         free = [query for query in self.queries if query not in busy]
-        if self.chance.random() < 0.2 and self.rows:
+        if self.rng.random() < 0.2 and self.rows:
             self._others()
         elif free:
-            self._batch(self.chance.choice(free), busy)
+            self._batch(self.rng.choice(free), busy)
 
     def _batch(self, query: Query, busy: tuple[Query, ...]) -> None:
         if query.numbers is None:
-            numbers = (self.chance.randrange(5) for _ in range(self.chance.choice([0, 1, 6])))
+            numbers = (self.rng.randrange(5) for _ in range(self.rng.choice([0, 1, 6])))
             query.numbers = list(numbers)
         options = {"path": self.path, "streamingQueryId": query.name}
         source = LanceDataSource(options)
         writer = sent(source.streamWriter(COUNTS, overwrite=query.is_complete))
         messages = [sent(writer.write(iter(part))) for part in self._parts(query.rows())]
-        if self.chance.random() < 0.2:
+        if self.rng.random() < 0.2:
             self.seen["killed before the commit"] += 1
             return
         replaced = self.replaced
-        while self.chance.random() < 0.3:
+        while self.rng.random() < 0.3:
             self.step((*busy, query))
         committer = sent(source.streamWriter(COUNTS, overwrite=query.is_complete))
         try:
@@ -204,7 +204,7 @@ class Sinks:
             self.replaced += query.is_complete
             self.rows = [*kept, *query.rows()]
             query.is_there = True
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.seen["killed after the commit"] += 1
             return
         query.finish()
@@ -214,11 +214,11 @@ class Sinks:
             [{"id": one, "n": n} for one, n in rows],
             pa.schema([("id", pa.int64()), ("n", pa.int64())]),
         )
-        cut = self.chance.randint(0, len(table))
+        cut = self.rng.randint(0, len(table))
         return [table[:cut].to_batches(), table[cut:].to_batches()]
 
     def _others(self) -> None:
-        kind = self.chance.choice(["append", "overwrite", "compact", "cleanup"])
+        kind = self.rng.choice(["append", "overwrite", "compact", "cleanup"])
         self.seen[kind] += 1
         if kind in ("append", "overwrite"):
             write_table(self.path, pa.table({"id": [77], "n": [1]}), overwrite=kind == "overwrite")

@@ -19,14 +19,14 @@ def test_every_statement_does_on_some_table_what_the_document_says(spark, sessio
 
 
 def test_every_statement_does_in_connect_what_the_document_says():
-    """With the companion, which has all statements; plain sessions in the whole matrix."""
-    asked = [sys.executable, COMMAND, "companion", "connect", "--some"]
+    """With the plugin, which has all statements; plain sessions in the whole matrix."""
+    asked = [sys.executable, COMMAND, "plugin", "connect", "--some"]
     done = subprocess.run(asked, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
 def test_the_document_has_no_other_statements_or_tables():
-    for kind in ("companion", "plain"):
+    for kind in ("plugin", "plain"):
         cells = {(one.label, place) for one, place in every_cell(kind)}
         assert documented(kind).keys() == cells
 

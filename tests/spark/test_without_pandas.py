@@ -34,7 +34,7 @@ path, reuse = sys.argv[1:]
 session = SparkSession.builder.master("local[2]").config("spark.python.worker.reuse", reuse)
 spark = session.config("spark.ui.enabled", "false").getOrCreate()
 from pyspark_lance import LanceTable
-from pyspark_lance.spark.companion import enable
+from pyspark_lance.plugin import enable
 
 rows = spark.range(1000).selectExpr("id", "concat('n', id % 50) s", "id * 1.5D d", "array(id) a")
 rows.write.format("lance").mode("append").save(path)

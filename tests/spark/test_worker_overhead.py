@@ -21,7 +21,7 @@ from pyspark_lance.spark.jobs.stages import map_rows, stage
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.change_writer import LanceChangeWriter
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 
 IDS = StructType([StructField("id", LongType())])
 
@@ -140,7 +140,7 @@ def changed(path):
 REQUESTS = {
     "the source": (str, source),
     "the schema": (source, lambda made: made.schema()),
-    "a question of the companion": (question, lambda made: made.schema()),
+    "a question of the plugin": (question, lambda made: made.schema()),
     "the plan of a scan": (source, lambda made: made.reader(IDS)),
     "a task of a scan": (lambda path: source(path).reader(IDS), read),
     "a task of changes": (feed, read),

@@ -55,9 +55,9 @@ from table_access import (
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.change.merge import Match, MergeClause
-from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
-from pyspark_lance.table.change.row_change import RowAction, plan_change
+from pyspark_lance.table.cdf.stream import TableStream
+from pyspark_lance.table.cdf.stream_offset import BEGINNING
+from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
@@ -69,9 +69,9 @@ from pyspark_lance.table.columns.change_columns import (
 from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.compaction.compact import compact as compact_table
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
-from pyspark_lance.table.feed.stream import TableStream
-from pyspark_lance.table.feed.stream_offset import BEGINNING
-from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.dml.merge import Match, MergeClause
+from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
+from pyspark_lance.table.dml.row_change import RowAction, plan_change
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag, tags_of
 from pyspark_lance.table.verify.verify import verify

@@ -39,7 +39,7 @@ _ACCOUNT = "devstoreaccount1"
 _ACCOUNT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
-_MOST_SECONDS_TO_START, _MOST_SECONDS_TO_INSTALL = 60, 240
+_MAX_SECONDS_TO_START, _MAX_SECONDS_TO_INSTALL = 60, 240
 
 _numbers = itertools.count()
 
@@ -129,7 +129,7 @@ def _has_azurite() -> bool:
         if not _AZURITE.exists() and npm is not None:
             command = [npm, "install", "--silent", "--prefix", str(_AZURITE_FOLDER), _PACKAGE]
             try:
-                subprocess.run(command, check=True, timeout=_MOST_SECONDS_TO_INSTALL)
+                subprocess.run(command, check=True, timeout=_MAX_SECONDS_TO_INSTALL)
             except subprocess.SubprocessError:
                 shutil.rmtree(_AZURITE_FOLDER, ignore_errors=True)
         return _AZURITE.exists()
@@ -146,7 +146,7 @@ def _start(port: int, command: list[str]) -> None:
     nowhere = subprocess.DEVNULL
     server = subprocess.Popen(command, stdout=nowhere, stderr=nowhere)
     atexit.register(server.kill)
-    deadline = time.monotonic() + _MOST_SECONDS_TO_START
+    deadline = time.monotonic() + _MAX_SECONDS_TO_START
     while time.monotonic() < deadline:
         assert server.poll() is None, f"the server ended with {server.returncode}"
         try:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from pyspark_lance.commit import commit_loop
+from pyspark_lance.commit.commit_request import CommitRequest
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.commit.proposal import Proposal
 from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, Environment, Retries
 from pyspark_lance.format.data_file import DataFile, new_data_file_name
 from pyspark_lance.format.deletion_vector import DeletionVector
@@ -42,9 +42,9 @@ def commit(
     store, transaction, *, retries=DEFAULT_RETRIES, timeout_s=DEFAULT_TIMEOUT_S,
     environment=None, read=read_manifest, **known,
 ):  # fmt: skip
-    """Makes the version of a transaction; ``known`` is the rest of its ``Proposal``."""
+    """Makes the version of a transaction; ``known`` is the rest of its ``CommitRequest``."""
     left = Retries(retries, timeout_s, environment)
-    return commit_loop.commit(store, Proposal(transaction, **known), left, read=read)
+    return commit_loop.commit(store, CommitRequest(transaction, **known), left, read=read)
 
 
 def create_table(store, *rows, schema=SCHEMA, stable_row_ids=True):

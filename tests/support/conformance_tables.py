@@ -6,7 +6,7 @@ import re
 
 from commit_replay import decoded
 
-from pyspark_lance.commit.draft import TableState
+from pyspark_lance.commit.manifest_builder import TableState
 
 TABLE_A = """
 A1 | 1 | flags 2 | max 1 | next 5

@@ -15,20 +15,20 @@ def truncations(data: bytes, at_most: int = 400):
 
 def bit_flips(data: bytes, count: int, seed: int = 0):
     """Copies of ``data`` with one bit inverted."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(count):
         copy = bytearray(data)
-        copy[chance.randrange(len(copy))] ^= 1 << chance.randrange(8)
+        copy[rng.randrange(len(copy))] ^= 1 << rng.randrange(8)
         yield bytes(copy)
 
 
 def splices(data: bytes, count: int, seed: int = 0):
     """Copies of ``data`` in which a few bytes gave way to random ones."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(count):
-        start = chance.randrange(len(data))
-        end = min(start + chance.randrange(1, 9), len(data))
-        yield data[:start] + chance.randbytes(chance.randrange(1, 12)) + data[end:]
+        start = rng.randrange(len(data))
+        end = min(start + rng.randrange(1, 9), len(data))
+        yield data[:start] + rng.randbytes(rng.randrange(1, 12)) + data[end:]
 
 
 def refuse_every(damaged, read) -> None:

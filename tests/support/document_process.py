@@ -1,6 +1,6 @@
 """Runs documents and examples in a process of their own, and says in a file how each of them ended.
 
-    document_process.py plain|companion ended.json folder page.md|example.py ...
+    document_process.py plain|plugin ended.json folder page.md|example.py ...
 
 A session as users have it: its log shows warnings.  All that is printed, by this process, by the
 JVM and by workers, goes where this process prints, with a line ``== page:line`` before each block.
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 
 def start_session(kind: str, folder: Path) -> SparkSession:
-    """A session with the settings of Spark, and of the documents about the companion."""
+    """A session with the settings of Spark, and of the documents about the plugin."""
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -29,7 +29,7 @@ def start_session(kind: str, folder: Path) -> SparkSession:
         .config("spark.driver.memory", "1g")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     )
-    if kind == "companion":
+    if kind == "plugin":
         builder = builder.config(
             "spark.sql.catalog.folder", "org.pysparklance.LanceCatalog"
         ).config("spark.sql.catalog.folder.path", str(folder / "folder"))

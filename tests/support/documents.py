@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDS_COMPANION = "<!-- needs the companion -->"
+NEEDS_PLUGIN = "<!-- needs the plugin -->"
 _BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```$"
     r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",

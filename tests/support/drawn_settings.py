@@ -19,9 +19,9 @@ CHOICES = {
 }
 
 
-def drawn(chance: random.Random) -> dict[str, str]:
+def drawn(rng: random.Random) -> dict[str, str]:
     """A value for each setting."""
-    return {key: chance.choice(values) for key, values in CHOICES.items()}
+    return {key: rng.choice(values) for key, values in CHOICES.items()}
 
 
 def simpler_settings(given: dict[str, str]) -> list[dict[str, str]]:

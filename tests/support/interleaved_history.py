@@ -84,18 +84,18 @@ class History:
 
 def history_of(seed: int) -> History:
     """The history of a seed."""
-    chance = random.Random(seed)
-    setup = Setup(chance.random() < 0.7, chance.random() < 0.3, chance.random() < 0.2)
+    rng = random.Random(seed)
+    setup = Setup(rng.random() < 0.7, rng.random() < 0.3, rng.random() < 0.2)
     writers = []
     for who in range(3):
-        name = chance.choice(sorted(SECOND if who else FIRST))
+        name = rng.choice(sorted(SECOND if who else FIRST))
         calls = calls_alone(setup, name) if name in FIRST else ()
-        stopped = who == 0 or (who == 1 and chance.random() < 0.6)
-        scene = chance.choices(list(SCENES), [5, 2, 1, 1])[0] if calls and stopped else None
-        call = chance.randrange(len(calls)) if scene else 0
+        stopped = who == 0 or (who == 1 and rng.random() < 0.6)
+        scene = rng.choices(list(SCENES), [5, 2, 1, 1])[0] if calls and stopped else None
+        call = rng.randrange(len(calls)) if scene else 0
         if scene in FAULTS and calls[call][0].startswith(("output.", "open_output")):
             scene = "before"  # half a file is no longer stopped than a whole one
-        writers.append(Writer(name, who, scene, call, who > 0 and chance.random() < 0.2))
+        writers.append(Writer(name, who, scene, call, who > 0 and rng.random() < 0.2))
     return History(seed, setup, tuple(writers))
 
 
@@ -128,13 +128,13 @@ def run_history(seed: int) -> str:
 
     with directed():
         go_on(0)
-    ended = judge(history, state(path, reports))
+    ended = check_conflict(history, state(path, reports))
     check_table(path, history.setup)
     shutil.rmtree(path, ignore_errors=True)
     return ended
 
 
-def judge(history: History, found: Outcome) -> str:
+def check_conflict(history: History, found: Outcome) -> str:
     """The order that explains the end; a writer that met a conflict has done nothing."""
     must, may = [], []
     for writer, report in found.reports.items():

@@ -21,15 +21,6 @@ from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.change_writer import LanceChangeWriter
-from pyspark_lance.table.change.moved_rows import (
-    CHANGED_ADDRESS,
-    CHANGED_ROW_ID,
-    CLAUSE,
-    as_changes,
-)
-from pyspark_lance.table.change.reads import reads_where
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
-from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
@@ -39,6 +30,10 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, as_changes
+from pyspark_lance.table.dml.read_set import reads_where
+from pyspark_lance.table.dml.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.version.snapshot import open_to_write

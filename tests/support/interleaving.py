@@ -253,7 +253,7 @@ class Point:
         return replace(self, name=f"{self.name}, swept", swept=True)
 
     @property
-    def in_doubt(self) -> bool:
+    def unknown_outcome(self) -> bool:
         """Whether nobody may be able to tell the writer what came of its commit.
 
         Also after a put that was answered: its version may be gone when the writer looks whether
@@ -364,7 +364,7 @@ def run(case: Case) -> str | None:
         reports[case.first, 0] = attempt(case.first, path, 0)
     newest[0] = range(before, newest_version(path) + 1)
     assert len(reports) == 1 + len(case.second), "the writer was never stopped"
-    ended = judge(case, replace(state(path, reports), newest=newest))
+    ended = check_conflict(case, replace(state(path, reports), newest=newest))
     check_table(path, case.setup)
     shutil.rmtree(path, ignore_errors=True)
     return ended
@@ -377,7 +377,7 @@ def check_row_ids(found: Outcome, orders: Sequence[Outcome]) -> None:
         assert len(expected) > 1 or expected == {row_id}, (key, row_id, expected)
 
 
-def judge(case: Case, found: Outcome) -> str:
+def check_conflict(case: Case, found: Outcome) -> str:
     """How it ended: the place of the first among the others, a conflict, or doubt."""
     ours = (case.first, 0)
     theirs = tuple((name, who) for who, name in enumerate(case.second, 1))
@@ -402,7 +402,9 @@ def judge(case: Case, found: Outcome) -> str:
             return "conflict"
         different.append(f"  without it: {difference}")
     at = point_called(case.point)
-    if issubclass(kind, StorageError) and (at.in_doubt or (at.swept and at.place.isdecimal())):
+    if issubclass(kind, StorageError) and (
+        at.unknown_outcome or (at.swept and at.place.isdecimal())
+    ):
         ends = (in_order(case.setup, order) for order in (theirs, *orders))
         if any(compare(end, found, without=[ours]) is None for end in ends):
             return "doubt"

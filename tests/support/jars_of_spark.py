@@ -7,7 +7,7 @@ import importlib.util
 import tempfile
 from pathlib import Path
 
-from pyspark_lance.spark.companion import put_jar
+from pyspark_lance.plugin import put_jar
 from pyspark_lance.spark.source.plugin_state import JAR_NAME, jar_of_package
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 PROCESSES = {
     "look up the source": "pyspark.sql.worker.lookup_data_sources",
     "find the schema": "pyspark.sql.worker.create_data_source",
-    "describe for the companion": "pyspark.sql.worker.create_data_source",
+    "describe for the plugin": "pyspark.sql.worker.create_data_source",
     "plan a scan": "pyspark.sql.worker.plan_data_source_read",
     "scan": "pyspark.worker",
     "plan a write": "pyspark.sql.worker.write_into_data_source",
@@ -39,7 +39,7 @@ def work(kind: str, folder: Path) -> None:
         importlib.import_module("pyspark_lance")
     elif kind == "find the schema":
         pickle.dumps(_source(options))
-    elif kind == "describe for the companion":
+    elif kind == "describe for the plugin":
         _source(options | {"_lance.call": "describe", "_lance.application": "none"})
     elif kind == "plan a scan":
         pickle.dumps(kept("source").reader(kept("schema")).partitions())

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.change import reads
-from pyspark_lance.table.change.commit_changes import commit_changes, delete_everything
-from pyspark_lance.table.change.key_filter import KeyCollector, KeyFilter, is_hashable, same_hashes
-from pyspark_lance.table.change.merge import (
+from pyspark_lance.table.dml import reads
+from pyspark_lance.table.dml.commit_changes import commit_changes, delete_everything
+from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter, is_hashable, same_hashes
+from pyspark_lance.table.dml.merge import (
     Match,
     SourceKeys,
     check_clauses,
@@ -28,22 +28,17 @@ from pyspark_lance.table.change.merge import (
     one_match_each,
     table_clauses,
 )
-from pyspark_lance.table.change.moved_rows import (
+from pyspark_lance.table.dml.moved_rows import (
     CHANGED_ADDRESS,
     CHANGED_ROW_ID,
     CLAUSE,
     Clause,
     as_changes,
 )
-from pyspark_lance.table.change.plain_merge import PlainMerge
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite
-from pyspark_lance.table.change.row_change import (
-    ChangeResult,
-    ChangeSettings,
-    RowAction,
-    plan_change,
-)
-from pyspark_lance.table.change.run_changes import StagesHere, plain_pieces, run_changes, run_pieces
+from pyspark_lance.table.dml.plain_merge import PlainMerge
+from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
+from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, RowAction, plan_change
+from pyspark_lance.table.dml.run_changes import LocalRunner, plain_pieces, run_changes, run_pieces
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -98,7 +93,7 @@ def delete_rows(uri, condition=None, *, options=None, settings=None, environment
         rows = matching_rows(plan, condition, columns=(), system=(ROW_ID, ROW_ADDRESS))
         changes = (as_changes(batch, 0) for batch in rows)
         return replace(
-            run_changes(StagesHere(), plan, (Clause(RowAction.DELETE),), [changes]),
+            run_changes(LocalRunner(), plan, (Clause(RowAction.DELETE),), [changes]),
             only_deletes=True,
             reads=reads.reads_where(plan.snapshot(), condition),
             description=condition,
@@ -116,7 +111,7 @@ def update_rows(uri, condition, columns, values, *, options=None, settings=None,
         rows = matching_rows(plan, condition, columns=every, system=(ROW_ID, ROW_ADDRESS))
         changes = (as_changes(batch, 0, values(batch)) for batch in rows)
         return replace(
-            run_changes(StagesHere(), plan, (Clause(RowAction.UPDATE, names),), [changes]),
+            run_changes(LocalRunner(), plan, (Clause(RowAction.UPDATE, names),), [changes]),
             assigned=frozenset(names),
             reads=reads.reads_where(plan.snapshot(), condition),
         )
@@ -219,7 +214,7 @@ def _plain_merge(plan, source, keys, clauses):
 
 def _plain_changes(plan, merge, source, clauses, buckets):
     """As ``spark/jobs/merge_job.py``, for plain merges."""
-    runner = StagesHere(max(1, buckets))
+    runner = LocalRunner(max(1, buckets))
     pieces, are_few, _ = plain_pieces(
         runner, plan, merge, [source.to_batches()], may_be_few=not buckets
     )
@@ -267,7 +262,7 @@ def _joined_changes(plan, source, keys, clauses):
     changes = pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(order))))
     one_each = one_match_each(clauses)
     batches = [changes.to_batches()]
-    return run_changes(StagesHere(), plan, described, batches, one_match_each=one_each)
+    return run_changes(LocalRunner(), plan, described, batches, one_match_each=one_each)
 
 
 def _joined(plan, source, keys):

@@ -44,20 +44,20 @@ class RandomColumns:
         return choices[int(self._rng.integers(len(choices)))]
 
     def _field(self, name: str, depth: int) -> pa.Field:
-        chance, nullable = self._rng.random(), bool(self._rng.random() < 0.8)
-        if depth and chance < 0.25:
+        rng, nullable = self._rng.random(), bool(self._rng.random() < 0.8)
+        if depth and rng < 0.25:
             count = int(self._rng.integers(1, 4))
             members = [self._field(f"f{index}", depth - 1) for index in range(count)]
             return pa.field(name, pa.struct(members), nullable)
-        if depth and chance < 0.5:
+        if depth and rng < 0.5:
             make = self._pick([pa.list_, pa.large_list])
             return pa.field(name, make(self._field("item", depth - 1)), nullable)
-        if depth and chance < 0.55 and self._version == "2.2":
+        if depth and rng < 0.55 and self._version == "2.2":
             return pa.field(name, pa.map_(pa.string(), self._field("value", depth - 1)), nullable)
-        if chance < 0.65:
+        if rng < 0.65:
             kind = pa.list_(self._pick(FIXED), int(self._pick([1, 3, 70])))
             kind = self._pick([kind, kind, pa.list_(kind, 2)])
-        elif chance < 0.73:
+        elif rng < 0.73:
             kind = self._pick(DICTIONARIES)
         else:
             kind = self._pick([*FIXED, *VARIABLE, *VARIABLE, pa.null()])

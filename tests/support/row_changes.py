@@ -8,8 +8,8 @@ from local_changes import merge_rows, update_all, update_rows
 
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.retries import Environment
-from pyspark_lance.table.change.merge import Match, MergeClause
-from pyspark_lance.table.change.row_change import RowAction
+from pyspark_lance.table.dml.merge import Match, MergeClause
+from pyspark_lance.table.dml.row_change import RowAction
 
 
 def set_to(path, condition, **arguments):

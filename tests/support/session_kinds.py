@@ -1,6 +1,6 @@
-"""Which files of ``tests/spark`` run in a session without the companion and once more with it.
+"""Which files of ``tests/spark`` run in a session without the plugin and once more with it.
 
-A process has one JVM, so each kind has a process of its own.  In a session with the companion Spark
+A process has one JVM, so each kind has a process of its own.  In a session with the plugin Spark
 plans scans, writes, streams and statements in Java, and rows and batches take other ways to
 Python; what LanceTable does is the same Python in both.  A new file goes into one of the tables.
 ``poe nightly`` has all of them in both kinds.
@@ -13,9 +13,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "spark"
 
-PLAIN, COMPANION = KINDS = ("plain", "companion")
+PLAIN, PLUGIN = KINDS = ("plain", "plugin")
 
-# What is another way with the companion. A test of a file may be named by itself.
+# What is another way with the plugin. A test of a file may be named by itself.
 BOTH_KINDS = {
     "test_change_feed.py": "scans of the feed: columns, filters, counts, what is refused",
     "test_change_rows.py": "pinned scans with lineage, and the words of errors in them",
@@ -26,7 +26,7 @@ BOTH_KINDS = {
     "test_errors_of_workers.py": "errors cross Java on their way from a worker",
     "test_json_and_blobs.py": "their batches and rows",
     "test_metadata_tables.py": "scans of tables that have no files",
-    "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the companion",
+    "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the plugin",
     "test_nearest.py::test_an_option_of_a_read_gives_the_nearest_rows": "a read of its own kind",
     "test_options.py": "names of options, which Java passes on",
     "test_read_and_write.py": "every read and every write",
@@ -57,13 +57,13 @@ BOTH_KINDS = {
 # Why once is enough.
 ONE_KIND = {
     "test_apply_changes.py": "a merge, behind a feed that test_change_feed reads in both",
-    "test_clustering_columns.py": "LanceTable and options; test_cluster_by has the companion's",
+    "test_clustering_columns.py": "LanceTable and options; test_cluster_by has the plugin's",
     "test_column_expressions.py": "Spark's own trees, which no jar changes",
     "test_columns_in_spark.py": "jobs of Python functions",
-    "test_create.py": "LanceTable alone; the companion's CREATE TABLE has tests of its own",
+    "test_create.py": "LanceTable alone; the plugin's CREATE TABLE has tests of its own",
     "test_debezium_layout.py": "columns that Python arranges; test_change_feed reads in both",
     "test_evolving_merge.py": "columns are added by the driver, before merges of other files",
-    "test_habits.py": "names of methods and options, which are Python",
+    "test_delta_compatibility.py": "names of methods and options, which are Python",
     "test_hostile_names.py": "names and values in expressions of LanceTable, which is Python",
     "test_job_descriptions.py": "LanceTable describes its jobs",
     "test_merge_columns.py": "jobs of Python functions behind the scans of test_change_rows",

@@ -1,4 +1,4 @@
-"""Spark sessions of tests, without the companion and with it; its jar is among those of PySpark."""
+"""Spark sessions of tests, without the plugin and with it; its jar is among those of PySpark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
-def start_session(*, companion: bool):
+def start_session(*, plugin: bool):
     """A local session with the default settings of Spark but for the size, and for the kind."""
     # Spark starts workers with the python3 of PATH when it looks for data sources.
     folder = os.path.dirname(sys.executable)
@@ -30,7 +30,7 @@ def start_session(*, companion: bool):
         .config("spark.driver.memory", "1g")
         .config("spark.sql.warehouse.dir", warehouse)
     )
-    if companion:
+    if plugin:
         builder = builder.config(
             "spark.sql.catalog.folder", "org.pysparklance.LanceCatalog"
         ).config("spark.sql.catalog.folder.path", f"{warehouse}/folder")

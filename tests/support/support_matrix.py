@@ -1,7 +1,7 @@
 """Which SQL statement works on which kind of table: the matrix of docs/sql.md, by running it.
 
-``python tests/support/support_matrix.py all`` runs every cell in four sessions (companion or plain,
-classic or Connect), prints them, and fails where they are not what docs/sql.md says; ``companion``
+``python tests/support/support_matrix.py all`` runs every cell in four sessions (plugin or plain,
+classic or Connect), prints them, and fails where they are not what docs/sql.md says; ``plugin``
 or ``plain``, with or without ``connect``, is one of these sessions.  ``--some`` runs every
 statement on one kind of table only; ``--write`` puts what is found into docs/sql.md.
 
@@ -218,7 +218,7 @@ PLACES = {
     "path": path_table,
     "view": temporary_view,
 }
-# Without the companion there are no others.
+# Without the plugin there are no others.
 PLAIN = ("`LOCATION`", "view")
 
 
@@ -274,7 +274,7 @@ def one_cell_each(kind: str) -> list[tuple[Statement, str]]:
 
 def places_of(kind: str) -> list[str]:
     """The kinds of tables that a session may have."""
-    return list(PLACES) if kind == "companion" else list(PLAIN)
+    return list(PLACES) if kind == "plugin" else list(PLAIN)
 
 
 def documented(kind: str) -> dict[tuple[str, str], str]:
@@ -319,15 +319,15 @@ def write(found: dict[tuple[str, str], str], kind: str) -> None:
     DOCUMENT.write_text(text[:start] + "\n".join(lines) + "\n" + tail, encoding="utf-8")
 
 
-def connect_session(*, companion: bool):
-    """A local Connect server, on which the companion may be switched on."""
+def connect_session(*, plugin: bool):
+    """A local Connect server, on which the plugin may be switched on."""
     names = {}
     with tempfile.TemporaryDirectory() as folder:
         exec(start_connect({"spark.sql.warehouse.dir": f"{folder}/warehouse"}), names)
         session = names["spark"]
         session.conf.set("spark.sql.shuffle.partitions", "2")
-        if companion:
-            from pyspark_lance.spark.companion import enable
+        if plugin:
+            from pyspark_lance.plugin import enable
 
             enable(session)
             session.conf.set("spark.sql.catalog.folder", "org.pysparklance.LanceCatalog")
@@ -340,12 +340,8 @@ def run(kind: str, *, connect: bool, some: bool, writes: bool) -> int:
     """One session: prints its cells; 1 if they are not what the document says."""
     from spark_sessions import start_session
 
-    has_companion = kind == "companion"
-    sessions = (
-        connect_session(companion=has_companion)
-        if connect
-        else start_session(companion=has_companion)
-    )
+    has_plugin = kind == "plugin"
+    sessions = connect_session(plugin=has_plugin) if connect else start_session(plugin=has_plugin)
     for session in sessions:
         for setting, value in _QUICK.items():
             session.conf.set(setting, value)
@@ -368,7 +364,7 @@ def main(given: list[str]) -> int:
     if "all" not in given:
         return run(given[0], connect="connect" in given, some=some, writes=writes)
     failed = 0
-    for kind in ("companion", "plain"):
+    for kind in ("plugin", "plain"):
         for more in ([], ["connect"]):
             asked = [sys.executable, __file__, kind, *more, *(["--write"] * writes)]
             failed += subprocess.run(asked, check=False).returncode  # a process has one JVM

@@ -11,7 +11,7 @@ from pathlib import Path
 
 _MEMORY = "/dev/shm"
 # Some tests need two; others leave their files there until the end of the run.
-_LEAST_FREE = 6 << 30
+_MIN_FREE = 6 << 30
 
 
 def use_memory() -> None:
@@ -22,7 +22,7 @@ def use_memory() -> None:
     """
     if not os.access(_MEMORY, os.W_OK):
         return
-    if shutil.disk_usage(_MEMORY).free >= _LEAST_FREE:
+    if shutil.disk_usage(_MEMORY).free >= _MIN_FREE:
         os.environ.setdefault("TMPDIR", _MEMORY)
         tempfile.tempdir = None
 

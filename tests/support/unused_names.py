@@ -22,7 +22,7 @@ ALLOWED = frozenset({
     "prepareForTriggerAvailableNow", "reportLatestOffset",
     # Users do.
     "use_session", "numWrittenFiles", "numWrittenRows", "lost_bins",
-    # The companion has it, and a test compares.
+    # The plugin has it, and a test compares.
     "SAVE",
     # The documents are compared with them.
     "options_as_markdown", "procedures_as_markdown", "flags_as_markdown",

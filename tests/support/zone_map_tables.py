@@ -80,7 +80,7 @@ def parse(snapshot: Snapshot, condition: str) -> Predicate:
     return parse_predicate(condition, predicate_schema(snapshot.schema))
 
 
-def kept_rows(path: str, condition: str) -> dict[int, list[int]]:
+def retained_rows(path: str, condition: str) -> dict[int, list[int]]:
     """Fragment -> offsets that a scan looks at."""
     snapshot = Snapshot.open(Table(path))
     return {

@@ -17,7 +17,7 @@ from pyspark_lance.notebook_html import (
     shown_in_notebooks,
     without_secrets,
 )
-from pyspark_lance.table.change.row_change import ChangeResult
+from pyspark_lance.table.dml.row_change import ChangeResult
 
 
 class Shown(HTMLParser):

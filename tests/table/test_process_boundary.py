@@ -39,7 +39,7 @@ from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 from pyspark_lance.spark.source.scan_rows import ScanRows
-from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
+from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.scan.top_rows import TopRows
@@ -83,7 +83,7 @@ FRAGMENTS = st.builds(
     SEQUENCES,
 )
 SLICES = st.builds(
-    ScanSlice,
+    ScanSplit,
     FRAGMENTS,
     NUMBERS,
     NUMBERS,
@@ -221,11 +221,11 @@ def test_lineage_of_many_fragments_arrives_as_it_was(seed, odd):
         odd = one.row_ids + other.row_ids
     elif odd == "no shortest form":  # the same message with a zero that is written out
         odd = bytes([10, 6, 10, 4, 8, 0, 16, 5])
-    slices = Slices.of([ScanSlice(one, 0, one.physical_rows) for one in fragments])
+    slices = Slices.of([ScanSplit(one, 0, one.physical_rows) for one in fragments])
     sent(slices)
     for changed in ({"row_ids": odd}, {"created_at": odd}, {"last_updated_at": odd}):
         fragments[4] = dataclasses.replace(other, **changed)
-        sent(Slices.of([ScanSlice(one, 0, one.physical_rows) for one in fragments]))
+        sent(Slices.of([ScanSplit(one, 0, one.physical_rows) for one in fragments]))
 
 
 def test_lineage_of_fragments_that_follow_each_other_takes_less_than_two_bytes_a_fragment():

@@ -29,8 +29,8 @@ WORD_TYPES: Final[dict[int, np.dtype[np.unsignedinteger]]] = {
 # One row of all lanes of a block, whatever the words: numpy copies such elements as a whole.
 _ROW = np.dtype("V128")
 # Blocks per step, by bits of a word. With fewer, calls into numpy would cost more than their work;
-# with more, the temporary arrays would leave the cache. Up to _FEW_BLOCKS, see _unpack_few.
-_FEW_BLOCKS = 128
+# with more, the temporary arrays would leave the cache. Up to _SMALL_BLOCK_COUNT, see _unpack_few.
+_SMALL_BLOCK_COUNT = 128
 _STEP_BLOCKS = {8: 2048, 16: 1024, 32: 1024, 64: 512}
 
 
@@ -66,7 +66,7 @@ def unpack_blocks(
         (packed.strides[0], lanes * packed.itemsize, packed.itemsize),
     )
     rows = out.reshape(blocks, word_bits, lanes)
-    if blocks <= _FEW_BLOCKS and packed_bits < word_bits:
+    if blocks <= _SMALL_BLOCK_COUNT and packed_bits < word_bits:
         _unpack_few(lane_words, packed_bits, rows)
         return
     step = min(blocks, _STEP_BLOCKS[word_bits])

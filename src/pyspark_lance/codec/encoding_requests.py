@@ -36,7 +36,7 @@ _MAX_CHUNK_BYTES: Final = 1 << 24
 _BLOB_PLACES: Final = tuple(
     f"{_PREFIX}blob-{name}-size-threshold" for name in ("inline", "dedicated", "pack-file")
 )
-_MOST_BYTES: Final = (1 << 63) - 1
+_MAX_BYTES: Final = (1 << 63) - 1
 _KNOWN: Final = frozenset(
     _PREFIX + name
     for name in (
@@ -202,7 +202,7 @@ def _byte_stream_split(keys: _Keys, data_type: pa.DataType, version: str) -> str
 def blob_limits(metadata: Mapping[str, str], column: str) -> BlobLimits:
     """The limits that a column asks for."""
     keys, usual = _Keys(metadata, column), BlobLimits()
-    asked = [keys.whole_number(key.removeprefix(_PREFIX), 0, _MOST_BYTES) for key in _BLOB_PLACES]
+    asked = [keys.whole_number(key.removeprefix(_PREFIX), 0, _MAX_BYTES) for key in _BLOB_PLACES]
     limits = (usual.inline, usual.dedicated, usual.pack)
     return BlobLimits(
         *(limit if own is None else own for own, limit in zip(asked, limits, strict=True))

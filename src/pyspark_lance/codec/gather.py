@@ -12,7 +12,7 @@ from pyspark_lance.plain_values import plain_array
 
 _MAX_INT32 = 2**31 - 1
 # Joining so few in Python takes less time than calling Arrow.
-_FEW_PIECES = 128
+_SMALL_PIECE_COUNT = 128
 _UNSIGNED = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 
@@ -31,7 +31,7 @@ def gather(
     first, end = int(starts[0]), int(starts[-1] + sizes[-1])
     if count == 1 or end - first == int(sizes.sum()):
         return data[first:end]
-    if count <= _FEW_PIECES:
+    if count <= _SMALL_PIECE_COUNT:
         view = data.data
         bounds = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
         return np.frombuffer(b"".join([view[start:stop] for start, stop in bounds]), np.uint8)

@@ -1,7 +1,7 @@
 """Strings that are handed on as the dictionary that they are stored as.
 
 Looking up the items of a dictionary for every row costs much more than decoding its indices, and
-whoever takes dictionaries (the JVM companion) has less to copy.  Other pages of a column may hold
+whoever takes dictionaries (the JVM plugin) has less to copy.  Other pages of a column may hold
 the strings themselves, so that its arrays are not all of one type.
 """
 
@@ -19,10 +19,10 @@ from pyspark_lance.codec.values import ArrowBuffersValue, DictionaryValues, Valu
 from pyspark_lance.plain_values import plain_numbers
 
 # With more items, or with fewer rows for each of them, rows without a dictionary are no larger.
-_MOST_ITEMS = 4096
+_MAX_ITEMS = 4096
 _ROWS_PER_ITEM = 4
 # Every batch has all items.
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 # A batch with the items of all rows, which some conditions need, must not be too large.
 _LONGEST_ITEM = 1 << 10
 _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.int32()}
@@ -42,7 +42,7 @@ def kept_type(values: Values, data_type: pa.DataType) -> pa.DataType:
     if not isinstance(values, DictionaryValues):
         return data_type
     index_type = _INDEX_TYPES.get(values.indices.bits_per_value)
-    most = min(_MOST_ITEMS, values.num_values // _ROWS_PER_ITEM)
+    most = min(_MAX_ITEMS, values.num_values // _ROWS_PER_ITEM)
     if index_type is None or values.items.num_values > most:
         return data_type
     return pa.dictionary(index_type, data_type)
@@ -52,8 +52,8 @@ def is_small_dictionary(array: pa.Array) -> bool:
     """Whether ``array`` is a dictionary of so few items that every batch may have them all."""
     return (
         pa.types.is_dictionary(array.type)
-        and len(array.dictionary) <= _MOST_ITEMS
-        and array.dictionary.nbytes <= _MOST_BYTES
+        and len(array.dictionary) <= _MAX_ITEMS
+        and array.dictionary.nbytes <= _MAX_BYTES
         and _longest(array.dictionary) <= _LONGEST_ITEM
     )
 

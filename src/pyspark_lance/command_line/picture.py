@@ -26,10 +26,10 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
-_MOST_VERSIONS = 60
+_MAX_VERSIONS = 60
 _WIDE_UP_TO = 16
 _HEIGHT, _TOP, _LEFT, _BELOW = 420, 108, 24, 74
-_GAP, _LEAST_HEIGHT, _LEAST_WIDTH = 3.0, 4.0, 3.0
+_GAP, _MIN_HEIGHT, _MIN_WIDTH = 3.0, 4.0, 3.0
 COLOURS = {"inserted": "#3a9e5c", "updated": "#3b78c2", "older": "#b9bec6", "deleted": "#d9534f"}
 _KEPT, _MOVED = "#c9ced6", "#3b78c2"
 _LEGEND = {
@@ -68,7 +68,7 @@ def picture_of(table: Table) -> Drawing:
     """The picture of the newest versions that are left."""
     newest = Snapshot.open(table)
     older = [one.version for one in list_versions(newest.store) if one.version < newest.version]
-    hidden = max(0, len(older) + 1 - _MOST_VERSIONS)
+    hidden = max(0, len(older) + 1 - _MAX_VERSIONS)
     snapshots = [*_opened(table, older[hidden:]), newest]
     numbers = [snapshot.version for snapshot in snapshots]
     entries = {entry.version: entry for entry in history(table, len(numbers))}
@@ -98,11 +98,11 @@ def picture_of(table: Table) -> Drawing:
 
 def _lay_out(snapshot: Snapshot, left: float, width: float, scale: float) -> _Column:
     boxes: list[list[Fragment]] = []
-    filled = _LEAST_HEIGHT
+    filled = _MIN_HEIGHT
     for fragment in snapshot.manifest.fragments:
         height = fragment.physical_rows * scale
         # Fragments too small to be seen share a box, until it is high enough to be.
-        if filled >= _LEAST_HEIGHT or height >= _LEAST_HEIGHT:
+        if filled >= _MIN_HEIGHT or height >= _MIN_HEIGHT:
             boxes.append([])
             filled = 0.0
         boxes[-1].append(fragment)
@@ -110,7 +110,7 @@ def _lay_out(snapshot: Snapshot, left: float, width: float, scale: float) -> _Co
     places, top = {}, float(_TOP)
     for box in boxes:
         whole = sum(fragment.physical_rows for fragment in box) * scale
-        stretch = max(1.0, _LEAST_HEIGHT / whole) if whole else 1.0
+        stretch = max(1.0, _MIN_HEIGHT / whole) if whole else 1.0
         for fragment in box:
             height = fragment.physical_rows * scale * stretch
             places[fragment.id] = (top, height)
@@ -155,7 +155,7 @@ def _boxes(column: _Column, box: Sequence[Fragment], version: int) -> Iterator[B
     counts = _counts(box, version)
     widths = {name: count / max(1, sum(counts.values())) for name, count in counts.items() if count}
     # A single row among a million is seen as well.
-    widths = {name: max(share * column.width, _LEAST_WIDTH) for name, share in widths.items()}
+    widths = {name: max(share * column.width, _MIN_WIDTH) for name, share in widths.items()}
     shrink = column.width / max(1.0, sum(widths.values()))
     left = column.left
     for name, width in widths.items():

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from pyspark_lance.commit.application_versions import kept_application_versions
 from pyspark_lance.commit.assign_lineage import row_ids_of, updated_at, updated_everywhere
-from pyspark_lance.commit.draft import Draft, TableState
 from pyspark_lance.commit.fragment_changes import (
     changed_fields,
     changed_fragment_ids,
@@ -25,6 +24,7 @@ from pyspark_lance.commit.index_rules import (
     without_vanished_fields,
 )
 from pyspark_lance.commit.invariants import check_writable
+from pyspark_lance.commit.manifest_builder import ManifestBuilder, TableState
 from pyspark_lance.commit.metadata_updates import apply_update_config
 from pyspark_lance.errors import (
     CommitConflictError,
@@ -59,47 +59,49 @@ from pyspark_lance.format.operation import (
 from pyspark_lance.format.schema import LanceSchema
 
 
-def apply_operation(draft: Draft, operation: Operation) -> None:
+def apply_operation(builder: ManifestBuilder, operation: Operation) -> None:
     """Changes ``draft`` as ``operation`` says."""
     builder = _BUILDERS.get(type(operation))
     if builder is None:
         raise UnsupportedFeatureError(f"{type(operation).__name__} operations cannot be committed")
-    builder(draft, operation)
+    builder(builder, operation)
 
 
 # Whole tables ------------------------------------------------------------------------------
 
 
-def fill_new_table(draft: Draft, operation: Operation) -> None:
+def fill_new_table(builder: ManifestBuilder, operation: Operation) -> None:
     """Version 1."""
     if not isinstance(operation, Overwrite):
         raise InvalidInputError(f"{type(operation).__name__} cannot create a table")
-    draft.schema = operation.schema
-    draft.config = dict(operation.config_upsert_values)
-    draft.base_paths = _numbered((), operation.initial_bases)
+    builder.schema = operation.schema
+    builder.config = dict(operation.config_upsert_values)
+    builder.base_paths = _numbered((), operation.initial_bases)
     for fragment in operation.fragments:
-        draft.add_rows(fragment)
+        builder.add_rows(fragment)
 
 
-def overwrite(draft: Draft, operation: Overwrite, data_storage_version: str | None) -> None:
+def overwrite(
+    builder: ManifestBuilder, operation: Overwrite, data_storage_version: str | None
+) -> None:
     """Other rows and another schema; numbering, configuration and bases go on."""
     if operation.initial_bases:
         raise InvalidInputError("base paths are given when a table is created, not overwritten")
-    _check_new_ids(draft, operation.schema)
-    draft.schema = operation.schema
-    draft.data_storage_version = data_storage_version or draft.data_storage_version
-    draft.fragments = FragmentsById()
-    draft.indices = ()
-    draft.config = {**draft.config, **operation.config_upsert_values}
+    _check_new_ids(builder, operation.schema)
+    builder.schema = operation.schema
+    builder.data_storage_version = data_storage_version or builder.data_storage_version
+    builder.fragments = FragmentsById()
+    builder.indices = ()
+    builder.config = {**builder.config, **operation.config_upsert_values}
     for fragment in operation.fragments:
-        draft.add_rows(fragment)
+        builder.add_rows(fragment)
 
 
-def _check_new_ids(draft: Draft, schema: LanceSchema) -> None:
+def _check_new_ids(builder: ManifestBuilder, schema: LanceSchema) -> None:
     """Refuses new columns with ids that are taken, in tables that never use one again."""
-    kept = {(field.id, field.name) for field in draft.schema.walk()}
+    kept = {(field.id, field.name) for field in builder.schema.walk()}
     new = [field.id for field in schema.walk() if (field.id, field.name) not in kept]
-    allocated = draft.base.max_allocated_field_id
+    allocated = builder.base.max_allocated_field_id
     if allocated is not None and min(new, default=allocated + 1) <= allocated:
         raise RetryableCommitError(
             f"the id {min(new)} of a new column was given to another one meanwhile",
@@ -108,13 +110,13 @@ def _check_new_ids(draft: Draft, schema: LanceSchema) -> None:
         )
 
 
-def restore(draft: Draft, operation: Restore, restored: TableState | None) -> None:
+def restore(builder: ManifestBuilder, operation: Restore, restored: TableState | None) -> None:
     """The body of an old version; ids that were used since are never used again."""
     if restored is None or restored.manifest.version != operation.version:
         raise InvalidInputError(f"version {operation.version} is needed to restore it")
     old = restored.manifest
     check_writable(old, restored.indices)
-    now = draft.base
+    now = builder.base
     if old.uses_stable_row_ids != now.uses_stable_row_ids:
         raise UnsupportedFeatureError(
             f"version {old.version} and version {now.version} differ in having stable row ids"
@@ -130,37 +132,37 @@ def restore(draft: Draft, operation: Restore, restored: TableState | None) -> No
         allocated = max(allocated, old.max_allocated_field_id)
     highest = [i for i in (old.max_fragment_id, now.max_fragment_id) if i is not None]
     # The timestamp of the newest version stays the one to come after.
-    draft.base = replace(old, timestamp_ns=now.timestamp_ns, max_allocated_field_id=allocated)
-    draft.schema = old.schema
-    draft.fragments = FragmentsById(old.fragments)
-    draft.touched = set(old.fragments.ids.tolist())
-    draft.indices = restored.indices
-    draft.max_fragment_id = max(highest, default=None)
-    draft.next_row_id = max(old.next_row_id, now.next_row_id)
-    draft.data_storage_version = old.file_version
+    builder.base = replace(old, timestamp_ns=now.timestamp_ns, max_allocated_field_id=allocated)
+    builder.schema = old.schema
+    builder.fragments = FragmentsById(old.fragments)
+    builder.touched = set(old.fragments.ids.tolist())
+    builder.indices = restored.indices
+    builder.max_fragment_id = max(highest, default=None)
+    builder.next_row_id = max(old.next_row_id, now.next_row_id)
+    builder.data_storage_version = old.file_version
     # Work that was committed stays committed: a stream does not run its batches again.
-    draft.config = kept_application_versions(old.config, now.config)
-    draft.table_metadata = old.table_metadata
-    draft.base_paths = old.base_paths
+    builder.config = kept_application_versions(old.config, now.config)
+    builder.table_metadata = old.table_metadata
+    builder.base_paths = old.base_paths
 
 
 # Rows --------------------------------------------------------------------------------------
 
 
-def _append(draft: Draft, operation: Append) -> None:
+def _append(builder: ManifestBuilder, operation: Append) -> None:
     for fragment in operation.fragments:
-        draft.add_rows(fragment)
+        builder.add_rows(fragment)
 
 
-def _delete(draft: Draft, operation: Delete) -> None:
-    _replace_fragments(draft, operation)
+def _delete(builder: ManifestBuilder, operation: Delete) -> None:
+    _replace_fragments(builder, operation)
 
 
-def _replace_fragments(draft: Draft, operation: Delete | Update) -> None:
+def _replace_fragments(builder: ManifestBuilder, operation: Delete | Update) -> None:
     """Fragments that lost rows, and those that lost all."""
-    present = {field.id for field in draft.schema.walk()}
+    present = {field.id for field in builder.schema.walk()}
     for fragment in operation.updated_fragments:
-        before = draft.existing(fragment.id)
+        before = builder.existing(fragment.id)
         if before.physical_rows != fragment.physical_rows:
             raise InvalidInputError(
                 f"fragment {fragment.id} has {before.physical_rows} rows, "
@@ -179,29 +181,29 @@ def _replace_fragments(draft: Draft, operation: Delete | Update) -> None:
             fragment = replace(before, deletion_file=fragment.deletion_file)
         elif isinstance(operation, Delete):
             raise CommitConflictError(f"a Delete with other data files for fragment {fragment.id}")
-        draft.put(fragment)
-    draft.remove(removed_fragment_ids(operation))
+        builder.put(fragment)
+    builder.remove(removed_fragment_ids(operation))
 
 
-def _update(draft: Draft, operation: Update) -> None:
+def _update(builder: ManifestBuilder, operation: Update) -> None:
     # Moved rows lived in fragments that the update touches; the others are a last resort.
-    sources = _FirstOf(draft.base.fragments, changed_fragment_ids(operation))
+    sources = _FirstOf(builder.base.fragments, changed_fragment_ids(operation))
 
     changed = {
-        fragment.id: changed_fields(draft.existing(fragment.id), fragment)
+        fragment.id: changed_fields(builder.existing(fragment.id), fragment)
         for fragment in operation.updated_fragments
     }
     if operation.update_mode == 1:
         for fragment_id in changed:
             changed[fragment_id] |= frozenset(operation.fields_modified)
-    _replace_fragments(draft, operation)
-    if draft.stable:
+    _replace_fragments(builder, operation)
+    if builder.stable:
         for fragment_id, offsets in _updated_offsets(operation).items():
-            fragment = draft.existing(fragment_id)
-            draft.put(updated_at(fragment, offsets, draft.version))
+            fragment = builder.existing(fragment_id)
+            builder.put(updated_at(fragment, offsets, builder.version))
     for fragment in operation.new_fragments:
-        draft.add_rows(fragment, sources)
-    draft.indices = without_changed_values(draft.indices, changed)
+        builder.add_rows(fragment, sources)
+    builder.indices = without_changed_values(builder.indices, changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,69 +230,71 @@ def _updated_offsets(operation: Update) -> dict[int, NDArray[np.uint32]]:
     return offsets
 
 
-def _rewrite(draft: Draft, operation: Rewrite) -> None:
+def _rewrite(builder: ManifestBuilder, operation: Rewrite) -> None:
     """Rows move to other fragments and keep everything; whoever moved them wrote the lineage."""
     if operation.rewritten_indices:
         raise UnsupportedFeatureError("a Rewrite that remaps indices; coverage is dropped instead")
     for group in operation.groups:
-        before = [draft.existing(fragment.id) for fragment in group.old_fragments]
+        before = [builder.existing(fragment.id) for fragment in group.old_fragments]
         live, kept = sum(f.num_rows for f in before), sum(f.num_rows for f in group.new_fragments)
         if live != kept:
             raise InvalidInputError(f"a rewrite of {live} rows into {kept} rows")
-        draft.remove(fragment.id for fragment in before)
+        builder.remove(fragment.id for fragment in before)
     moves = []
     for group in operation.groups:
         new_ids = []
         for fragment in group.new_fragments:
-            _check_moved_lineage(draft, fragment)
-            fragment = draft.with_id(fragment)
-            draft.put(fragment)
+            _check_moved_lineage(builder, fragment)
+            fragment = builder.with_id(fragment)
+            builder.put(fragment)
             new_ids.append(fragment.id)
         moves.append((group.old_fragments, new_ids))
     if operation.clustering is not None:
         sorted_now = (number for _, ids in moves for number in ids)
-        draft.config = operation.clustering.after(draft.config, sorted_now, draft.fragments)
+        builder.config = operation.clustering.after(builder.config, sorted_now, builder.fragments)
     if operation.reuse_index is not None:
-        draft.indices = with_reuse_index(draft.indices, operation.reuse_index, operation.replaces)
+        builder.indices = with_reuse_index(
+            builder.indices, operation.reuse_index, operation.replaces
+        )
     else:
-        draft.indices = after_rewrite(
-            draft.indices, moves, draft.fragments, stable_row_ids=draft.stable
+        builder.indices = after_rewrite(
+            builder.indices, moves, builder.fragments, stable_row_ids=builder.stable
         )
 
 
-def _check_moved_lineage(draft: Draft, fragment: Fragment) -> None:
+def _check_moved_lineage(builder: ManifestBuilder, fragment: Fragment) -> None:
     lineage = (fragment.row_ids, fragment.created_at, fragment.last_updated_at)
-    if draft.stable and None in lineage:
+    if builder.stable and None in lineage:
         raise InvalidInputError("a rewritten fragment without row ids or row versions")
 
 
 # Columns -----------------------------------------------------------------------------------
 
 
-def _merge(draft: Draft, operation: Merge) -> None:
+def _merge(builder: ManifestBuilder, operation: Merge) -> None:
     """The whole list of fragments with other files, and the schema to go with them."""
-    if not draft.stable and operation.fragments and _all_have_row_ids(operation.fragments):
-        _give_stable_row_ids(draft, operation)
+    if not builder.stable and operation.fragments and _all_have_row_ids(operation.fragments):
+        _give_stable_row_ids(builder, operation)
         return
-    before = {fragment.id: fragment for fragment in draft.base.fragments}
+    before = {fragment.id: fragment for fragment in builder.base.fragments}
     given = {fragment.id for fragment in operation.fragments}
     missing = before.keys() - given
     if missing:
         raise CommitConflictError(
-            f"a Merge that lists no fragment {min(missing)}, which version {draft.version - 1} has",
+            f"a Merge that lists no fragment {min(missing)}, which version {builder.version - 1} has",
             hint="run the operation again on the newest version",
         )
     changed = {}
     for fragment in operation.fragments:
         old = before.get(fragment.id)
         if old is None:
-            if 0 < fragment.id <= (draft.base.max_fragment_id or 0):
+            if 0 < fragment.id <= (builder.base.max_fragment_id or 0):
                 raise RetryableCommitError(
                     f"fragment id {fragment.id} was reserved by another commit",
                     hint="run the operation again on the newest version",
                     conflict=ConflictReason.CONCURRENT_APPEND,
                 )
-            draft.add_rows(fragment)
+            builder.add_rows(fragment)
             continue
         if old.physical_rows != fragment.physical_rows:
             raise CommitConflictError(
@@ -299,45 +303,45 @@ def _merge(draft: Draft, operation: Merge) -> None:
             )
         if old.files != fragment.files:
             changed[fragment.id] = changed_fields(old, fragment)
-            if draft.stable:
-                fragment = updated_everywhere(fragment, draft.version)
+            if builder.stable:
+                fragment = updated_everywhere(fragment, builder.version)
         if fragment != old:
-            draft.put(fragment)
+            builder.put(fragment)
     # Lance writes no schema metadata into a Merge, and means those of the table.
-    _set_schema(draft, operation.schema, operation.schema.metadata or draft.schema.metadata)
-    draft.indices = without_changed_values(draft.indices, changed)
+    _set_schema(builder, operation.schema, operation.schema.metadata or builder.schema.metadata)
+    builder.indices = without_changed_values(builder.indices, changed)
 
 
 def _all_have_row_ids(fragments: Iterable[Fragment]) -> bool:
     return all(isinstance(fragment.row_ids, bytes) for fragment in fragments)
 
 
-def _give_stable_row_ids(draft: Draft, operation: Merge) -> None:
+def _give_stable_row_ids(builder: ManifestBuilder, operation: Merge) -> None:
     """All rows of a table that had none get stable ids; nothing else changes."""
-    if any(index.fields for index in draft.indices):
+    if any(index.fields for index in builder.indices):
         raise UnsupportedFeatureError("stable row ids for a table whose indices hold addresses")
     bare = [
         replace(fragment, row_ids=None, created_at=None, last_updated_at=None)
         for fragment in operation.fragments
     ]
-    if bare != list(draft.base.fragments) or operation.schema != draft.schema:
+    if bare != list(builder.base.fragments) or operation.schema != builder.schema:
         raise RetryableCommitError(
             "the table changed since its rows were given ids",
             hint="run the operation again on the newest version",
         )
-    draft.base = replace(draft.base, reader_flags=draft.base.reader_flags | STABLE_ROW_IDS)
+    builder.base = replace(builder.base, reader_flags=builder.base.reader_flags | STABLE_ROW_IDS)
     for fragment in operation.fragments:
         ids = row_ids_of(fragment)
         bounds = None if ids is None else ids.bounds()
-        draft.next_row_id = max(draft.next_row_id, 0 if bounds is None else bounds[1] + 1)
-        draft.put(fragment)
+        builder.next_row_id = max(builder.next_row_id, 0 if bounds is None else bounds[1] + 1)
+        builder.put(fragment)
 
 
-def _project(draft: Draft, operation: Project) -> None:
+def _project(builder: ManifestBuilder, operation: Project) -> None:
     """A schema over the same files; files of which no column is left go."""
-    draft.config = with_renamed_columns(draft.config, draft.schema, operation.schema)
-    _set_schema(draft, operation.schema, draft.schema.metadata)
-    present = {field.id for field in draft.schema.walk()}
+    builder.config = with_renamed_columns(builder.config, builder.schema, operation.schema)
+    _set_schema(builder, operation.schema, builder.schema.metadata)
+    present = {field.id for field in builder.schema.walk()}
     # Most tables have few distinct field lists, so each is looked at once.
     needed: dict[tuple[int, ...], bool] = {}
 
@@ -346,31 +350,35 @@ def _project(draft: Draft, operation: Project) -> None:
             needed[file.fields] = any(f in present or f < TOMBSTONE for f in file.fields)
         return needed[file.fields]
 
-    for fragment in draft.base.fragments:
+    for fragment in builder.base.fragments:
         files = tuple(file for file in fragment.files if is_needed(file))
         if len(files) != len(fragment.files):
-            draft.put(replace(fragment, files=files))
+            builder.put(replace(fragment, files=files))
 
 
-def _set_schema(draft: Draft, schema: LanceSchema, metadata: Mapping[str, bytes]) -> None:
-    draft.schema = replace(schema, metadata=metadata)
-    draft.indices = without_vanished_fields(draft.indices, (field.id for field in schema.walk()))
+def _set_schema(
+    builder: ManifestBuilder, schema: LanceSchema, metadata: Mapping[str, bytes]
+) -> None:
+    builder.schema = replace(schema, metadata=metadata)
+    builder.indices = without_vanished_fields(
+        builder.indices, (field.id for field in schema.walk())
+    )
 
 
-def _data_replacement(draft: Draft, operation: DataReplacement) -> None:
+def _data_replacement(builder: ManifestBuilder, operation: DataReplacement) -> None:
     """Other values for whole columns, in place."""
     if len({group.new_file.fields for group in operation.replacements}) > 1:
         raise InvalidInputError("a DataReplacement whose files hold different columns")
     changed = {}
     for group in operation.replacements:
-        fragment = draft.existing(group.fragment_id)
+        fragment = builder.existing(group.fragment_id)
         files = _with_replacement(fragment, group.new_file)
         if files == fragment.files:
             raise InvalidInputError(f"nothing to replace in fragment {fragment.id}")
         changed[fragment.id] = group.new_file.fields
         fragment = replace(fragment, files=files)
-        draft.put(updated_everywhere(fragment, draft.version) if draft.stable else fragment)
-    draft.indices = without_changed_values(draft.indices, changed)
+        builder.put(updated_everywhere(fragment, builder.version) if builder.stable else fragment)
+    builder.indices = without_changed_values(builder.indices, changed)
 
 
 def _with_replacement(fragment: Fragment, new_file: DataFile) -> tuple[DataFile, ...]:
@@ -390,26 +398,26 @@ def _with_replacement(fragment: Fragment, new_file: DataFile) -> tuple[DataFile,
 # Everything else ---------------------------------------------------------------------------
 
 
-def _create_index(draft: Draft, operation: CreateIndex) -> None:
-    draft.indices = replaced_indices(
-        draft.indices, operation.new_indices, operation.removed_indices
+def _create_index(builder: ManifestBuilder, operation: CreateIndex) -> None:
+    builder.indices = replaced_indices(
+        builder.indices, operation.new_indices, operation.removed_indices
     )
 
 
-def _reserve_fragments(draft: Draft, operation: ReserveFragments) -> None:
-    reserved = (draft.max_fragment_id or 0) + operation.num_fragments
+def _reserve_fragments(builder: ManifestBuilder, operation: ReserveFragments) -> None:
+    reserved = (builder.max_fragment_id or 0) + operation.num_fragments
     if reserved > MAX_FRAGMENT_ID:
         raise InvalidInputError("the table has used up its 2^32 fragment ids")
-    draft.max_fragment_id = reserved
+    builder.max_fragment_id = reserved
 
 
-def _update_config(draft: Draft, operation: UpdateConfig) -> None:
-    updated = apply_update_config(operation, draft.config, draft.table_metadata, draft.schema)
-    draft.config, draft.table_metadata, draft.schema = updated
+def _update_config(builder: ManifestBuilder, operation: UpdateConfig) -> None:
+    updated = apply_update_config(operation, builder.config, builder.table_metadata, builder.schema)
+    builder.config, builder.table_metadata, builder.schema = updated
 
 
-def _update_bases(draft: Draft, operation: UpdateBases) -> None:
-    draft.base_paths = _numbered(draft.base_paths, operation.new_bases)
+def _update_bases(builder: ManifestBuilder, operation: UpdateBases) -> None:
+    builder.base_paths = _numbered(builder.base_paths, operation.new_bases)
 
 
 def _numbered(

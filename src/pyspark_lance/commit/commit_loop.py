@@ -23,20 +23,20 @@ from pyspark_lance.commit.application_versions import (
 )
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_handler import check_conditional_puts, transaction_uuid_at
+from pyspark_lance.commit.commit_request import CommitRequest
 from pyspark_lance.commit.conflict_check import REDO, fragments_in_common
-from pyspark_lance.commit.draft import TableState
-from pyspark_lance.commit.newer_versions import NewerVersions
-from pyspark_lance.commit.next_manifest import next_manifest
-from pyspark_lance.commit.proposal import Proposal
-from pyspark_lance.commit.rebase import RowConflict, rebase
-from pyspark_lance.commit.retries import TURN_S, Environment, Retries
-from pyspark_lance.commit.version_put import (
+from pyspark_lance.commit.manifest_builder import TableState
+from pyspark_lance.commit.manifest_committer import (
     CommitResult,
+    ManifestCommitter,
     TableGoneError,
-    VersionPut,
     WantedVersion,
     table_was_replaced,
 )
+from pyspark_lance.commit.newer_versions import NewerVersions
+from pyspark_lance.commit.next_manifest import next_manifest
+from pyspark_lance.commit.rebase import RowConflict, rebase
+from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.errors import (
     CommitConflictError,
     Conflict,
@@ -60,9 +60,9 @@ from pyspark_lance.metafile.manifest_file import (
     encode_manifest,
     find_version,
     latest_version,
-    look_again,
     newest_seen,
     read_manifest,
+    retry_if_removed,
 )
 from pyspark_lance.metafile.paths import (
     TRANSACTIONS,
@@ -73,21 +73,21 @@ from pyspark_lance.metafile.paths import (
     manifest_path,
 )
 from pyspark_lance.metafile.transaction_file import transaction_name, write_transaction
+from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.turns import turn
 
 logger = logging.getLogger(__name__)
 
 # So often at most one looks whether there is more to catch up with.
-_MOST_ROUNDS = 4
+_MAX_ROUNDS = 4
 
 ReadManifest = Callable[[ObjectStore, ManifestLocation], ManifestFile]
 
 
 def commit(
     store: ObjectStore,
-    proposal: Proposal,
+    commit_request: CommitRequest,
     retries: Retries | None = None,
     *,
     read: ReadManifest = read_manifest,
@@ -106,18 +106,18 @@ def commit(
     """
     left = retries or Retries()
     clock = left.environment.monotonic
-    work = _Commit(store, proposal, read, left.environment)
+    work = _Commit(store, commit_request, read, left.environment)
     started = clock()
     attempts, failure = 1, None
     try:
         while True:
             try:
-                with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):
+                with advisory_lock(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):
                     result = work.attempt()
                     if result is None and work.has_looked_too_early:
                         result = work.attempt()  # the version was taken before this began
             except (LanceError, OSError) as error:
-                if not work.is_in_doubt or isinstance(error, TableGoneError):
+                if not work.is_outcome_unknown or isinstance(error, TableGoneError):
                     raise
                 result, failure = None, error  # keep looking: the answer matters
             if result is not None:
@@ -136,11 +136,15 @@ class _Commit:
     """One transaction on its way into the table."""
 
     def __init__(
-        self, store: ObjectStore, proposal: Proposal, read: ReadManifest, environment: Environment
+        self,
+        store: ObjectStore,
+        commit_request: CommitRequest,
+        read: ReadManifest,
+        environment: Environment,
     ) -> None:
-        transaction = proposal.transaction
+        transaction = commit_request.transaction
         self._store = store
-        self._proposal = proposal
+        self._commit_request = commit_request
         self._planned = transaction
         self._read = read
         self._environment = environment
@@ -148,7 +152,7 @@ class _Commit:
         self._newer = NewerVersions(store, transaction.read_version)
         self._written_transaction: tuple[str, bytes] | None = None
         self._written_deletions: list[str] = []
-        self._version = VersionPut(store, environment.handler, transaction.uuid)
+        self._version = ManifestCommitter(store, environment.handler, transaction.uuid)
         self._has_looked = False
         self._looked_early = False
         self.looked_s = 0.0  # When it began to look for the newest version, by the monotonic clock.
@@ -156,14 +160,14 @@ class _Commit:
     def attempt(self) -> CommitResult | None:
         """One round; ``None`` if somebody else took the version."""
         self.looked_s = self._environment.monotonic()
-        doubt = self._version.in_doubt
+        doubt = self._version.unknown_outcome
         if doubt is not None:
-            if self._version.look_again(doubt):
+            if self._version.retry_if_removed(doubt):
                 return self._committed(doubt.result)
-            if self._version.in_doubt is not None:
+            if self._version.unknown_outcome is not None:
                 return None
         location = self._newest()
-        if self._proposal.create is not None:
+        if self._commit_request.create is not None:
             if location is not None:
                 return self._found_table()
             return self._put(None, self._planned)
@@ -191,7 +195,7 @@ class _Commit:
         Between a look and the put anything may happen, so that an older look is no less safe.
         """
         seen = None
-        if not self._has_looked and self._proposal.create is None:
+        if not self._has_looked and self._commit_request.create is None:
             seen = newest_seen(self._store, put_follows=True)
         self._has_looked = True
         self._looked_early = seen is not None and seen.version >= self._planned.read_version
@@ -210,7 +214,7 @@ class _Commit:
             self._check_base(latest)
             newer = self._newer.up_to(latest)
             rounds += 1
-            if self._newer.num_read <= 1 or rounds == _MOST_ROUNDS:
+            if self._newer.num_read <= 1 or rounds == _MAX_ROUNDS:
                 return latest, newer
             self.looked_s = self._environment.monotonic()
             location = latest_version(self._store)
@@ -227,9 +231,9 @@ class _Commit:
 
     def _check_base(self, latest: ManifestFile) -> None:
         """The version that the work was planned on must be in the history of this table."""
-        if self._proposal.base is None:
+        if self._commit_request.base is None:
             return
-        number, manifest = self._proposal.base.version, latest.manifest
+        number, manifest = self._commit_request.base.version, latest.manifest
         if number != manifest.version:
             path = manifest_path(number, latest.location.scheme)
             location = ManifestLocation(path, number, latest.location.scheme)
@@ -239,12 +243,12 @@ class _Commit:
                 what = f"version {number}, which the work was planned on, was cleaned up"
                 reason = ConflictReason.FILES_REMOVED
                 raise RetryableCommitError(what, self._store.uri, REDO, reason) from error
-        if BaseVersion.of(manifest) != self._proposal.base:
+        if BaseVersion.of(manifest) != self._commit_request.base:
             raise table_was_replaced(self._store.uri)
 
     def _is_base_there(self, latest: ManifestFile) -> bool:
         """Whether the version that the work was planned on is there, newer than any listed."""
-        base = self._proposal.base
+        base = self._commit_request.base
         if base is None:
             return False
         path = manifest_path(base.version, latest.location.scheme)
@@ -318,17 +322,17 @@ class _Commit:
             newer,
             latest,
             uri=self._store.uri,
-            knows_rows=self._proposal.affected_rows is not None,
-            reads=self._proposal.reads,
+            knows_rows=self._commit_request.affected_rows is not None,
+            reads=self._commit_request.reads,
         )
-        if not common or self._proposal.affected_rows is None:
+        if not common or self._commit_request.affected_rows is None:
             return self._planned
         if not isinstance(operation, Delete | Update):
             raise AssertionError("only rows are rebased")
         self._remove_deletions()  # of an attempt that lost
 
         def write(fragment_id: int, vector: DeletionVector) -> DeletionFile:
-            file_id = self._environment.chance.getrandbits(64)
+            file_id = self._environment.rng.getrandbits(64)
             version = latest.manifest.version
             file = write_deletion_file(self._store, fragment_id, version, vector, id=file_id)
             self._written_deletions.append(deletion_path(fragment_id, file))
@@ -336,7 +340,7 @@ class _Commit:
 
         moved = rebase(
             operation,
-            self._proposal.affected_rows,
+            self._commit_request.affected_rows,
             common,
             latest.manifest,
             load_deletions=self._load_deletions,
@@ -381,8 +385,8 @@ class _Commit:
             transaction,
             now_ns=self._environment.now_ns(),
             restored=self._restored(transaction),
-            create=self._proposal.create,
-            data_storage_version=self._proposal.data_storage_version,
+            create=self._commit_request.create,
+            data_storage_version=self._commit_request.data_storage_version,
         )
         manifest = state.manifest
         manifest = replace(manifest, transaction_file=transaction_name(transaction))
@@ -406,7 +410,7 @@ class _Commit:
             return None
         version = transaction.operation.version
         # Removed between the two looks: the first one says so, when it is made again.
-        file = look_again(
+        file = retry_if_removed(
             self._store, lambda: self._read(self._store, find_version(self._store, version))
         )
         return TableState(file.manifest, file.indices)
@@ -442,7 +446,7 @@ class _Commit:
 
     def gave_up(self, attempts: int, elapsed_s: float) -> LanceError:
         """The error after the last attempt."""
-        if self._version.in_doubt is not None:
+        if self._version.unknown_outcome is not None:
             return StorageError(
                 "the store failed while a version was being committed; it may exist or appear yet",
                 f"{self._store.uri}, transaction {self._planned.uuid}",
@@ -458,21 +462,25 @@ class _Commit:
     @property
     def has_looked_too_early(self) -> bool:
         """Whether the attempt went by an older look, and was wrong to do so."""
-        return self._looked_early and not self.is_in_doubt
+        return self._looked_early and not self.is_outcome_unknown
 
     @property
-    def is_in_doubt(self) -> bool:
+    def is_outcome_unknown(self) -> bool:
         """Whether a manifest of ours may exist, or appear yet."""
-        return self._version.in_doubt is not None
+        return self._version.unknown_outcome is not None
 
     @property
     def doubt(self) -> Exception | None:
         """What went wrong with the manifest that is in doubt."""
-        return self._version.in_doubt.cause if self._version.in_doubt is not None else None
+        return (
+            self._version.unknown_outcome.cause
+            if self._version.unknown_outcome is not None
+            else None
+        )
 
     def remove_orphans(self) -> None:
         """Removes our metadata files, unless a manifest may refer to them."""
-        if self._version.in_doubt is None:
+        if self._version.unknown_outcome is None:
             self._remove_transaction()
             self._remove_deletions()
 

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark_lance.commit.draft import TableState
+from pyspark_lance.commit.manifest_builder import TableState
 from pyspark_lance.commit.next_manifest import next_manifest
 from pyspark_lance.errors import CorruptFileError, LanceError
 from pyspark_lance.format.fragment import Fragment

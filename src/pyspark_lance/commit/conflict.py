@@ -51,7 +51,7 @@ from pyspark_lance.format.operation import (
 _TRANSACTIONS_V2 = 116
 
 
-class Verdict(enum.Enum):
+class Resolution(enum.Enum):
     """What becomes of ours, given theirs."""
 
     COMPATIBLE = "commit on top, unchanged"
@@ -61,29 +61,29 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ConflictCheck:
     """A verdict and, unless it is COMPATIBLE, one sentence on why."""
 
-    verdict: Verdict
+    resolution: Resolution
     reason: str = ""
 
 
-Rule = Callable[[Any, Any], Judgement]
+Rule = Callable[[Any, Any], ConflictCheck]
 
-_FINE = Judgement(Verdict.COMPATIBLE)
+_FINE = ConflictCheck(Resolution.COMPATIBLE)
 
 
-def judge(ours: Operation, theirs: Operation) -> Judgement:
+def check_conflict(ours: Operation, theirs: Operation) -> ConflictCheck:
     """Whether ``ours`` may be committed after ``theirs``."""
     return RULES[type(ours), type(theirs)](ours, theirs)
 
 
-def _retry(reason: str) -> Judgement:
-    return Judgement(Verdict.RETRY, reason)
+def _retry(reason: str) -> ConflictCheck:
+    return ConflictCheck(Resolution.RETRY, reason)
 
 
-def _give_up(reason: str) -> Judgement:
-    return Judgement(Verdict.INCOMPATIBLE, reason)
+def _give_up(reason: str) -> ConflictCheck:
+    return ConflictCheck(Resolution.INCOMPATIBLE, reason)
 
 
 def _some(ids: Iterable[int]) -> str:
@@ -95,22 +95,22 @@ def _some(ids: Iterable[int]) -> str:
 # Rules without a condition -----------------------------------------------------------------
 
 
-def fine(_ours: Operation, _theirs: Operation) -> Judgement:
+def fine(_ours: Operation, _theirs: Operation) -> ConflictCheck:
     """Neither disturbs the other."""
     return _FINE
 
 
-def retry(ours: Operation, theirs: Operation) -> Judgement:
+def retry(ours: Operation, theirs: Operation) -> ConflictCheck:
     """Ours was planned on a state that theirs changed."""
     return _retry(f"{_name(ours)} cannot follow a concurrent {_name(theirs)} as it was planned")
 
 
-def give_up(ours: Operation, theirs: Operation) -> Judgement:
+def give_up(ours: Operation, theirs: Operation) -> ConflictCheck:
     """Theirs replaced the table that ours was meant for."""
     return _give_up(f"{_name(ours)} makes no sense after a concurrent {_name(theirs)}")
 
 
-def refuse(ours: Operation, theirs: Operation) -> Judgement:
+def refuse(ours: Operation, theirs: Operation) -> ConflictCheck:
     """The effect of one of the two cannot be judged."""
     for operation in (theirs, ours):
         if isinstance(operation, UnknownOperation):
@@ -130,7 +130,7 @@ def _name(operation: Operation) -> str:
 # Fragments ---------------------------------------------------------------------------------
 
 
-def retry_on_common_fragment(ours: Operation, theirs: Operation) -> Judgement:
+def retry_on_common_fragment(ours: Operation, theirs: Operation) -> ConflictCheck:
     """Both touch a fragment, and the rows cannot be told apart."""
     common = changed_fragment_ids(ours) & changed_fragment_ids(theirs)
     if common:
@@ -138,7 +138,7 @@ def retry_on_common_fragment(ours: Operation, theirs: Operation) -> Judgement:
     return _FINE
 
 
-def row_changes_meet(ours: Delete | Update, theirs: Delete | Update) -> Judgement:
+def row_changes_meet(ours: Delete | Update, theirs: Delete | Update) -> ConflictCheck:
     """Deletes and updates: the rows decide, unless a fragment is gone or its files changed."""
     common = changed_fragment_ids(ours) & changed_fragment_ids(theirs)
     if not common:
@@ -150,7 +150,7 @@ def row_changes_meet(ours: Delete | Update, theirs: Delete | Update) -> Judgemen
         return _retry(f"a concurrent {_name(theirs)} changed {where}, all of which goes away")
     if rewrites_columns(ours) or rewrites_columns(theirs):
         return _retry(f"columns and rows of {where} were changed concurrently")
-    return Judgement(Verdict.REBASE, f"a concurrent {_name(theirs)} also changed {where}")
+    return ConflictCheck(Resolution.REBASE, f"a concurrent {_name(theirs)} also changed {where}")
 
 
 def rewrites_columns(operation: Delete | Update) -> bool:
@@ -160,14 +160,14 @@ def rewrites_columns(operation: Delete | Update) -> bool:
     )
 
 
-def update_meets_append(ours: Update, theirs: Append) -> Judgement:
+def update_meets_append(ours: Update, theirs: Append) -> ConflictCheck:
     """A merge that promised unique keys cannot know what the append brought."""
     if ours.inserted_rows is not None and theirs.fragments:
         return _retry("a concurrent Append may have inserted the same keys")
     return _FINE
 
 
-def update_meets_update(ours: Update, theirs: Update) -> Judgement:
+def update_meets_update(ours: Update, theirs: Update) -> ConflictCheck:
     """As for rows; and a merge that promised unique keys checks for inserted ones."""
     if theirs.new_fragments and may_insert_same_keys(ours, theirs):
         return _retry("a concurrent Update may have inserted the same keys")
@@ -181,7 +181,7 @@ def may_insert_same_keys(ours: Update, theirs: Update) -> bool:
     return theirs.inserted_rows is None or may_share_keys(ours.inserted_rows, theirs.inserted_rows)
 
 
-def replacement_meets_delete(ours: DataReplacement, theirs: Delete | Update) -> Judgement:
+def replacement_meets_delete(ours: DataReplacement, theirs: Delete | Update) -> ConflictCheck:
     """Deleted rows keep their place in the file; a removed fragment has none."""
     gone = changed_fragment_ids(ours) & removed_fragment_ids(theirs)
     if gone:
@@ -189,18 +189,18 @@ def replacement_meets_delete(ours: DataReplacement, theirs: Delete | Update) -> 
     return _FINE
 
 
-def replacement_meets_update(ours: DataReplacement, theirs: Update) -> Judgement:
+def replacement_meets_update(ours: DataReplacement, theirs: Update) -> ConflictCheck:
     """The update moved rows out of the fragment, or wrote the same column."""
     common = changed_fragment_ids(ours) & changed_fragment_ids(theirs)
     same_field = _replaced_fields(ours) & set(theirs.fields_modified)
     moved_rows = bool(theirs.new_fragments) and not rewrites_columns(theirs)
-    judgement = replacement_meets_delete(ours, theirs)
-    if judgement is _FINE and common and (same_field or moved_rows):
+    conflict_check = replacement_meets_delete(ours, theirs)
+    if conflict_check is _FINE and common and (same_field or moved_rows):
         return _retry(f"a concurrent Update also changed fragment {_some(common)}")
-    return judgement
+    return conflict_check
 
 
-def replacements_meet(ours: DataReplacement, theirs: DataReplacement) -> Judgement:
+def replacements_meet(ours: DataReplacement, theirs: DataReplacement) -> ConflictCheck:
     """The same column of the same fragment."""
     if _replaced_fields(ours) & _replaced_fields(theirs):
         return retry_on_common_fragment(ours, theirs)
@@ -216,12 +216,12 @@ def _replaced_fields(operation: DataReplacement) -> set[int]:
 
 def retry_unless_theirs_preserves_nullability(
     ours: Operation, theirs: Merge | Project
-) -> Judgement:
+) -> ConflictCheck:
     """Rows of ours may hold nulls that the new schema forbids."""
     return _FINE if theirs.preserves_nullability else retry(ours, theirs)
 
 
-def append_meets_merge(ours: Append, theirs: Merge) -> Judgement:
+def append_meets_merge(ours: Append, theirs: Merge) -> ConflictCheck:
     """Stricter than Lance: a column got another field, as when its type changes.
 
     What ours has under the old field would be null; a column that is only dropped is not missed.
@@ -235,7 +235,7 @@ def append_meets_merge(ours: Append, theirs: Merge) -> Judgement:
     return retry_unless_theirs_preserves_nullability(ours, theirs)
 
 
-def retry_unless_ours_preserves_nullability(ours: Project, theirs: Operation) -> Judgement:
+def retry_unless_ours_preserves_nullability(ours: Project, theirs: Operation) -> ConflictCheck:
     """New rows may hold nulls that our schema forbids."""
     return _FINE if ours.preserves_nullability else retry(ours, theirs)
 
@@ -243,7 +243,7 @@ def retry_unless_ours_preserves_nullability(ours: Project, theirs: Operation) ->
 # Indices -----------------------------------------------------------------------------------
 
 
-def indices_meet(ours: CreateIndex, theirs: CreateIndex) -> Judgement:
+def indices_meet(ours: CreateIndex, theirs: CreateIndex) -> ConflictCheck:
     """Two indices of one name; stricter than Lance: one that is dropped while it is refreshed."""
     ours_new, theirs_new = ({i.name for i in made.new_indices} for made in (ours, theirs))
     common = ours_new & theirs_new
@@ -270,7 +270,7 @@ def _first_covering(
     return None
 
 
-def index_meets_rewrite(ours: CreateIndex, theirs: Rewrite) -> Judgement:
+def index_meets_rewrite(ours: CreateIndex, theirs: Rewrite) -> ConflictCheck:
     """The rows that were indexed have moved."""
     index = _first_covering(ours.new_indices, changed_fragment_ids(theirs))
     if index is not None:
@@ -278,7 +278,7 @@ def index_meets_rewrite(ours: CreateIndex, theirs: Rewrite) -> Judgement:
     return _FINE
 
 
-def rewrite_meets_index(ours: Rewrite, theirs: CreateIndex) -> Judgement:
+def rewrite_meets_index(ours: Rewrite, theirs: CreateIndex) -> ConflictCheck:
     """Ours moves rows that were just indexed."""
     index = _first_covering(theirs.new_indices, changed_fragment_ids(ours))
     if index is not None:
@@ -286,7 +286,7 @@ def rewrite_meets_index(ours: Rewrite, theirs: CreateIndex) -> Judgement:
     return _FINE
 
 
-def index_meets_update(ours: CreateIndex, theirs: Update) -> Judgement:
+def index_meets_update(ours: CreateIndex, theirs: Update) -> ConflictCheck:
     """Stricter than Lance: values that were indexed have been replaced in place."""
     if not rewrites_columns(theirs):
         return _FINE
@@ -298,19 +298,19 @@ def index_meets_update(ours: CreateIndex, theirs: Update) -> Judgement:
     return _FINE
 
 
-def index_meets_replacement(ours: CreateIndex, theirs: DataReplacement) -> Judgement:
+def index_meets_replacement(ours: CreateIndex, theirs: DataReplacement) -> ConflictCheck:
     """A column that was indexed has been replaced, in whatever fragment."""
     return _same_field_indexed(ours, theirs, theirs)
 
 
-def replacement_meets_index(ours: DataReplacement, theirs: CreateIndex) -> Judgement:
+def replacement_meets_index(ours: DataReplacement, theirs: CreateIndex) -> ConflictCheck:
     """Ours replaces a column that was just indexed, in whatever fragment."""
     return _same_field_indexed(theirs, ours, theirs)
 
 
 def _same_field_indexed(
     index: CreateIndex, replacement: DataReplacement, theirs: Operation
-) -> Judgement:
+) -> ConflictCheck:
     fields = _replaced_fields(replacement)
     for entry in index.new_indices:
         if fields & set(entry.fields):
@@ -318,7 +318,7 @@ def _same_field_indexed(
     return _FINE
 
 
-def index_meets_schema(ours: CreateIndex, theirs: Merge | Project) -> Judgement:
+def index_meets_schema(ours: CreateIndex, theirs: Merge | Project) -> ConflictCheck:
     """Stricter than Lance: the indexed column no longer exists."""
     present = {field.id for field in theirs.schema.walk()}
     for index in ours.new_indices:
@@ -336,7 +336,7 @@ def changes_schema_metadata(operation: UpdateConfig) -> bool:
     return is_set(operation.schema_metadata_updates) or bool(operation.field_metadata_updates)
 
 
-def configs_meet(ours: UpdateConfig, theirs: UpdateConfig) -> Judgement:
+def configs_meet(ours: UpdateConfig, theirs: UpdateConfig) -> ConflictCheck:
     """The same key of the same map; schema metadata counts as one key."""
     ours, theirs = in_new_form(ours), in_new_form(theirs)
     configs = (ours.config_updates, theirs.config_updates)
@@ -351,41 +351,41 @@ def configs_meet(ours: UpdateConfig, theirs: UpdateConfig) -> Judgement:
     return _FINE
 
 
-def config_meets_new_table(ours: UpdateConfig, theirs: Overwrite | Restore) -> Judgement:
+def config_meets_new_table(ours: UpdateConfig, theirs: Overwrite | Restore) -> ConflictCheck:
     """Metadata of a schema that is no longer there."""
     return give_up(ours, theirs) if changes_schema_metadata(ours) else _FINE
 
 
-def config_meets_merge(ours: UpdateConfig, theirs: Merge) -> Judgement:
+def config_meets_merge(ours: UpdateConfig, theirs: Merge) -> ConflictCheck:
     """The schema that the metadata belong to was replaced."""
     return retry(ours, theirs) if changes_schema_metadata(ours) else _FINE
 
 
-def merge_meets_config(ours: Merge, theirs: UpdateConfig) -> Judgement:
+def merge_meets_config(ours: Merge, theirs: UpdateConfig) -> ConflictCheck:
     """Our schema would bring the old metadata back."""
     return retry(ours, theirs) if changes_schema_metadata(theirs) else _FINE
 
 
-def restore_meets_config(ours: Restore, theirs: UpdateConfig) -> Judgement:
+def restore_meets_config(ours: Restore, theirs: UpdateConfig) -> ConflictCheck:
     """The restored schema would bring the old metadata back."""
     return give_up(ours, theirs) if changes_schema_metadata(theirs) else _FINE
 
 
-def overwrites_meet(ours: Overwrite, theirs: Overwrite) -> Judgement:
+def overwrites_meet(ours: Overwrite, theirs: Overwrite) -> ConflictCheck:
     """The last one wins, but not over the same configuration key."""
     if set(ours.config_upsert_values) & set(theirs.config_upsert_values):
         return _give_up("a concurrent Overwrite set the same configuration key")
     return retry(ours, theirs)
 
 
-def overwrite_meets_config(ours: Overwrite, theirs: UpdateConfig) -> Judgement:
+def overwrite_meets_config(ours: Overwrite, theirs: UpdateConfig) -> ConflictCheck:
     """Only when both set the same key."""
     if set(ours.config_upsert_values) & upserted_keys(in_new_form(theirs).config_updates):
         return _give_up("a concurrent UpdateConfig set the same configuration key")
     return _FINE
 
 
-def bases_meet(ours: UpdateBases, theirs: UpdateBases) -> Judgement:
+def bases_meet(ours: UpdateBases, theirs: UpdateBases) -> ConflictCheck:
     """The same id, name or path; id 0 means that the committer picks one."""
     for mine in ours.new_bases:
         for other in theirs.new_bases:

@@ -12,7 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pyspark_lance.commit.conflict import Verdict, judge, may_insert_same_keys, rewrites_columns
+from pyspark_lance.commit.conflict import (
+    Resolution,
+    check_conflict,
+    may_insert_same_keys,
+    rewrites_columns,
+)
 from pyspark_lance.commit.conflict_reason import conflict_of
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
 from pyspark_lance.errors import CommitConflictError, Conflict, ConflictReason, RetryableCommitError
@@ -32,7 +37,7 @@ REDO = "run the operation again on the newest version"
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class ReadSet:
     """What work looked at before it chose rows to change or to insert."""
 
     # Called with the newest version and some of its fragments: whether the work could have found
@@ -54,7 +59,7 @@ def fragments_in_common(
     *,
     uri: str,
     knows_rows: bool,
-    reads: Reads | None,
+    reads: ReadSet | None,
 ) -> set[int]:
     """The fragments of which both sides changed rows, which is to be settled row by row.
 
@@ -65,24 +70,24 @@ def fragments_in_common(
     # Who looks at the rows of others by their keys does not have to expect the worst of them.
     judged = without_keys(operation) if reads is not None else operation
     for version, theirs in newer:
-        judgement = judge(judged, theirs.operation)
+        conflict_check = check_conflict(judged, theirs.operation)
         where = f"version {version} of {uri}"
-        match judgement.verdict:
-            case Verdict.COMPATIBLE | Verdict.REBASE if theirs.has_unknown_fields:
+        match conflict_check.resolution:
+            case Resolution.COMPATIBLE | Resolution.REBASE if theirs.has_unknown_fields:
                 what = "a concurrent commit by newer software cannot be judged"
                 conflict = conflict_of(judged, theirs.operation, version)
                 unknown = replace(conflict, reason=ConflictReason.UNKNOWN_OPERATION)
                 raise RetryableCommitError(what, where, REDO, unknown)
-            case Verdict.COMPATIBLE:
+            case Resolution.COMPATIBLE:
                 continue
-            case Verdict.REBASE if knows_rows:
+            case Resolution.REBASE if knows_rows:
                 common |= changed_fragment_ids(theirs.operation)
-            case Verdict.REBASE | Verdict.RETRY:
+            case Resolution.REBASE | Resolution.RETRY:
                 conflict = conflict_of(judged, theirs.operation, version)
-                raise RetryableCommitError(judgement.reason, where, REDO, conflict)
-            case Verdict.INCOMPATIBLE:
+                raise RetryableCommitError(conflict_check.reason, where, REDO, conflict)
+            case Resolution.INCOMPATIBLE:
                 conflict = conflict_of(judged, theirs.operation, version)
-                raise CommitConflictError(judgement.reason, where, conflict=conflict)
+                raise CommitConflictError(conflict_check.reason, where, conflict=conflict)
     reused = reused_field_id(operation, [theirs.operation for _, theirs in newer])
     if reused is not None:
         what = f"field id {reused} was given to another column since the data were written"
@@ -93,7 +98,7 @@ def fragments_in_common(
 
 
 def _check_reads(
-    reads: Reads, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
+    reads: ReadSet, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
 ) -> None:
     """Refuses to follow others that brought or took rows which the work looked for."""
     if reads.losses_too:
@@ -121,7 +126,7 @@ def _check_reads(
 
 
 def _check_losses(
-    reads: Reads, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
+    reads: ReadSet, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
 ) -> None:
     """Refuses to follow others that took rows which the work had found."""
     changed: set[int] = set()
@@ -146,7 +151,7 @@ def without_keys(operation: Operation) -> Operation:
 
 
 def _rows_with_values(
-    reads: Reads, ours: Operation, theirs: Sequence[Operation]
+    reads: ReadSet, ours: Operation, theirs: Sequence[Operation]
 ) -> tuple[set[str], set[int]]:
     """First data files of fragments that are new, and ids of those that got values in place."""
     added: list[Fragment] = []

@@ -13,8 +13,8 @@ from pyspark_lance.commit.application_versions import (
     config_with_application_version,
 )
 from pyspark_lance.commit.apply_operation import apply_operation, fill_new_table, overwrite, restore
-from pyspark_lance.commit.draft import Draft, TableState
 from pyspark_lance.commit.invariants import check_next_manifest, check_writable
+from pyspark_lance.commit.manifest_builder import ManifestBuilder, TableState
 from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Overwrite, Restore
@@ -48,28 +48,28 @@ def next_manifest(
     """
     operation = transaction.operation
     if current is None:
-        draft = _empty_table(create or CreateOptions())
-        fill_new_table(draft, operation)
+        builder = _empty_table(create or CreateOptions())
+        fill_new_table(builder, operation)
     else:
         replaces_all = isinstance(operation, Restore | Overwrite)
         check_writable(current.manifest, current.indices, replaces_all=replaces_all)
-        draft = Draft.of(current)
+        builder = ManifestBuilder.of(current)
         if isinstance(operation, Restore):
-            restore(draft, operation, restored)
+            restore(builder, operation, restored)
         elif isinstance(operation, Overwrite):
-            overwrite(draft, operation, data_storage_version)
+            overwrite(builder, operation, data_storage_version)
         else:
-            apply_operation(draft, operation)
-    draft.config = config_with_application_version(
-        draft.config, application_version(transaction.properties)
+            apply_operation(builder, operation)
+    builder.config = config_with_application_version(
+        builder.config, application_version(transaction.properties)
     )
-    state = draft.finish(tag=transaction.tag, now_ns=now_ns)
+    state = builder.finish(tag=transaction.tag, now_ns=now_ns)
     before = current.manifest if current else None
-    check_next_manifest(before, state.manifest, state.indices, operation, draft.touched)
+    check_next_manifest(before, state.manifest, state.indices, operation, builder.touched)
     return state
 
 
-def _empty_table(options: CreateOptions) -> Draft:
+def _empty_table(options: CreateOptions) -> ManifestBuilder:
     """The version before the first."""
     manifest = Manifest(
         version=0,
@@ -77,4 +77,4 @@ def _empty_table(options: CreateOptions) -> Draft:
         reader_flags=STABLE_ROW_IDS if options.stable_row_ids else 0,
         data_storage_version=options.data_storage_version,
     )
-    return Draft.of(TableState(manifest))
+    return ManifestBuilder.of(TableState(manifest))

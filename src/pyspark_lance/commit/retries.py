@@ -37,7 +37,7 @@ class Environment:
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     # Not the module's generator: forked workers would all draw the same numbers.
-    chance: random.Random = field(default_factory=random.SystemRandom)
+    rng: random.Random = field(default_factory=random.SystemRandom)
 
 
 class Retries:
@@ -103,7 +103,7 @@ class Retries:
         if self.attempts >= self._most:
             return False
         slots = _SLOTS[min(self.attempts, len(_SLOTS)) - 1]
-        wait = min(self.environment.chance.uniform(0, slots * slot_s), _MAX_WAIT_S)
+        wait = min(self.environment.rng.uniform(0, slots * slot_s), _MAX_WAIT_S)
         if now + wait - (self._first_s if since_s is None else since_s) > self._timeout_s:
             return False
         self.environment.sleep(wait)

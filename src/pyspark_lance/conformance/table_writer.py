@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from pyspark_lance.conformance import steps
 from pyspark_lance.conformance.model import Values
-from pyspark_lance.table.change.change_stages import writes_rows
-from pyspark_lance.table.change.commit_changes import commit_changes
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
-from pyspark_lance.table.change.row_change import ChangeSettings, RowAction, plan_change
-from pyspark_lance.table.change.run_changes import StagesHere, run_changes
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
+from pyspark_lance.table.dml.change_stages import writes_rows
+from pyspark_lance.table.dml.commit_changes import commit_changes
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.dml.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction, plan_change
+from pyspark_lance.table.dml.run_changes import LocalRunner, run_changes
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
@@ -99,7 +99,7 @@ def _change(table: Table, change: steps.Change) -> None:
 
     def attempt(work: UnitOfWork) -> object:
         plan = plan_change(table, settings)
-        done = run_changes(StagesHere(), plan, clauses, [rows.to_batches()], one_match_each=True)
+        done = run_changes(LocalRunner(), plan, clauses, [rows.to_batches()], one_match_each=True)
         return commit_changes(replace(done, only_deletes=not writes_rows(clauses)), work)
 
     UnitOfWork(table, settings).run(attempt)

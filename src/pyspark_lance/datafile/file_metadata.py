@@ -77,8 +77,8 @@ class ColumnInfo:
 
 _V = TypeVar("_V")
 # Of the values that are remembered.
-_MOST_ENTRIES: Final = 1024
-_MOST_BYTES: Final = 4096
+_MAX_ENTRIES: Final = 1024
+_MAX_BYTES: Final = 4096
 
 
 class ParsedBytes(Generic[_V]):
@@ -93,8 +93,8 @@ class ParsedBytes(Generic[_V]):
 
     def keep(self, data: bytes, value: _V) -> None:
         """Remembers a value, unless it is large."""
-        if len(data) <= _MOST_BYTES:
-            if len(self._known) >= _MOST_ENTRIES:
+        if len(data) <= _MAX_BYTES:
+            if len(self._known) >= _MAX_ENTRIES:
                 self._known.clear()
             self._known[data] = value
 

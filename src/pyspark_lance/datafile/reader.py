@@ -46,7 +46,7 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 16 * 1024 * 1024
 _NARROW_WINDOW = 1.5
 # And so many times what a batch should have is handed out in parts.
-_MOST_BATCHES = 2
+_MAX_BATCHES = 2
 # Arrays of fewer rows on average are joined: batches are cut where any column's arrays end.
 _MIN_ARRAY_ROWS = 1 << 14
 # Files that are read as one begin at multiples of this, as their buffers do in each.
@@ -505,7 +505,7 @@ def _make_batches(
     kept = [field.with_type(array.type) for field, array in zip(schema, chunked, strict=True)]
     table = pa.Table.from_arrays(chunked, schema=pa.schema(kept))
     for batch in table.to_batches(max_chunksize=batch_rows):
-        yield from _parts_of(batch, _MOST_BATCHES * batch_bytes)
+        yield from _parts_of(batch, _MAX_BATCHES * batch_bytes)
 
 
 def _parts_of(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -23,13 +23,13 @@ from pyspark_lance.store.byte_range import ByteRange
 GROUP_BYTES: Final = 32 << 20
 """Rows that take about so much are fetched together, while those before are decoded."""
 _WHOLE_BYTES: Final = 4 << 20  # takes no longer than a round trip
-_MOST_OF_A_PAGE: Final = 0.9
+_MAX_OF_A_PAGE: Final = 0.9
 # What describes a page is in buffers of no more than this, mostly.
 _SMALL_BUFFER_BYTES: Final = 64 << 10
 # Rows are not of one size: so much more is asked for at either end.
 _SLACK_BYTES: Final = 64 << 10
 # Which of many single rows share a page is for the readers of its columns to find out.
-_MOST_RANGES: Final = 64
+_MAX_RANGES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class StoredPages:
         ``seen_to``: rows before this one were read: what describes their pages is known. Returns
         nothing if that cannot be told.
         """
-        if len(rows.starts) > _MOST_RANGES:
+        if len(rows.starts) > _MAX_RANGES:
             return []
         parts = [
             (column, page, wanted)
@@ -99,7 +99,7 @@ class StoredPages:
 
 
 def _of_page(page: PageInfo, wanted: RowRanges, *, is_known: bool) -> Iterator[ByteRange]:
-    if wanted.num_rows >= _MOST_OF_A_PAGE * page.num_rows:
+    if wanted.num_rows >= _MAX_OF_A_PAGE * page.num_rows:
         yield from page.buffers
         return
     for start, end in page.buffers:

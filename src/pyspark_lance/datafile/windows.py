@@ -10,7 +10,7 @@ from pyspark_lance.codec.row_ranges import RowRanges
 
 MAX_WINDOW_ROWS: Final = 1 << 22
 # A window that turns out to be so many times as large as it should be is read in halves.
-_MOST_WINDOWS: Final = 4
+_MAX_WINDOWS: Final = 4
 
 
 class Windows:
@@ -51,7 +51,7 @@ class Windows:
 
     def room_of(self, rows: RowRanges) -> int | None:
         """The bytes that decoding a window may take; a single row takes what it needs."""
-        return _MOST_WINDOWS * self._window_bytes if rows.num_rows > 1 else None
+        return _MAX_WINDOWS * self._window_bytes if rows.num_rows > 1 else None
 
     def _hand_out(self, count: int) -> RowRanges:
         begin, end = self._done, min(self._done + count, self._total)

@@ -22,7 +22,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.object_store import ObjectStore
 
-_MOST_REFERENCED: Final = 64 << 20
+_MAX_REFERENCED: Final = 64 << 20
 """Bytes of batches that narrow columns may keep alive while they wait for a page."""
 
 
@@ -70,7 +70,7 @@ class DataFileWriter:
             writer.write(_of_type(array, kind))
         self._rows_written += batch.num_rows
         self._referenced += batch.nbytes
-        if self._referenced >= _MOST_REFERENCED:
+        if self._referenced >= _MAX_REFERENCED:
             for writer in self._writers:
                 writer.own()
             self._referenced = 0

@@ -13,7 +13,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from pyspark_lance.errors import InvalidInputError
 
 LONG_NAME: Final = 100
-_MOST_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 # Columns that other readers of Lance compute -> how.
 _OF_OTHERS: Final = {
     "_fragid": "_fragid is _rowaddr divided by 4294967296, in SQL shiftright(_rowaddr, 32)"
@@ -131,7 +131,7 @@ def differ_by_case(one: str, other: str) -> InvalidInputError:
     return InvalidInputError(
         f"the columns {one!r} and {other!r} differ by case only",
         hint="rename one of them, or set spark.sql.caseSensitive = true; a df.write without the "
-        "companion also needs the option caseSensitive = true",
+        "plugin also needs the option caseSensitive = true",
     )
 
 
@@ -155,5 +155,5 @@ def near_names(name: str, names: Sequence[str]) -> str:
         return way
     spelled_as = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower()[:LONG_NAME], spelled_as, n=1)
-    shown = ", ".join(names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")
+    shown = ", ".join(names[:_MAX_SHOWN]) + (", …" if len(names) > _MAX_SHOWN else "")
     return f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}"

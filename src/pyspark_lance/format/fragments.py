@@ -28,7 +28,7 @@ from pyspark_lance.proto import table_pb2
 
 _NUMBER = table_pb2.Manifest.FRAGMENTS_FIELD_NUMBER
 # Bytes compared at a time: few at first, since the next difference may be near.
-_LEAST_COMPARED, _MOST_COMPARED = 1 << 9, 1 << 18
+_MIN_COMPARED, _MAX_COMPARED = 1 << 9, 1 << 18
 # Messages parsed at a time: of a million at once the parser would take more than a gigabyte.
 PARSED: Final = 1024
 
@@ -325,7 +325,7 @@ def same_bytes(
     known_data, offsets = known
     start = begin = int(offsets[there])
     end = int(offsets[-1])
-    step = _LEAST_COMPARED
+    step = _MIN_COMPARED
     while start < end:
         stop = min(start + step, end)
         at = position + start - begin
@@ -335,5 +335,5 @@ def same_bytes(
             differs = np.frombuffer(ours, np.uint8, both) != np.frombuffer(theirs, np.uint8, both)
             start += int(np.argmax(differs)) if differs.any() else both
             break
-        start, step = stop, min(2 * step, _MOST_COMPARED)
+        start, step = stop, min(2 * step, _MAX_COMPARED)
     return int(np.searchsorted(offsets, start, side="right")) - 1 - there

@@ -22,7 +22,7 @@ WORTHWHILE_RANGES = 16
 """For fewer, the protobuf library is as fast."""
 WORTHWHILE_BYTES = WORTHWHILE_RANGES * 8
 
-_MOST_VARINT_BYTES = 10
+_MAX_VARINT_BYTES = 10
 _MESSAGE_TAG = 1 << 3 | 2  # field 1, length-delimited: segment, run, span and range alike
 _FIRST_TAG = 1 << 3  # field 1, varint: start
 _SECOND_TAG = 2 << 3  # field 2, varint: end, and the version of a run
@@ -78,7 +78,7 @@ def _nested(content: _Columns) -> _Columns:
 def _varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Bytes of each value as a varint; 0 for zero, which is not written."""
     sizes = np.zeros(len(values), np.int64)
-    for index in range(_MOST_VARINT_BYTES):
+    for index in range(_MAX_VARINT_BYTES):
         sizes += values >= np.uint64(1 << 7 * index)
     return sizes
 
@@ -175,7 +175,7 @@ class _Varints:
         starts = np.concatenate(([0], lasts[:-1] + 1))
         sizes = lasts - starts + 1
         longest = int(sizes.max())
-        if longest > _MOST_VARINT_BYTES or (raw[lasts[sizes == _MOST_VARINT_BYTES]] > 1).any():
+        if longest > _MAX_VARINT_BYTES or (raw[lasts[sizes == _MAX_VARINT_BYTES]] > 1).any():
             return None
         values = (raw[starts] & np.uint8(0x7F)).astype(np.uint64)
         for index in range(1, longest):

@@ -32,7 +32,7 @@ _STORED: Final = -1
 _PADDING: Final = 64
 # Footers of so many bytes are remembered, so many of them.
 _SHORT_BYTES: Final = 1024
-_MOST_SHORT: Final = 512
+_MAX_SHORT: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _place_of_batch(content: bytes, name: str) -> tuple[int, int, int]:
     )
 
 
-_place_of_short = lru_cache(_MOST_SHORT)(_place_of_batch)
+_place_of_short = lru_cache(_MAX_SHORT)(_place_of_batch)
 
 
 def _check_column(footer: _Table, name: str) -> None:

@@ -26,13 +26,13 @@ BITMAP_THRESHOLD: Final = 5000
 """From so many offsets on, the set is written as a bitmap."""
 
 _COLUMN: Final = "row_id"
-_LEAST_COMPRESSED: Final = 128
+_MIN_COMPRESSED: Final = 128
 # Where their number is not known: releases write so many in another way.
-_MOST_OF_AN_ARRAY: Final = 1 << 20
+_MAX_OF_AN_ARRAY: Final = 1 << 20
 # Of a set with offsets behind the last row, which becomes an array.
-_MOST_EXCEEDING: Final = 1 << 24
+_MAX_EXCEEDING: Final = 1 << 24
 # Of files that were read or written, so many bytes are kept.
-_MOST_KNOWN_BYTES: Final = 16 << 20
+_MAX_KNOWN_BYTES: Final = 16 << 20
 _BYTES_OF_ONE: Final = 512
 _SMALL_BYTES: Final = 64 * 1024
 
@@ -42,7 +42,7 @@ def _bytes_of(vector: DeletionVector) -> int:
     return _BYTES_OF_ONE + 2 * len(vector)
 
 
-_known = RecentlyUsed(_MOST_KNOWN_BYTES, _bytes_of)
+_known = RecentlyUsed(_MAX_KNOWN_BYTES, _bytes_of)
 
 
 def read_deletion_file(
@@ -93,7 +93,7 @@ def _read(
     store: ObjectStore, path: str, file: DeletionFile, physical_rows: int, *, may_exceed: bool
 ) -> DeletionVector:
     content = _content(store, path)
-    at_most = max(physical_rows, _MOST_OF_AN_ARRAY) if may_exceed else physical_rows
+    at_most = max(physical_rows, _MAX_OF_AN_ARRAY) if may_exceed else physical_rows
     try:
         if file.file_type is DeletionFileType.BITMAP:
             vector = DeletionVector.from_bitmap_bytes(bytes(content))
@@ -105,7 +105,7 @@ def _read(
                 raise CorruptFileError(f"{len(offsets)} offsets, {len(vector)} different ones")
         whole = len(vector)
         if vector.max_offset is not None and vector.max_offset >= physical_rows:
-            if not may_exceed or whole > min(at_most, _MOST_EXCEEDING):
+            if not may_exceed or whole > min(at_most, _MAX_EXCEEDING):
                 raise CorruptFileError(
                     f"row {vector.max_offset} is deleted in a fragment of {physical_rows} rows, "
                     f"with {whole} offsets"
@@ -186,7 +186,7 @@ def _to_arrow(offsets: NDArray[np.uint32]) -> bytes:
     schema = pa.schema([pa.field(_COLUMN, pa.uint32(), nullable=False)])
     sink = pa.BufferOutputStream()
     # To hand so little to other threads, or to compress a few numbers, takes longer than all else.
-    compression = "zstd" if len(offsets) >= _LEAST_COMPRESSED else None
+    compression = "zstd" if len(offsets) >= _MIN_COMPRESSED else None
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         writer.write_batch(

@@ -49,15 +49,15 @@ _TAIL_BYTES: Final = 64 * 1024
 # Manifests of a listing that have no more are read whole: that takes less than a second request.
 _WHOLE_BYTES: Final = 4 << 20
 # Of manifests that are read one after the other, so many are fetched ahead, and so many bytes.
-_MOST_FETCHES: Final = 16
-_MOST_FETCHED_BYTES: Final = 8 << 20
+_MAX_FETCHES: Final = 16
+_MAX_FETCHED_BYTES: Final = 8 << 20
 # So many other objects may be listed before the newest manifest.
 _NO_MANIFESTS: Final = 14
 # Each time others have committed and cleaned up since the listing.
-_MOST_LOOKS: Final = 100
+_MAX_LOOKS: Final = 100
 # So long the newest version of a listing may be taken for the newest.
 _SEEN_S: Final = 2.0
-_MOST_SEEN: Final = 64
+_MAX_SEEN: Final = 64
 _LENGTH: Final = struct.Struct("<I")
 # Position of the manifest's length, major and minor version, magic.
 _FOOTER: Final = struct.Struct("<qHH4s")
@@ -93,7 +93,7 @@ class ManifestFile:
     indices: tuple[IndexMetadata, ...] = ()  # Index entries; empty if they were not asked for.
     _bytes: _FileBytes | None = field(default=None, repr=False, compare=False)
 
-    def let_go(self) -> ManifestFile:
+    def drop_buffers(self) -> ManifestFile:
         """The same without bytes of the file, for whoever keeps many; it has no transaction."""
         return dataclasses.replace(self, _bytes=None)
 
@@ -162,7 +162,7 @@ def _newest_by_name(store: ObjectStore, count: int | None = None) -> list[Manife
         rest = (one for one in located if one is not None)
         return first + list(itertools.islice(rest, None if count is None else count - 1))
 
-    return look_again(store, look)
+    return retry_if_removed(store, look)
 
 
 def newest_seen(store: ObjectStore, *, put_follows: bool = False) -> ManifestLocation | None:
@@ -188,7 +188,7 @@ def newest_seen(store: ObjectStore, *, put_follows: bool = False) -> ManifestLoc
 
 
 def _remember(store: ObjectStore, began: float, newest: ManifestLocation) -> None:
-    if len(_seen) >= _MOST_SEEN:
+    if len(_seen) >= _MAX_SEEN:
         _seen.clear()
     _seen[store.uri, store.place] = began, newest
 
@@ -199,7 +199,7 @@ def _there(store: ObjectStore, location: ManifestLocation | None) -> ManifestLoc
     return location
 
 
-def look_again(store: ObjectStore, look: Callable[[], _T]) -> _T:
+def retry_if_removed(store: ObjectStore, look: Callable[[], _T]) -> _T:
     """Lists and reads, and does both again as long as what was listed is gone when it is read.
 
     Names that were listed and are gone say that others have committed and cleaned up, and nothing
@@ -208,7 +208,7 @@ def look_again(store: ObjectStore, look: Callable[[], _T]) -> _T:
     ``store``: where; for the message. ``look``: lists and reads; a raw ``FileNotFoundError`` says
     that something is gone by now.
     """
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MAX_LOOKS):
         try:
             return look()
         except FileNotFoundError as error:
@@ -216,7 +216,7 @@ def look_again(store: ObjectStore, look: Callable[[], _T]) -> _T:
                 raise
             gone = error
     raise StorageError(
-        f"versions were removed faster than they could be read, {_MOST_LOOKS} times",
+        f"versions were removed faster than they could be read, {_MAX_LOOKS} times",
         where=store.uri,
         hint="clean up less often",
     ) from gone
@@ -346,7 +346,7 @@ def _fetched(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Itera
         yield from map(whole, locations)
         return
     largest = max(location.size or _TAIL_BYTES for location in locations)
-    ahead = max(1, min(_MOST_FETCHES, _MOST_FETCHED_BYTES // largest))
+    ahead = max(1, min(_MAX_FETCHES, _MAX_FETCHED_BYTES // largest))
     with ThreadPoolExecutor(max_workers=ahead) as executor:
         waiting: deque[Future[_FileBytes]] = deque()
         try:

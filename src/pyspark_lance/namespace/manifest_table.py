@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import CommitConflictError, MissingFileError, TableAlreadyExistsError
-from pyspark_lance.metafile.manifest_file import look_again
+from pyspark_lance.metafile.manifest_file import retry_if_removed
 from pyspark_lance.namespace.namespace import DELIMITER
 from pyspark_lance.store.object_store import missing
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -74,7 +74,7 @@ class ManifestTable:
                     raise
                 raise missing(self._table.uri, snapshot.file.location.path) from error
 
-        return look_again(self._table.store(), look)
+        return retry_if_removed(self._table.store(), look)
 
     def change(self, edit: Callable[[pa.Table], pa.Table]) -> None:
         """Puts ``edit(rows)`` in the place of the rows; nothing happens if it returns them.

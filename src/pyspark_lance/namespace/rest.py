@@ -18,7 +18,7 @@ from pyspark_lance.store.rest_client import Issuer, RestCatalog
 from pyspark_lance.table.version.table import Table
 
 # Of a namespace; more are no list that is of use.
-_MOST_NAMES: Final = 1_000_000
+_MAX_NAMES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class RestNamespace:
             before, token = token, page.page_token
             if not token:
                 return sorted(names)
-            if token == before or len(names) > _MOST_NAMES:
+            if token == before or len(names) > _MAX_NAMES:
                 raise StorageError(
                     f"the catalog's list does not end after {len(names)} names", self.catalog.uri
                 )

@@ -1,6 +1,6 @@
 """Making typed conditions: finds common types as Spark does, refuses what does not go together.
 
-Both front doors (SQL text and the JVM companion's tree) build their conditions with these
+Both front doors (SQL text and the JVM plugin's tree) build their conditions with these
 functions, so a comparison means the same wherever it came from.  No I/O.
 """
 

@@ -1,6 +1,6 @@
 """Conditions on rows: the door to the tree, its evaluation on a batch, and pruning.
 
-A condition comes from ``parse`` (SQL) or ``json`` (the JVM companion).  The
+A condition comes from ``parse`` (SQL) or ``json`` (the JVM plugin).  The
 modules behind this one: ``tree`` (the nodes), ``builder`` (types and constant
 folding), ``evaluate`` (answers per row), ``prune`` (answers per fragment or page).
 No I/O.

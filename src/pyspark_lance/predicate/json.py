@@ -1,4 +1,4 @@
-"""Conditions as a typed JSON tree, as the JVM companion sends what Spark pushed down.
+"""Conditions as a typed JSON tree, as the JVM plugin sends what Spark pushed down.
 
 A node is one of::
 

@@ -49,7 +49,7 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _EXACT_INTEGERS: Final = {16: 2**11, 32: 2**24, 64: 2**53}
 _INT64: Final = np.iinfo(np.int64)
 # Of more constants that are neither integers nor texts, only the range is looked at.
-_MOST_CONSTANTS: Final = 64
+_MAX_CONSTANTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class _Parts:
         numbers = numbers_among(bounds.minimum.type, values)
         if numbers is not None:
             answers = _among_integers(bounds, numbers)
-        elif len(values) <= _MOST_CONSTANTS:
+        elif len(values) <= _MAX_CONSTANTS:
             answers = self._among_few(value, values)
         elif values.type == bounds.minimum.type and values.type in (pa.string(), pa.binary()):
             answers = _among_texts(bounds, values)

@@ -1,4 +1,4 @@
-"""The Spark connector: the data source, LanceTable, and what the JVM companion asks.
+"""The Spark connector: the data source, LanceTable, and what the JVM plugin asks.
 
 May import: everything.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """``pyspark_lance.spark.companion`` needs no import of its own; loaded when it is used."""
-    if name == "companion":
-        return import_module(f"{__name__}.companion")
+    """``pyspark_lance.plugin`` needs no import of its own; loaded when it is used."""
+    if name == "plugin":
+        return import_module(f"{__name__}.plugin")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

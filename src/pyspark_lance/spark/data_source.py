@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
-    from pyspark_lance.spark.source.change_plan import PinnedFeed
+    from pyspark_lance.spark.source.change_feed_plan import PinnedFeed
     from pyspark_lance.spark.source.change_reader import LanceChangeReader
     from pyspark_lance.spark.source.change_writer import LanceChangeWriter
     from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
@@ -91,7 +91,7 @@ class LanceDataSource(DataSource):
 
             check_stream(self.options, read, lambda: self._pin().version)
         if read.changes is not None:
-            from pyspark_lance.spark.source.change_plan import described_feed, feed_schema_of
+            from pyspark_lance.spark.source.change_feed_plan import described_feed, feed_schema_of
 
             schema = feed_schema_of(read, described_feed(read, self._pin_feed))
         elif read.nearest is not None:
@@ -163,7 +163,7 @@ class LanceDataSource(DataSource):
 
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
-        """Plans an append or overwrite, or a change of rows that the JVM companion planned."""
+        """Plans an append or overwrite, or a change of rows that the JVM plugin planned."""
         from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
         write, replaces = self._write_options(overwrite)
@@ -250,14 +250,14 @@ class LanceDataSource(DataSource):
 
             self._pinned = pinned_version(self.options)
         if self._pinned is None:
-            from pyspark_lance.table.version.near_tables import naming_near_tables
+            from pyspark_lance.table.version.path_suggestions import suggesting_paths
             from pyspark_lance.table.version.snapshot import Snapshot
 
             options = self._read_options()
             if options.changes is not None:
                 self._pinned = self._pin_feed().pinned
                 return self._pinned
-            with naming_near_tables(options.table):
+            with suggesting_paths(options.table):
                 snapshot = Snapshot.open(options.table, options.at)
             self._pinned = snapshot.pinned
         return self._pinned
@@ -265,7 +265,7 @@ class LanceDataSource(DataSource):
     def _pin_feed(self) -> PinnedFeed:
         """The versions whose changes this query reads, decided once."""
         if self._feed is None:
-            from pyspark_lance.spark.source.change_plan import pin_feed
+            from pyspark_lance.spark.source.change_feed_plan import pin_feed
             from pyspark_lance.spark.source.pushed_down import pinned_version
 
             self._feed = pin_feed(self._read_options(), pinned_version(self.options))

@@ -1,7 +1,7 @@
 """Keeps storage options out of what Spark shows: event log, SQL tab, EXPLAIN, DESCRIBE.
 
 Spark hides options by their names, and knows few of them; every ``storage.*`` may be a secret.
-``companion.enable`` calls this; ``spark_conf`` has the same settings for sessions about to start.
+``plugin.enable`` calls this; ``spark_conf`` has the same settings for sessions about to start.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def hide_storage_options(spark: SparkSession) -> None:
     """Makes Spark hide the values of ``storage.*`` options in this session, besides what it hides.
 
     Without it they stand in clear in the event log and the SQL tab when a table is saved with the
-    companion, and when a view is created with ``OPTIONS``. Those of ``CREATE TABLE`` are hidden by
-    the companion itself: there Spark follows no setting.
+    plugin, and when a view is created with ``OPTIONS``. Those of ``CREATE TABLE`` are hidden by
+    the plugin itself: there Spark follows no setting.
     """
     for setting, fallback, default, ours in _SETTINGS:
         theirs = spark.conf.get(setting, None)

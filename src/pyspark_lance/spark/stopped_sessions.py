@@ -15,7 +15,7 @@ _NO_SOURCE: Final = "[DATA_SOURCE_NOT_FOUND]"  # All that Spark's look-up says.
 
 
 @contextmanager
-def explaining_stopped(owner: Any, *, needs_session: bool) -> Iterator[None]:
+def check_session(owner: Any, *, needs_session: bool) -> Iterator[None]:
     """Raises an error of ours for what happens because the session of ``owner`` was stopped.
 
     ``owner``: has it as ``_spark``, and perhaps the table as ``_table``. ``needs_session``: nothing

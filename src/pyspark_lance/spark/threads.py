@@ -15,7 +15,7 @@ def use_session(spark: SparkSession) -> None:
     """Makes ``df.write.format("lance")`` work in the calling thread; ``LanceTable`` needs no call.
 
     A Connect session, which has no JVM thread, needs it in no thread, nor does one that found the
-    companion in ``spark.jars``.  ``companion.enable(spark)`` in the thread does as much, and more.
+    plugin in ``spark.jars``.  ``plugin.enable(spark)`` in the thread does as much, and more.
     """
     if hasattr(spark, "_jsparkSession"):
         jvm_sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]

@@ -41,7 +41,7 @@ from pyspark_lance.store.stale_handles import looked_up_anew
 MAX_OPEN_MAPS = 32
 WRITE_BUFFER_BYTES = 1 << 20
 # A call of the system reads no more than 2 GB at once.
-_MOST_READ_BYTES = 1 << 30
+_MAX_READ_BYTES = 1 << 30
 
 # A folder, or something below a plain file, is not an object, as in any object store.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -419,7 +419,7 @@ def _read_range(descriptor: int, start: int, end: int) -> memoryview:
     content = bytearray(end - start)
     left = memoryview(content)
     while left:
-        count = os.preadv(descriptor, [left[:_MOST_READ_BYTES]], end - len(left))
+        count = os.preadv(descriptor, [left[:_MAX_READ_BYTES]], end - len(left))
         if not count:
             raise OSError(errno.EIO, "the file changes while it is read")
         left = left[count:]

@@ -17,10 +17,10 @@ _KINDS: Final = frozenset(
 )
 _MOUNTS: Final = "/proc/self/mountinfo"
 # A process sees few mounts; one more is looked up when it is first met.
-_MOST_DEVICES: Final = 256
+_MAX_DEVICES: Final = 256
 
 
-@lru_cache(maxsize=_MOST_DEVICES)
+@lru_cache(maxsize=_MAX_DEVICES)
 def is_on_network(device: int) -> bool:
     """Whether the files of a device (``st_dev``) are those of another machine, as far as is known.
 

@@ -31,9 +31,9 @@ from pyspark_lance.store.storage_options import ALLOWED, EXPIRES, ISSUER, PREFIX
 
 _EARLY_MS: Final = 60_000
 """Credentials are renewed this long before they end, so that a request has time."""
-_MOST_ANSWER_BYTES: Final = 64 << 20  # after it is decompressed
+_MAX_ANSWER_BYTES: Final = 64 << 20  # after it is decompressed
 _PIECE_BYTES: Final = 1 << 20
-_MOST_ERROR_TEXT: Final = 1000
+_MAX_ERROR_TEXT: Final = 1000
 _TIMEOUT_S: Final = (10.0, 60.0)  # to connect, to read
 _ERRORS: Final = {
     0: UnsupportedFeatureError,
@@ -87,9 +87,9 @@ class RestCatalog:
             content = bytearray()
             while piece := answer.read(_PIECE_BYTES, decode_content=True):
                 content += piece
-                if len(content) > _MOST_ANSWER_BYTES:
+                if len(content) > _MAX_ANSWER_BYTES:
                     raise StorageError(
-                        f"an answer of the catalog has more than {_MOST_ANSWER_BYTES} bytes",
+                        f"an answer of the catalog has more than {_MAX_ANSWER_BYTES} bytes",
                         self.uri,
                     )
             return HTTPResponse(
@@ -128,7 +128,7 @@ class RestCatalog:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             answer = json.loads(error.body)
         found = answer if isinstance(answer, dict) else {}
-        text, code = str(found.get("error", ""))[:_MOST_ERROR_TEXT], found.get("code", -1)
+        text, code = str(found.get("error", ""))[:_MAX_ERROR_TEXT], found.get("code", -1)
         what = f"the catalog answered {error.status} to {operation}: {text}"
         is_known = isinstance(code, int) and not isinstance(code, bool)
         kind: type[LanceError] = _ERRORS.get(int(code), StorageError) if is_known else StorageError
@@ -177,7 +177,7 @@ def _retries() -> Any:
 
 # By issuer, those that were asked for last come last.
 _renewed: OrderedDict[str, Mapping[str, str]] = OrderedDict()
-_MOST_RENEWED: Final = 256
+_MAX_RENEWED: Final = 256
 _lock = threading.Lock()
 
 
@@ -192,7 +192,7 @@ def with_fresh_credentials(options: Mapping[str, str]) -> Mapping[str, str]:
         if renewed is None or _is_ending(dict(named_options(renewed))):
             _, renewed = _issuer_of(issuer).ask()
             _renewed[issuer] = renewed
-            while len(_renewed) > _MOST_RENEWED:
+            while len(_renewed) > _MAX_RENEWED:
                 _renewed.popitem(last=False)
         _renewed.move_to_end(issuer)
     return {**options, **renewed}

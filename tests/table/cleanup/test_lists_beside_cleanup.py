@@ -19,12 +19,12 @@ from temporary_folders import memory_folder
 
 from pyspark_lance.command_line.picture import picture_of
 from pyspark_lance.errors import MissingFileError, TableNotFoundError, VersionNotFoundError
+from pyspark_lance.table.cdf.change_window import OPEN, Bound, resolve_window
+from pyspark_lance.table.cdf.stream import TableStream
+from pyspark_lance.table.cdf.stream_offset import BEGINNING
+from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
-from pyspark_lance.table.feed.change_window import OPEN, Bound, resolve_window
-from pyspark_lance.table.feed.stream import TableStream
-from pyspark_lance.table.feed.stream_offset import BEGINNING
-from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.history.ancestry import ancestor_history
 from pyspark_lance.table.history.history import history
 from pyspark_lance.table.history.row_history import row_history

@@ -17,8 +17,8 @@ from row_changes import add_to, upsert
 from table_access import LINEAGE, append, read_ours
 
 from pyspark_lance.errors import MissingFileError, VersionNotFoundError
-from pyspark_lance.table.feed.change_feed import count_changes
-from pyspark_lance.table.feed.change_window import ChangeWindow
+from pyspark_lance.table.cdf.change_feed import count_changes
+from pyspark_lance.table.cdf.change_window import ChangeWindow
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

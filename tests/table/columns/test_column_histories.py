@@ -14,8 +14,6 @@ from local_changes import commit_rewritten
 from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
-from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
-from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
@@ -24,6 +22,8 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
+from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
+from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings

@@ -12,11 +12,9 @@ from commit_tables import latest
 from local_changes import commit_rewritten, delete_rows
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
-from pyspark_lance.commit.draft import TableState
+from pyspark_lance.commit.manifest_builder import TableState
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
-from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
@@ -25,6 +23,8 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
+from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
+from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

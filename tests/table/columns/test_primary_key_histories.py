@@ -32,8 +32,8 @@ MARK = "lance-schema:unenforced-primary-key"
 class KeyedTable:
     """A table, and the key and the columns that it must have; each step is by either side."""
 
-    def __init__(self, path, chance):
-        self.path, self.table, self.chance = path, Table(path), chance
+    def __init__(self, path, rng):
+        self.path, self.table, self.rng = path, Table(path), rng
         self.key, self.names = (), ["a", "b", "c"]
         self.history = {}
         columns = {"a": pa.int64(), "b": pa.string(), "c": pa.int32()}
@@ -43,7 +43,7 @@ class KeyedTable:
     def step(self, ours):
         self.history[lance.dataset(self.path).version] = self.key, list(self.names)
         work = (self.declare, self.rename, self.drop, self.restore, self.overwrite, self.merge)
-        self.chance.choice(work)(ours)
+        self.rng.choice(work)(ours)
 
     def check(self):
         fields = lance.dataset(self.path).schema
@@ -59,7 +59,7 @@ class KeyedTable:
         lance.dataset(self.path).validate()
 
     def declare(self, ours):
-        key = tuple(self.chance.sample(self.names, self.chance.randint(1, len(self.names))))
+        key = tuple(self.rng.sample(self.names, self.rng.randint(1, len(self.names))))
         if ours and self.key not in ((), key):
             with pytest.raises(InvalidInputError, match="which cannot be changed"):
                 set_primary_key(self.table, key)
@@ -75,7 +75,7 @@ class KeyedTable:
             self.key = key
 
     def rename(self, ours):
-        place = self.chance.randrange(len(self.names))
+        place = self.rng.randrange(len(self.names))
         old, new = self.names[place], self.names[place] + "x"
         if ours:
             rename_column(self.table, old, new)
@@ -87,7 +87,7 @@ class KeyedTable:
     def drop(self, ours):
         if len(self.names) == 1:
             return
-        name = self.chance.choice(self.names)
+        name = self.rng.choice(self.names)
         if ours and name in self.key:
             with pytest.raises(InvalidInputError, match="part of the table's key"):
                 drop_columns(self.table, [name])
@@ -97,7 +97,7 @@ class KeyedTable:
         self.key = tuple(one for one in self.key if one != name)
 
     def restore(self, ours):
-        version = self.chance.choice(list(self.history))
+        version = self.rng.choice(list(self.history))
         if ours:
             restore(self.table, VersionSpec(version=version))
         elif version != lance.dataset(self.path).version:
@@ -131,8 +131,8 @@ class KeyedTable:
 )
 def test_random_histories_keep_the_key_of_a_table(tmp_path, seeds):
     for seed in seeds:
-        chance = random.Random(seed)
-        table = KeyedTable(str(tmp_path / f"t{seed}"), chance)
+        rng = random.Random(seed)
+        table = KeyedTable(str(tmp_path / f"t{seed}"), rng)
         for _ in range(8):
-            table.step(ours=chance.random() < 0.5)
+            table.step(ours=rng.random() < 0.5)
             table.check()

@@ -10,11 +10,11 @@ from table_access import assert_same_rows, read_changes, read_ours, read_theirs,
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.cluster_by import CLUSTER_BY_KEY, ClusterBy
 from pyspark_lance.format.clustering import Clustering
+from pyspark_lance.table.cdf.change_mode import Deduplication
 from pyspark_lance.table.columns.change_columns import drop_columns, rename_column
 from pyspark_lance.table.columns.cluster_by import set_cluster_by
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.stable_row_ids import copy_with_stable_row_ids
-from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.history.history import detail
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of

@@ -26,9 +26,9 @@ from zone_map_tables import matching
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.clustering import CLUSTERING_KEY, Clustering
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.columns.change_columns import rename_column
 from pyspark_lance.table.compaction.compact import compact, rewrite_here
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps

@@ -35,7 +35,6 @@ from table_invariants import check_invariants
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, RetryableCommitError
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.compaction.compact import (
     commit_bins,
     compact,
@@ -48,7 +47,8 @@ from pyspark_lance.table.compaction.compaction_plan import (
     plan_bins,
 )
 from pyspark_lance.table.compaction.compaction_task import SMALL_FOR_COMPACTION, rewrite_bin
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -354,7 +354,7 @@ def test_neighbours_that_a_scan_would_read_one_by_one_are_read_together(tmp_path
     dataset.delete("id % 1000 < 7 or (id > 11000 and id < 20000)")
     before = dataset.to_table(with_row_id=True)
     (task,) = plan_compaction(Table(path), {}, ChangeSettings()).tasks
-    slices = [ScanSlice(one, 0, one.physical_rows) for one in task.fragments]
+    slices = [ScanSplit(one, 0, one.physical_rows) for one in task.fragments]
     fields = Snapshot.open(Table(path)).schema.fields
     assert len(list(coalesced_fragments(slices, fields, 65_536))) == len(slices)
     assert len(list(coalesced_fragments(slices, fields, 65_536, SMALL_FOR_COMPACTION))) == 1

@@ -59,14 +59,14 @@ def random_table(path, seed, version, *, stable):
         options = {"data_storage_version": version, "enable_stable_row_ids": stable}
         dataset = lance.write_dataset(rows, path, mode="append", **options)
         first += count
-        chance = rng.random()
-        if chance < 0.3:
+        rng = rng.random()
+        if rng < 0.3:
             dataset.delete(f"id % {int(rng.integers(2, 9))} = 1")
-        elif chance < 0.45:
+        elif rng < 0.45:
             dataset.create_scalar_index("kind", "BITMAP", replace=True)
-        elif chance < 0.6:
+        elif rng < 0.6:
             dataset.create_scalar_index("lists", "LABEL_LIST", replace=True)
-        elif chance < 0.75:
+        elif rng < 0.75:
             dataset.update({"kind": "'changed'"}, where=f"id = {int(rng.integers(0, first))}")
 
 

@@ -27,12 +27,12 @@ from pyspark_lance.format.fragment_reuse import (
     reuse_index_of,
 )
 from pyspark_lance.format.row_address import row_addresses
-from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
-from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction import reuse_index
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
 from pyspark_lance.table.compaction.compaction_task import rewrite_bin
+from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
+from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import moved_addresses
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -157,7 +157,7 @@ def test_every_index_answers_after_one_compaction_and_the_next(tmp_path):
 @pytest.mark.parametrize("in_a_file", [False, True])
 def test_changes_that_an_index_must_not_miss_go_through_the_note(tmp_path, monkeypatch, in_a_file):
     if in_a_file:
-        monkeypatch.setattr(reuse_index, "MOST_INLINE_BYTES", 0)
+        monkeypatch.setattr(reuse_index, "MAX_INLINE_BYTES", 0)
     path = str(tmp_path / "t")
     indexed(path)
     compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 80})
@@ -221,7 +221,7 @@ def two_bins(path):
 @pytest.mark.parametrize("in_a_file", [False, True])
 def test_compactions_at_once_leave_one_note_of_all_that_moved(tmp_path, monkeypatch, in_a_file):
     if in_a_file:
-        monkeypatch.setattr(reuse_index, "MOST_INLINE_BYTES", 0)
+        monkeypatch.setattr(reuse_index, "MAX_INLINE_BYTES", 0)
     path = str(tmp_path / "t")
     given = two_bins(path)
     plans = [plan_compaction(Table(path), given, ChangeSettings()) for _ in range(3)]

@@ -33,7 +33,7 @@ from pyspark_lance.table.compaction import reuse_index
 from pyspark_lance.table.compaction.compact import compact
 
 root, given = sys.argv[2], json.loads(sys.argv[3])
-reuse_index.MOST_INLINE_BYTES = 0
+reuse_index.MAX_INLINE_BYTES = 0
 print(json.dumps(kill_at_calls(root, lambda table: compact(table, given))))
 """
 OPTIONS = {"target_rows_per_fragment": 15, "materialize_deletions_threshold": 0.0}

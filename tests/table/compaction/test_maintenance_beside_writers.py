@@ -15,9 +15,9 @@ from table_access import append, read_ours
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import RetryableCommitError
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import Table
 
@@ -30,16 +30,16 @@ PATIENT = ChangeSettings(retries=200, timeout_s=120.0)
 
 def write(path, number, until):
     """Appends, changes and deletes rows of a range of ids of its own; returns what is left."""
-    chance, first, there = random.Random(number), number * SPAN, set()
+    rng, first, there = random.Random(number), number * SPAN, set()
     while time.time() < until:
-        kind = chance.choice(["append", "append", "delete", "change"])
+        kind = rng.choice(["append", "append", "delete", "change"])
         if kind == "append" or not there:
-            count = chance.randrange(1, 30)
+            count = rng.randrange(1, 30)
             append(path, first, count, retries=200, timeout_s=120.0)
             there |= set(range(first, first + count))
             first += count
             continue
-        key = chance.choice(sorted(there))
+        key = rng.choice(sorted(there))
         if kind == "delete":
             assert delete_rows(path, f"id = {key}", settings=PATIENT).num_deleted_rows == 1
             there.remove(key)

@@ -12,13 +12,13 @@ from table_files import files_of, used_files
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
 from pyspark_lance.table.compaction.compaction_task import rewrite_bin
 from pyspark_lance.table.compaction.stable_row_ids import (
     copy_with_stable_row_ids,
     enable_stable_row_ids,
 )
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

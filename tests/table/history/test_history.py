@@ -19,8 +19,8 @@ from table_access import (
 )
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.history.history import detail, fragments, history
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of

@@ -42,8 +42,8 @@ FUNCTIONS = ["contains", "startswith", "endswith"]
 
 @pytest.fixture(autouse=True)
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fragment_pruning, "FEW_ROWS", 0)
-    monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
+    monkeypatch.setattr(fragment_pruning, "SMALL_ROW_COUNT", 0)
+    monkeypatch.setattr(fragment_pruning, "_MAX_SHARE", 1.0)
 
 
 def some_texts(rng: random.Random, count: int) -> list[str | None]:

@@ -26,9 +26,9 @@ from zone_map_tables import (
     change,
     change_ours,
     check_rows,
-    kept_rows,
     matching,
     parse,
+    retained_rows,
     some_rows,
     with_lists,
 )
@@ -101,8 +101,8 @@ def a_condition(rng: random.Random, depth: int = 2) -> str:
 @pytest.fixture
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Indices are asked for tables of a few rows, too, and used whatever they leave."""
-    monkeypatch.setattr(fragment_pruning, "FEW_ROWS", 0)
-    monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
+    monkeypatch.setattr(fragment_pruning, "SMALL_ROW_COUNT", 0)
+    monkeypatch.setattr(fragment_pruning, "_MAX_SHARE", 1.0)
     yield
 
 
@@ -173,7 +173,7 @@ def path(original: str, tmp_path: Path) -> str:
 
 
 def num_read(path: str, condition: str) -> int:
-    return sum(map(len, kept_rows(path, condition).values()))
+    return sum(map(len, retained_rows(path, condition).values()))
 
 
 def test_rows_of_fragments_that_one_index_does_not_know_stay():
@@ -359,7 +359,7 @@ def test_bloom_filters_leave_zones(many_kinds):
         "word = 'w3'", "value = 3", "value = 3.0D", "byte = 3", "byte IN (3, 3000)",
         "byte = 3 AND n > 0", "word IN ('w3', NULL)", "'w3' = word", "word <=> 'w3'",
     ):  # fmt: skip
-        rows = kept_rows(path, condition)
+        rows = retained_rows(path, condition)
         assert len(rows[0]) < 5_000 and set(range(6_010, 8_000)) <= set(rows[0]), condition
         check_rows(path, [condition])
     assert num_read(path, "word IS NULL") == 2_000
@@ -385,7 +385,7 @@ def test_bloom_filters_leave_zones(many_kinds):
 def without_other_files(path: str, condition: str) -> None:
     """Takes away the data files of fragments that have no row for which ``condition`` is true."""
     snapshot = Snapshot.open(Table(path))
-    wanted = kept_rows(path, condition)
+    wanted = retained_rows(path, condition)
     for fragment in snapshot.manifest.fragments:
         if fragment.id not in wanted:
             for file in fragment.files:
@@ -668,7 +668,7 @@ def test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read(tmp_pat
     config = IndexConfig("bloomfilter", {"number_of_items": 100, "probability": 0.001})
     lance.dataset(path).create_scalar_index("x", config)
     # The first fragment begins with rows that no zone has, the second one ends with such rows.
-    kept = {number: len(rows) for number, rows in kept_rows(path, "x = 17").items()}
+    kept = {number: len(rows) for number, rows in retained_rows(path, "x = 17").items()}
     assert kept == {0: 1_000, 1: 1_000}
     check_rows(path, ["x = 3", "x = 0", "x = 17"])
     (fact,) = index_facts(Snapshot.open(Table(path)))

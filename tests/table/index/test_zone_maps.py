@@ -15,8 +15,8 @@ from zone_map_tables import (
     change_ours,
     check_rows,
     index_of,
-    kept_rows,
     matching,
+    retained_rows,
     some_rows,
 )
 
@@ -111,27 +111,27 @@ def path(tmp_path):
 
 
 def test_one_zone_is_left_of_a_selective_condition(path):
-    assert kept_rows(path, "x = 140") == {}
-    assert kept_rows(path, "x = 134") == {1: list(range(20, 40))}
-    assert kept_rows(path, "x IN (1, 99, 250)") == {
+    assert retained_rows(path, "x = 140") == {}
+    assert retained_rows(path, "x = 134") == {1: list(range(20, 40))}
+    assert retained_rows(path, "x IN (1, 99, 250)") == {
         0: [*range(20), *range(80, 100)],
         2: list(range(40, 60)),
     }
-    assert kept_rows(path, "x > 295 OR name = 'n005'") == {
+    assert retained_rows(path, "x > 295 OR name = 'n005'") == {
         number: list(range(100)) for number in range(3)
     }
-    assert kept_rows(path, "x > 295 AND name = 'n005'") == {2: list(range(80, 100))}
+    assert retained_rows(path, "x > 295 AND name = 'n005'") == {2: list(range(80, 100))}
     assert matching(path, "x IN (1, 99, 250)")["name"].to_pylist() == ["n001", "n099", "n250"]
 
 
 def test_rows_that_the_index_does_not_know_are_read(path):
     lance.write_dataset(pa.table({"x": [1000], "name": ["new"]}), path, mode="append")
-    assert kept_rows(path, "x = 134") == {1: list(range(20, 40)), 3: [0]}
+    assert retained_rows(path, "x = 134") == {1: list(range(20, 40)), 3: [0]}
     lance.dataset(path).update({"x": "x + 1000"}, where="x = 134")
     assert matching(path, "x = 1134")["name"].to_pylist() == ["n134"]
-    assert sorted(kept_rows(path, "x = 1134")) == [3, 4]
+    assert sorted(retained_rows(path, "x = 1134")) == [3, 4]
     lance.dataset(path).optimize.optimize_indices()
-    assert sorted(kept_rows(path, "x = 1134")) == [4]
+    assert sorted(retained_rows(path, "x = 1134")) == [4]
 
 
 def test_nulls_that_an_index_without_any_does_not_know_are_read(tmp_path):
@@ -139,7 +139,7 @@ def test_nulls_that_an_index_without_any_does_not_know_are_read(tmp_path):
     lance.write_dataset(pa.table({"x": range(40)}), path)
     index_of(path, "x", 20)
     lance.write_dataset(pa.table({"x": pa.array([None], pa.int64())}), path, mode="append")
-    assert kept_rows(path, "x IS NULL") == {1: [0]}
+    assert retained_rows(path, "x IS NULL") == {1: [0]}
     assert matching(path, "x IS NULL").num_rows == 1
 
 
@@ -149,7 +149,7 @@ def test_rows_that_were_deleted_before_are_in_no_zone(tmp_path):
     lance.dataset(path).delete("x < 10 OR x >= 35 AND x < 45")
     index_of(path, "x", 20)
     # Deleted rows before, inside and between zones; restored they would be read.
-    assert kept_rows(path, "x = 50") == {0: [*range(10), *range(30, 60)]}
+    assert retained_rows(path, "x = 50") == {0: [*range(10), *range(30, 60)]}
     assert matching(path, "x = 50")["x"].to_pylist() == [50]
 
 
@@ -158,12 +158,12 @@ def test_of_two_zone_maps_of_a_column_one_tells_of_each_row(path):
     zones = column_zones(Snapshot.open(Table(path)), "x")
     assert zones is not None
     assert (zones.starts[1:] >= zones.stops[:-1]).all()
-    assert kept_rows(path, "x = 134") == {1: list(range(20, 40))}
+    assert retained_rows(path, "x = 134") == {1: list(range(20, 40))}
 
 
 def test_a_renamed_column_keeps_its_zones(path):
     lance.dataset(path).alter_columns({"path": "x", "name": "renamed"})
-    assert kept_rows(path, "renamed = 134") == {1: list(range(20, 40))}
+    assert retained_rows(path, "renamed = 134") == {1: list(range(20, 40))}
 
 
 def with_changed_entry(path: str, **changes: object) -> None:
@@ -186,7 +186,7 @@ def with_changed_entry(path: str, **changes: object) -> None:
 def test_an_index_that_is_not_known_prunes_nothing(path, changes):
     with_changed_entry(path, **changes)
     for condition in ("x = 134", "name = 'n134'"):
-        assert len(kept_rows(path, condition)) == 3
+        assert len(retained_rows(path, condition)) == 3
         assert matching(path, condition)["name"].to_pylist() == ["n134"]
 
 

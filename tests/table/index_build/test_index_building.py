@@ -21,8 +21,8 @@ from zone_map_tables import (
     change_in_place,
     change_ours,
     check_rows,
-    kept_rows,
     matching,
+    retained_rows,
     some_rows,
     with_lists,
 )
@@ -37,14 +37,14 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.format.row_address_tree_map import parse_tree_map
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.lookups import SegmentState, segment_state
 from pyspark_lance.table.index.value_order import sort_order
-from pyspark_lance.table.index_build import joined_segments
+from pyspark_lance.table.index_build import merged_segments
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, num_blocks
 from pyspark_lance.table.index_build.column_indices import (
     build_part,
@@ -97,8 +97,8 @@ THEIR_QUERIES = {
 @pytest.fixture
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch):
     """Indices are asked for tables of a few rows, too, and used whatever they leave."""
-    monkeypatch.setattr(fragment_pruning, "FEW_ROWS", 0)
-    monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
+    monkeypatch.setattr(fragment_pruning, "SMALL_ROW_COUNT", 0)
+    monkeypatch.setattr(fragment_pruning, "_MAX_SHARE", 1.0)
 
 
 def our_conditions(rng: random.Random) -> list[str]:
@@ -376,7 +376,7 @@ def test_segments_that_are_joined_are_as_one_that_is_made_anew(tmp_path, monkeyp
     lance.write_dataset(rows, path, max_rows_per_file=3_000, enable_stable_row_ids=stable)
     create_index(Table(path), IndexRequest(("c",), rows_per_segment=9_000))
     lance.dataset(path).delete("n % 100 = 7 OR n > 18000 OR n < 3000")
-    monkeypatch.setattr(joined_segments, "_BATCH_ROWS", 4_096)  # some pages of each segment
+    monkeypatch.setattr(merged_segments, "_BATCH_ROWS", 4_096)  # some pages of each segment
     lance.dataset(path).update({"n": "n + 100000"}, where="n % 1000 = 9")
     assert len(covered(path, "c_idx")) == 3
     create_index(Table(path), IndexRequest(("c",), name="anew", rows_per_segment=100_000))
@@ -413,8 +413,8 @@ def test_sets_of_rows_that_are_joined_are_as_those_that_are_made_anew(tmp_path, 
     create_index(Table(path), IndexRequest(("c",), "bitmap", rows_per_segment=1_000))
     lance.dataset(path).delete("n % 100 = 7 OR n > 2800 OR n < 500")
     lance.write_dataset(rows.slice(0, 10), path, mode="append")
-    monkeypatch.setattr(joined_segments, "_BATCH_ROWS", 16)
-    monkeypatch.setattr(joined_segments, "_MERGED_BYTES", 3_000)  # some keys at a time
+    monkeypatch.setattr(merged_segments, "_BATCH_ROWS", 16)
+    monkeypatch.setattr(merged_segments, "_MERGED_BYTES", 3_000)  # some keys at a time
     create_index(Table(path), IndexRequest(("c",), "bitmap", "anew", rows_per_segment=100_000))
     known = {number for part in covered(path, "c_idx") for number in part}
     moved = [
@@ -506,7 +506,7 @@ def covered(path: str, name: str = "x_idx") -> list[list[int]]:
 
 
 def num_read(path: str, condition: str) -> int:
-    return sum(map(len, kept_rows(path, condition).values()))
+    return sum(map(len, retained_rows(path, condition).values()))
 
 
 def test_it_is_told_what_an_index_covers_and_why_it_is_not_used(path):
@@ -666,7 +666,7 @@ def test_rows_right_behind_the_end_of_a_fragment_are_none(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"c": range(10)}), path)
     snapshot = Snapshot.open(Table(path))
-    live = joined_segments.LiveRows(snapshot.files, tuple(snapshot.manifest.fragments), False)
+    live = merged_segments.LiveRows(snapshot.files, tuple(snapshot.manifest.fragments), False)
     assert live.are_among(row_addresses(0, np.array([9]))).all()
     with pytest.raises(CorruptFileError, match="beyond the end of a fragment"):
         live.are_among(row_addresses(0, np.array([10])))

@@ -13,9 +13,9 @@ import pytest
 from vector_tables import TYPES, WIDTH, assert_same, ours, queries_for, rows_of, theirs
 
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, RetryableCommitError
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.vector_indices import (
     create_vector_index,
     refresh_vector_indices,

@@ -14,17 +14,17 @@ import pytest
 from lance.file import LanceFileReader
 from lance.indices import IndexConfig
 from local_changes import delete_rows
+from pyspark_lance.table.index_build.zone_boundaries import ZoneCutter
 from row_changes import set_to
-from zone_map_tables import COLUMNS, STRUCT, change_in_place, kept_rows, matching, some_rows
+from zone_map_tables import COLUMNS, STRUCT, change_in_place, matching, retained_rows, some_rows
 
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError, UnsupportedFeatureError
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.proto import table_pb2
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.zone_map_file import read_zones_and_nulls
-from pyspark_lance.table.index_build.zone_cuts import ZoneCutter
 from pyspark_lance.table.index_build.zone_map_task import build_zones
 from pyspark_lance.table.index_build.zone_maps import (
     commit_zone_maps,
@@ -129,19 +129,19 @@ def test_zones_follow_what_is_done_to_a_table(path):
     create_zone_maps(Table(path), ["x"], 20)
     append(path, 1000)
     assert covered(path) == [0, 1, 2]
-    assert kept_rows(path, "x = 1007") == {3: list(range(30))}
+    assert retained_rows(path, "x = 1007") == {3: list(range(30))}
     done = refresh_zone_maps(Table(path))
     assert (done.columns, done.num_fragments, done.num_zones) == (("x",), 1, 17)
-    assert kept_rows(path, "x = 1007") == {3: list(range(20))}
+    assert retained_rows(path, "x = 1007") == {3: list(range(20))}
     assert refresh_zone_maps(Table(path)).version is None
     delete_rows(path, "x < 120")
     set_to(path, "x = 150", x=5000)
     assert matching(path, "x = 5000")["name"].to_pylist() == ["n150"]
     assert compact(Table(path)).version is not None
-    assert sorted(kept_rows(path, "x = 205")) == [f.id for f in fragments(path)]
+    assert sorted(retained_rows(path, "x = 205")) == [f.id for f in fragments(path)]
     refresh_zone_maps(Table(path))
     assert covered(path) == [fragment.id for fragment in fragments(path)]
-    (rows,) = kept_rows(path, "x = 205").values()
+    (rows,) = retained_rows(path, "x = 205").values()
     assert len(rows) == 20
     assert not verify(Table(path)).errors
     check_theirs(path)
@@ -214,7 +214,7 @@ def test_indices_of_other_kinds_stay(path):
     again = create_zone_maps(Table(path), ["x", "name"], 50)
     assert sorted(entries(path)) == ["name_idx", "x_idx", "x_zonemap_idx"]
     assert again.num_zones == 12
-    assert len(kept_rows(path, "x = 205")[2]) == 50
+    assert len(retained_rows(path, "x = 205")[2]) == 50
 
 
 def test_segments_of_pylance_become_one(path):
@@ -223,12 +223,12 @@ def test_segments_of_pylance_become_one(path):
         append(path, first)
         lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=0)
     assert len(Snapshot.open(Table(path)).indices) == 3
-    before = {c: kept_rows(path, c) for c in ("x = 205", "x = 1007", "x = 2021", "x IS NULL")}
+    before = {c: retained_rows(path, c) for c in ("x = 205", "x = 1007", "x = 2021", "x IS NULL")}
     done = refresh_zone_maps(Table(path))
     assert done.version is not None
     assert done.num_fragments == 0
     assert covered(path) == [0, 1, 2, 3, 4]
-    assert before == {condition: kept_rows(path, condition) for condition in before}
+    assert before == {condition: retained_rows(path, condition) for condition in before}
     assert lance.dataset(path).to_table(filter="x IS NULL").num_rows == 43
 
 
@@ -240,9 +240,9 @@ def test_values_changed_in_place_are_zoned_anew(tmp_path):
     change_in_place(path, 0)
     assert covered(path, "i_idx") == [1]
     assert covered(path, "n_idx") == [0, 1]
-    assert kept_rows(path, "i < 0") == {0: list(range(50))}
+    assert retained_rows(path, "i < 0") == {0: list(range(50))}
     refresh_zone_maps(Table(path))
-    assert kept_rows(path, "i < 0") == {0: list(range(10))}
+    assert retained_rows(path, "i < 0") == {0: list(range(10))}
     assert matching(path, "i < 0")["n"].to_pylist() == [3]
     assert lance.dataset(path).to_table(filter="i < 0")["n"].to_pylist() == [3]
 
@@ -272,7 +272,7 @@ def test_rows_that_others_append_or_delete_meanwhile_are_none(path):
     work = UnitOfWork(Table(path), ChangeSettings())
     assert work.once(lambda unit: commit_zone_maps(plan, built, unit)).version == 4
     assert covered(path) == [0, 1, 2]
-    assert kept_rows(path, "x = 205") == {2: list(range(20)), 3: list(range(30))}
+    assert retained_rows(path, "x = 205") == {2: list(range(20)), 3: list(range(30))}
 
 
 def test_files_of_zone_maps_that_were_replaced_are_cleaned_up(path):
@@ -310,5 +310,5 @@ def test_an_empty_table_has_a_zone_map_of_no_zones(tmp_path):
     append_x = pa.table({"x": pa.array([1, 2], pa.int64())})
     lance.write_dataset(append_x, path, mode="append")
     refresh_zone_maps(Table(path))
-    assert kept_rows(path, "x = 3") == {}
+    assert retained_rows(path, "x = 3") == {}
     assert lance.dataset(path).to_table(filter="x = 2").num_rows == 1

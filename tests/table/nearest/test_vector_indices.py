@@ -317,7 +317,7 @@ def test_many_queries_find_what_each_finds_by_itself(tmp_path, kind, metric, mon
     monkeypatch.setattr(ivf_search, "_QUERIES_AT_ONCE", 40)
     monkeypatch.setattr(ivf_search, "_DISTANCES", 5000)
     _, together = ours(tmp_path / "t", many, 5, nprobes=2)
-    monkeypatch.setattr(ivf_search, "_FEW_QUERIES", 1000)
+    monkeypatch.setattr(ivf_search, "_SMALL_QUERY_COUNT", 1000)
     _, alone = ours(tmp_path / "t", many, 5, nprobes=2)
     assert together.query.tolist() == alone.query.tolist()
     assert np.allclose(together.distance, alone.distance, rtol=1e-5, atol=1e-5)

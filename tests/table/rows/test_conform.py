@@ -8,7 +8,7 @@ import pytest
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.plain_types import plain_type, to_plain
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.table.feed.cast_values import cast_values
+from pyspark_lance.table.cdf.cast_values import cast_values
 from pyspark_lance.table.rows.arrow_casts import arrow_cast
 from pyspark_lance.table.rows.conform import conform_array, conform_batch, storable
 

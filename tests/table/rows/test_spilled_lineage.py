@@ -25,10 +25,10 @@ from table_files import files_of, move_sequences_outside, used_files
 from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
-from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
+from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.verify.verify import verify

@@ -18,12 +18,12 @@ from table_access import read_changes, read_ours, write_table
 from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_text
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
+from pyspark_lance.table.cdf.change_feed_task import run_changes
+from pyspark_lance.table.cdf.change_window import Bound
+from pyspark_lance.table.cdf.stream import TableStream
+from pyspark_lance.table.cdf.stream_offset import StreamOffset
+from pyspark_lance.table.cdf.stream_settings import BatchView, StreamSettings, Updates
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.feed.change_task import run_changes
-from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream import TableStream
-from pyspark_lance.table.feed.stream_offset import StreamOffset
-from pyspark_lance.table.feed.stream_settings import BatchView, StreamSettings, Updates
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -20,13 +20,13 @@ def test_batches_come_in_order():
 
 
 def test_small_sources_begin_together():
-    barrier = threading.Barrier(module._MOST_SOURCES, timeout=60)
+    barrier = threading.Barrier(module._MAX_SOURCES, timeout=60)
 
     def batches():
         barrier.wait()  # breaks unless all are waiting
         yield 1
 
-    assert sum(read_ahead([Source(1, batches)] * module._MOST_SOURCES)) == module._MOST_SOURCES
+    assert sum(read_ahead([Source(1, batches)] * module._MAX_SOURCES)) == module._MAX_SOURCES
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from damage import bit_flips, splices, truncations
 from zone_map_tables import matching
 
-from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.column_indices import build_part, commit_index, create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.scan import fragment_pruning
@@ -66,8 +66,8 @@ def sound(tmp_path_factory, request) -> str:
 @pytest.fixture(autouse=True)
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch):
     """Indices are asked for tables of a few rows, too, and used whatever they leave."""
-    monkeypatch.setattr(fragment_pruning, "FEW_ROWS", 0)
-    monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
+    monkeypatch.setattr(fragment_pruning, "SMALL_ROW_COUNT", 0)
+    monkeypatch.setattr(fragment_pruning, "_MAX_SHARE", 1.0)
 
 
 def rows_of(path: str, column: str) -> list[list[int]]:

@@ -103,14 +103,14 @@ def dynamodb(s3_server, monkeypatch):  # noqa: F811
 @pytest.mark.interop
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_both_clients_write_one_table_in_turns(dynamodb, seed):
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     expected = set(range(12))
     append(dynamodb.uri, 0, 12)
     for step in range(1, 13):
         first = 20 * step
         rows = pa.table({"id": pa.array(range(first, first + 3), pa.int64())})
-        gone = chance.choice(sorted(expected))
-        match chance.randrange(4):
+        gone = rng.choice(sorted(expected))
+        match rng.randrange(4):
             case 0:
                 append(dynamodb.uri, first)
                 expected |= {first, first + 1, first + 2}

@@ -50,7 +50,7 @@ def cases_of(first):
 
 def is_in_share(case):
     """The same in every process; fewer of those in which a writer asks again for some seconds."""
-    share = SHARE * (50 if POINTS[case.point].in_doubt else 1)
+    share = SHARE * (50 if POINTS[case.point].unknown_outcome else 1)
     return zlib.crc32(str(case).encode()) % share == 0
 
 

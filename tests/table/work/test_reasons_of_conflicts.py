@@ -24,9 +24,9 @@ from pyspark_lance.errors import (
     error_in,
 )
 from pyspark_lance.format.operation import ReserveFragments, UnknownOperation, UpdateMemWalState
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.columns.change_columns import add_null_columns
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore

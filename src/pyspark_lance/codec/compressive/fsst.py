@@ -59,7 +59,7 @@ _ENCODED_BIT = 1 << 24
 _LITERALS = 256
 _PAIRS = 1 << 16
 # Below this many codes a table of pairs is not worth its millisecond.
-_FEW_CODES = 1 << 17
+_SMALL_CODE_COUNT = 1 << 17
 # Codes (or pairs) of which the temporary arrays stay in the cache.
 _STEP_CODES = 1 << 16
 # Contents of which one word has the lengths.
@@ -179,7 +179,7 @@ def decode_fsst(codes: VariableWidthValues, table: SymbolTable) -> VariableWidth
     first, end = int(codes.offsets[0]), int(codes.offsets[-1])
     stream = np.frombuffer(codes.data, np.uint8)[first:end] if end > first else _NO_CODES
     code_offsets = codes.offsets if first == 0 else codes.offsets - codes.offsets.dtype.type(first)
-    if len(stream) < max(_FEW_CODES, 2):
+    if len(stream) < max(_SMALL_CODE_COUNT, 2):
         offsets, text = _decode_singly(stream, code_offsets, table)
     else:
         offsets, text = _decode_in_pairs(stream, code_offsets, table)

@@ -18,7 +18,7 @@ from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.gather import gather, read_words
 
 # Fewer rows than this are walked one by one.
-_FEW_ROWS = 12
+_SMALL_ROW_COUNT = 12
 _FORMATS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
 
 
@@ -74,7 +74,7 @@ def walk(
             places, rows = places[going], rows[going]
         if len(rows) == 0:
             break
-        if len(rows) < _FEW_ROWS:
+        if len(rows) < _SMALL_ROW_COUNT:
             parts += _walk_rows(data, places, row_ends[rows], rows, shape)
             break
         control, starts, sizes = _step(data, places, row_ends[rows], shape)

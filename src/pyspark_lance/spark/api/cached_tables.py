@@ -1,7 +1,7 @@
 """Makes Spark read anew what it has cached of a table that this process changed.
 
 Spark does so by itself after its own statements. Commits of ``LanceTable`` happen in Python, so
-they tell the JVM companion, which knows what is cached; without it, nobody does.
+they tell the JVM plugin, which knows what is cached; without it, nobody does.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def refreshes_cached(method: _Method) -> _Method:
 
 
 def refresh_cached(spark: SparkSession, table: Table) -> None:
-    """Has the companion look through the cache; a read that reads nothing brings it the path.
+    """Has the plugin look through the cache; a read that reads nothing brings it the path.
 
     A change that is committed never fails because of it.
     """
     try:
         _refresh(spark, table)
     except PySparkException:
-        pass  # without the companion, no source takes the option
+        pass  # without the plugin, no source takes the option
     except Exception as error:  # noqa: BLE001 - the JVM or its session may be gone
         if not is_stopped(spark):
             logger.warning("what is cached of %s is as it was: %s", table.uri, error)

@@ -11,20 +11,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
+from pyspark_lance.spark.api.delta_compatibility import DeltaCompatibility
 from pyspark_lance.spark.api.described_table import described
-from pyspark_lance.spark.api.foreign_names import ForeignNames, NamesOfClass
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.api.table_at_version import TableAtVersion
 from pyspark_lance.spark.api.table_columns import TableColumns
 from pyspark_lance.spark.api.table_creation import TableCreation
 from pyspark_lance.spark.api.table_feed import TableFeed
-from pyspark_lance.spark.api.table_habits import TableHabits
 from pyspark_lance.spark.api.table_html import table_html
 from pyspark_lance.spark.api.table_indices import TableIndices
 from pyspark_lance.spark.api.table_maintenance import TableMaintenance
 from pyspark_lance.spark.api.table_search import TableSearch
 from pyspark_lance.spark.api.table_versions import TableVersions
 from pyspark_lance.spark.api.typed_errors import typed_errors
+from pyspark_lance.spark.api.unsupported_attributes import NamesOfClass, UnsupportedAttributes
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression, quoted, readable_columns
 from pyspark_lance.spark.job_descriptions import describing_jobs
@@ -49,15 +49,15 @@ from pyspark_lance.spark.options.write_settings import (
     commit_settings,
     options_of_change,
 )
-from pyspark_lance.spark.source.change_plan import pin_feed
-from pyspark_lance.spark.stopped_sessions import explaining_stopped
-from pyspark_lance.table.change.choose_rewrite import rewrite_mode
-from pyspark_lance.table.change.commit_changes import Prepared
-from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult, plan_change
-from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
-from pyspark_lance.table.feed.change_mode import Deduplication, Layout
-from pyspark_lance.table.feed.change_window import ChangeWindow
-from pyspark_lance.table.version.near_tables import naming_near_tables
+from pyspark_lance.spark.source.change_feed_plan import pin_feed
+from pyspark_lance.spark.stopped_sessions import check_session
+from pyspark_lance.table.cdf.change_feed import ChangeCounts, count_changes
+from pyspark_lance.table.cdf.change_mode import Deduplication, Layout
+from pyspark_lance.table.cdf.change_window import ChangeWindow
+from pyspark_lance.table.dml.choose_rewrite import rewrite_mode
+from pyspark_lance.table.dml.commit_changes import Prepared
+from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, plan_change
+from pyspark_lance.table.version.path_suggestions import suggesting_paths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST
@@ -74,10 +74,10 @@ class LanceTable(
     TableSearch,
     TableMaintenance,
     TableVersions,
-    TableHabits,
+    DeltaCompatibility,
     TableCreation,
     TableAtVersion,
-    ForeignNames,
+    UnsupportedAttributes,
     metaclass=NamesOfClass,
 ):
     """A Lance table: its newest version, whenever it is used, or one that it is pinned to.
@@ -154,7 +154,7 @@ class LanceTable(
         """
         at = version_asked(spark, version, tag, timestamp)
         table = Table(path, option_texts(storageOptions or {}), branch)
-        with naming_near_tables(table):
+        with suggesting_paths(table):
             found = Snapshot.open(table, at)
         held = None if at == LATEST else found.version
         return cls(spark, path, storageOptions, branch=found.table.branch, version=held)
@@ -470,7 +470,7 @@ class LanceTable(
 
         def run(merge: MergeRequest) -> ChangeResult:
             described = describing_jobs(self._spark, "merge", self._table.uri)
-            with explaining_stopped(self, needs_session=True), described:
+            with check_session(self, needs_session=True), described:
                 if merge.evolves:
                     given = options_of_change(options, self._table, self._spark)
                     add_columns_of_source(self._table, merge, commit_settings(given))
@@ -510,7 +510,7 @@ class LanceTable(
     @refreshes_cached
     def _change(
         self,
-        attempt: Callable[[ChangePlan], Prepared],
+        attempt: Callable[[DmlPlan], Prepared],
         options: Mapping[str, str],
         source: DataFrame | None = None,
         properties: Mapping[str, str] | None = None,

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.api.foreign_names import ForeignNames
+from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, MergeRequest, SparkClause
 from pyspark_lance.spark.options.spellings import checks_keywords
-from pyspark_lance.table.change.choose_rewrite import RewriteMode, rows_come_or_go
-from pyspark_lance.table.change.merge import Match, MergeClause, check_clauses
-from pyspark_lance.table.change.row_change import ChangeResult, RowAction
+from pyspark_lance.table.dml.choose_rewrite import RewriteMode, adds_or_removes_rows
+from pyspark_lance.table.dml.merge import Match, MergeClause, check_clauses
+from pyspark_lance.table.dml.row_change import ChangeResult, RowAction
 
 
 @checks_keywords
-class LanceMergeBuilder(ForeignNames):
+class LanceMergeBuilder(UnsupportedAttributes):
     """The builder of a merge; ``execute()`` runs it.
 
     For each row the first clause that applies is used, in the order in which they were added.
@@ -183,7 +183,7 @@ class LanceMergeBuilder(ForeignNames):
         values: Mapping[str, Expression],
     ) -> LanceMergeBuilder:
         if self._merge.rewrite is RewriteMode.COLUMNS and action is not RowAction.UPDATE:
-            raise rows_come_or_go()
+            raise adds_or_removes_rows()
         clause: SparkClause = MergeClause(match, action, condition, values)
         merge = replace(self._merge, clauses=(*self._merge.clauses, clause))
         return LanceMergeBuilder(merge, self._run)

@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.spark.api.cached_tables import refresh_cached
-from pyspark_lance.spark.api.foreign_names import ForeignNames
+from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.column_jobs import declared_columns, parsed_schema
 from pyspark_lance.spark.options.option_table import check_properties
@@ -60,7 +60,7 @@ class NewTable:
 
 
 @checks_keywords
-class LanceTableBuilder(ForeignNames, Generic[_T]):
+class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
     """The builder of a table, as in Delta; ``execute()`` creates it, in one version.
 
     Every method returns a new builder.

@@ -11,7 +11,7 @@ from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.jobs.index_job import run_on_executors
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
 from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
-from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.all_indices import refresh_all_indices
 from pyspark_lance.table.index_build.column_indices import (
     BuildParts,

@@ -79,7 +79,7 @@ class TableMaintenance:
 
         Spark reads the columns, some at a time; distinct values are counted within some 5 %. What
         is found is kept in the configuration of the table, by one version, and Spark's cost-based
-        optimizer is told of it with the companion (``spark.sql.cbo.enabled``), as ``ANALYZE TABLE …
+        optimizer is told of it with the plugin (``spark.sql.cbo.enabled``), as ``ANALYZE TABLE …
         FOR COLUMNS`` would have it. Once rows have changed, counts are scaled to those there are,
         and bounds are no longer told; after a fourth or four times of the rows, nothing is.
 

@@ -61,7 +61,7 @@ from pyspark_lance.table.nearest.vectors import (
     width_of,
 )
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.version.near_tables import naming_near_tables
+from pyspark_lance.table.version.path_suggestions import suggesting_paths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -69,9 +69,9 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 _QUERY: Final = "_query"
 _VECTOR: Final = "_vector"
 # Queries that are sent to all tasks: so many, if what comes along with each is small, else few.
-_FEW_QUERIES: Final = 1 << 13
-_FEW_WIDE_QUERIES: Final = 1 << 8
-_FEW_NUMBERS: Final = 1 << 21
+_SMALL_QUERY_COUNT: Final = 1 << 13
+_SMALL_WIDE_QUERY_COUNT: Final = 1 << 8
+_SMALL_NUMBER_COUNT: Final = 1 << 21
 
 
 @checks_keywords
@@ -144,7 +144,7 @@ class TableSearch:
             [Row(_rank=1, _distance=1.0, _rowid=1, id=2)]
         """
         at = self._version_of(version, tag, timestamp)
-        with naming_near_tables(self._table):
+        with suggesting_paths(self._table):
             snapshot = Snapshot.open(self._table, at)
         vectors = vector_column(snapshot.schema, column)
         kind = None if metric is None else Metric.parse(metric)
@@ -374,8 +374,8 @@ def _is_small(fields: Sequence[StructField]) -> bool:
 
 def _fewest(request: NearestRequest, *, own_is_small: bool) -> int:
     """Up to how many queries all tasks get all of them."""
-    most = _FEW_QUERIES if own_is_small else _FEW_WIDE_QUERIES
-    return max(1, min(most, _FEW_NUMBERS // (width_of(request.column) + 5 * request.k)))
+    most = _SMALL_QUERY_COUNT if own_is_small else _SMALL_WIDE_QUERY_COUNT
+    return max(1, min(most, _SMALL_NUMBER_COUNT // (width_of(request.column) + 5 * request.k)))
 
 
 def _rows_of(spark: SparkSession, queries: Queries) -> DataFrame:

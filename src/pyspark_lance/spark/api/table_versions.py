@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
-from pyspark_lance.spark.api.foreign_names import answers
 from pyspark_lance.spark.api.table_html import shown_detail
+from pyspark_lance.spark.api.unsupported_attributes import answers
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.options.parse_options import storage_options_of

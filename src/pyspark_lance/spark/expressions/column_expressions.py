@@ -27,7 +27,7 @@ Expression = str | Column
 """A SQL text or a Column."""
 
 # Each node of a classic Column costs some calls into the JVM.
-_MOST_NODES = 10_000
+_MAX_NODES = 10_000
 
 
 class Kind(StrEnum):
@@ -123,7 +123,7 @@ def names_in(expressions: Iterable[Expression]) -> Mentioned:
     """The names that expressions mention, perhaps some more."""
     names = Mentioned()
     waiting = [node_of(expression) for expression in expressions]
-    for _ in range(_MOST_NODES):
+    for _ in range(_MAX_NODES):
         if not waiting:
             return names
         node = waiting.pop()

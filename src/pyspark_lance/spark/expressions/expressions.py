@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pyspark_lance.commit.conflict_check import Reads
+from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.format.column_names import sources_of
 from pyspark_lance.format.field import Field
@@ -44,8 +44,8 @@ from pyspark_lance.spark.expressions.column_expressions import (
 from pyspark_lance.spark.types.blob_types import with_descriptors
 from pyspark_lance.spark.types.spark_types import same_shape, same_type, spark_field
 from pyspark_lance.spark.types.variant_text import holds_json, with_text_for_variants
-from pyspark_lance.table.change.reads import reads_where
-from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.dml.read_set import reads_where
+from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 
 
@@ -118,7 +118,7 @@ def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | 
     return text
 
 
-def reads_of(plan: ChangePlan, condition: Expression | None) -> Reads:
+def reads_of(plan: DmlPlan, condition: Expression | None) -> ReadSet:
     """The rows that a change by a condition looks for, as far as our own scan understands it."""
     return reads_where(plan.snapshot(), pushable_filter(condition, plan.schema))
 

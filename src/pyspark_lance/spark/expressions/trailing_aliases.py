@@ -15,7 +15,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.text_names import trailing_name
 from pyspark_lance.spark.expressions.column_expressions import Expression
 
-_MOST_SHOWN = 100
+_MAX_SHOWN = 100
 
 
 def refuse_trailing_aliases(frame: DataFrame, expressions: Iterable[Expression | None]) -> None:
@@ -29,7 +29,7 @@ def refuse_trailing_aliases(frame: DataFrame, expressions: Iterable[Expression |
         name = trailing_name(text)
         if name is None or _is_one_value(frame, text):
             continue
-        shown = text if len(text) <= _MOST_SHOWN else "…" + text[-_MOST_SHOWN:]
+        shown = text if len(text) <= _MAX_SHOWN else "…" + text[-_MAX_SHOWN:]
         raise InvalidInputError(
             f"{shown!r} ends in {name!r}, which Spark would take for an alias of what is before it",
             hint=f"finish it, or leave {name!r} out",

@@ -1,6 +1,6 @@
 """What an analysis asks Spark of columns, in passes over all rows, and keeping the answers.
 
-``LanceTable`` and the companion evaluate the same expressions, each by its own session.
+``LanceTable`` and the plugin evaluate the same expressions, each by its own session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TEXTS = (kinds.StringType, kinds.BinaryType)
 # A count of distinct values is some fifty columns of an aggregate, for which Spark makes code. With
 # two hundred counts at a time they take twice as long as in parts, with a thousand the driver's
 # memory ends.
-_MOST_COLUMNS = 32
+_MAX_COLUMNS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def analysis_of(schema: kinds.StructType, columns: Sequence[str] | None) -> list
     there is no such column, or its values are lists, structs or the like.
     """
     fields = _analysed(schema, columns)
-    parts = [fields[at : at + _MOST_COLUMNS] for at in range(0, len(fields), _MOST_COLUMNS)]
+    parts = [fields[at : at + _MAX_COLUMNS] for at in range(0, len(fields), _MAX_COLUMNS)]
     return [
         AnalysisPass(tuple(field.name for field in part), _aggregates(part))
         for part in parts or [[]]

@@ -21,17 +21,17 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_once
-from pyspark_lance.spark.source.change_plan import SOURCE_KEY
-from pyspark_lance.table.change.applied_changes import recorded
-from pyspark_lance.table.change.commit_changes import Prepared
-from pyspark_lance.table.change.merge import Match, MergeClause
-from pyspark_lance.table.change.row_change import ChangePlan, RowAction
-from pyspark_lance.table.feed.change_task import (
+from pyspark_lance.spark.source.change_feed_plan import SOURCE_KEY
+from pyspark_lance.table.cdf.change_feed_task import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     ChangeType,
 )
+from pyspark_lance.table.dml.applied_changes import recorded
+from pyspark_lance.table.dml.commit_changes import Prepared
+from pyspark_lance.table.dml.merge import Match, MergeClause
+from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 
 _OF_FEED = frozenset((ROW_ID, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
 _IS_THERE = "__lance_is_there"
@@ -108,7 +108,7 @@ def of_each_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 
 
 def apply_once(
-    spark: SparkSession, plan: ChangePlan, last: LastChanges, alias: str, after: int
+    spark: SparkSession, plan: DmlPlan, last: LastChanges, alias: str, after: int
 ) -> Prepared:
     """One attempt to apply changes, all but its commit.
 

@@ -1,7 +1,7 @@
 """Rows that change, as a DataFrame, become one version: the distributed half of every change.
 
 One Spark job, in which the changes are evaluated once, runs the stages of
-``table/change/run_changes.py``.  The driver receives one description for each file; of a plain
+``table/dml/run_changes.py``.  The driver receives one description for each file; of a plain
 merge it holds the filter of the keys and a few rows of the target, too, both of a bounded size.
 Only the DataFrame API is used, so it is the same in Spark Connect.
 """
@@ -21,19 +21,19 @@ from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.jobs.source_filter import collected_filter
 from pyspark_lance.spark.jobs.stages import map_rows, numbered_stage, over_tasks, stage
 from pyspark_lance.spark.options.parse_options import storage_options_of
-from pyspark_lance.table.change.change_stages import PAYLOAD
-from pyspark_lance.table.change.key_filter import KeyFilter
-from pyspark_lance.table.change.plain_merge_stages import FILTER, KIND, SOURCE
-from pyspark_lance.table.change.row_change import ChangePlan
-from pyspark_lance.table.change.run_changes import Stage
+from pyspark_lance.table.dml.change_stages import PAYLOAD
+from pyspark_lance.table.dml.key_filter import KeyFilter
+from pyspark_lance.table.dml.plain_merge_stages import FILTER, KIND, SOURCE
+from pyspark_lance.table.dml.row_change import DmlPlan
+from pyspark_lance.table.dml.run_changes import Stage
 
-_MOST_BUCKETS = 512
+_MAX_BUCKETS = 512
 # So many filters, of up to 2 MB each, are sent to the driver; more are united on their way.
-_FEW_FILTERS = 8
+_SMALL_FILTER_COUNT = 8
 
 
 def pinned_scan(
-    spark: SparkSession, plan: ChangePlan, columns: Sequence[str], condition: str | None = None
+    spark: SparkSession, plan: DmlPlan, columns: Sequence[str], condition: str | None = None
 ) -> DataFrame:
     """Some columns (lineage columns among them) of the version that the plan pins.
 
@@ -95,7 +95,7 @@ class SparkStages:
         # The job that asks for the filter fills the checkpoint.
         staged = staged.localCheckpoint(eager=False)
         parts = staged.where(sf.col(KIND) == FILTER).select(PAYLOAD)
-        keys = collected_filter(parts, unite_first=_num_partitions(staged) > _FEW_FILTERS)
+        keys = collected_filter(parts, unite_first=_num_partitions(staged) > _SMALL_FILTER_COUNT)
         return staged.where(sf.col(KIND) == SOURCE), keys
 
     def collect(self, rows: DataFrame, *columns: str) -> Iterable[tuple[Any, ...]]:
@@ -105,7 +105,7 @@ class SparkStages:
     def num_buckets(self) -> int:
         """As many as Spark has shuffle partitions."""
         asked = self._spark.conf.get("spark.sql.shuffle.partitions") or "200"
-        return max(1, min(_MOST_BUCKETS, int(asked)))
+        return max(1, min(_MAX_BUCKETS, int(asked)))
 
 
 def _ddl(schema: pa.Schema) -> str:

@@ -18,14 +18,14 @@ from pyspark_lance.spark.expressions.expressions import (
 )
 from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
-from pyspark_lance.table.change.commit_changes import Prepared, delete_everything, prepared
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause
-from pyspark_lance.table.change.row_change import ChangePlan, RowAction
-from pyspark_lance.table.change.run_changes import run_changes
+from pyspark_lance.table.dml.commit_changes import Prepared, delete_everything, prepared
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause
+from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.dml.run_changes import run_changes
 
 
 def delete_once(
-    spark: SparkSession, plan: ChangePlan, condition: Expression | None, alias: str
+    spark: SparkSession, plan: DmlPlan, condition: Expression | None, alias: str
 ) -> Prepared:
     """One attempt, all but its commit; None deletes all rows."""
     if condition is None:

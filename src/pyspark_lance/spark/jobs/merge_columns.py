@@ -24,13 +24,13 @@ from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
-from pyspark_lance.table.change.choose_rewrite import RewriteChoice, RewriteMode, choose_rewrite
-from pyspark_lance.table.change.commit_changes import RowChanges
-from pyspark_lance.table.change.merge import SourceKeys
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, Clause
-from pyspark_lance.table.change.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
-from pyspark_lance.table.change.row_change import ChangePlan, RowAction
-from pyspark_lance.table.change.run_changes import packed_changes, run_changes, run_pieces
+from pyspark_lance.table.dml.choose_rewrite import RewriteChoice, RewriteMode, choose_rewrite
+from pyspark_lance.table.dml.commit_changes import RowChanges
+from pyspark_lance.table.dml.merge import SourceKeys
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, Clause
+from pyspark_lance.table.dml.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
+from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.dml.run_changes import packed_changes, run_changes, run_pieces
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_array
 from pyspark_lance.table.rows.packed_rows import unpack_rows
@@ -48,7 +48,7 @@ class MergeChanges:
     are_few: bool = False  # Few rows of the table change; only known of packed ones.
     keys: SourceKeys | None = None  # Of the source, if they are known.
 
-    def moved(self, plan: ChangePlan, *, one_match_each: bool) -> RowChanges:
+    def moved(self, plan: DmlPlan, *, one_match_each: bool) -> RowChanges:
         """Moves rows that change; commits nothing."""
         run = partial(run_pieces, are_few=self.are_few) if self.is_packed else run_changes
         runner = SparkStages(self.frame.sparkSession)
@@ -66,7 +66,7 @@ def rewritten_columns(
 
 
 def run_by_columns(
-    plan: ChangePlan, asked: RewriteMode, changes: MergeChanges
+    plan: DmlPlan, asked: RewriteMode, changes: MergeChanges
 ) -> tuple[RewriteChoice, MergeChanges | tuple[RewriteColumnsRequest, list[RewrittenColumns]]]:
     """Writes columns anew, if that is asked for or cheaper; commits nothing.
 

@@ -1,4 +1,4 @@
-"""Merges a DataFrame into a table: Spark joins; ``table/change/merge.py`` has the rules."""
+"""Merges a DataFrame into a table: Spark joins; ``table/dml/merge.py`` has the rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
 
-from pyspark_lance.commit.conflict_check import Reads
+from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema, primary_key
@@ -37,7 +37,7 @@ from pyspark_lance.spark.jobs.merge_condition import MergeCondition, understood
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
 from pyspark_lance.spark.jobs.rewrite_job import RepeatedRowError
 from pyspark_lance.spark.jobs.semi_join import (
-    LEAST_TARGET_ROWS,
+    MIN_TARGET_ROWS,
     KeyPair,
     scan_of_keys,
     source_keys,
@@ -48,11 +48,11 @@ from pyspark_lance.spark.jobs.update_job import AssignedTargets, assigned_column
 from pyspark_lance.spark.types.blob_types import as_any_blob, is_descriptor
 from pyspark_lance.spark.types.default_values import default_texts
 from pyspark_lance.spark.types.spark_types import same_type
-from pyspark_lance.table.change.choose_rewrite import RewriteMode
-from pyspark_lance.table.change.commit_changes import Prepared, RowChanges, explained, prepared
-from pyspark_lance.table.change.deletions import FragmentLoss
-from pyspark_lance.table.change.key_filter import KeyFilter
-from pyspark_lance.table.change.merge import (
+from pyspark_lance.table.dml.choose_rewrite import RewriteMode
+from pyspark_lance.table.dml.commit_changes import Prepared, RowChanges, explained, prepared
+from pyspark_lance.table.dml.deletions import FragmentLoss
+from pyspark_lance.table.dml.key_filter import KeyFilter
+from pyspark_lance.table.dml.merge import (
     Match,
     MergeClause,
     SourceKeys,
@@ -62,10 +62,10 @@ from pyspark_lance.table.change.merge import (
     one_match_each,
     table_clauses,
 )
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite
-from pyspark_lance.table.change.row_change import ChangePlan, RowAction
-from pyspark_lance.table.change.run_changes import plain_pieces
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
+from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.dml.run_changes import plain_pieces
 
 SparkClause = MergeClause[Expression, Expression]
 
@@ -107,7 +107,7 @@ class _SourceKeys:
         return SourceKeys(tuple(pair.target for pair in self.pairs), self.key_filter)
 
 
-def merge_once(spark: SparkSession, plan: ChangePlan, merge: MergeRequest) -> Prepared:
+def merge_once(spark: SparkSession, plan: DmlPlan, merge: MergeRequest) -> Prepared:
     """One attempt, all but its commit."""
     source = _aliased_source(merge)
     merge = _with_defaults(merge, source, plan.schema)
@@ -136,12 +136,12 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: MergeRequest) -> Pr
 
 
 def _reads(
-    plan: ChangePlan,
+    plan: DmlPlan,
     merge: MergeRequest,
     source: DataFrame,
     condition: MergeCondition,
     keys: SourceKeys | None,
-) -> Reads:
+) -> ReadSet:
     """The rows that the merge looks for: those with a key of the source, or all."""
 
     def look() -> SourceKeys | None:
@@ -157,13 +157,13 @@ def _reads(
 
 def _plain_changes(
     spark: SparkSession,
-    plan: ChangePlan,
+    plan: DmlPlan,
     merge: MergeRequest,
     source: DataFrame,
     condition: MergeCondition,
 ) -> MergeChanges | None:
     """Without a join of Spark, if the merge is plain and the target large."""
-    if plan.snapshot().num_rows() < LEAST_TARGET_ROWS:
+    if plan.snapshot().num_rows() < MIN_TARGET_ROWS:
         return None
     plain = plain_merge(
         spark, plan, source, condition, merge.alias, merge.clauses, every=ALL_COLUMNS
@@ -185,7 +185,7 @@ def _plain_changes(
 
 def _joined_changes(
     spark: SparkSession,
-    plan: ChangePlan,
+    plan: DmlPlan,
     merge: MergeRequest,
     source: DataFrame,
     condition: MergeCondition,
@@ -235,7 +235,7 @@ def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> lis
 
 
 def _unchanged(
-    plan: ChangePlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
+    plan: DmlPlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
 ) -> frozenset[str]:
     """The keys that only get the value to which they are equal."""
     sources = sources_of((field.name for field in plan.schema.fields), source.columns)
@@ -296,11 +296,11 @@ def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
 
 
 def _keys_of_source(
-    plan: ChangePlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
+    plan: DmlPlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
 ) -> _SourceKeys | None:
     """The keys of the source, if they are worth finding before the target is read."""
     matches = {clause.match for clause in merge.clauses}
-    too_small = plan.snapshot().num_rows() < LEAST_TARGET_ROWS
+    too_small = plan.snapshot().num_rows() < MIN_TARGET_ROWS
     if Match.NOT_MATCHED_BY_SOURCE in matches or too_small:
         return None
     pairs = usable_pairs(plan, source, condition.pairs)
@@ -314,7 +314,7 @@ def _keys_of_source(
 
 def _target(
     spark: SparkSession,
-    plan: ChangePlan,
+    plan: DmlPlan,
     named: Sequence[str],
     alias: str,
     keys: _SourceKeys | None,

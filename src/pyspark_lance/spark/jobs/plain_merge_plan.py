@@ -20,17 +20,17 @@ from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.jobs.update_job import AssignedTargets
 from pyspark_lance.spark.types.blob_types import has_descriptors, with_descriptors
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
-from pyspark_lance.table.change.merge import Match, MergeClause
-from pyspark_lance.table.change.plain_merge import PlainMerge
-from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.dml.merge import Match, MergeClause
+from pyspark_lance.table.dml.plain_merge import PlainMerge
+from pyspark_lance.table.dml.row_change import DmlPlan
 
 # From this version on, Spark bounds the bytes that it hands to Python at a time.
-_LEAST_SPARK = (4, 1)
+_MIN_SPARK = (4, 1)
 
 
 def plain_merge(
     spark: SparkSession,
-    plan: ChangePlan,
+    plan: DmlPlan,
     source: DataFrame,
     condition: MergeCondition,
     alias: str,
@@ -42,7 +42,7 @@ def plain_merge(
     ``clauses``: in order; ``every``: what stands for all columns of the source in ``clauses``.
     """
     is_plain = condition.is_whole and condition.pairs
-    if not is_plain or _spark_version(spark) < _LEAST_SPARK:
+    if not is_plain or _spark_version(spark) < _MIN_SPARK:
         return None
     if any(clause.condition is not None for clause in clauses):
         return None

@@ -16,14 +16,14 @@ from pyspark_lance.plain_values import plain_numbers, single_value
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
-from pyspark_lance.table.change.rewrite_columns import (
+from pyspark_lance.table.dml.rewrite_columns import (
     RewriteColumnsRequest,
     RewrittenColumns,
     paths_of,
     plan_rewrite,
     rewrite_columns,
 )
-from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.work.written_files import remove_files
 
 _PAYLOAD = "payload binary"
@@ -38,7 +38,7 @@ class RepeatedRowError(Exception):
 
 
 def run_rewrite_job(
-    plan: ChangePlan, names: Sequence[str], changes: DataFrame
+    plan: DmlPlan, names: Sequence[str], changes: DataFrame
 ) -> tuple[RewriteColumnsRequest, list[RewrittenColumns]]:
     """Writes the new files of touched fragments on the executors; commits nothing.
 

@@ -31,25 +31,25 @@ from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, narrow, spark_schema
-from pyspark_lance.table.change.key_filter import (
+from pyspark_lance.table.dml.key_filter import (
     KeyCollector,
     KeyFilter,
     hash_keys,
     is_hashable,
     same_hashes,
 )
-from pyspark_lance.table.change.key_lookup import keys_condition
-from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.dml.key_lookup import keys_condition
+from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 
 # Below this, reading all of the target costs less than the two jobs that find the keys.
-LEAST_TARGET_ROWS = 1_000_000
+MIN_TARGET_ROWS = 1_000_000
 # Spark takes the output of a function for as large as its input; from so many rows on it does
 # not plan to broadcast it before it knows better.
 _PRETENDED_ROWS = 4_000_000
 # Keys and addresses of so many rows are some 10 MB, which is what Spark broadcasts by itself.
-_MOST_BROADCAST_ROWS = 300_000
+_MAX_BROADCAST_ROWS = 300_000
 _KEY = "__lance_key_"
 
 
@@ -82,9 +82,7 @@ def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | N
     return None
 
 
-def usable_pairs(
-    plan: ChangePlan, source: DataFrame, pairs: Sequence[KeyPair]
-) -> tuple[KeyPair, ...]:
+def usable_pairs(plan: DmlPlan, source: DataFrame, pairs: Sequence[KeyPair]) -> tuple[KeyPair, ...]:
     """Those pairs whose two sides have hashes that can be compared."""
     types = {field.name: field.to_arrow().type for field in plan.schema.fields}
     names = SourceNames(source)
@@ -123,7 +121,7 @@ def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def scan_of_keys(
     spark: SparkSession,
-    plan: ChangePlan,
+    plan: DmlPlan,
     columns: Sequence[str],
     pairs: Sequence[KeyPair],
     keys: KeyFilter,
@@ -158,7 +156,7 @@ def scan_of_keys(
     rows = map_in_arrow(ids, read, shown).select(*(sf.col(quoted(name)) for name in columns))
     # Evaluated now, so that the number of rows tells whether the source has to be shuffled.
     rows = rows.localCheckpoint()
-    return sf.broadcast(rows) if rows.count() <= _MOST_BROADCAST_ROWS else rows
+    return sf.broadcast(rows) if rows.count() <= _MAX_BROADCAST_ROWS else rows
 
 
 @clean_iterator

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
-from pyspark_lance.table.change.key_filter import KeyFilter
+from pyspark_lance.table.dml.key_filter import KeyFilter
 
 # A filter that lets more through saves nothing.
-_MOST_SHARE = 0.5
+_MAX_SHARE = 0.5
 
 
 def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None:
@@ -27,7 +27,7 @@ def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None
         parts = map_in_arrow(parts.repartition(1), _united, "payload binary")
     filters = (KeyFilter.of_bytes(bytes(row["payload"])) for row in parts.collect())
     together = reduce(KeyFilter.union, filters, KeyFilter.of([]))
-    return together if together.share() <= _MOST_SHARE else None
+    return together if together.share() <= _MAX_SHARE else None
 
 
 def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -33,17 +33,17 @@ from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_ali
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.types.spark_types import spark_field
-from pyspark_lance.table.change.choose_rewrite import RewriteMode, choose_rewrite
-from pyspark_lance.table.change.commit_changes import Prepared, explained, prepared
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite
-from pyspark_lance.table.change.row_change import ChangePlan, RowAction
-from pyspark_lance.table.change.run_changes import run_changes
+from pyspark_lance.table.dml.choose_rewrite import RewriteMode, choose_rewrite
+from pyspark_lance.table.dml.commit_changes import Prepared, explained, prepared
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
+from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.dml.run_changes import run_changes
 
 
 def update_once(
     spark: SparkSession,
-    plan: ChangePlan,
+    plan: DmlPlan,
     condition: Expression | None,
     assignments: Mapping[str, Expression],
     *,
@@ -80,7 +80,7 @@ def update_once(
 
 def _matching(
     spark: SparkSession,
-    plan: ChangePlan,
+    plan: DmlPlan,
     condition: Expression | None,
     assignments: Mapping[str, Expression],
     alias: str,

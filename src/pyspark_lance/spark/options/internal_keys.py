@@ -1,6 +1,6 @@
-"""The hidden options by which the JVM companion and this package talk: all of them, once.
+"""The hidden options by which the JVM plugin and this package talk: all of them, once.
 
-Users never set them. The companion names the same ones; a test compares both lists. What is said
+Users never set them. The plugin names the same ones; a test compares both lists. What is said
 of a key here is what its value means.
 """
 
@@ -24,7 +24,7 @@ CASE_SENSITIVE: Final = "_lance.case_sensitive"
 REFRESH: Final = "_lance.refresh"
 """Nothing is read: what is cached of the table is made anew. Set by this package."""
 SAVE: Final = "_lance.save"
-"""The companion's own: the write comes from its ``createRelation``."""
+"""The plugin's own: the write comes from its ``createRelation``."""
 
 # A scan.
 ROOT: Final = "_lance.root"
@@ -93,7 +93,7 @@ STATEMENT: Final = "_lance.statement"
 PROCEDURE: Final = "_lance.procedure"
 ARGUMENTS: Final = "_lance.arguments"
 STATE: Final = "_lance.state"
-"""Of a procedure whose tasks are run; the companion hands it back as it is."""
+"""Of a procedure whose tasks are run; the plugin hands it back as it is."""
 DONE: Final = "_lance.done"
 """What the tasks gave."""
 

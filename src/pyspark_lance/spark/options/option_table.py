@@ -16,7 +16,7 @@ from functools import lru_cache
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import spellings
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.options_of_others import way_of_option
+from pyspark_lance.spark.options.options_of_others import option_of_transfer_mode
 from pyspark_lance.store.storage_options import is_storage_option
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ OPTIONS = (
         "`true` adds columns (and fields of structs) that the table lacks",
     ),
     Option(
-        "caseSensitive", "write", "the session's, with the companion",
+        "caseSensitive", "write", "the session's, with the plugin",
         "`true` allows new columns whose names differ by case only, such as `Name` and `NAME`",
     ),
     Option(
@@ -416,7 +416,7 @@ def _say_unused(words: tuple[str, ...], path: str) -> None:
 
 def _unknown(word: str) -> InvalidInputError:
     names = [name for option in OPTIONS for name in (option.name, *option.aliases)]
-    way = way_of_option(plain_word(word))
+    way = option_of_transfer_mode(plain_word(word))
     if way is None and is_storage_option(word):
         way = f"options of the object store begin with {STORAGE_PREFIX}: {STORAGE_PREFIX}{word}"
     if way is not None:

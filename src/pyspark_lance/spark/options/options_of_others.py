@@ -46,11 +46,11 @@ _WAYS = {
     "dataset": _OF_A_FOLDER,
     "prefilter": _PREFILTER,
     "useIndex": _PREFILTER,
-    "withRowId": "metadataColumns = _rowid, or select the column by its name with the companion",
+    "withRowId": "metadataColumns = _rowid, or select the column by its name with the plugin",
 }
 _BY_WORD = {name.lower().replace("_", ""): way for name, way in _WAYS.items()}
 
 
-def way_of_option(word: str) -> str | None:
+def option_of_transfer_mode(word: str) -> str | None:
     """What does the same as an option of others, given in lower case without ``_`` and ``-``."""
     return _BY_WORD.get(word)

@@ -26,8 +26,8 @@ from pyspark_lance.spark.options.times import (
     parse_timestamp,
     session_time_zone,
 )
-from pyspark_lance.table.feed.change_mode import Deduplication, Layout
-from pyspark_lance.table.feed.change_window import Bound
+from pyspark_lance.table.cdf.change_mode import Deduplication, Layout
+from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 

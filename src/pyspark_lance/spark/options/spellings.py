@@ -20,7 +20,7 @@ from pyspark_lance.errors import InvalidInputError, LanceError, shorten
 from pyspark_lance.spark.job_descriptions import describing_jobs
 from pyspark_lance.spark.options.argument_types import argument_checks, checked_arguments
 from pyspark_lance.spark.options.option_table import option_named, plain_word
-from pyspark_lance.spark.stopped_sessions import explaining_stopped
+from pyspark_lance.spark.stopped_sessions import check_session
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -34,7 +34,7 @@ FILE_OPTIONS = ("maxRowsPerFile", "maxBytesPerFile")
 # What only comes of a job.
 _OF_JOBS = ("DataFrame", "ChangeResult")
 # Attributes of functions, which ``wraps`` hands on.
-_OPTIONS, _OTHER_NAMES = "_options_heeded", "_other_names"
+_OPTIONS, _OTHER_NAMES = "_options_accepted", "_other_names"
 
 
 def also_spelled(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
@@ -93,10 +93,10 @@ def naming_table(uri: str) -> Iterator[None]:
         raise
 
 
-def heeded_options(function: Callable[..., object]) -> tuple[str, ...] | None:
+def accepted_options(function: Callable[..., object]) -> tuple[str, ...] | None:
     """The options that a method which changes a table heeds; None for one that only reads."""
-    heeded: tuple[str, ...] | None = getattr(function, _OPTIONS, None)
-    return heeded
+    accepted: tuple[str, ...] | None = getattr(function, _OPTIONS, None)
+    return accepted
 
 
 def checks_keywords(kind: _C) -> _C:
@@ -123,7 +123,7 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
     names = [parameter.name for parameter in parameters if parameter.kind not in open_ended]
     kind, _, own_name = function.__qualname__.rpartition(".")
     called = kind if own_name == "__init__" else own_name
-    options = heeded_options(function) or ()
+    options = accepted_options(function) or ()
     if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
         options = ()
     others = frozenset(getattr(function, _OTHER_NAMES, ()))
@@ -154,7 +154,7 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
             shorten(error)
             raise
         try:
-            with explaining_stopped(args[0] if args else None, needs_session=needs_session):
+            with check_session(args[0] if args else None, needs_session=needs_session):
                 return function(*positional, **named)
         except (LanceError, PySparkException) as error:
             shorten(error)
@@ -175,13 +175,13 @@ def check_words(
 
     ``where``: the table, if one is known.
     """
-    heeded = set(options)
+    accepted = set(options)
     for word in sorted(words):
         option = option_named(word)
-        if option is not None and option in heeded:
+        if option is not None and option in accepted:
             continue
         what = f"{call} takes no argument {word!r}"
-        raise InvalidInputError(what, where, _instead(word, [*names, *sorted(heeded)]))
+        raise InvalidInputError(what, where, _instead(word, [*names, *sorted(accepted)]))
 
 
 def _instead(word: str, usable: list[str]) -> str:

@@ -17,7 +17,7 @@ _DOUBLE_ERROR_NS = 128
 
 
 def session_time_zone(options: Mapping[str, str]) -> tzinfo:
-    """The zone of the session, which only the companion tells; UTC without it."""
+    """The zone of the session, which only the plugin tells; UTC without it."""
     return zone_named(options.get(keys.TIME_ZONE))
 
 

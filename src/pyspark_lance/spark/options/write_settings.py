@@ -15,7 +15,7 @@ from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.write.write_plan import WriteSettings
 
 if TYPE_CHECKING:
-    from pyspark_lance.table.change.row_change import ChangeSettings
+    from pyspark_lance.table.dml.row_change import ChangeSettings
 
 
 def options_of_change(
@@ -49,7 +49,7 @@ def commit_settings(options: WriteOptions) -> CommitSettings:
 
 def change_settings(options: WriteOptions) -> ChangeSettings:
     """How to change rows."""
-    from pyspark_lance.table.change.row_change import ChangeSettings  # noqa: PLC0415
+    from pyspark_lance.table.dml.row_change import ChangeSettings  # noqa: PLC0415
 
     return ChangeSettings(
         properties=options.properties,

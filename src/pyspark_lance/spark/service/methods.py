@@ -13,13 +13,13 @@ from pyspark_lance.spark.service.frames import Message
 from pyspark_lance.spark.service.reads_and_writes import abort, commit, plan_read, plan_write
 from pyspark_lance.spark.service.server import Method
 from pyspark_lance.spark.source.plugin_state import check_plugin
-from pyspark_lance.spark.sql import catalog_calls, companion_calls
+from pyspark_lance.spark.sql import catalog_calls, plugin_calls
 
 
 @functools.cache
 def methods() -> Mapping[str, Method]:
     """Return all methods; requests have ``options`` but for what was planned before."""
-    by_options = (*companion_calls.QUESTIONS, *catalog_calls.QUESTIONS)
+    by_options = (*plugin_calls.QUESTIONS, *catalog_calls.QUESTIONS)
     return {
         **{name: functools.partial(_with_options, name) for name in by_options},
         "plan_read": plan_read,
@@ -32,4 +32,4 @@ def methods() -> Mapping[str, Method]:
 def _with_options(name: str, request: Message) -> Message:
     options: Any = CaseInsensitiveDict(request["options"])
     check_plugin(options.get(keys.PLUGIN, ""))
-    return companion_calls.answer(name, options)
+    return plugin_calls.answer(name, options)

@@ -69,7 +69,7 @@ class Server:
         if name not in methods:
             raise InvalidInputError(
                 f"the JVM plugin calls {name!r}, which this version does not have",
-                hint="use the jar of this very version: pyspark_lance.companion_jar()",
+                hint="use the jar of this very version: pyspark_lance.plugin_jar()",
             )
         return methods[name]
 

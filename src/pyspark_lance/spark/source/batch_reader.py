@@ -81,7 +81,7 @@ class LanceBatchReader(ScanRows):
         tasks = plan_scan(open_analyzed(self._options, self._pinned), self._request)
         return tasks if self._limit is None else enough_tasks(tasks, self._limit)
 
-    def read_here(self) -> Iterator[pa.RecordBatch]:
+    def read_local(self) -> Iterator[pa.RecordBatch]:
         """What all tasks together return, in the process that plans."""
         for task in self._tasks():
             yield from self._rows(task)

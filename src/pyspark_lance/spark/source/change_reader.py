@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.source.change_plan import (
+from pyspark_lance.spark.source.change_feed_plan import (
     PinnedFeed,
     feed_envelope_of,
     feed_request_of,

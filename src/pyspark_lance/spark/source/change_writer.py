@@ -1,6 +1,6 @@
 """UPDATE, MERGE and DELETE of Spark SQL: the changes that Spark planned, as one version.
 
-The JVM companion sends one row for each row that changes: what happens to it, its row id and
+The JVM plugin sends one row for each row that changes: what happens to it, its row id and
 address, and its new values.  Executors write data files and note which rows go; the driver writes
 the deletion files and commits once.
 """
@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.commit_outcome import files_of
-from pyspark_lance.commit.conflict_check import REDO, Reads
+from pyspark_lance.commit.conflict_check import REDO, ReadSet
+from pyspark_lance.commit.manifest_committer import table_was_replaced
 from pyspark_lance.commit.retries import Retries
-from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.errors import (
     ConflictReason,
     InvalidInputError,
@@ -35,9 +35,9 @@ from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
-from pyspark_lance.table.change.commit_changes import commit_changes, gathered
-from pyspark_lance.table.change.deletions import write_deletions
-from pyspark_lance.table.change.moved_rows import (
+from pyspark_lance.table.dml.commit_changes import commit_changes, gathered
+from pyspark_lance.table.dml.deletions import write_deletions
+from pyspark_lance.table.dml.moved_rows import (
     CHANGED_ADDRESS,
     CHANGED_ROW_ID,
     CLAUSE,
@@ -46,8 +46,8 @@ from pyspark_lance.table.change.moved_rows import (
     WrittenChanges,
     write_changes,
 )
-from pyspark_lance.table.change.reads import EVERYTHING, reads_by
-from pyspark_lance.table.change.row_change import ChangeResult, RowAction, plan_change
+from pyspark_lance.table.dml.read_set import EVERYTHING, reads_by
+from pyspark_lance.table.dml.row_change import ChangeResult, RowAction, plan_change
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -188,7 +188,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
             files_of(fragment for task_changes in written for fragment in task_changes.fragments),
         )
 
-    def _reads(self, *, inserts: bool) -> Reads:
+    def _reads(self, *, inserts: bool) -> ReadSet:
         """The rows that the scans were narrowed to."""
         keyed = any(field.unenforced_primary_key for field in self._plan.schema.walk())
 
@@ -200,5 +200,5 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
 
 _OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)
-# The members of a column of which some rows keep what they have; the companion makes it.
+# The members of a column of which some rows keep what they have; the plugin makes it.
 _BYTES, _COLUMN = "__lance_bytes", "__lance_column"

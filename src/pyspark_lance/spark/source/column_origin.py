@@ -1,6 +1,6 @@
 """From which version of which table a column was read, in the metadata of the column.
 
-Without the JVM companion a write knows nothing of what its rows are made of but the schema; so
+Without the JVM plugin a write knows nothing of what its rows are made of but the schema; so
 columns say it, and an overwrite of a table by its own rows of an older version can be refused.
 Only columns that reach the write as they were read still say it.
 """

@@ -1,6 +1,6 @@
 """What a worker of Spark does before its first task: the imports that this needs.
 
-The JVM companion has workers started while the driver still plans. It names these functions in a
+The JVM plugin has workers started while the driver still plans. It names these functions in a
 pickle; what they return is a command of Spark's, a function of batches and the type of its rows.
 Where our daemon forks the workers, one has it do the imports for all, and ends.
 """

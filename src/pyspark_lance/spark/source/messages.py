@@ -14,8 +14,8 @@ from pyspark_lance.format.fragment import Fragment
 
 # A writer's messages need nothing of scans, and a scan's nothing of the change feed.
 if TYPE_CHECKING:
-    from pyspark_lance.table.feed.change_task import ChangeTask
-    from pyspark_lance.table.feed.envelope import Envelope
+    from pyspark_lance.table.cdf.change_feed_task import ChangeFeedTask
+    from pyspark_lance.table.cdf.envelope import Envelope
     from pyspark_lance.table.scan.scan_task import ScanTask
 
 
@@ -32,21 +32,21 @@ class ScanPartition(InputPartition):
         self.task = task
 
     def __repr__(self) -> str:
-        ids = [scan_slice.fragment.id for scan_slice in self.task.slices]
+        ids = [scan_split.fragment.id for scan_split in self.task.slices]
         return f"ScanPartition(fragments={ids})"
 
 
 class ChangePartition(InputPartition):
     """One Spark partition of a change feed."""
 
-    def __init__(self, task: ChangeTask, envelope: Envelope | None = None) -> None:
+    def __init__(self, task: ChangeFeedTask, envelope: Envelope | None = None) -> None:
         self.task = task
         self.envelope = envelope
 
     def changes(self) -> Iterator[pa.RecordBatch]:
         """Runs the task."""
-        from pyspark_lance.table.feed.change_task import run_changes
-        from pyspark_lance.table.feed.envelope import enveloped
+        from pyspark_lance.table.cdf.change_feed_task import run_changes
+        from pyspark_lance.table.cdf.envelope import enveloped
 
         changes = run_changes(self.task)
         return changes if self.envelope is None else enveloped(changes, self.envelope)

@@ -1,6 +1,6 @@
 """Batch reads of the rows nearest to a vector, or to several.
 
-One task looks for the rows of a vector, since they come in order; where the companion has them
+One task looks for the rows of a vector, since they come in order; where the plugin has them
 ordered, as ``vector_search`` does, each task gives the nearest of its own rows.  Of many vectors,
 each task has some, and looks at all rows.
 """
@@ -73,7 +73,7 @@ class LanceNearestReader(DataSourceReader):
 
     As ``LanceBatchReader``, it does not override ``pushFilters``.
 
-    ``pushed``: what the JVM companion pushed down: at most a limit.
+    ``pushed``: what the JVM plugin pushed down: at most a limit.
     ``in_parts``: whether the rows of several tasks are ordered later.
     """
 
@@ -120,7 +120,7 @@ class LanceNearestReader(DataSourceReader):
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One for a vector, unless the companion orders the rows of several."""
+        """One for a vector, unless the plugin orders the rows of several."""
         return self._partitions
 
     @clean_iterator

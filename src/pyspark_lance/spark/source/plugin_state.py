@@ -14,7 +14,7 @@ from typing import Final
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.version import __version__
 
-JAR_NAME: Final = "pyspark-lance-companion.jar"
+JAR_NAME: Final = "pyspark-lance-plugin.jar"
 TESTED_RELEASES: Final = ("4.1", "4.2", "4.3")
 """Releases of Spark in which the jar is active; ``Plugin.java`` has the same list."""
 VARIABLE: Final = "PYSPARK_LANCE_PLUGIN"
@@ -55,7 +55,7 @@ def _advice() -> str:
             "pyspark-lance: the JVM plugin was installed after this application started; "
             "start it again for fast scans and SQL in full"
         )
-    command = "python -m pyspark_lance.spark.companion install"
+    command = "python -m pyspark_lance.plugin install"
     command += f" --pyspark {shlex.quote(home)}" if home else ""
     return (
         "pyspark-lance: the JVM plugin is not among the jars of this Spark, so Python alone reads "
@@ -82,7 +82,7 @@ def check_plugin(identity: str) -> None:
     if not _is_newer(version, __version__):
         hint = (
             "pip install --force-reinstall --no-deps the package, or, where the jar is in another "
-            "folder than this PySpark's, python -m pyspark_lance.spark.companion install --pyspark "
+            "folder than this PySpark's, python -m pyspark_lance.plugin install --pyspark "
             "FOLDER; then start Spark again"
         )
     raise UnsupportedFeatureError(

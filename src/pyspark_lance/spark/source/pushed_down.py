@@ -1,6 +1,6 @@
-"""What the JVM companion adds to options: hidden ones that start with ``_lance.``.
+"""What the JVM plugin adds to options: hidden ones that start with ``_lance.``.
 
-The companion plans, Python reads: the companion pins the version, and passes on conditions as
+The plugin plans, Python reads: the plugin pins the version, and passes on conditions as
 typed JSON, the limit of rows, the first rows of an order and keys that tasks are to be of.  Users
 never set these options.
 """
@@ -57,7 +57,7 @@ NOTHING_PUSHED = PushedDown()
 
 
 def pinned_version(options: Mapping[str, str]) -> PinnedVersion | None:
-    """The version that the companion decided on; None when it was not involved."""
+    """The version that the plugin decided on; None when it was not involved."""
     root, version = options.get(keys.ROOT), options.get(keys.VERSION)
     if root is None or version is None:
         return None

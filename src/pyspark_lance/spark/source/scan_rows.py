@@ -103,7 +103,7 @@ def to_spark_batch(
 
 
 def _is_taken(column: pa.Array) -> bool:
-    """Whether the companion takes ``column`` as it is: strings with indices of 8 to 32 bits."""
+    """Whether the plugin takes ``column`` as it is: strings with indices of 8 to 32 bits."""
     return (
         is_small_dictionary(column)
         and column.type.index_type.bit_width <= 32

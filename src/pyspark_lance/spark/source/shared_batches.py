@@ -1,9 +1,9 @@
-"""Batches for the JVM companion by way of memory that both processes map.
+"""Batches for the JVM plugin by way of memory that both processes map.
 
-Spark's own way copies a batch four times and makes rows of it. The companion takes batches as they
-are: each is written once, as an Arrow stream, to an anonymous file in memory, which the companion
+Spark's own way copies a batch four times and makes rows of it. The plugin takes batches as they
+are: each is written once, as an Arrow stream, to an anonymous file in memory, which the plugin
 opens by way of ``/proc`` and maps. What goes through Spark is one row for each batch, which says
-where it is. The companion gives a file back, over a pipe, when it is done with the batch. Such a
+where it is. The plugin gives a file back, over a pipe, when it is done with the batch. Such a
 file has no name, so it is gone with the two processes, however they end.
 
 Where that does not work (no Linux, ``/proc`` out of reach) the batch itself goes into the row.
@@ -41,11 +41,11 @@ _MESSAGES = pa.schema(
 _FILES = 3
 _PAGE = 4096
 _TOKEN_BYTES = 16
-# What the companion answers when it sees the token.
+# What the plugin answers when it sees the token.
 _SEEN = 0xFF
 _IMPATIENCE_MS = 1000
 # What is larger goes in pieces: the JVM maps at most 2 GiB at once.
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 
 
 def columns_of_batches(options: Mapping[str, str]) -> StructType:
@@ -53,7 +53,7 @@ def columns_of_batches(options: Mapping[str, str]) -> StructType:
     return StructType.fromJson(json.loads(options[keys.BATCHES_OF]))
 
 
-def way_of(options: Mapping[str, str]) -> str:
+def transfer_mode(options: Mapping[str, str]) -> str:
     """How the user wants batches: by shared memory, or copied."""
     way = options.get(keys.WAY, _SHARED)
     if way not in (_SHARED, _COPIED):
@@ -64,11 +64,11 @@ def way_of(options: Mapping[str, str]) -> str:
 
 
 class SharedBatchReader(DataSourceReader):
-    """Gives what another reader reads to the companion."""
+    """Gives what another reader reads to the plugin."""
 
     def __init__(self, reader: DataSourceReader, options: Mapping[str, str]) -> None:
         self._reader = reader
-        self._is_shared = way_of(options) == _SHARED and hasattr(os, "memfd_create")
+        self._is_shared = transfer_mode(options) == _SHARED and hasattr(os, "memfd_create")
 
     def partitions(self) -> Sequence[InputPartition]:
         """Those of the other reader."""
@@ -82,7 +82,7 @@ class SharedBatchReader(DataSourceReader):
             yield from (_inline(batch) for batch in batches)
             return
         try:
-            yield hand_over.greeting()
+            yield hand_over.handshake()
             for batch in batches:
                 yield from hand_over.messages(batch)
                 if hand_over.is_refused:
@@ -94,7 +94,7 @@ class SharedBatchReader(DataSourceReader):
 
 def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        pieces = min(batch.num_rows, batch.nbytes // _MOST_BYTES + 1)
+        pieces = min(batch.num_rows, batch.nbytes // _MAX_BYTES + 1)
         rows = -(-batch.num_rows // max(1, pieces))
         for first in range(0, batch.num_rows, max(1, rows)):
             yield batch.slice(first, rows)
@@ -116,7 +116,7 @@ def _message(
 
 
 def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
-    """An Arrow stream of one batch, as the companion reads it."""
+    """An Arrow stream of one batch, as the plugin reads it."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
@@ -193,8 +193,8 @@ class _HandOver:
         except OSError:
             return None
 
-    def greeting(self) -> pa.RecordBatch:
-        """Tells the companion where the pipe is, and lets it show that it can map files."""
+    def handshake(self) -> pa.RecordBatch:
+        """Tells the plugin where the pipe is, and lets it show that it can map files."""
         token = os.urandom(_TOKEN_BYTES)
         self._files[0].write(token)
         # Not the length of a batch: the token comes in the row and, to compare, in the file.
@@ -202,8 +202,8 @@ class _HandOver:
         return _message(channel, self._files[0].path, _TOKEN_BYTES, token + self._filler)
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """What tells the companion of one batch, with signs of life while all files are in use."""
-        self._take_back(0)
+        """What tells the plugin of one batch, with signs of life while all files are in use."""
+        self._rollback(0)
         if not self._is_seen:
             yield _inline(batch)
             return
@@ -219,14 +219,14 @@ class _HandOver:
         yield _message(f"{index}", memory.path, length, self._filler)
 
     def wait_until_free(self, *, every: bool = False) -> Iterator[pa.RecordBatch]:
-        """Signs of life until the companion gave back a file, or all: it opens them by path."""
+        """Signs of life until the plugin gave back a file, or all: it opens them by path."""
         enough = len(self._files) if every else 1
         while len(self._free) < enough and not self.is_refused:
-            if not self._take_back(_IMPATIENCE_MS):
+            if not self._rollback(_IMPATIENCE_MS):
                 yield _message(content=self._filler)
 
-    def _take_back(self, wait_ms: int) -> bool:
-        """Receives the numbers of files that the companion is done with; whether there were any."""
+    def _rollback(self, wait_ms: int) -> bool:
+        """Receives the numbers of files that the plugin is done with; whether there were any."""
         if not self._poll.poll(wait_ms):
             return False
         answers = os.read(self._reading, 64)
@@ -234,7 +234,7 @@ class _HandOver:
             self.is_refused = True
         for answer in answers:
             if answer == _SEEN:
-                # From now on the pipe ends when the companion closes it.
+                # From now on the pipe ends when the plugin closes it.
                 os.close(self._writing)
                 self._is_seen = True
             else:

@@ -20,17 +20,17 @@ from pyspark_lance.errors import InvalidInputError, LanceError, VersionNotFoundE
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.stream_options import StreamOptions
-from pyspark_lance.spark.source.change_plan import FEED_COLUMNS, envelope_of, view_of_feed
+from pyspark_lance.spark.source.change_feed_plan import FEED_COLUMNS, envelope_of, view_of_feed
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
 from pyspark_lance.spark.source.read_plan import condition_of, shown_columns
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
-from pyspark_lance.table.feed.change_feed import feed_predicate_schema
-from pyspark_lance.table.feed.stream import TableStream
-from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
-from pyspark_lance.table.feed.stream_settings import BatchView, StreamLimits
+from pyspark_lance.table.cdf.change_feed import feed_predicate_schema
+from pyspark_lance.table.cdf.stream import TableStream
+from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamOffset
+from pyspark_lance.table.cdf.stream_settings import BatchView, StreamLimits
 from pyspark_lance.table.refs.consumers import register_consumer
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -153,7 +153,7 @@ def _check_feed_columns(options: ReadOptions, schema: StructType) -> None:
         raise InvalidInputError(
             "a stream of changes would show none of the columns that say what changed, since Spark "
             "takes the columns of a table that is read by name from the catalog",
-            hint='follow changes by path, with load("…"), or with the companion by '
+            hint='follow changes by path, with load("…"), or with the plugin by '
             'spark.readStream.changes("…")',
         )
 

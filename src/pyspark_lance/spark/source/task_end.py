@@ -1,6 +1,6 @@
 """Whether a task of Spark has had enough of the rows that it reads.
 
-The JVM companion says so when a limit or a join is content before the last row, by a file that
+The JVM plugin says so when a limit or a join is content before the last row, by a file that
 bears the task's number, in Spark's own folder for local files.  A worker that then comes to its end
 by itself is used again, while one that still has rows to give is killed.
 """
@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from pyspark_lance.table.scan.scan_task import HasEnough, never
 
-# The Java class EarlyEnd makes it.
+# The Java class CancelOnLimit makes it.
 _SIGN = "lance-enough-"
 
 

@@ -1,6 +1,6 @@
 """ALTER TABLE of SQL: the changes of columns that Spark parsed, as ``LanceTable`` makes them.
 
-All in the one process that the JVM companion asks; each change is one version.
+All in the one process that the JVM plugin asks; each change is one version.
 """
 
 from __future__ import annotations

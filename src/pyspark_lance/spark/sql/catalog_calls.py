@@ -1,4 +1,4 @@
-"""Answers what the companion's catalog asks about names.
+"""Answers what the plugin's catalog asks about names.
 
 A question about a table comes with its name, ``_lance.name``, and the settings of the catalog,
 ``_lance.catalog``; here they become the path of the table, and what opens its store.
@@ -25,7 +25,7 @@ from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.sql.metadata_tables import split_metadata_name
 from pyspark_lance.table.version.table import Table
 
-Facts = dict[str, Any]
+Response = dict[str, Any]
 
 
 def _namespace(options: Mapping[str, str]) -> Namespace:
@@ -79,7 +79,7 @@ def opening_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in options.items() if _OPENS.match(name)}
 
 
-def _place(options: Mapping[str, str]) -> Facts:
+def _place(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     return {
         "options": _options_of(
@@ -88,37 +88,37 @@ def _place(options: Mapping[str, str]) -> Facts:
     }
 
 
-def _register(options: Mapping[str, str]) -> Facts:
+def _register(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     names.register(_name(names, options[keys.NAME]), Table(options[keys.LOCATION]))
     return {}
 
 
-def _tables(options: Mapping[str, str]) -> Facts:
+def _tables(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     parent = _parent(names, options)
     return {"tables": names.tables(parent), "namespace": parent or (ROOT_NAME,)}
 
 
-def _drop(options: Mapping[str, str]) -> Facts:
+def _drop(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     return {"dropped": names.drop_table(_name(names, options[keys.NAME]))}
 
 
-def _rename(options: Mapping[str, str]) -> Facts:
+def _rename(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     names.rename_table(_name(names, options[keys.NAME]), _name(names, options[keys.NEW_NAME]))
     return {}
 
 
-def _namespaces(options: Mapping[str, str]) -> Facts:
+def _namespaces(options: Mapping[str, str]) -> Response:
     names, asked = _namespace(options), json.loads(options[keys.NAMESPACE])
     listed = names.namespaces(_parent(names, options))
     # Tables of the root would be in no namespace that is listed.
     return {"namespaces": listed if asked else sorted({*listed, ROOT_NAME})}
 
 
-def _describe(options: Mapping[str, str]) -> Facts:
+def _describe(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     properties = names.properties(_parent(names, options))
     if properties is None:
@@ -126,7 +126,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
     return {"properties": dict(properties)}
 
 
-def _create(options: Mapping[str, str]) -> Facts:
+def _create(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     properties = json.loads(options[keys.PROPERTIES])
     _check_place(properties)
@@ -140,7 +140,7 @@ def _check_place(properties: Mapping[str, str | None]) -> None:
         )
 
 
-def _alter(options: Mapping[str, str]) -> Facts:
+def _alter(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     properties = json.loads(options[keys.PROPERTIES])
     _check_place(properties)
@@ -148,7 +148,7 @@ def _alter(options: Mapping[str, str]) -> Facts:
     return {}
 
 
-def _drop_namespace(options: Mapping[str, str]) -> Facts:
+def _drop_namespace(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     cascade = options[keys.CASCADE] == "true"
     try:
@@ -157,10 +157,10 @@ def _drop_namespace(options: Mapping[str, str]) -> Facts:
         return {"not_empty": True}
 
 
-def _or_missing(question: Callable[[Mapping[str, str]], Facts]) -> Callable[..., Facts]:
+def _or_missing(question: Callable[[Mapping[str, str]], Response]) -> Callable[..., Response]:
     """That there is no such namespace is an answer: Spark has an error of its own for it."""
 
-    def answer(options: Mapping[str, str]) -> Facts:
+    def answer(options: Mapping[str, str]) -> Response:
         try:
             return question(options)
         except NamespaceNotFoundError:
@@ -169,7 +169,7 @@ def _or_missing(question: Callable[[Mapping[str, str]], Facts]) -> Callable[...,
     return answer
 
 
-QUESTIONS: dict[str, Callable[..., Facts]] = {
+QUESTIONS: dict[str, Callable[..., Response]] = {
     name: _or_missing(question)
     for name, question in {
         "place": _place,

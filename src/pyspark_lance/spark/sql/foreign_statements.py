@@ -1,6 +1,6 @@
 """Statements of Delta and of lance-spark that Spark does not parse, and what says the same here.
 
-The companion asks when Spark has refused a statement: ``OPTIMIZE`` and ``VACUUM`` become calls of
+The plugin asks when Spark has refused a statement: ``OPTIMIZE`` and ``VACUUM`` become calls of
 procedures, others an error with the statement to write instead.  Pure.
 """
 

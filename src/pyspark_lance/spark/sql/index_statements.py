@@ -29,10 +29,10 @@ _OF_LANCE_SPARK: Final = {"zone_size": "rows_per_zone", "build_mode": ""}
 _ZONED: Final = (ZONEMAP, BLOOMFILTER)
 _OF_VECTORS: Final = tuple(name.lower() for name in INDEX_NAMES.values())
 _KINDS: Final = (*INDEX_KINDS, *_OF_VECTORS)
-Facts = dict[str, Any]
+Response = dict[str, Any]
 
 
-def list_indices(options: Mapping[str, str]) -> Facts:
+def list_indices(options: Mapping[str, str]) -> Response:
     """The name, kind and columns of every index of the newest version."""
     read = ReadOptions.parse(options)
     read.check_follows_table("rows of the past, and the nearest ones, get no index")
@@ -40,9 +40,9 @@ def list_indices(options: Mapping[str, str]) -> Facts:
     return {"indices": [one._asdict() for one in index_columns(snapshot)]}
 
 
-def procedure_of_create(options: Mapping[str, str]) -> Facts:
+def procedure_of_create(options: Mapping[str, str]) -> Response:
     """The procedure that builds what a CREATE INDEX describes, and its arguments."""
-    said: Facts = json.loads(options[keys.ARGUMENTS])
+    said: Response = json.loads(options[keys.ARGUMENTS])
     paths: list[list[str]] = said["columns"]
     spelled = [".".join(path) for path in paths]
     if len(paths) != 1:

@@ -1,6 +1,6 @@
 """The long work of procedures: planned and committed on the driver, done by executors between.
 
-The state of such work goes from one call of Python to the next, by way of the companion.
+The state of such work goes from one call of Python to the next, by way of the plugin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pyspark_lance.errors import InvalidInputError, RetryableCommitError
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.spark.sql.metadata_tables import Rows, columns
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.compaction.clustering_task import ClusteringTask
 from pyspark_lance.table.compaction.compact import (
     CompactionPlan,
@@ -32,6 +31,7 @@ from pyspark_lance.table.compaction.compact import (
 )
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.all_indices import vector_indices_named, with_vectors
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (

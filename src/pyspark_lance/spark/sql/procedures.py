@@ -1,6 +1,6 @@
-"""Stored procedures: ``CALL lance.system.compact('/data/t')``, by way of the JVM companion.
+"""Stored procedures: ``CALL lance.system.compact('/data/t')``, by way of the JVM plugin.
 
-The companion asks which procedures there are, and hands over the arguments as texts.  A procedure
+The plugin asks which procedures there are, and hands over the arguments as texts.  A procedure
 answers with its rows; one whose work is long answers with tasks first, which Spark then runs on the
 executors, and goes on with what became of them.
 
@@ -83,7 +83,7 @@ from pyspark_lance.table.index_build.vector_build import VectorTask, run_vector_
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.near_tables import naming_near_tables
+from pyspark_lance.table.version.path_suggestions import suggesting_paths
 from pyspark_lance.table.work.metadata_commits import restore
 
 logger = logging.getLogger(__name__)
@@ -119,8 +119,8 @@ class Procedure:
 
 
 def list_procedures() -> dict[str, Any]:
-    """All procedures, as the companion wants to know them."""
-    return {name: _as_companion_wants(procedure) for name, procedure in PROCEDURES.items()}
+    """All procedures, as the plugin wants to know them."""
+    return {name: _as_plugin_wants(procedure) for name, procedure in PROCEDURES.items()}
 
 
 def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
     )
 
 
-def _as_companion_wants(procedure: Procedure) -> dict[str, Any]:
+def _as_plugin_wants(procedure: Procedure) -> dict[str, Any]:
     parameters = StructType([_TABLE, *procedure.parameters.fields, *_ALWAYS.fields])
     # DESCRIBE PROCEDURE shows nothing but the description.
     return {
@@ -161,7 +161,7 @@ def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
         work: Work = _unpacked(options[keys.STATE])
         done = work.go_on(call, [_unpacked(part) for part in options.get(keys.DONE, "").split()])
     else:
-        with naming_near_tables(table):
+        with suggesting_paths(table):
             done = procedure.run(call)
     if isinstance(done, Work):
         return {"state": _packed(done)}

@@ -33,7 +33,7 @@ from pyspark_lance.spark.types.spark_types import same_type, spark_field
 
 # Spark's own words in the metadata of a column.
 _CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
-# The companion's, of a column of a new table: its place in the primary key, from 1 on.
+# The plugin's, of a column of a new table: its place in the primary key, from 1 on.
 _KEY_PLACE = "lance.primary_key"
 
 

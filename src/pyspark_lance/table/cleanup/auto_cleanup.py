@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pyspark_lance.commit.version_put import CommitResult
+from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.version.table import Table
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from pyspark_lance.errors import InvalidInputError, LanceError, StorageError, TableNotFoundError
 from pyspark_lance.format.manifest import DETACHED_BIT
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S, CleanupMark, remove_empty_marks
-from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, look_again
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, retry_if_removed
 from pyspark_lance.metafile.paths import TREE, VERSIONS, name_before_removal, pending_removal_path
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
 from pyspark_lance.result_names import also_snake_case
@@ -143,7 +143,7 @@ def cleanup_old_versions(
     now_ns = time.time_ns() if now_ns is None else now_ns
     files = [*removable_files(store), *_of_branches(store)]
     has_blobs = any(file.info.path.endswith(BLOB_SUFFIX) for file in files)
-    survey = look_again(
+    survey = retry_if_removed(
         store, lambda: _survey(store, table, policy, now_ns, newest, has_blobs=has_blobs)
     )
     result = _result(survey, files, policy, now_ns)

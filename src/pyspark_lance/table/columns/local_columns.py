@@ -45,9 +45,9 @@ def computed(
         new = request.columns.to_arrow().names
         for task in plan_scan(snapshot, scan):
             slices = tuple(
-                scan_slice
-                for scan_slice in task.slices
-                if scan_slice.fragment.id in request.fragments
+                scan_split
+                for scan_split in task.slices
+                if scan_split.fragment.id in request.fragments
             )
             if slices:
                 batches = (

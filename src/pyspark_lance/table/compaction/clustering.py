@@ -42,15 +42,15 @@ from pyspark_lance.table.sort.sorted_runs import Boundaries, Run
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _SAMPLED_ROWS_PER_TASK: Final = 4 << 20
-_LEAST_SAMPLE: Final = 1 << 14
-_MOST_SAMPLE: Final = 1 << 20
+_MIN_SAMPLE: Final = 1 << 14
+_MAX_SAMPLE: Final = 1 << 20
 _SAMPLE_PER_RANGE: Final = 16
 # A range has such a part of the rows that a task may have in memory.
 _RANGES_PER_RUN: Final = 4
 # What has more runs would be merged from pieces of few rows; it is sorted in parts.
-_MOST_RUNS: Final = 512
+_MAX_RUNS: Final = 512
 # More of them are slower to plan than their keys are of use.
-_MOST_FILES: Final = 10_000
+_MAX_FILES: Final = 10_000
 
 
 # The plan ----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _parts(group: Sequence[Fragment], sort_bytes: int) -> list[Bin]:
     num_bytes = 0
     for fragment in group:
         own = sum(file.size_bytes for file in fragment.files)
-        if parts[-1] and num_bytes + own > _MOST_RUNS // 4 * sort_bytes:
+        if parts[-1] and num_bytes + own > _MAX_RUNS // 4 * sort_bytes:
             parts.append([])
             num_bytes = 0
         parts[-1].append(fragment)
@@ -265,7 +265,7 @@ class ClusteringStage:
         return grouped
 
     def _sampling(self, one: SortedBin) -> list[ClusteringTask]:
-        step = one.num_rows // min(_MOST_SAMPLE, max(_LEAST_SAMPLE, one.num_rows // 16))
+        step = one.num_rows // min(_MAX_SAMPLE, max(_MIN_SAMPLE, one.num_rows // 16))
         return [
             SampleTask(one.sorting, slices, max(1, step))
             for slices in slices_of(one.fragments, _SAMPLED_ROWS_PER_TASK)
@@ -324,9 +324,9 @@ def _check_few_files(order: RowOrder, sample: Sequence[pa.Array]) -> None:
         return
     split = pa.table(list(sample[: order.num_split]), list(map(str, range(order.num_split))))
     num_files = split.group_by(split.column_names).aggregate([]).num_rows
-    if num_files > _MOST_FILES:
+    if num_files > _MAX_FILES:
         names = [".".join(column.names) for column in order.columns[: order.num_split]]
         raise InvalidInputError(
             f"files that are split by {', '.join(names)} would be more than {num_files}",
-            hint=f"split by columns that have at most {_MOST_FILES} values, or only sort",
+            hint=f"split by columns that have at most {_MAX_FILES} values, or only sort",
         )

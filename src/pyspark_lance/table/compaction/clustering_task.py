@@ -26,7 +26,7 @@ from pyspark_lance.table.compaction.compaction_task import (
     Lineage,
     with_lineage,
 )
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
@@ -73,7 +73,7 @@ class SampleTask:
     """Takes every so many-th row of some slices."""
 
     sorting: BinSorting
-    slices: tuple[ScanSlice, ...]
+    slices: tuple[ScanSplit, ...]
     step: int
 
 
@@ -82,7 +82,7 @@ class SortTask:
     """Sorts the live rows of some slices, whose addresses ascend."""
 
     sorting: BinSorting
-    slices: tuple[ScanSlice, ...]
+    slices: tuple[ScanSplit, ...]
     sort_bytes: int
     # Where runs are cut; None if these are all rows, which then have their place.
     bounds: Boundaries | None
@@ -204,9 +204,9 @@ def _write(sorting: BinSorting, batches: Iterator[pa.RecordBatch]) -> tuple[Frag
         raise
 
 
-def slices_of(fragments: Sequence[Fragment], most_rows: int) -> list[tuple[ScanSlice, ...]]:
+def slices_of(fragments: Sequence[Fragment], most_rows: int) -> list[tuple[ScanSplit, ...]]:
     """The rows of fragments in groups of at most ``most_rows`` physical rows."""
-    groups: list[list[ScanSlice]] = [[]]
+    groups: list[list[ScanSplit]] = [[]]
     left = most_rows
     for fragment in fragments:
         start = 0
@@ -215,7 +215,7 @@ def slices_of(fragments: Sequence[Fragment], most_rows: int) -> list[tuple[ScanS
                 groups.append([])
                 left = most_rows
             end = min(start + left, fragment.physical_rows)
-            groups[-1].append(ScanSlice(fragment, start, end))
+            groups[-1].append(ScanSplit(fragment, start, end))
             left -= end - start
             start = end
     return [tuple(group) for group in groups if group]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark_lance.commit.version_put import CommitResult
+from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
 from pyspark_lance.format.cluster_by import ClusterBy
 from pyspark_lance.format.clustering import Clustering
@@ -22,7 +22,6 @@ from pyspark_lance.format.fragment_reuse import reuse_index_of
 from pyspark_lance.format.logical_view import rows_that_move
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
 from pyspark_lance.table.columns.cluster_by import check_kept
 from pyspark_lance.table.compaction.clustering import ClusteringStage, chosen_order, clustering_of
 from pyspark_lance.table.compaction.clustering_task import (
@@ -47,6 +46,7 @@ from pyspark_lance.table.compaction.reuse_index import (
     is_worth_a_note,
     next_reuse_index,
 )
+from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
 from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zones
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -65,7 +65,7 @@ class CompactionPlan:
     next.
     """
 
-    change: ChangePlan
+    change: DmlPlan
     tasks: tuple[CompactionTask | ClusteringTask, ...]
     bins: tuple[Bin, ...]
     rows_per_file: tuple[int, ...]  # Of the new fragments of each bin, at most.
@@ -268,7 +268,7 @@ def plan_compaction(
 
 
 def _plan_clustering(
-    change: ChangePlan, chosen: CompactionOptions, request: WriteFragmentsRequest
+    change: DmlPlan, chosen: CompactionOptions, request: WriteFragmentsRequest
 ) -> CompactionPlan:
     snapshot = change.snapshot()
     order, bins = chosen_order(snapshot, chosen)
@@ -332,7 +332,7 @@ def commit_bins(
     return CompactionResult(conflictingBins=len(groups))
 
 
-def _with_reserved_ids(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
+def _with_reserved_ids(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
     """The groups with ids for the new fragments, which a note on where rows go has to name.
 
     As in Lance, that takes a version of its own.
@@ -366,14 +366,14 @@ def _operation(plan: CompactionPlan, groups: Sequence[RewriteGroup]) -> Rewrite:
     )
 
 
-def _remove_note(change: ChangePlan, operation: Rewrite) -> None:
+def _remove_note(change: DmlPlan, operation: Rewrite) -> None:
     """Removes the file of a note that no version has."""
     file = operation.reuse_index and file_of_entry(operation.reuse_index)
     if file:
         remove_files(change.table.store(), {file})
 
 
-def _is_note_of_others(change: ChangePlan, operation: Rewrite) -> bool:
+def _is_note_of_others(change: DmlPlan, operation: Rewrite) -> bool:
     """Whether another compaction left a note meanwhile, so that another one of ours is needed."""
     if operation.reuse_index is None:
         return False
@@ -381,7 +381,7 @@ def _is_note_of_others(change: ChangePlan, operation: Rewrite) -> bool:
     return (None if known is None else known.uuid) != operation.replaces
 
 
-def _unchanged(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
+def _unchanged(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
     """The groups whose old fragments are in the newest version just as they were."""
     newest = Snapshot.open(change.table)
     there = {fragment.id: fragment for fragment in newest.manifest.fragments}

@@ -26,17 +26,17 @@ from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
-from pyspark_lance.table.scan.coalesced_fragments import Smallness
+from pyspark_lance.table.scan.coalesced_fragments import CoalesceLimits
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.work.written_files import remove_files
 
-SMALL_FOR_COMPACTION: Final = Smallness(rows=DEFAULT_BATCH_ROWS, file_bytes=1 << 20)
+SMALL_FOR_COMPACTION: Final = CoalesceLimits(rows=DEFAULT_BATCH_ROWS, file_bytes=1 << 20)
 """All of a file is needed anyway, and nobody waits for the first rows."""
 
 
@@ -113,7 +113,7 @@ def _live_rows(task: CompactionTask, deleted: _Deleted) -> Iterator[pa.RecordBat
         stable_row_ids=task.stable_row_ids,
         batch_rows=DEFAULT_BATCH_ROWS,
         batch_bytes=DEFAULT_BATCH_BYTES,
-        slices=tuple(ScanSlice(fragment, 0, fragment.physical_rows) for fragment in task.fragments),
+        slices=tuple(ScanSplit(fragment, 0, fragment.physical_rows) for fragment in task.fragments),
         small=SMALL_FOR_COMPACTION,
         checks_text=True,
     )

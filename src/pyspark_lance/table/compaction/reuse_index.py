@@ -34,7 +34,7 @@ from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entr
 from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.version.snapshot import Snapshot
 
-MOST_INLINE_BYTES: Final = 204_800
+MAX_INLINE_BYTES: Final = 204_800
 """More than this goes to a file, so that the manifest stays small; the limit is Lance's."""
 _DETAILS_FILE: Final = "details.binpb"
 
@@ -98,7 +98,7 @@ def _entry(store: ObjectStore, version: int, versions: ReuseVersions) -> IndexMe
     bitmap = BitMap(frozenset().union(*(group.new_ids for group in groups)))
     name, content = uuid.uuid4(), versions_to_bytes(versions)
     details = ReuseDetails(versions)
-    if len(content) > MOST_INLINE_BYTES:
+    if len(content) > MAX_INLINE_BYTES:
         store.put(f"{INDICES}/{name}/{_DETAILS_FILE}", content)
         details = ReuseDetails(None, _DETAILS_FILE, 0, len(content))
     kind = IndexDetails(FRAGMENT_REUSE_DETAILS, 0, details.to_bytes())

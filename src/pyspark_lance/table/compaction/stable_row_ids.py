@@ -19,9 +19,9 @@ from pyspark_lance.format.operation import Merge, Operation, Overwrite
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.compaction.compact import RewriteBins, rewrite_here
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ROWS_PER_FILE
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table

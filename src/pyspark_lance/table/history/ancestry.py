@@ -12,8 +12,8 @@ from pyspark_lance.format.operation import Restore
 from pyspark_lance.metafile.manifest_file import (
     ManifestLocation,
     list_versions,
-    look_again,
     read_manifest,
+    retry_if_removed,
 )
 from pyspark_lance.metafile.refs_file import read_branch
 from pyspark_lance.store.object_store import ObjectStore, missing
@@ -100,4 +100,4 @@ def ancestor_history(table: Table) -> list[HistoryEntry]:
             entries = list(pool.map(Ancestor.entry, line))
         return entries_left(line[0].store, [one.location for one in line], entries)
 
-    return look_again(table.store(), look)
+    return retry_if_removed(table.store(), look)

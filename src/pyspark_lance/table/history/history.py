@@ -31,8 +31,8 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     list_versions,
-    look_again,
     read_manifest,
+    retry_if_removed,
 )
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore, missing
@@ -75,7 +75,7 @@ def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
         raise InvalidInputError(
             f"the limit of a history must not be negative, as {limit} is", table.uri
         )
-    return look_again(table.store(), lambda: _history(table, limit))
+    return retry_if_removed(table.store(), lambda: _history(table, limit))
 
 
 def _history(table: Table, limit: int | None) -> list[HistoryEntry]:

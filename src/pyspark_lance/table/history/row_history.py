@@ -17,7 +17,7 @@ from pyspark_lance.errors import MissingFileError, UnsupportedFeatureError, Vers
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
-from pyspark_lance.metafile.manifest_file import look_again
+from pyspark_lance.metafile.manifest_file import retry_if_removed
 from pyspark_lance.store.object_store import missing
 from pyspark_lance.table.history.ancestry import Ancestor, ancestry_of, are_restores
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
@@ -49,7 +49,7 @@ def row_history(table: Table, row_id: int, version: int | None = None) -> list[R
 
     ``version``: the version to begin with; None for the newest one that has the row.
     """
-    return look_again(table.store(), lambda: _row_history(table, row_id, version))
+    return retry_if_removed(table.store(), lambda: _row_history(table, row_id, version))
 
 
 def _row_history(table: Table, row_id: int, version: int | None) -> list[RowState]:

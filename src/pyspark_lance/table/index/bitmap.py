@@ -30,8 +30,8 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 BITMAP_FILE: Final = "bitmap_page_lookup.lance"
 # More sets take longer to join than they save.
-_MOST_SETS: Final = 10_000
-_MOST_BYTES: Final = 64 << 20
+_MAX_SETS: Final = 10_000
+_MAX_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _SetsOfRows:
         return cls(file, as_seen(file.read_all("keys").column(0), key))
 
     def _rows_at(self, places: NDArray[np.int64], most_rows: int) -> NDArray[np.uint64] | None:
-        if len(places) > _MOST_SETS:
+        if len(places) > _MAX_SETS:
             return None
         sets = sets_at(self.file, places)
         if sets is None:
@@ -114,7 +114,7 @@ class LabelIndex(_SetsOfRows):
 
 
 def sets_at(
-    file: IndexFile, places: NDArray[np.int64], *, max_bytes: int | None = _MOST_BYTES
+    file: IndexFile, places: NDArray[np.int64], *, max_bytes: int | None = _MAX_BYTES
 ) -> list[dict[int, BitMap]] | None:
     """The sets of rows at some places of a file; None if they are larger than that."""
     try:

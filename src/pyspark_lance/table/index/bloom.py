@@ -35,9 +35,9 @@ BLOOM_FILE: Final = "bloomfilter.lance"
 BLOOM_FILTER: Final = "bloom_filter_data"
 ZONE_PLACES: Final = ("fragment_id", "zone_start", "zone_length", "has_null")
 # More values are in so many filters that asking them is not worth it.
-_MOST_VALUES: Final = 256
+_MAX_VALUES: Final = 256
 # Filters take 4 bytes for each row, as much as a narrow column.
-_MOST_BYTES: Final = 32 << 20
+_MAX_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class BloomIndex:
 
     def _zones_with_values(self, question: Question) -> NDArray[np.bool_] | None:
         constants = only_values(question.predicate, question.path)
-        if constants is None or sum(map(len, constants)) > _MOST_VALUES:
+        if constants is None or sum(map(len, constants)) > _MAX_VALUES:
             return None
         hashed: list[bytes] = []
         for values in constants:
@@ -151,7 +151,7 @@ class BloomIndex:
         reader = self.file.reader
         columns = reader.embedded_columns()
         try:
-            batch = reader.read(fields, columns, 0, reader.num_rows, max_bytes=_MOST_BYTES)
+            batch = reader.read(fields, columns, 0, reader.num_rows, max_bytes=_MAX_BYTES)
         except BatchTooLargeError:
             return None
         if batch.column(0).null_count:

@@ -17,9 +17,9 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.table.version.table_files import TableFiles
 
-_MOST_WHOLE_BYTES: Final = 1 << 20
+_MAX_WHOLE_BYTES: Final = 1 << 20
 # Metadata of pages of numbers take a thirty-thousandth of a file, those of strings more.
-_LEAST_METADATA: Final = 2048
+_MIN_METADATA: Final = 2048
 _METADATA_SHIFT: Final = 12
 
 
@@ -81,5 +81,5 @@ def _bytes_ahead(size: int, *, whole: bool) -> int | None:
     of all that it reads.
     """
     if whole:
-        return size if size <= _MOST_WHOLE_BYTES else None
-    return min(TAIL_BYTES, _LEAST_METADATA + (size >> _METADATA_SHIFT))
+        return size if size <= _MAX_WHOLE_BYTES else None
+    return min(TAIL_BYTES, _MIN_METADATA + (size >> _METADATA_SHIFT))

@@ -59,7 +59,7 @@ _FREE_ROWS: Final = 65_536
 _WORTHWHILE_SHARE: Final = 8
 # All segments of a B-tree together search so many for single numbers, at some ns each.
 _SEARCHED_ROWS: Final = 64 << 20
-_MOST_CACHED_BYTES: Final = 64 << 20
+_MAX_CACHED_BYTES: Final = 64 << 20
 _UNREADABLE_BYTES: Final = 256
 
 
@@ -231,7 +231,7 @@ class _Lookups:
         size = _UNREADABLE_BYTES + (0 if value is None else int(value.nbytes))
         self.kept[key] = value, size
         self.num_bytes += size
-        while self.num_bytes > _MOST_CACHED_BYTES and len(self.kept) > 1:
+        while self.num_bytes > _MAX_CACHED_BYTES and len(self.kept) > 1:
             _, (_, freed) = self.kept.popitem(last=False)
             self.num_bytes -= freed
 

@@ -36,8 +36,8 @@ _DIGITS: Final = {
 }
 _BASE: Final = 37
 # More lists of rows take longer to read than they save.
-_MOST_LISTS: Final = 64
-_MOST_BYTES: Final = 64 << 20
+_MAX_LISTS: Final = 64
+_MAX_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class NgramIndex:
             return np.empty(0, np.uint64)
         places = np.searchsorted(self.tokens, wanted)
         try:
-            lists = self.file.take("posting_list", places[:_MOST_LISTS], max_bytes=_MOST_BYTES)
+            lists = self.file.take("posting_list", places[:_MAX_LISTS], max_bytes=_MAX_BYTES)
         except BatchTooLargeError:
             return None
         rows = BitMap64.intersection(*(self._parse(one.as_buffer()) for one in lists))

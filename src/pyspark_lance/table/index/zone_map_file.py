@@ -90,8 +90,8 @@ class ZoneMap:
         # Lance leaves old zones beside the new ones of a fragment that it indexes again.
         is_next = zones.fragment_id[1:] == zones.fragment_id[:-1]
         overlap = is_next & (zones.start[1:] < zones.end[:-1])
-        in_doubt = zones.fragment_id[1:][overlap]
-        return zones._where(~np.isin(zones.fragment_id, in_doubt))
+        unknown_outcome = zones.fragment_id[1:][overlap]
+        return zones._where(~np.isin(zones.fragment_id, unknown_outcome))
 
     def to_batch(self) -> pa.RecordBatch:
         """The rows of an index file."""

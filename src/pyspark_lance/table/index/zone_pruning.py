@@ -28,7 +28,7 @@ from pyspark_lance.predicate.tree import column_paths_of
 from pyspark_lance.table.index.indexed_fields import as_seen, field_at, is_of_type
 from pyspark_lance.table.index.segments import title_of
 from pyspark_lance.table.index.zone_map_file import ZoneMap, is_zone_map, read_zone_map
-from pyspark_lance.table.rows.scan_slice import Slices
+from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.version.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.column_indices import (
     IndexResult,
     build_part,

@@ -24,14 +24,14 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bloom import BLOOM_FILE, BLOOM_FILTER, ZONE_PLACES
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
-from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
+from pyspark_lance.table.index_build.zone_boundaries import ZoneCutter, note_nulls
 
 FALSE_POSITIVES: Final = 0.00057
 """The share of zones without a value that are read for it, as Lance has it."""
 _OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
 _ZONES_AT_ONCE: Final = 64
 # Filters of a power of two of blocks have at the most so many.
-_MOST_BLOCKS: Final = 1 << 22
+_MAX_BLOCKS: Final = 1 << 22
 
 
 def can_have_bloom_filter(data_type: pa.DataType) -> bool:
@@ -82,7 +82,7 @@ def write_bloom_filters(
 def num_blocks(num_values: int, false_positives: float = FALSE_POSITIVES) -> int:
     """The least power of two of blocks with so few false positives among ``num_values``."""
     blocks = 1
-    while blocks < _MOST_BLOCKS and _false_positives(num_values / blocks) > false_positives:
+    while blocks < _MAX_BLOCKS and _false_positives(num_values / blocks) > false_positives:
         blocks *= 2
     return blocks
 

@@ -18,7 +18,7 @@ from typing import Final
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST
 from pyspark_lance.table.index_build.index_plan import (

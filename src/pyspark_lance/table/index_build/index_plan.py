@@ -21,7 +21,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map, union_of
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
-from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
 from pyspark_lance.table.index.bitmap import BITMAP_FILE, sets_at
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
@@ -37,7 +37,7 @@ from pyspark_lance.table.index.segments import (
     segment_of,
 )
 from pyspark_lance.table.index.zone_map_file import is_zone_map
-from pyspark_lance.table.index_build.joined_segments import StoredSegment
+from pyspark_lance.table.index_build.merged_segments import StoredSegment
 from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
 from pyspark_lance.table.index_build.segment_task import (
     KINDS,
@@ -45,7 +45,7 @@ from pyspark_lance.table.index_build.segment_task import (
     SegmentTask,
     check_can_be_indexed,
 )
-from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE, check_rows_per_zone
+from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE, check_rows_per_zone
 from pyspark_lance.table.index_build.zone_map_task import BuiltZones, ZoneMapTask
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapPlan,
@@ -90,7 +90,7 @@ class PlannedIndex:
 class IndexPlan:
     """What is to be built; picklable."""
 
-    change: ChangePlan
+    change: DmlPlan
     segmented: tuple[PlannedIndex, ...] = ()
     zone_maps: ZoneMapPlan | None = None  # Those whose zones tasks find; None for none.
 

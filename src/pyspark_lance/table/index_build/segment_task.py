@@ -28,13 +28,13 @@ from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE
 from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, write_bloom_filters
-from pyspark_lance.table.index_build.joined_segments import StoredSegment, sorted_rows_of
+from pyspark_lance.table.index_build.merged_segments import StoredSegment, sorted_rows_of
 from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
 from pyspark_lance.table.index_build.sorted_rows import RowSorter, merged
-from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE
+from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
-from pyspark_lance.table.sort.external_sort import MOST_BYTES, MOST_ROWS
+from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
 from pyspark_lance.table.work.written_files import remove_files
 
 KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER)
@@ -50,8 +50,8 @@ class SegmentTask:
     field: Field
     scan: ScanTask  # Reads the column and the names of live rows.
     fragments: tuple[int, ...]  # Ids of the fragments, ascending.
-    most_rows: int = MOST_ROWS
-    most_bytes: int = MOST_BYTES  # Bytes of their values.
+    most_rows: int = MAX_ROWS
+    most_bytes: int = MAX_BYTES  # Bytes of their values.
     rows_per_zone: int = ROWS_PER_ZONE  # Live rows of a zone, for kinds that have zones.
     # Segments whose rows come into this one; they cover fragments that are not scanned.
     joined: tuple[StoredSegment, ...] = ()

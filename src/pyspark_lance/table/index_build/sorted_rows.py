@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.table.index.value_order import sort_order
 from pyspark_lance.table.sort import external_sort
-from pyspark_lance.table.sort.external_sort import MOST_BYTES, MOST_ROWS, ExternalSorter
+from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS, ExternalSorter
 
 VALUES: Final = "values"
 IDS: Final = "ids"
@@ -22,7 +22,7 @@ class RowSorter(ExternalSorter):
     """Sorts rows of two columns, ``values`` and ``ids``: nulls first."""
 
     def __init__(
-        self, data_type: pa.DataType, most_rows: int = MOST_ROWS, most_bytes: int = MOST_BYTES
+        self, data_type: pa.DataType, most_rows: int = MAX_ROWS, most_bytes: int = MAX_BYTES
     ) -> None:
         super().__init__(_places, most_rows, most_bytes)
         self._schema = pa.schema([pa.field(VALUES, data_type), pa.field(IDS, pa.uint64())])

@@ -19,7 +19,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.format.wire import encode_varint, length_delimited
 from pyspark_lance.metafile.paths import index_path
-from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.index_build.vector_request import VectorIndexResult
 from pyspark_lance.table.nearest.ivf_build import (
@@ -81,7 +81,7 @@ class WantedSegment:
 class VectorBuild:
     """Segments on their way; picklable."""
 
-    change: ChangePlan
+    change: DmlPlan
     segments: tuple[WantedSegment, ...]
     folder: UUID  # What tasks leave to each other, and nothing else.
     tasks: tuple[VectorTask, ...] = ()

@@ -23,7 +23,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment_reuse import covered_now, reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
+from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.index.segments import VECTOR, kind_of
 from pyspark_lance.table.index_build.vector_build import (

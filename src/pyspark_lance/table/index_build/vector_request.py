@@ -15,9 +15,9 @@ from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.vectors import width_of
 from pyspark_lance.table.version.snapshot import Snapshot
 
-_MOST_PARTITIONS: Final = 4096
+_MAX_PARTITIONS: Final = 4096
 _ROWS_OF_PARTITION: Final = {IvfKind.FLAT: 4096, IvfKind.PQ: 8192, IvfKind.SQ: 8192}
-_MOST_RATE: Final = 1 << 20
+_MAX_RATE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class VectorIndexRequest:
         """Refuses numbers that are none."""
         check_enum(self.kind, IvfKind)
         check_enum(self.metric, Metric)
-        most = {"num_partitions": 1 << 16, "num_sub_vectors": 1 << 16, "sample_rate": _MOST_RATE}
+        most = {"num_partitions": 1 << 16, "num_sub_vectors": 1 << 16, "sample_rate": _MAX_RATE}
         for name, limit in most.items():
             value = getattr(self, name)
             if value is not None and not (_is_whole(value) and 0 < value <= limit):
@@ -90,7 +90,7 @@ def shape_of(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> 
     if partitions is None:
         rows = snapshot.manifest.fragments.num_rows
         partitions = rows // _ROWS_OF_PARTITION[request.kind]
-        partitions = max(1, min(_MOST_PARTITIONS, partitions))
+        partitions = max(1, min(_MAX_PARTITIONS, partitions))
     if request.kind is not IvfKind.PQ:
         return IvfShape(request.kind, request.metric, partitions)
     parts = request.num_sub_vectors

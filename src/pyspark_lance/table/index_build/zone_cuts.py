@@ -14,14 +14,14 @@ from pyspark_lance.format.row_address import OFFSET_BITS
 
 ROWS_PER_ZONE: Final = 8192
 """What Lance takes unless it is told."""
-_MOST_ROWS_PER_ZONE: Final = 1 << 31
+_MAX_ROWS_PER_ZONE: Final = 1 << 31
 _NO_FRAGMENT: Final = -1
 _OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
 
 
 def check_rows_per_zone(rows_per_zone: int) -> None:
     """Refuses zones that cannot be."""
-    if not 0 < rows_per_zone < _MOST_ROWS_PER_ZONE:
+    if not 0 < rows_per_zone < _MAX_ROWS_PER_ZONE:
         raise InvalidInputError(
             f"rows per zone must be positive, not {rows_per_zone}", hint="8192 is a good number"
         )

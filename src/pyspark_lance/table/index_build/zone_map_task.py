@@ -26,7 +26,7 @@ from pyspark_lance.plain_values import (
 )
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.zone_map_file import ZoneMap
-from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
+from pyspark_lance.table.index_build.zone_boundaries import ZoneCutter, note_nulls
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 

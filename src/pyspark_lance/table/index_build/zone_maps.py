@@ -23,7 +23,7 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.index.zone_map_file import (
     ZONE_MAP_DETAILS,
@@ -35,7 +35,7 @@ from pyspark_lance.table.index.zone_map_file import (
     read_zones_and_nulls,
     write_zone_map,
 )
-from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE, check_rows_per_zone
+from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE, check_rows_per_zone
 from pyspark_lance.table.index_build.zone_map_task import (
     BuiltZones,
     ZonedColumn,
@@ -86,7 +86,7 @@ class WantedZoneMap:
 class ZoneMapPlan:
     """What is to be built; picklable."""
 
-    change: ChangePlan  # The version that it was planned on.
+    change: DmlPlan  # The version that it was planned on.
     wanted: tuple[WantedZoneMap, ...]  # The zone maps.
     tasks: tuple[ZoneMapTask, ...]  # What the executors do.
     fragments: frozenset[int] = field(default_factory=frozenset)  # Their fragments.
@@ -166,7 +166,7 @@ def wanted_zone_map(
     return WantedZoneMap(zoned, name, replaced)
 
 
-def plan_wanted(change: ChangePlan, wanted: Sequence[WantedZoneMap]) -> ZoneMapPlan:
+def plan_wanted(change: DmlPlan, wanted: Sequence[WantedZoneMap]) -> ZoneMapPlan:
     """What builds zone maps of all fragments; writes nothing."""
     if not wanted:
         raise InvalidInputError("a zone map of no column", hint="name one column or more")
@@ -185,7 +185,7 @@ def plan_refresh(table: Table, settings: ChangeSettings) -> ZoneMapPlan:
     return plan_refresh_of(change, change.snapshot().indices)
 
 
-def plan_refresh_of(change: ChangePlan, indices: Sequence[IndexMetadata]) -> ZoneMapPlan:
+def plan_refresh_of(change: DmlPlan, indices: Sequence[IndexMetadata]) -> ZoneMapPlan:
     """What brings those of some entries up to date that are zone maps; writes nothing."""
     snapshot = change.snapshot()
     every = frozenset(snapshot.manifest.fragments.ids.tolist())

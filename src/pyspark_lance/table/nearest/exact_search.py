@@ -20,12 +20,12 @@ QUERIES_OF_BLOCK: Final = 1024
 # More would not stay in the caches while the products are looked at.
 _ROWS_OF_BLOCK: Final = 1024
 # With few queries a block of rows should stay in the cache of a core.
-_FEW_QUERIES: Final = 64
+_SMALL_QUERY_COUNT: Final = 64
 _CACHED_NUMBERS: Final = 1 << 18
 # Numbers of double precision that are held while pairs are computed.
 _PAIR_NUMBERS: Final = 1 << 21
 # So many pairs of a block are computed without a second thought.
-_FEW_PAIRS: Final = 1 << 13
+_SMALL_PAIR_COUNT: Final = 1 << 13
 # Pairs that wait to be compared with the best so far; there may be as many as the best.
 _FEWEST_WAITING: Final = 1 << 16
 
@@ -50,7 +50,7 @@ class ExactSearch:
         self._slack = float(4 * width + 64) * float(np.finfo(self._work).eps) / 2
         self._largest = 1e300 if self._work is np.float64 else 1e30
         few = max(256, _CACHED_NUMBERS // (width + 1))
-        self._rows_of_block = few if count < _FEW_QUERIES else _ROWS_OF_BLOCK
+        self._rows_of_block = few if count < _SMALL_QUERY_COUNT else _ROWS_OF_BLOCK
         self._rows: _Floats = np.empty((self._rows_of_block, width + 1), self._work)
         self._products: _Floats = np.empty(
             min(count, QUERIES_OF_BLOCK) * self._rows_of_block, self._work
@@ -172,7 +172,7 @@ class ExactSearch:
 
     def _most_pairs(self, num_queries: int) -> int:
         """How many pairs of a block are computed without a look at why there are so many."""
-        return max(_FEW_PAIRS, 2 * num_queries * self._k)
+        return max(_SMALL_PAIR_COUNT, 2 * num_queries * self._k)
 
     def _rounding(self, squares: _Floats, largest: float) -> _Floats:
         """What a distance can at most be above its lower bound."""

@@ -47,12 +47,12 @@ from pyspark_lance.table.nearest.ivf_output import (
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.segment_rows import SegmentRows
 from pyspark_lance.table.nearest.vectors import dtype_of, matrix_of, width_of
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.table_files import TableFiles
 
 _PART_VERSION: Final = "2.1"
-_MOST_SAMPLE_BYTES: Final = 192 << 20
+_MAX_SAMPLE_BYTES: Final = 192 << 20
 _FEWEST_OF_PARTITION: Final = 16
 # A sample is of so many runs of rows, since each is a read of its own.
 _RUNS: Final = 1 << 14
@@ -222,7 +222,7 @@ def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
     groups = max(shape.num_partitions, CODEWORDS if shape.kind is IvfKind.PQ else 1)
     row_bytes = width * max(4, dtype_of(task.column).itemsize)
     fewest = _FEWEST_OF_PARTITION * shape.num_partitions
-    wanted = min(task.sample_rate * groups, max(fewest, _MOST_SAMPLE_BYTES // row_bytes))
+    wanted = min(task.sample_rate * groups, max(fewest, _MAX_SAMPLE_BYTES // row_bytes))
     total = sum(part.end - part.start for part in task.scan.slices)
     asked = wanted
     while True:
@@ -249,8 +249,8 @@ def _sound_vectors(column: pa.Array, metric: Metric) -> tuple[_Floats, NDArray[n
 
 
 def _some_slices(
-    slices: Sequence[ScanSlice], count: int, rng: np.random.Generator
-) -> Sequence[ScanSlice]:
+    slices: Sequence[ScanSplit], count: int, rng: np.random.Generator
+) -> Sequence[ScanSplit]:
     """Slices of about ``count`` of the rows, in runs; of all if there are not more."""
     ends = np.cumsum([part.end - part.start for part in slices])
     total = int(ends[-1]) if len(slices) else 0

@@ -61,12 +61,12 @@ def first_probes(distances: NDArray[np.floating[Any]], metric: Metric, k: int) -
 _QUERIES_AT_ONCE: Final = 1 << 12
 _CENTROID_DISTANCES: Final = 1 << 21
 # So many queries of a partition are worth vectors made of its codes, if these are not too many.
-_FEW_QUERIES: Final = 8
+_SMALL_QUERY_COUNT: Final = 8
 _DECODED_NUMBERS: Final = 1 << 22
 # Distances of rows from queries that are held.
 _DISTANCES: Final = 1 << 22
 # Rows that wait to be compared with the best so far; there may be as many as the best.
-_MOST_WAITING: Final = 1 << 18
+_MAX_WAITING: Final = 1 << 18
 
 _Floats = NDArray[np.floating[Any]]
 
@@ -155,7 +155,7 @@ class _SegmentSearch:
         for found in self._probe(partitions, queries, vectors, directed):
             waiting.append(found)
             num_waiting += len(found)
-            if num_waiting > max(_MOST_WAITING, len(waiting[0])):
+            if num_waiting > max(_MAX_WAITING, len(waiting[0])):
                 waiting, num_waiting = [nearest_of(waiting, self._task.k)], 0
         return nearest_of(waiting, self._task.k)
 
@@ -189,7 +189,7 @@ class _SegmentSearch:
         """Query by query the distances of all rows of a partition."""
         if self._segment.kind is IvfKind.SQ:
             return self._sq_distances(codes, directed, queries)
-        if len(queries) < _FEW_QUERIES or len(codes) * queries.shape[1] > _DECODED_NUMBERS:
+        if len(queries) < _SMALL_QUERY_COUNT or len(codes) * queries.shape[1] > _DECODED_NUMBERS:
             return self._pq_distances(codes, directed, number)
         return self._pq_products(codes, directed, number)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 # Products of a block of rows and all centres that are held at once.
 _PRODUCTS: Final = 1 << 19
-_MOST_ROUNDS: Final = 50
+_MAX_ROUNDS: Final = 50
 # By what the halves of a group that is split differ from its centre.
 _APART: Final = 1 / 1024
 
@@ -84,7 +84,7 @@ def k_means(
         return centres
     by_column = np.ascontiguousarray(sample.T)
     last: float | None = None
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         group, loss = Centres(centres, sample.dtype, by_product=by_product).nearest(sample)
         centres = _means(by_column, group, centres)
         if by_product:

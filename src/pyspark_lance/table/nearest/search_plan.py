@@ -21,13 +21,13 @@ from pyspark_lance.table.nearest.ivf_file import IvfSegment
 from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.metric import Metric
-from pyspark_lance.table.nearest.search_task import Joining, RowFetch, SearchTask
+from pyspark_lance.table.nearest.search_task import LateMaterialization, SearchTask, TopKMerge
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _FETCHED_BYTES: Final = 16 << 20
-_MOST_FETCHED_ROWS: Final = 1 << 14
+_MAX_FETCHED_ROWS: Final = 1 << 14
 # Where manifests do not say how large files are.
 _ASSUMED_ROW_BYTES: Final = 16 << 10
 
@@ -74,8 +74,8 @@ class NearestPlan:
 
     column: Field
     tasks: tuple[SearchTask | SegmentTask, ...]  # Each looks at some of the rows; together at all.
-    joining: Joining
-    fetch: RowFetch
+    joining: TopKMerge
+    fetch: LateMaterialization
 
 
 def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
@@ -108,7 +108,7 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
     return NearestPlan(
         request.column,
         (*tasks, *scans),
-        Joining(request.metric, request.k, coded, vectors),
+        TopKMerge(request.metric, request.k, coded, vectors),
         _fetch(snapshot, request.columns, request.system_columns),
     )
 
@@ -151,7 +151,9 @@ def _scans(
     return tuple(found)
 
 
-def _fetch(snapshot: Snapshot, columns: LanceSchema, system_columns: Sequence[str]) -> RowFetch:
+def _fetch(
+    snapshot: Snapshot, columns: LanceSchema, system_columns: Sequence[str]
+) -> LateMaterialization:
     every = ScanRequest(
         schema=columns,
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in system_columns),
@@ -161,8 +163,8 @@ def _fetch(snapshot: Snapshot, columns: LanceSchema, system_columns: Sequence[st
     rows = sum(fragment.physical_rows for fragment in fragments)
     stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
     row_bytes = stored / max(1, rows) or _ASSUMED_ROW_BYTES
-    at_once = int(min(_MOST_FETCHED_ROWS, max(1, _FETCHED_BYTES // max(1, row_bytes))))
+    at_once = int(min(_MAX_FETCHED_ROWS, max(1, _FETCHED_BYTES // max(1, row_bytes))))
     planned = plan_scan(snapshot, every)
     if planned:
-        return RowFetch(planned[0], at_once)
-    return RowFetch(None, at_once)
+        return LateMaterialization(planned[0], at_once)
+    return LateMaterialization(None, at_once)

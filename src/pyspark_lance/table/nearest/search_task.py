@@ -29,7 +29,7 @@ from pyspark_lance.table.nearest.found_rows import (
 from pyspark_lance.table.nearest.ivf_search import SegmentTask, search_segment
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.vectors import Queries, matrix_of
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 
 
@@ -51,7 +51,7 @@ class SearchTask:
 
 
 @dataclass(frozen=True, slots=True)
-class RowFetch:
+class LateMaterialization:
     """Reads rows by their addresses."""
 
     # A scan of the whole table, of the columns to read; None if it has no row.
@@ -65,14 +65,14 @@ class RowFetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class TopKMerge:
     """How the answers of all tasks become one."""
 
     metric: Metric
     k: int  # How many rows for each query.
     coded: int  # How many of those that an index told are looked at.
     # Reads the vectors of these, to compare them; None if the index is believed.
-    vectors: RowFetch | None
+    vectors: LateMaterialization | None
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""
@@ -106,7 +106,7 @@ def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
     return found.found().of_queries(queries.numbers)
 
 
-def join_found(joining: Joining, parts: Sequence[Found], queries: Queries) -> FoundRows:
+def join_found(joining: TopKMerge, parts: Sequence[Found], queries: Queries) -> FoundRows:
     """The nearest rows of all that were found, in the order of ``nearest_of``."""
     coded = nearest_of([part.coded for part in parts], joining.coded)
     exact = [part.exact for part in parts]
@@ -131,7 +131,9 @@ def _measured(
     return replace(found, distance=distances).at(kept)
 
 
-def read_found(fetch: RowFetch, found: FoundRows) -> Iterator[tuple[slice, pa.RecordBatch | None]]:
+def read_found(
+    fetch: LateMaterialization, found: FoundRows
+) -> Iterator[tuple[slice, pa.RecordBatch | None]]:
     """The columns of the rows that were found, part by part.
 
     Yields which of the pairs, and a batch with a row for each of them; None if no column is read.
@@ -141,13 +143,13 @@ def read_found(fetch: RowFetch, found: FoundRows) -> Iterator[tuple[slice, pa.Re
         yield part, None if fetch.reads_nothing else _rows_at(fetch, found.address[part])
 
 
-def _rows_at(fetch: RowFetch, addresses: NDArray[np.uint64]) -> pa.RecordBatch:
+def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.RecordBatch:
     """The rows at these addresses, in that order."""
     assert fetch.every is not None
     wanted, places = np.unique(addresses, return_inverse=True)
     fragments = {one.fragment.id: one.fragment for one in fetch.every.slices}
     slices = [
-        ScanSlice(fragments[number], 0, fragments[number].physical_rows, OffsetSet.of(offsets))
+        ScanSplit(fragments[number], 0, fragments[number].physical_rows, OffsetSet.of(offsets))
         for number, offsets in group_by_fragment(wanted).items()
     ]
     task = replace(fetch.every, slices=tuple(slices))

@@ -16,9 +16,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.draft import WRITER_VERSION, TableState
 from pyspark_lance.commit.invariants import check_writable
-from pyspark_lance.commit.version_put import table_was_replaced
+from pyspark_lance.commit.manifest_builder import WRITER_VERSION, TableState
+from pyspark_lance.commit.manifest_committer import table_was_replaced
 from pyspark_lance.errors import (
     CommitConflictError,
     InvalidInputError,

@@ -49,12 +49,12 @@ def set_tag(
     try:
         check_kept(snapshot.store, snapshot.file.location)
     except VersionNotFoundError:
-        _take_back(main, tag, before, size)
+        _rollback(main, tag, before, size)
         raise
     return tag
 
 
-def _take_back(main: ObjectStore, tag: Tag, before: Tag | None, manifest_size: int) -> None:
+def _rollback(main: ObjectStore, tag: Tag, before: Tag | None, manifest_size: int) -> None:
     if before is None:
         delete_tag(main, tag.name)
     else:

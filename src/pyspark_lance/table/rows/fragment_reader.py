@@ -44,9 +44,9 @@ from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Rows may be larger than an average tells; this much more is tolerated.
-_MOST_BATCHES: Final = 2
+_MAX_BATCHES: Final = 2
 # Requests for the ends of files that are under way at a time.
-_MOST_OPENS: Final = 64
+_MAX_OPENS: Final = 64
 
 
 class UnlikeFilesError(Exception):
@@ -123,7 +123,7 @@ class FragmentReader:
         stored = self._stored(fields)
 
         def read(start: int, end: int) -> pa.RecordBatch:
-            return self._window(stored, system, start, end, _MOST_BATCHES * most_bytes)
+            return self._window(stored, system, start, end, _MAX_BATCHES * most_bytes)
 
         step = self._rows_of(most_bytes, fields)
         for first, batch in _in_parts(read, rows, step):
@@ -208,7 +208,7 @@ class FragmentReader:
 
         return add_lineage
 
-    def takes(
+    def take_batches(
         self,
         fields: Sequence[Field],
         system: Sequence[str],
@@ -218,7 +218,7 @@ class FragmentReader:
         """The rows at ``offsets`` as ``take`` has them, in parts of about ``most_bytes``."""
 
         def read(start: int, end: int) -> pa.RecordBatch:
-            most = _MOST_BATCHES * most_bytes
+            most = _MAX_BATCHES * most_bytes
             return self.take(fields, system, offsets[start:end], max_bytes=most)
 
         step = self._rows_of(most_bytes, fields)
@@ -418,7 +418,7 @@ class FragmentReader:
         store, _ = self._files.locate(self._fragment.files[index])
         if len(self._fragments) == 1 or isinstance(store, LocalStore):
             return [opened(fragment) for fragment in self._fragments]
-        with ThreadPoolExecutor(min(_MOST_OPENS, len(self._fragments))) as executor:
+        with ThreadPoolExecutor(min(_MAX_OPENS, len(self._fragments))) as executor:
             return list(executor.map(opened, self._fragments))
 
     def _open(self, fragment: Fragment, file: DataFile) -> DataFileReader:

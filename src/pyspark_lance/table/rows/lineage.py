@@ -48,7 +48,7 @@ _SHARED_ROWS = 1 << 16
 
 # Of sequences of few bytes so many are kept decoded.
 _SHORT_BYTES = 512
-_MOST_SHORT = 2048
+_MAX_SHORT = 2048
 
 
 class FragmentLineage:
@@ -213,7 +213,7 @@ def decoded_sequence(name: str, data: bytes) -> RowIdSequence | RowDatasetVersio
 
 
 # Tables of many small fragments are read again and again, as each change of rows does.
-_decoded_short = lru_cache(_MOST_SHORT)(decoded_sequence)
+_decoded_short = lru_cache(_MAX_SHORT)(decoded_sequence)
 
 
 Lineage: TypeAlias = FragmentLineage | JoinedLineage

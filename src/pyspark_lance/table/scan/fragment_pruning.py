@@ -35,7 +35,7 @@ from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.table.index.row_ids import row_id_index_of
 from pyspark_lance.table.index.zone_pruning import zone_slices
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, SEQUENCE_OF
-from pyspark_lance.table.rows.scan_slice import Slices
+from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.version.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 UNKNOWN_BOUNDS = 0, 2**64 - 1
 """Of values in a file or a hidden column: the manifest does not tell."""
-FEW_ROWS = 512
+SMALL_ROW_COUNT = 512
 """So few are read faster than an index tells which of them match."""
 # Of more of its rows a fragment is read as if there was no index.
-_MOST_SHARE = 0.25
+_MAX_SHARE = 0.25
 # A range that holds nothing.
 _NO_VALUES = 2**63 - 1, 0
 
@@ -113,7 +113,7 @@ def _indexed_slices(
 
     slices, zone_maps = zone_slices(snapshot, predicate, fragments, lineage)
     num_rows = int(slices.num_rows.sum())
-    if num_rows <= FEW_ROWS:
+    if num_rows <= SMALL_ROW_COUNT:
         return ChosenSlices(slices, zone_maps)
     candidates = index_candidates(snapshot, predicate, slices.fragments)
     if candidates is None:
@@ -136,7 +136,7 @@ def _narrowed(slices: Slices, place: int, candidates: Candidates) -> OffsetSet |
     rows = OffsetSet.of(offsets[first:last])
     if place in slices.offsets:
         rows = rows.both(slices.offsets[place])
-    return None if len(rows) > _MOST_SHARE * slices.num_rows[place] else rows
+    return None if len(rows) > _MAX_SHARE * slices.num_rows[place] else rows
 
 
 def counted_fragments(snapshot: Snapshot) -> Fragments:

@@ -40,14 +40,14 @@ from pyspark_lance.table.scan.scan_facts import is_exact
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 
-MOST_FIRST_VALUES: Final = 1_000
+MAX_FIRST_VALUES: Final = 1_000
 """More of them take longer to prove than a scan to find."""
-_MOST_PAGES: Final = 64
+_MAX_PAGES: Final = 64
 # Or so large a part of all pages, to count the rows in them.
 _WORTHWHILE_SHARE: Final = 8
-_MOST_VALUES: Final = 10_000
+_MAX_VALUES: Final = 10_000
 # Rows that are called by their ids are looked up one by one.
-_MOST_LOCATED: Final = 4 << 20
+_MAX_LOCATED: Final = 4 << 20
 
 
 def first_values(
@@ -60,7 +60,7 @@ def first_values(
     B-trees do not tell that many.
     """
     field, _ = field_at(snapshot.schema.fields, (name,))
-    if field is None or not 0 < rows <= MOST_FIRST_VALUES:
+    if field is None or not 0 < rows <= MAX_FIRST_VALUES:
         return None
     try:
         with asked_segments(snapshot, field, BTREE) as segments:
@@ -136,7 +136,7 @@ def count_where(snapshot: Snapshot, name: str, predicate: Predicate) -> int | No
     question = Question((name,), predicate)
     try:
         with _whole_trees(snapshot, name) as trees:
-            most = (max(_MOST_PAGES, tree.num_pages // _WORTHWHILE_SHARE) for tree in trees)
+            most = (max(_MAX_PAGES, tree.num_pages // _WORTHWHILE_SHARE) for tree in trees)
             found = [tree.count(question, pages) for tree, pages in zip(trees, most, strict=True)]
     except (LanceError, FileNotFoundError):
         return None  # As above.
@@ -182,7 +182,7 @@ def _first_of(
     for number, page in enumerate(pages):
         if num_found >= rows:
             break
-        if number == _MOST_PAGES:
+        if number == _MAX_PAGES:
             return None
         stored, ids = tree.read_pages(np.array([page]))
         seen, names = as_seen(stored, field), plain_numbers(ids)
@@ -278,9 +278,9 @@ def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
             return None
         for segment in segments:
             index = segment.opened
-            if not isinstance(index, BitmapIndex) or len(index.keys) > _MOST_VALUES:
+            if not isinstance(index, BitmapIndex) or len(index.keys) > _MAX_VALUES:
                 return None
-            if not segment.is_by_address and snapshot.num_rows() > _MOST_LOCATED:
+            if not segment.is_by_address and snapshot.num_rows() > _MAX_LOCATED:
                 return None
             sets = sets_at(index.file, np.arange(len(index.keys)))
             if sets is None:

@@ -21,7 +21,7 @@ from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
 
 PREFIX: Final = f"{OWN_PREFIX}statistics."
 # With so many times the rows, or so many times fewer, what was found says nothing.
-_MOST_GROWTH = 4
+_MAX_GROWTH = 4
 # Of values that are nearly all distinct, new rows have others.
 _NEARLY_ALL = 0.9
 
@@ -55,7 +55,7 @@ def kept_statistics(snapshot: Snapshot, name: str) -> KeptStatistics | None:
     if known is None or field is None or not _is_of(known, field):
         return None
     rows = snapshot.manifest.fragments.num_rows
-    if not known.num_rows <= rows * _MOST_GROWTH or not rows <= known.num_rows * _MOST_GROWTH:
+    if not known.num_rows <= rows * _MAX_GROWTH or not rows <= known.num_rows * _MAX_GROWTH:
         return None
     if known.rows_digest == rows_digest(snapshot):
         return known

@@ -28,7 +28,7 @@ from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Each key is a task, or several.
-_MOST_KEYS = 10_000
+_MAX_KEYS = 10_000
 _KEY_TYPES = (
     pa.types.is_integer,
     pa.types.is_boolean,
@@ -98,7 +98,7 @@ def plan_by_key(
         return None
     codes = np.stack([_codes(own) for own in known.values()])
     numbers = np.unique(codes, axis=1, return_inverse=True)[1].reshape(-1)
-    if int(numbers.max()) >= _MOST_KEYS:
+    if int(numbers.max()) >= _MAX_KEYS:
         return None
     order = np.argsort(numbers, kind="stable")
     slices = slices.take(order)

@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
+from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 
 # As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
-_MOST_TASK_BYTES: Final = 128 << 20
-_LEAST_TASK_BYTES: Final = 4 << 20
+_MAX_TASK_BYTES: Final = 128 << 20
+_MIN_TASK_BYTES: Final = 4 << 20
 OPEN_COST_BYTES: Final = 256 << 10
 # A task may cost this much more than it should before the next one is begun.
 _TOLERANCE: Final = 1.1
@@ -73,25 +73,25 @@ def slice_costs(slices: Slices, share: float) -> NDArray[np.float64]:
     return columns.num_bytes * share * read + OPEN_COST_BYTES
 
 
-def split_slice(scan_slice: ScanSlice, count: int) -> list[ScanSlice]:
-    """``scan_slice`` in ``count`` pieces, or fewer when it has few rows."""
-    if scan_slice.offsets is not None:
-        step = max(1, -(-len(scan_slice.offsets) // count))
+def split_slice(scan_split: ScanSplit, count: int) -> list[ScanSplit]:
+    """``scan_split`` in ``count`` pieces, or fewer when it has few rows."""
+    if scan_split.offsets is not None:
+        step = max(1, -(-len(scan_split.offsets) // count))
         pieces = (
-            scan_slice.offsets.part(at, at + step) for at in range(0, len(scan_slice.offsets), step)
+            scan_split.offsets.part(at, at + step) for at in range(0, len(scan_split.offsets), step)
         )
         return [
-            ScanSlice(scan_slice.fragment, scan_slice.start, scan_slice.end, piece)
+            ScanSplit(scan_split.fragment, scan_split.start, scan_split.end, piece)
             for piece in pieces
         ]
-    rows = -(-(scan_slice.end - scan_slice.start) // count)
+    rows = -(-(scan_split.end - scan_split.start) // count)
     step = -(-rows // _SPLIT_ROWS) * _SPLIT_ROWS
     return [
-        ScanSlice(scan_slice.fragment, start, min(start + step, scan_slice.end))
-        for start in range(scan_slice.start, scan_slice.end, step)
+        ScanSplit(scan_split.fragment, start, min(start + step, scan_split.end))
+        for start in range(scan_split.start, scan_split.end, step)
     ]
 
 
 def _task_bytes(total: float, parallelism: int) -> float:
     """The cost that each task aims at."""
-    return min(_MOST_TASK_BYTES, max(_LEAST_TASK_BYTES, total / parallelism))
+    return min(_MAX_TASK_BYTES, max(_MIN_TASK_BYTES, total / parallelism))

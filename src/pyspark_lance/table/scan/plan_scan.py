@@ -22,7 +22,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, check_version_columns
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.tree import all_of
-from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
+from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
 from pyspark_lance.table.scan.pack_tasks import pack_by_cost, slice_costs, split_slice
 from pyspark_lance.table.scan.scan_task import ScanTask
@@ -162,5 +162,5 @@ def _read_share(table: Sequence[Field], read: Sequence[Field]) -> float:
     return min(1.0, sum(column_width(field) for field in read) / whole) if whole else 1.0
 
 
-def _pack_by_count(slices: Slices, count: int) -> list[Sequence[ScanSlice]]:
+def _pack_by_count(slices: Slices, count: int) -> list[Sequence[ScanSplit]]:
     return [slices[first : first + count] for first in range(0, len(slices), count)]

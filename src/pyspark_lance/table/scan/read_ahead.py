@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-_MOST_SOURCES: Final = 16
+_MAX_SOURCES: Final = 16
 # A task of the usual size: all of it is asked for at once.
-_MOST_BYTES: Final = 144 << 20
+_MAX_BYTES: Final = 144 << 20
 
 _B = TypeVar("_B")
 
@@ -38,16 +38,16 @@ def read_ahead(sources: Iterable[Source[_B]]) -> Iterator[_B]:
     """
     coming = iter(sources)
     begun: deque[tuple[int, Future[_Begun[_B]]]] = deque()
-    with ThreadPoolExecutor(_MOST_SOURCES, thread_name_prefix="lance-ahead") as threads:
+    with ThreadPoolExecutor(_MAX_SOURCES, thread_name_prefix="lance-ahead") as threads:
         try:
             held_back: Source[_B] | None = None
             while True:
-                while len(begun) < _MOST_SOURCES:
+                while len(begun) < _MAX_SOURCES:
                     source = held_back or next(coming, None)
                     held_back = source
                     held = sum(num_bytes for num_bytes, _ in begun)
                     # One is always ahead of the one that is read.
-                    if source is None or (len(begun) > 1 and held + source.num_bytes > _MOST_BYTES):
+                    if source is None or (len(begun) > 1 and held + source.num_bytes > _MAX_BYTES):
                         break
                     begun.append((source.num_bytes, threads.submit(_begin, source)))
                     held_back = None

@@ -21,7 +21,7 @@ from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.index.zone_pruning import column_zones
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import source_of
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.fragment_pruning import choose
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -65,32 +65,32 @@ def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
     return tuple(kept)
 
 
-def _first_rows(slices: Iterable[ScanSlice], limit: int) -> tuple[tuple[ScanSlice, ...], int]:
+def _first_rows(slices: Iterable[ScanSplit], limit: int) -> tuple[tuple[ScanSplit, ...], int]:
     """The first slices, the last of them cut, and how many rows they return at least."""
-    kept: list[ScanSlice] = []
+    kept: list[ScanSplit] = []
     found = 0
-    for scan_slice in slices:
+    for scan_split in slices:
         if found >= limit and kept:
             break
-        deleted = _most_deleted(scan_slice)
-        if scan_slice.offsets is None and deleted is not None:
-            enough = scan_slice.start + max(1, limit - found) + deleted
-            scan_slice = replace(scan_slice, end=min(scan_slice.end, enough))
-        kept.append(scan_slice)
+        deleted = _most_deleted(scan_split)
+        if scan_split.offsets is None and deleted is not None:
+            enough = scan_split.start + max(1, limit - found) + deleted
+            scan_split = replace(scan_split, end=min(scan_split.end, enough))
+        kept.append(scan_split)
         if deleted is not None:
-            found += max(0, _num_asked(scan_slice) - deleted)
+            found += max(0, _num_asked(scan_split) - deleted)
     return tuple(kept), found
 
 
-def _num_asked(scan_slice: ScanSlice) -> int:
-    if scan_slice.offsets is not None:
-        return len(scan_slice.offsets)
-    return scan_slice.end - scan_slice.start
+def _num_asked(scan_split: ScanSplit) -> int:
+    if scan_split.offsets is not None:
+        return len(scan_split.offsets)
+    return scan_split.end - scan_split.start
 
 
-def _most_deleted(scan_slice: ScanSlice) -> int | None:
+def _most_deleted(scan_split: ScanSplit) -> int | None:
     """Deleted rows of the fragment; None where very old software did not count them."""
-    fragment = scan_slice.fragment
+    fragment = scan_split.fragment
     is_uncounted = fragment.deletion_file is not None and not fragment.num_deleted_rows
     return None if is_uncounted else fragment.num_deleted_rows
 

@@ -27,8 +27,8 @@ from pyspark_lance.predicate.conditions import Predicate, columns_of, matching
 from pyspark_lance.predicate.tree import IsNull, Not, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
-from pyspark_lance.table.rows.scan_slice import ScanSlice, Slices
-from pyspark_lance.table.scan.coalesced_fragments import SMALL, Smallness, coalesced_fragments
+from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
+from pyspark_lance.table.scan.coalesced_fragments import SMALL, CoalesceLimits, coalesced_fragments
 from pyspark_lance.table.scan.read_ahead import Source, read_ahead
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table import Table
@@ -69,8 +69,8 @@ class ScanTask:
     stable_row_ids: bool  # Whether the table has stable row ids.
     batch_rows: int
     batch_bytes: int  # Bytes that a batch aims at.
-    slices: Sequence[ScanSlice]  # What to read, in order; kept as ``Slices``.
-    small: Smallness = SMALL  # Which fragments are read together, and whole.
+    slices: Sequence[ScanSplit]  # What to read, in order; kept as ``Slices``.
+    small: CoalesceLimits = SMALL  # Which fragments are read together, and whole.
     # Whether batches may have dictionaries of strings instead of strings.
     keep_dictionaries: bool = False
     checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
@@ -158,20 +158,20 @@ def _slices_of(
     )
 
 
-def _bytes_to_begin(slices: Sequence[ScanSlice], wanted: frozenset[int]) -> int:
+def _bytes_to_begin(slices: Sequence[ScanSplit], wanted: frozenset[int]) -> int:
     """About what is fetched before the first batch comes, counting columns as equally wide."""
     num_bytes = 0.0
-    for scan_slice in slices:
-        for file in scan_slice.fragment.files:
+    for scan_split in slices:
+        for file in scan_split.fragment.files:
             share = len(wanted.intersection(file.fields)) / max(1, len(file.fields))
-            num_bytes += file.size_bytes * share * scan_slice.read_share
+            num_bytes += file.size_bytes * share * scan_split.read_share
     # A group is decoded while the next one is fetched.
     return min(int(num_bytes), 2 * GROUP_BYTES)
 
 
 def _run_of_slices(
     task: ScanTask,
-    slices: tuple[ScanSlice, ...],
+    slices: tuple[ScanSplit, ...],
     load_deleted: LoadDeleted | None,
     has_enough: HasEnough,
 ) -> Iterator[pa.RecordBatch]:
@@ -180,8 +180,8 @@ def _run_of_slices(
     try:
         yield from _SliceScan(task, slices, load_deleted, has_enough).batches()
     except UnlikeFilesError:  # raised when files are opened: nothing was handed out yet
-        for scan_slice in slices:
-            yield from _SliceScan(task, (scan_slice,), load_deleted, has_enough).batches()
+        for scan_split in slices:
+            yield from _SliceScan(task, (scan_split,), load_deleted, has_enough).batches()
 
 
 class _SliceScan:
@@ -190,7 +190,7 @@ class _SliceScan:
     def __init__(
         self,
         task: ScanTask,
-        slices: tuple[ScanSlice, ...],
+        slices: tuple[ScanSplit, ...],
         load_deleted: LoadDeleted | None,
         has_enough: HasEnough,
     ) -> None:
@@ -198,7 +198,7 @@ class _SliceScan:
         self._has_enough = has_enough
         self._slices = slices
         self._slice = slices[0]
-        fragment, *following = (scan_slice.fragment for scan_slice in slices)
+        fragment, *following = (scan_split.fragment for scan_split in slices)
         files = task.files.opened() if following else task.files
         self._load_deleted = load_deleted or partial(
             load_deletion_vector, files, stable_row_ids=task.stable_row_ids
@@ -213,7 +213,7 @@ class _SliceScan:
         )
         self._by_lineage, self._by_data = _split(task.predicate)
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
-        self._is_made = any(map(is_made, (*task.fields, *task.filter_fields)))
+        self._is_lazy = any(map(is_lazy, (*task.fields, *task.filter_fields)))
         self._is_narrow = all(map(_is_narrow, task.fields))
         self._matched = self._seen = self._most_seen = 0  # Rows, as ``_choose_way`` counts them.
         # Whether all columns are read before rows are tested; conditions on nulls seldom find any.
@@ -225,9 +225,9 @@ class _SliceScan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of matching rows; none of them is empty."""
-        for scan_slice in self._slices:
-            self._reader.confirm_rows(scan_slice.fragment)
-        start, end = self._slice.start, sum(scan_slice.end for scan_slice in self._slices)
+        for scan_split in self._slices:
+            self._reader.confirm_rows(scan_split.fragment)
+        start, end = self._slice.start, sum(scan_split.end for scan_split in self._slices)
         offsets = self._slice.offsets
         if offsets is not None:
             for part in offsets.stretches(_MASK_ROWS):
@@ -253,7 +253,7 @@ class _SliceScan:
                 return
         if keep is not None and keep.all():
             keep = None
-        if keep is not None and (self._is_made or np.count_nonzero(keep) < _SPARSE * len(keep)):
+        if keep is not None and (self._is_lazy or np.count_nonzero(keep) < _SPARSE * len(keep)):
             yield from self._sparse((np.flatnonzero(keep) + start).astype(np.uint32))
             return
         yield from self._dense(start, end, keep)
@@ -269,7 +269,7 @@ class _SliceScan:
         if not len(offsets):
             return
         start, end = int(offsets[0]), int(offsets[-1]) + 1
-        if not self._is_made and _is_dense(offsets):
+        if not self._is_lazy and _is_dense(offsets):
             keep = np.zeros(end - start, dtype=np.bool_)
             keep[offsets - np.uint32(start)] = True
             yield from self._dense(start, end, None if keep.all() else keep)
@@ -284,21 +284,21 @@ class _SliceScan:
         return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
 
     def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
-        vectors = [self._deleted(scan_slice) for scan_slice in self._slices]
+        vectors = [self._deleted(scan_split) for scan_split in self._slices]
         if len(vectors) == 1:
             return None if vectors[0] is None else vectors[0].keep_mask(start, end)
         if all(vector is None for vector in vectors):
             return None
         masks = [
-            np.ones(scan_slice.end, np.bool_)
+            np.ones(scan_split.end, np.bool_)
             if vector is None
-            else vector.keep_mask(0, scan_slice.end)
-            for scan_slice, vector in zip(self._slices, vectors, strict=True)
+            else vector.keep_mask(0, scan_split.end)
+            for scan_split, vector in zip(self._slices, vectors, strict=True)
         ]
         return np.concatenate(masks)
 
-    def _deleted(self, scan_slice: ScanSlice) -> DeletionVector | None:
-        return self._load_deleted(scan_slice.fragment)
+    def _deleted(self, scan_split: ScanSplit) -> DeletionVector | None:
+        return self._load_deleted(scan_split.fragment)
 
     def _lineage_rows(
         self, keep: NDArray[np.bool_] | None, start: int, end: int
@@ -390,8 +390,8 @@ class _SliceScan:
         offsets = offsets if everything else offsets[matches]
         fields, names = self._task.fields, self._task.system_columns
         most_bytes = self._task.batch_bytes
-        if self._is_made or len(offsets) < _SPARSE * length:
-            yield from self._reader.takes(fields, names, offsets, most_bytes)
+        if self._is_lazy or len(offsets) < _SPARSE * length:
+            yield from self._reader.take_batches(fields, names, offsets, most_bytes)
             return
         for start, batch in self._stream(fields, names, (int(offsets[0]), int(offsets[-1]) + 1)):
             end = start + batch.num_rows
@@ -410,12 +410,14 @@ class _SliceScan:
             some = offsets[first : first + task.batch_rows]
             if self._by_data is not None:
                 some = self._matching(self._by_data, some)
-            yield from self._reader.takes(task.fields, task.system_columns, some, task.batch_bytes)
+            yield from self._reader.take_batches(
+                task.fields, task.system_columns, some, task.batch_bytes
+            )
 
     def _matching(self, predicate: Predicate, offsets: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Those of the rows at ``offsets`` that match."""
         fields, names = self._filter_columns()
-        parts = self._reader.takes(fields, names, offsets, self._task.batch_bytes)
+        parts = self._reader.take_batches(fields, names, offsets, self._task.batch_bytes)
         matches = [matching(predicate, tested) for tested in parts]
         return offsets[np.concatenate(matches)]
 
@@ -450,7 +452,7 @@ class _SliceScan:
     def _can_be_together(self) -> bool:
         returned = {field.name for field in self._task.fields}
         is_apart = any(field.name in returned for field in self._task.filter_fields)
-        return not (self._is_made or is_apart or self._nothing_else_needed())
+        return not (self._is_lazy or is_apart or self._nothing_else_needed())
 
     def _every_column(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         """Data and lineage columns that are returned, and others that the data predicate reads."""
@@ -510,13 +512,13 @@ def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[
     ]
 
 
-def is_made(field: Field) -> bool:
+def is_lazy(field: Field) -> bool:
     """Whether values are fetched or decoded one by one.
 
     That is not for rows that nobody wants: it costs, and what a deleted row refers to may be gone.
     """
     return is_json_text(field) or (
-        not is_blob_descriptor(field) and (field.is_blob or any(map(is_made, field.children)))
+        not is_blob_descriptor(field) and (field.is_blob or any(map(is_lazy, field.children)))
     )
 
 
@@ -541,7 +543,7 @@ def _unpack_task(
     system_columns: tuple[str, ...],
     predicate: Predicate | None,
     limits: tuple[bool, int, int],
-    ways: tuple[Smallness, bool, bool],
+    ways: tuple[CoalesceLimits, bool, bool],
     slices: Slices,
 ) -> ScanTask:
     return ScanTask(

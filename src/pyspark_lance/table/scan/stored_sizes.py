@@ -13,9 +13,9 @@ from pyspark_lance.table.scan.plan_scan import VARIABLE_WIDTH, column_width
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Columns of so many fragments together stand for all: plans have to be quick with a million.
-_MOST_PARTS = 5000
+_MAX_PARTS = 5000
 # Files may hold values in much less than memory does, where Spark puts what it broadcasts.
-_MOST_COMPRESSION = 20
+_MAX_COMPRESSION = 20
 _WIDTHS = "stored widths"
 
 
@@ -63,7 +63,7 @@ def stored_widths(snapshot: Snapshot) -> dict[str, float]:
 def _stored_widths(snapshot: Snapshot) -> dict[str, float]:
     widths = field_widths(snapshot.schema.fields)
     fragments = snapshot.manifest.fragments
-    step = 1 + len(fragments) * len(widths) // _MOST_PARTS
+    step = 1 + len(fragments) * len(widths) // _MAX_PARTS
     some = [fragment for fragment in fragments[::step] if fragment.physical_rows]
     sizes = [_field_bytes(fragment, widths) for fragment in some]
     rows = [fragment.physical_rows for fragment in some]
@@ -73,6 +73,6 @@ def _stored_widths(snapshot: Snapshot) -> dict[str, float]:
         total = sum(
             count * size[part] for count, size in zip(rows, sizes, strict=True) for part in own
         )
-        least = column_width(field) / _MOST_COMPRESSION
+        least = column_width(field) / _MAX_COMPRESSION
         found[field.name] = max(total / sum(rows), least) if some else column_width(field)
     return found

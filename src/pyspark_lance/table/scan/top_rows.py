@@ -19,7 +19,7 @@ from pyspark_lance.format.row_address import group_by_fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import columns_of
-from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, run
 
 _NO_OFFSETS: Final = np.empty(0, np.uint32)
@@ -154,13 +154,13 @@ class _FirstRows:
         return np.concatenate([*self._addresses, *self._nulls])
 
 
-def _at(slices: Sequence[ScanSlice], addresses: NDArray[np.uint64]) -> tuple[ScanSlice, ...]:
+def _at(slices: Sequence[ScanSplit], addresses: NDArray[np.uint64]) -> tuple[ScanSplit, ...]:
     """The slices with the rows at ``addresses``."""
     of_fragments = group_by_fragment(addresses)
     kept = []
-    for scan_slice in slices:
-        offsets = of_fragments.get(scan_slice.fragment.id, _NO_OFFSETS)
-        start, end = offsets.searchsorted([scan_slice.start, scan_slice.end])
+    for scan_split in slices:
+        offsets = of_fragments.get(scan_split.fragment.id, _NO_OFFSETS)
+        start, end = offsets.searchsorted([scan_split.start, scan_split.end])
         if start < end:
-            kept.append(replace(scan_slice, offsets=OffsetSet.of(offsets[start:end])))
+            kept.append(replace(scan_split, offsets=OffsetSet.of(offsets[start:end])))
     return tuple(kept)

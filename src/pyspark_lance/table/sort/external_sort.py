@@ -20,9 +20,9 @@ from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.table.sort.row_order import RowOrder
 
-MOST_ROWS: Final = 4 << 20
+MAX_ROWS: Final = 4 << 20
 """Rows that are sorted in memory."""
-MOST_BYTES: Final = 128 << 20
+MAX_BYTES: Final = 128 << 20
 """Their bytes; while they are sorted there are three times as many."""
 _BATCH_ROWS: Final = 64 << 10
 # Of all runs together, while they are merged.
@@ -39,7 +39,7 @@ class ExternalSorter:
     """
 
     def __init__(
-        self, places: Places, most_rows: int = MOST_ROWS, most_bytes: int = MOST_BYTES
+        self, places: Places, most_rows: int = MAX_ROWS, most_bytes: int = MAX_BYTES
     ) -> None:
         self._places = places
         self._most_rows, self._most_bytes = most_rows, most_bytes

@@ -25,9 +25,9 @@ from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.index.value_order import comparable, has_order, sort_order
 from pyspark_lance.table.scan.column_paths import named_path, values_at
 
-_MOST_CELLS: Final = 4096
-_MOST_BITS: Final = 16
-_MOST_ON_A_CURVE: Final = 16
+_MAX_CELLS: Final = 4096
+_MAX_BITS: Final = 16
+_MAX_ON_A_CURVE: Final = 16
 
 
 class Curve(enum.Enum):
@@ -92,10 +92,10 @@ class RowOrder:
             raise InvalidInputError(f"a column is named twice in {', '.join(names)}")
         if len(paths) == 1:
             curve = Curve.LINEAR
-        if curve is not Curve.LINEAR and len(paths) > _MOST_ON_A_CURVE:
+        if curve is not Curve.LINEAR and len(paths) > _MAX_ON_A_CURVE:
             raise InvalidInputError(
                 f"{len(paths)} columns are too many for the order {curve.value!r}",
-                hint=f"name at most {_MOST_ON_A_CURVE}, or use the order 'linear'",
+                hint=f"name at most {_MAX_ON_A_CURVE}, or use the order 'linear'",
             )
         flags = descending or [False] * len(paths)
         return cls(tuple(map(SortColumn, paths, flags)), curve)
@@ -158,7 +158,7 @@ class RowOrder:
         """What rows are compared by: the values, or where they are on the curve."""
         if self.curve is Curve.LINEAR:
             return tuple(values)
-        bits = min(_MOST_BITS, 64 // len(values))
+        bits = min(_MAX_BITS, 64 // len(values))
         grid = [_cell_of(one, cells, bits) for one, cells in zip(values, self.cells, strict=True)]
         key = hilbert_key if self.curve is Curve.HILBERT else zorder_key
         return (plain_array(key(grid, bits)),)
@@ -202,7 +202,7 @@ def _cells(sample: pa.Array) -> pa.Array:
     """Values that cut a sample into cells of about as many rows each."""
     present = sample.drop_null()
     order = sort_order(present)
-    count = min(_MOST_CELLS, len(order))
+    count = min(_MAX_CELLS, len(order))
     chosen = order[np.arange(count) * len(order) // max(count, 1)]
     return present.take(plain_array(chosen)).unique()
 

@@ -37,8 +37,8 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     list_versions,
-    look_again,
     read_manifest,
+    retry_if_removed,
 )
 from pyspark_lance.metafile.paths import (
     BLOBS,
@@ -90,7 +90,7 @@ def verify(table: Table, version: int | None = None, *, read_data: bool = False)
     ``version``: the version; None for the newest. ``read_data``: also decode every value; takes as
     long as reading the whole table.
     """
-    return look_again(table.store(), lambda: _verified(table, version, read_data=read_data))
+    return retry_if_removed(table.store(), lambda: _verified(table, version, read_data=read_data))
 
 
 def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyResult:

@@ -51,7 +51,7 @@ from pyspark_lance.table.index.zone_map_file import (
     is_zone_map,
     read_zones_and_nulls,
 )
-from pyspark_lance.table.index_build.joined_segments import LiveRows
+from pyspark_lance.table.index_build.merged_segments import LiveRows
 from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
 from pyspark_lance.table.scan.column_paths import only_fragments, path_to, values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project

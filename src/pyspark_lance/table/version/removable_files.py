@@ -49,7 +49,7 @@ _SUFFIXES = {
 _STAGING = ".tmp"
 _PARALLEL_READS = 16
 # Each time others have committed and cleaned up since the listing.
-_MOST_LISTINGS = 100
+_MAX_LISTINGS = 100
 
 
 class FileKind(enum.Enum):
@@ -150,7 +150,7 @@ def read_all_manifests(
     ``seen``: paths of those that need not be read.
     """
     read: set[str] = set()
-    for _ in range(_MOST_LISTINGS):
+    for _ in range(_MAX_LISTINGS):
         new = [one for one in listed() if one.path not in seen and one.path not in read]
         before = len(read)
         for file in read_manifests(store, new):
@@ -159,7 +159,7 @@ def read_all_manifests(
         if len(read) == before + len(new):
             return
     raise StorageError(
-        f"versions were removed faster than they could be read, {_MOST_LISTINGS} times",
+        f"versions were removed faster than they could be read, {_MAX_LISTINGS} times",
         where=store.uri,
         hint="clean up less often",
     )

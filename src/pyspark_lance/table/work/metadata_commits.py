@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_outcome import files_of
-from pyspark_lance.commit.version_put import missing_files, table_was_replaced
+from pyspark_lance.commit.manifest_committer import missing_files, table_was_replaced
 from pyspark_lance.errors import InvalidInputError, MissingFileError
 from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, UpdateMap
 from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot

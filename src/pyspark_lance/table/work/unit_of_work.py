@@ -18,15 +18,15 @@ from typing import TypeVar
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.commit.commit_outcome import files_of, fragments_named
-from pyspark_lance.commit.proposal import Proposal
+from pyspark_lance.commit.commit_request import CommitRequest
+from pyspark_lance.commit.manifest_committer import CommitResult, TableGoneError
 from pyspark_lance.commit.retries import TURN_S, Environment, Retries
-from pyspark_lance.commit.version_put import CommitResult, TableGoneError
 from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, CreateIndex, Operation
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import TRANSACTIONS, index_path
-from pyspark_lance.store.turns import turn
+from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 from pyspark_lance.table.version.table import Table, TableKey
@@ -41,7 +41,7 @@ _R = TypeVar("_R")
 _AGAIN_S = 10.0
 # After a conflict so many works of a process begin with their turn.
 _REMEMBERED = 16
-_MOST_TABLES = 1000
+_MAX_TABLES = 1000
 
 # By table, how many works are left that do.
 _conflicts: dict[TableKey, int] = {}
@@ -65,7 +65,7 @@ class UnitOfWork:
         self._results: list[CommitResult] = []
         self._landed: CommitResult | None = None
         # Whether a version may name the files without our knowing.
-        self._in_doubt = False
+        self._unknown_outcome = False
 
     def run(self, attempt: Callable[[UnitOfWork], _R]) -> _R:
         """Runs ``attempt``, which plans, works and commits, until no conflict is left.
@@ -129,7 +129,7 @@ class UnitOfWork:
         return left > 0
 
     def _remember_conflict(self) -> None:
-        if len(_conflicts) >= _MOST_TABLES:
+        if len(_conflicts) >= _MAX_TABLES:
             _conflicts.clear()
         _conflicts[self._table.key()] = _REMEMBERED
 
@@ -153,7 +153,7 @@ class UnitOfWork:
 
     def turn_to_change(self, patience_s: float) -> AbstractContextManager[object]:
         """The turn of a writer whose commit may make others plan anew, which appends do not."""
-        return turn(self._table.store(), TRANSACTIONS, patience_s)
+        return advisory_lock(self._table.store(), TRANSACTIONS, patience_s)
 
     def register(self, fragments: Iterable[Fragment]) -> None:
         """Takes note of fragments whose files this work has written."""
@@ -165,7 +165,7 @@ class UnitOfWork:
 
     def propose(
         self, base: BaseVersion | None, operation: Operation, *, uuid: str | None = None
-    ) -> Proposal:
+    ) -> CommitRequest:
         """What ``commit`` takes.
 
         ``base``: the version that the work was planned on; None makes the table. ``uuid``: names
@@ -177,25 +177,28 @@ class UnitOfWork:
             operation=operation,
             properties=dict(self._settings.properties),
         )
-        return Proposal(transaction, base)
+        return CommitRequest(transaction, base)
 
-    def commit(self, proposal: Proposal) -> CommitResult | None:
+    def commit(self, commit_request: CommitRequest) -> CommitResult | None:
         """Makes the version; None if work with the same (application, version) pair made one.
 
         Raises:
             StorageError: It is not certain whether the version was made.
         """
-        is_append = isinstance(proposal.transaction.operation, Append)
-        self._in_doubt = True
+        is_append = isinstance(commit_request.transaction.operation, Append)
+        self._unknown_outcome = True
         try:
             with nullcontext() if is_append else self.turn_to_change(TURN_S):
                 result = commit(
-                    self._table.store(), proposal, self._retries, read=known_manifests(self._table)
+                    self._table.store(),
+                    commit_request,
+                    self._retries,
+                    read=known_manifests(self._table),
                 )
         except LanceError as error:
-            self._in_doubt = isinstance(error, StorageError | TableGoneError)
+            self._unknown_outcome = isinstance(error, StorageError | TableGoneError)
             raise
-        self._in_doubt = False
+        self._unknown_outcome = False
         self._results.append(result)
         if result.already_committed:
             return None
@@ -204,7 +207,7 @@ class UnitOfWork:
 
     def _remove_files(self) -> None:
         """Remove the files that no version names; never fails, since a version may be made."""
-        if self._in_doubt:
+        if self._unknown_outcome:
             return
         try:
             self._remove_unnamed_files()

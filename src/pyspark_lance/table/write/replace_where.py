@@ -12,18 +12,18 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_lance.commit.version_put import CommitResult
+from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
 from pyspark_lance.predicate.json import predicate_from_json
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.change.commit_changes import commit_row_changes
-from pyspark_lance.table.change.delete_where import rows_deleted
-from pyspark_lance.table.change.reads import reads_by
-from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change_of
 from pyspark_lance.table.columns.schema_change import match_columns
+from pyspark_lance.table.dml.commit_changes import commit_row_changes
+from pyspark_lance.table.dml.delete_where import rows_deleted
+from pyspark_lance.table.dml.read_set import reads_by
+from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change_of
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -65,7 +65,7 @@ def matching_only(
 
 def plan_replacement(
     newest: Snapshot, properties: Mapping[str, str], transaction_uuid: str
-) -> ChangePlan:
+) -> DmlPlan:
     """The removal of rows from the newest version.
 
     ``transaction_uuid``: of the write, by which it is known if its answer is lost.
@@ -75,7 +75,7 @@ def plan_replacement(
 
 
 def replace_rows(
-    change: ChangePlan,
+    change: DmlPlan,
     newest: Snapshot,
     text: str,
     rules: tuple[str, bool],

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_outcome import files_of
-from pyspark_lance.commit.conflict_check import Reads
+from pyspark_lance.commit.conflict_check import ReadSet
+from pyspark_lance.commit.manifest_committer import CommitResult, table_was_replaced
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.commit.version_put import CommitResult, table_was_replaced
 from pyspark_lance.errors import (
     CommitConflictError,
     ConflictReason,
@@ -157,7 +157,7 @@ class _Write:
         if self._plan.settings.source_version is None:
             return self._commit(work, _overwrite(self._plan, self._files), newest)
         self._check_source((newest or self._newest()).version)
-        from pyspark_lance.table.change.reads import EVERYTHING  # noqa: PLC0415
+        from pyspark_lance.table.dml.read_set import EVERYTHING  # noqa: PLC0415
 
         # Rows that others bring meanwhile are no part of what was read.
         reads = replace(EVERYTHING, appends_too=True)
@@ -215,23 +215,23 @@ class _Write:
         work: UnitOfWork,
         operation: Operation,
         newest: Snapshot | None = None,
-        reads: Reads | None = None,
+        reads: ReadSet | None = None,
     ) -> CommitResult | None:
         """Commits on the version of the plan, or on a newer one that was looked at."""
         plan = self._plan
         base = plan.base if newest is None else BaseVersion.of(newest.manifest)
-        proposal = work.propose(base, operation, uuid=plan.transaction_uuid)
+        commit_request = work.propose(base, operation, uuid=plan.transaction_uuid)
         version = plan.request.file_version if isinstance(operation, Overwrite) else None
-        return work.commit(replace(proposal, data_storage_version=version, reads=reads))
+        return work.commit(replace(commit_request, data_storage_version=version, reads=reads))
 
 
 def _create(plan: WritePlan, files: tuple[Fragment, ...], work: UnitOfWork) -> CommitResult | None:
     """Makes the table."""
-    proposal = work.propose(None, _overwrite(plan, files), uuid=plan.transaction_uuid)
+    commit_request = work.propose(None, _overwrite(plan, files), uuid=plan.transaction_uuid)
     create = CreateOptions(
         stable_row_ids=plan.stable_row_ids, data_storage_version=plan.request.file_version
     )
-    return work.commit(replace(proposal, create=create))
+    return work.commit(replace(commit_request, create=create))
 
 
 def create_table(table: Table, columns: pa.Schema, settings: WriteSettings) -> CommitResult:

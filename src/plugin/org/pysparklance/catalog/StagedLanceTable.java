@@ -1,0 +1,71 @@
+package org.pysparklance.catalog;
+
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import org.pysparklance.write.LanceWrite;
+
+/** A table that is about to be made or replaced, with or without rows, in one version. */
+public final class StagedLanceTable extends LanceTable implements StagedTable {
+  private final boolean replaces;
+  private final Runnable made;
+  private final Runnable failed;
+  private boolean written;
+
+  /**
+   * @param table the rest of what the statement says
+   * @param replaces whether it takes the place of what is there, if anything is
+   * @param made called after its version is there
+   * @param failed called when there will be none
+   */
+  public StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns, TableInfo table,
+      boolean replaces, Runnable made, Runnable failed) {
+    super(Options.with(ClusterColumns.with(options, table, replaces),
+        replaces ? "_lance.replace" : "_lance.create", "true",
+        "_lance.properties", Python.JSON.valueToTree(kept(table.properties())).toString()),
+        PrimaryKeys.marked(CatalogV2Util.v2ColumnsToStructType(columns), table.constraints()),
+        null, true);
+    this.replaces = replaces;
+    this.made = made;
+    this.failed = failed;
+  }
+
+  /** Of what a statement gives, the properties that the table itself keeps. */
+  public static Map<String, String> kept(Map<String, String> properties) {
+    Map<String, String> kept = new TreeMap<>();
+    properties.forEach((name, value) -> {
+      boolean isComment = name.equals(TableCatalog.PROP_COMMENT);
+      boolean isOption = name.startsWith(TableCatalog.OPTION_PREFIX)
+          || properties.containsKey(TableCatalog.OPTION_PREFIX + name);
+      if (isComment || !isOption && !CatalogV2Util.TABLE_RESERVED_PROPERTIES().contains(name)) {
+        kept.put(name, value);
+      }
+    });
+    return kept;
+  }
+
+  @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
+    written = true;
+    LanceWrite write = super.newWriteBuilder(info);
+    return replaces ? write.truncate() : write;
+  }
+
+  @Override public void commitStagedChanges() {
+    if (!written) {
+      Python.call("create", options(), "_lance.schema", schema().json());
+      onCommitted();
+    }
+    made.run();
+  }
+
+  /** Of the table nothing is visible before the commit of the write. */
+  @Override public void abortStagedChanges() { failed.run(); }
+
+  /** Two interfaces of Spark have this method since 4.2. */
+  public CustomTaskMetric[] reportDriverMetrics() { return new CustomTaskMetric[0]; }
+}

@@ -1,0 +1,231 @@
+package org.pysparklance.read;
+
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.util.*;
+import org.apache.arrow.flatbuf.Message;
+import org.apache.arrow.flatbuf.MessageHeader;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.ForeignAllocation;
+import org.apache.arrow.memory.util.MemoryUtil;
+import org.apache.arrow.vector.BaseFixedWidthVector;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorLoader;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.dictionary.Dictionary;
+import org.apache.arrow.vector.ipc.message.ArrowDictionaryBatch;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.arrow.vector.types.pojo.DictionaryEncoding;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.arrow.vector.util.DictionaryUtility;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.util.ArrowUtils;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.storage.StorageUtils;
+
+/**
+ * Batches that a Python worker wrote to memory that both map; a row of its tells of each. See
+ * shared_batches.py. Runs on executors.
+ */
+final class BatchReader implements PartitionReader<ColumnarBatch> {
+  private static final int ACKNOWLEDGE = 0;
+  private static final int MEMORY = 1;
+  private static final int LENGTH = 2;
+  private static final int BYTES = 3;
+  private static final int SEEN = 0xFF;
+
+  private final CancelOnLimit python;
+  private final BufferAllocator allocator =
+      ArrowUtils.rootAllocator().newChildAllocator("lance batches", 0, Long.MAX_VALUE);
+  private final Map<String, ByteBuffer> maps = new HashMap<>();
+  private FileOutputStream answers;
+  private final Map<Long, Dictionary> dictionaries = new HashMap<>();
+  private ByteBuffer shown;
+  private VectorSchemaRoot root;
+  private BatchColumn[] columns;
+  private ColumnarBatch batch;
+  private int lent = SEEN;
+  private long rows;
+  private long bytes;
+
+  BatchReader(PartitionReader<InternalRow> python) {
+    this.python = new CancelOnLimit(python, this::endAnswers);
+  }
+
+  /** The next batch that has rows; the one before is void then. */
+  @Override public boolean next() throws IOException {
+    giveBack();
+    while (python.next()) {
+      InternalRow row = python.get();
+      if (row.getLong(LENGTH) > 0 && take(row)) {
+        rows += batch.numRows();
+        bytes += row.getLong(LENGTH);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  @Override public ColumnarBatch get() { return batch; }
+
+  /** Python's, of what the batches hold instead of the rows that tell of them; at the end. */
+  @Override public CustomTaskMetric[] currentMetricsValues() {
+    return !python.isOver() ? new CustomTaskMetric[0]
+        : Arrays.stream(python.currentMetricsValues()).map(metric -> switch (metric.name()) {
+          case "pythonNumRowsReceived" -> new LanceScan.Total(metric.name(), rows);
+          case "pythonDataReceived" -> new LanceScan.Total(metric.name(), bytes);
+          default -> metric;
+        }).toArray(CustomTaskMetric[]::new);
+  }
+
+  private boolean take(InternalRow row) throws IOException {
+    int length = Math.toIntExact(row.getLong(LENGTH));
+    if (row.isNullAt(MEMORY)) {
+      ArrowBuf copy = allocator.buffer(length);
+      copy.setBytes(0, row.getBinary(BYTES), 0, length);
+      load(copy.nioBuffer(0, length), copy);
+      return true;
+    }
+    String file = row.getString(MEMORY);
+    if (answers == null) {
+      greet(row.getString(ACKNOWLEDGE), file, Arrays.copyOf(row.getBinary(BYTES), length));
+      return false;
+    }
+    lent = Integer.parseInt(row.getString(ACKNOWLEDGE));
+    ByteBuffer memory = map(file, length);
+    long address = MemoryUtil.getByteBufferAddress(memory);
+    load(memory, allocator.wrapForeignAllocation(new ForeignAllocation(length, address) {
+      @Override protected void release0() {}  // unmapped when the task is over
+    }));
+    return true;
+  }
+
+  /** Answers only if this process sees what the worker wrote; else batches come within rows. */
+  private void greet(String pipe, String file, byte[] token) {
+    try {
+      byte[] seen = new byte[token.length];
+      map(file, token.length).duplicate().get(seen);
+      if (Arrays.equals(seen, token)) {
+        answers = new FileOutputStream(pipe);
+        answers.write(SEEN);
+      }
+    } catch (IOException | RuntimeException unreachable) {
+      // Another file system or another user: as good as no shared memory.
+    }
+  }
+
+  private ByteBuffer map(String file, int length) throws IOException {
+    ByteBuffer known = maps.get(file);
+    if (known == null || known.capacity() < length) {
+      try (FileChannel channel = FileChannel.open(Path.of(file))) {
+        ByteBuffer whole = channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size());
+        maps.put(file, whole);
+        unmap(known);
+        known = whole;
+      }
+    }
+    return known;
+  }
+
+  private static void unmap(ByteBuffer known) {
+    if (known != null) {
+      StorageUtils.dispose(known);
+    }
+  }
+
+  /** Makes the vectors show a stream of a schema and a batch; takes over {@code memory}. */
+  private void load(ByteBuffer given, ArrowBuf memory) throws IOException {
+    ByteBuffer stream = given.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+    stream.position(0);
+    while (true) {
+      stream.getInt();  // a mark
+      int size = stream.getInt();
+      ByteBuffer header = stream.slice(stream.position(), size).order(ByteOrder.LITTLE_ENDIAN);
+      stream.position(stream.position() + size);
+      Message message = Message.getRootAsMessage(header);
+      if (message.headerType() == MessageHeader.RecordBatch) {
+        ArrowBuf body = memory.slice(stream.position(), message.bodyLength());
+        try (ArrowRecordBatch loaded = MessageSerializer.deserializeRecordBatch(message, body)) {
+          new VectorLoader(root).load(loaded);
+        }
+        Arrays.stream(columns).forEach(BatchColumn::show);
+        batch = new ColumnarBatch(columns, root.getRowCount());
+        return;
+      }
+      if (message.headerType() == MessageHeader.DictionaryBatch) {
+        ArrowBuf body = memory.slice(stream.position(), message.bodyLength());
+        memory.getReferenceManager().retain();
+        try (ArrowDictionaryBatch loaded =
+            MessageSerializer.deserializeDictionaryBatch(message, body)) {
+          FieldVector items = dictionaries.get(loaded.getDictionaryId()).getVector();
+          new VectorLoader(VectorSchemaRoot.of(items)).load(loaded.getDictionary());
+        }
+        stream.position(stream.position() + Math.toIntExact(message.bodyLength()));
+      } else if (!header.equals(shown)) {
+        show(header, MessageSerializer.deserializeSchema(message));
+      }
+    }
+  }
+
+  /** Makes vectors for batches of a schema. The columns of a batch may be dictionaries or not. */
+  private void show(ByteBuffer header, Schema schema) {
+    clear();
+    dictionaries.clear();
+    shown = ByteBuffer.allocate(header.capacity()).put(header.duplicate()).flip();
+    List<Field> fields = schema.getFields().stream()
+        .map(field -> DictionaryUtility.toMemoryFormat(field, allocator, dictionaries)).toList();
+    root = VectorSchemaRoot.create(new Schema(fields), allocator);
+    columns = root.getFieldVectors().stream().map(this::column).toArray(BatchColumn[]::new);
+  }
+
+  private BatchColumn column(FieldVector vector) {
+    DictionaryEncoding encoding = vector.getField().getDictionary();
+    return encoding == null ? new BatchColumn(vector)
+        : new BatchColumn(
+            dictionaries.get(encoding.getId()).getVector(), (BaseFixedWidthVector) vector);
+  }
+
+  /** Lets go of the memory that the vectors show. */
+  private void clear() {
+    if (root != null) {
+      root.clear();
+      dictionaries.values().forEach(dictionary -> dictionary.getVector().clear());
+    }
+  }
+
+  private void giveBack() {
+    clear();
+    if (lent != SEEN) {
+      try {
+        answers.write(lent);
+      } catch (IOException ended) {
+        // The worker is through with all batches and listens no more.
+      }
+      lent = SEEN;
+    }
+  }
+
+  private void endAnswers() throws IOException {
+    if (answers != null) {
+      answers.close();
+    }
+  }
+
+  @Override public void close() throws IOException {
+    try (python; allocator; FileOutputStream pipe = answers) {
+      clear();
+    } finally {
+      maps.values().forEach(BatchReader::unmap);
+      maps.clear();
+    }
+  }
+}

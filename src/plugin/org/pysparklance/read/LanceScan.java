@@ -1,0 +1,367 @@
+package org.pysparklance.read;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.*;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
+import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.sql.RuntimeConfig;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.expressions.*;
+import org.apache.spark.sql.connector.expressions.aggregate.*;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.*;
+import org.apache.spark.sql.connector.read.partitioning.Partitioning;
+import org.apache.spark.sql.connector.read.partitioning.UnknownPartitioning;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.*;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Frame;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.PredicateJson;
+import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
+
+/**
+ * One scan of one version: some columns of the rows that match, read by Python. What is read is
+ * decided by {@link LanceScanBuilder}; only Spark's {@code filter} narrows the next batch further.
+ */
+public final class LanceScan implements Scan, SupportsReportStatistics, SupportsReportPartitioning,
+    SupportsRuntimeV2Filtering {
+  private static final String COLUMNAR = "spark.sql.lance.columnar";
+  /** Rows of so many bytes are read by the process that plans; Spark warns of tasks twice as large. */
+  private static final String SMALL = "spark.sql.lance.smallScanBytes";
+  private static final String SMALL_BYTES = "512k";
+  private static final int SMALL_FRAGMENTS = 16;
+  /** Since 4.3: Python functions take batches of a scan, and keep them while they ask for more. */
+  private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
+  /** Of a join; more of them are not looked for. */
+  public static final int MAX_KEYS = 50_000;
+  /** Keys of all tasks together, of eight bytes each. */
+  private static final long MAX_SENT = 2_000_000;
+  private static final long TASK_BYTES = 128 << 20;
+  private static final long FEWEST_TASKS = 16;
+
+  private final Description table;
+  private final CaseInsensitiveStringMap options;
+  private final PredicateJson translator;
+  private final StructType columns;
+  private final Predicate[] pushed;
+  private final String filter;
+  private final int limit;
+  private final CaseInsensitiveStringMap pinned;
+  private final String top;
+  private final boolean ofRowChange;
+  private Scan python;
+  /** What was planned last: what a task does does not depend on which rows these are. */
+  private Scan planned;
+  private JsonNode plan;
+  private JsonNode statistics;
+  private byte[][] few;
+  private boolean isAsked;
+  private boolean isStream;
+  private Boolean readsBatches;
+  private String joined;
+  /** What Spark was told that each task has one value of; null if it was told nothing. */
+  private List<String> keyColumns;
+  private KeyGroups byKey;
+
+  public LanceScan(LanceScanBuilder asked) {
+    this.table = asked.table;
+    this.options = asked.options;
+    this.translator = new PredicateJson(table);
+    this.columns = asked.columns;
+    this.pushed = asked.pushed;
+    this.filter = asked.filter;
+    this.limit = asked.limit;
+    this.pinned = asked.pinned();
+    this.top = asked.topText;
+    this.ofRowChange = asked.built != null;
+  }
+
+  /** What holds of every row that is read, as Python reads it; null for all rows. */
+  public String filter() { return filter; }
+
+  /** Whether a command changes rows of what is read. */
+  public boolean isOfRowChange() { return ofRowChange; }
+
+  /** What is read. */
+  public Description table() { return table; }
+
+  public CaseInsensitiveStringMap options() { return options; }
+
+  /** Whether a condition holds of all rows that are read. */
+  public boolean holds(Predicate condition) { return Arrays.asList(pushed).contains(condition); }
+
+  /** Whether Python can leave out rows by one more condition, other than that there is a value. */
+  public boolean canTest(Predicate condition) {
+    return !ofRowChange && limit < 0 && top.isEmpty() && !holds(condition)
+        && !condition.name().equals("IS_NOT_NULL") && translator.all(condition) != null;
+  }
+
+  /** Whether a condition makes it likely that not all rows are read. */
+  public boolean isSelective() {
+    return Arrays.stream(pushed).anyMatch(one -> !one.name().equals("IS_NOT_NULL"));
+  }
+
+  /** Whether rows can be left out that have others than some keys in a column. */
+  public boolean testsKeys(String column) {
+    return isFree() && table.rows() >= 0 && table.typeOf(new String[] {column}).isTextual();
+  }
+
+  /** This scan, with only the rows of which more conditions hold. */
+  public LanceScan narrowed(Predicate[] more) { return narrowed(columns, more); }
+
+  /** This scan, with only some of its columns. */
+  public LanceScan narrowed(StructType some) { return narrowed(some, new Predicate[0]); }
+
+  private LanceScan narrowed(StructType some, Predicate[] more) {
+    LanceScanBuilder asked = new LanceScanBuilder(table, some, options);
+    asked.pushPredicates(
+        Stream.of(pushed, more).flatMap(Arrays::stream).toArray(Predicate[]::new));
+    LanceScan narrower = new LanceScan(asked);
+    narrower.keyColumns = keyColumns;
+    return narrower;
+  }
+
+  /** Whether it may have fewer columns: nobody else was told of them. */
+  public boolean isFree() {
+    return !ofRowChange && limit < 0 && top.isEmpty() && keyColumns == null;
+  }
+
+  /** By the columns of the key that the table is clustered by, if each task has one value of them. */
+  @Override public synchronized Partitioning outputPartitioning() {
+    boolean isWanted = SQLConf.get().v2BucketingEnabled() && table.rows() >= 0 && limit < 0
+        && top.isEmpty() && !ofRowChange;
+    byKey = isWanted ? KeyGroups.of(pinned, columns, table.keys()) : null;
+    keyColumns = byKey == null ? null : byKey.columns();
+    python = null;
+    return byKey == null ? new UnknownPartitioning(0) : byKey.partitioning();
+  }
+
+  /** The tasks of all rows, or of those that a join needs; with keys, if Spark was told of keys. */
+  synchronized InputPartition[] tasks(String keys) {
+    if (keyColumns == null) {
+      planned = keys == null ? python() : read(narrowedBy(keys));
+      return planned.toBatch().planInputPartitions();
+    }
+    KeyGroups found = keys == null ? byKey() : KeyGroups.of(narrowedBy(keys), columns, keyColumns);
+    if (found == null || !found.columns().equals(keyColumns)) {
+      throw new IllegalStateException("[LANCE_STORAGE] the zone maps that were read a moment ago "
+          + "cannot be read again\n  hint: try again, or set " + SQLConf.V2_BUCKETING_ENABLED().key()
+          + " to false");
+    }
+    return found.keyed(keys == null ? python() : read(found.with(narrowedBy(keys))));
+  }
+
+  /** Of tasks that are planned. */
+  synchronized PartitionReaderFactory readers() {
+    return (planned == null ? python() : planned).toBatch().createReaderFactory();
+  }
+
+  private CaseInsensitiveStringMap narrowedBy(String keys) {
+    return Options.with(pinned, "_lance.filter", keys);
+  }
+
+  /** Asked for once. */
+  private KeyGroups byKey() {
+    if (byKey == null && keyColumns != null) {
+      byKey = KeyGroups.of(pinned, columns, keyColumns);
+    }
+    return byKey;
+  }
+
+  /** A scan whose rows are known while planning: Spark starts no task for it. */
+  public record LocalRows(StructType readSchema, InternalRow[] rows, String description)
+      implements LocalScan {}
+
+  /** What a metric comes to in one task. */
+  public record Total(String name, long value) implements CustomTaskMetric {}
+
+  @Override public StructType readSchema() { return columns; }
+
+  public synchronized Scan python() {
+    if (python == null) {
+      python = read(byKey() == null ? pinned : byKey.with(pinned));
+    }
+    return python;
+  }
+
+  private Scan read(CaseInsensitiveStringMap how) {
+    return readsBatches()
+        ? Python.batches(how, columns, columnar()) : Python.scan(how, columns);
+  }
+
+  /**
+   * The columns by whose values Spark has joins leave out fragments, zones and rows. It would find
+   * the rows of a command that changes some by a join of its own, of all rows of the table.
+   */
+  @Override public NamedReference[] filterAttributes() {
+    return ofRowChange ? new NamedReference[0] : prunable().toArray(NamedReference[]::new);
+  }
+
+  /**
+   * The columns by whose values a join can leave out rows. The first rows of an order are not the
+   * first of those that a join leaves.
+   */
+  public Stream<NamedReference> prunable() {
+    return !top.isEmpty() ? Stream.empty() : Arrays.stream(columns.fieldNames())
+        .filter(one -> table.facts().path("prunable").has(one)).map(FieldReference::column);
+  }
+
+  /** Keys that the other side of a join has: for the batch that is asked for next, no other. */
+  @Override public synchronized void filter(Predicate[] keys) {
+    Predicate[] few = Arrays.stream(keys)
+        .filter(one -> one.children().length <= mostKeys(one) && translator.all(one) != null)
+        .toArray(Predicate[]::new);
+    joined = few.length == 0 ? null
+        : translator.all(Stream.of(pushed, few).flatMap(Arrays::stream).toArray(Predicate[]::new));
+  }
+
+  /** What no index finds is tested by all tasks, so that each is sent all keys. */
+  private long mostKeys(Predicate keys) {
+    long tasks = FEWEST_TASKS + table.storedBytes(columns, table.rows()) / TASK_BYTES;
+    String column = keys.children()[0] instanceof NamedReference one ? one.fieldNames()[0] : "";
+    return table.facts().path("prunable").has(column) ? MAX_KEYS
+        : Math.min(MAX_KEYS, MAX_SENT / tasks);
+  }
+
+  @Override public synchronized Batch toBatch() {
+    String keys = joined;
+    joined = null;
+    return new LanceBatch(this, keys);
+  }
+
+  /** A stream goes on with every new version, so nothing is pinned. */
+  @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    isStream = true;
+    return Python.scan(options, columns).toMicroBatchStream(checkpoint);
+  }
+
+  @Override public CustomMetric[] supportedCustomMetrics() {
+    return python().supportedCustomMetrics();
+  }
+
+  @Override public ColumnarSupportMode columnarSupportMode() {
+    return readsBatches() ? ColumnarSupportMode.SUPPORTED : ColumnarSupportMode.UNSUPPORTED;
+  }
+
+  /** Whether Spark gets columns as Python reads them, or rows that Spark's own reader makes. */
+  synchronized boolean readsBatches() {
+    if (readsBatches == null) {
+      SQLConf conf = SQLConf.get();
+      boolean isKept = conf.isModifiable(KEEPS) && !conf.getConfString(KEEPS, "true").equals("false");
+      readsBatches = !isStream && !isKept && ColumnTypes.areKnown(columns)
+          && !columnar().equals("off");
+    }
+    return readsBatches;
+  }
+
+  /** Batches are void when the next one comes. Where the user lets them be kept, rows are read. */
+  public static void keepBatchesFromPython(RuntimeConfig conf) {
+    if (conf.isModifiable(KEEPS) && !conf.contains(KEEPS)) {
+      conf.set(KEEPS, "false");
+    }
+  }
+
+  private static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
+
+  /** Fragments and rows that the filter leaves; asked for once, when someone wants to know. */
+  private synchronized JsonNode plan() {
+    if (plan == null) {
+      plan = filter == null || isOfAllFragments() && !isSmall() ? table.facts() : ask();
+    }
+    return plan;
+  }
+
+  /** Whether nothing is known of any fragment by which a condition might rule it out. */
+  private boolean isOfAllFragments() {
+    return table.facts().path("num_indices").asInt(1) == 0 && Arrays.stream(pushed)
+        .flatMap(one -> Arrays.stream(one.references())).map(one -> one.fieldNames()[0])
+        .noneMatch(table.lineage()::has);
+  }
+
+  /** What is left, and with it the rows themselves if they are few. */
+  private JsonNode ask() {
+    isAsked = true;
+    long most = readsBatches() ? smallBytes() : 0;
+    Frame response = Python.callFrame("plan", pinned, "_lance.small_bytes", Long.toString(most),
+        "_lance.batches_of", most > 0 ? columns.json() : null, "_lance.way", columnar());
+    JsonNode left = response.head().get("result");
+    JsonNode batches = left.get("batches");
+    few = batches == null ? null : StreamSupport.stream(batches.spliterator(), false)
+        .map(response::bytes).toArray(byte[][]::new);
+    return left;
+  }
+
+  private static long smallBytes() {
+    return JavaUtils.byteStringAsBytes(SQLConf.get().getConfString(SMALL, SMALL_BYTES));
+  }
+
+  /** All rows as batches, if they are few: reading them costs less than a task of Python does. */
+  synchronized byte[][] fewRows() {
+    if (keyColumns != null) {
+      return null;
+    } else if (filter != null) {
+      plan();
+    } else if (!isAsked && isSmall()) {
+      ask();
+    }
+    isAsked = true;
+    return few;
+  }
+
+  /** Whether all rows, or as many as are wanted, may be few. */
+  private boolean isSmall() {
+    long rows = limit < 0 ? table.rows() : Math.min(limit, table.rows());
+    return readsBatches() && table.rows() >= 0 && table.fragments() <= SMALL_FRAGMENTS
+        && smallBytes() > 0 && rows * table.rowBytes(columns) <= smallBytes();
+  }
+
+  @Override public String description() {
+    JsonNode kept = plan().get("fragments");
+    return "lance " + table.title() + ", reads: " + columns.simpleString()
+        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
+        + (keyColumns == null ? "" : ", tasks by: " + keyColumns)
+        + (kept == null ? "" : ", fragments: " + kept + " kept, "
+            + (table.fragments() - kept.asLong()) + " skipped") + indices();
+  }
+
+  /** Those that leave rows out, and how many of all rows they leave. */
+  private String indices() {
+    String titles = StreamSupport.stream(plan().path("indices").spliterator(), false)
+        .map(JsonNode::asText).collect(Collectors.joining(", "));
+    return titles.isEmpty() ? "" : ", index: " + titles + ", " + plan().get("rows")
+        + (table.rows() < 0 ? "" : " of " + table.rows()) + " rows";
+  }
+
+  /** The bytes that are read; more than these is for whoever weighs costs or describes columns. */
+  @Override public Statistics estimateStatistics() {
+    if (table.rows() < 0) {
+      return new Estimate(OptionalLong.empty(), OptionalLong.empty(), Map.of());
+    }
+    boolean isForSizes = !SQLConf.get().cboEnabled() && !SQLConf.get().planStatsEnabled()
+        && Running.isCalledBy("DataSourceV2ScanRelation");
+    if (statistics == null && !isForSizes) {
+      statistics = Python.call("statistics", pinned, "_lance.schema", columns.json());
+    }
+    JsonNode known = statistics == null ? plan() : statistics;
+    long left = Math.min(table.rows(), known.get("rows").asLong());
+    long rows = limit < 0 ? left : Math.min(left, limit);
+    return new Estimate(OptionalLong.of(table.storedBytes(columns, rows)), OptionalLong.of(rows),
+        Estimate.of(columns, known.path("columns")));
+  }
+
+  /** Scans that would read the same are equal, so that Spark runs them once. */
+  @Override public boolean equals(Object other) {
+    return other instanceof LanceScan scan && scan.pinned.equals(pinned)
+        && scan.columns.equals(columns);
+  }
+
+  @Override public int hashCode() { return Objects.hash(table.root(), columns, filter, limit); }
+}

@@ -1,0 +1,66 @@
+package org.pysparklance.rules;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import java.util.List;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.plans.logical.AnalyzeColumn;
+import org.apache.spark.sql.catalyst.plans.logical.AnalyzeTable;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * ANALYZE. What a scan says of rows and bytes is always new, so that only columns are analysed:
+ * Spark evaluates what Python wants to know of them, and Python keeps it.
+ */
+final class AnalyzedTables extends Rule<LogicalPlan> {
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    if (plan instanceof AnalyzeColumn columns && table(columns.child()) != null) {
+      if (!Running.isCalledBy("ExplainCommand")) {
+        analyze(table(columns.child()), columns);
+      }
+      return nothing(plan);
+    }
+    return plan instanceof AnalyzeTable rows && table(rows.child()) != null ? nothing(plan) : plan;
+  }
+
+  private static LanceTable table(LogicalPlan child) {
+    return child instanceof ResolvedTable analyzed && analyzed.table() instanceof LanceTable table
+        ? table : null;
+  }
+
+  private static void analyze(LanceTable table, AnalyzeColumn asked) {
+    CaseInsensitiveStringMap options = table.options();
+    Description found = Python.describe(options);
+    ArrayNode names = asked.columnNames().isEmpty() ? null : Python.JSON.createArrayNode();
+    if (names != null) {
+      CollectionConverters.asJava(asked.columnNames().get()).forEach(names::add);
+    }
+    String[] pinned = {"_lance.root", found.root(), "_lance.version", found.version(),
+        "_lance.base", found.base(), "_lance.arguments", names == null ? null : names.toString(), "_lance.done", null};
+    Dataset<Row> rows = SparkSession.active().read().format(Python.SOURCE)
+        .options(options.asCaseSensitiveMap()).option("version", found.version()).load();
+    ArrayNode told = Python.JSON.createArrayNode();
+    for (JsonNode expression : Python.call("analysis", options, pinned).get("expressions")) {
+      told.add(rows.selectExpr(expression.asText()).head().getString(0));
+    }
+    pinned[9] = told.toString();
+    Python.call("analyze", options, pinned);
+    table.onCommitted();
+  }
+
+  private static LogicalPlan nothing(LogicalPlan plan) {
+    return LocalRelation.fromExternalRows(
+        plan.output(), CollectionConverters.asScala(List.<Row>of()).toSeq());
+  }
+}

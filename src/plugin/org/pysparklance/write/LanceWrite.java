@@ -1,0 +1,173 @@
+package org.pysparklance.write;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.List;
+import org.apache.spark.sql.connector.distributions.Distribution;
+import org.apache.spark.sql.connector.distributions.Distributions;
+import org.apache.spark.sql.connector.expressions.*;
+import org.apache.spark.sql.connector.expressions.filter.AlwaysTrue;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.write.*;
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.PredicateJson;
+import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
+import org.pysparklance.read.LanceScan;
+
+/**
+ * An append or overwrite, done by Python; after the commit the table shows the new version.
+ *
+ * @param overwrites whether rows give way: all of them, or those that {@code replaced} names
+ * @param replaced a condition for Python; null for none
+ * @param split the columns by whose values rows go to tasks and files
+ */
+public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
+    boolean overwrites, String replaced, List<String> split)
+    implements SupportsOverwriteV2, SupportsDynamicOverwrite, RequiresDistributionAndOrdering {
+  /** An append; {@code known}: the table, if Spark has asked for it; else null. */
+  public LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
+      Description known) {
+    this(table, options, info, false, null, split(known, options, info));
+  }
+
+  @Override public LanceWrite truncate() {
+    return new LanceWrite(table, options, info, true, null, split);
+  }
+
+  @Override public boolean canOverwrite(Predicate[] predicates) {
+    return conditionOf(predicates) != null;
+  }
+
+  @Override public LanceWrite overwrite(Predicate[] predicates) {
+    boolean all = predicates.length == 1 && predicates[0] instanceof AlwaysTrue;
+    return all ? truncate()
+        : new LanceWrite(table, options, info, true, conditionOf(predicates), split);
+  }
+
+  private String conditionOf(Predicate[] predicates) {
+    Description found = table.described();
+    return found == null ? null : new PredicateJson(found).all(predicates);
+  }
+
+  /** Without partitions, the whole table is the one partition that new rows replace. */
+  @Override public LanceWrite overwriteDynamicPartitions() { return truncate(); }
+
+  @Override public Write build() { return this; }
+
+  @Override public String description() { return table.name(); }
+
+  /**
+   * The columns whose values get files of their own, as far as it is for us to order rows.
+   *
+   * @param known the table as far as it is known without asking; null if it is not
+   */
+  private static List<String> split(
+      Description known, CaseInsensitiveStringMap options, LogicalWriteInfo info) {
+    List<String> columns =
+        known == null || options.containsKey("sortBy") ? List.of() : known.split();
+    return List.of(info.schema().fieldNames()).containsAll(columns) ? columns : List.of();
+  }
+
+  /** Rows of one value go to one task; to several, if these are many. */
+  @Override public Distribution requiredDistribution() {
+    Expression[] by = split.stream().map(FieldReference::column).toArray(Expression[]::new);
+    return by.length == 0 ? Distributions.unspecified() : Distributions.clustered(by);
+  }
+
+  @Override public boolean distributionStrictlyRequired() { return false; }
+
+  @Override public SortOrder[] requiredOrdering() {
+    return split.stream()
+        .map(one -> Expressions.sort(FieldReference.column(one), SortDirection.ASCENDING))
+        .toArray(SortOrder[]::new);
+  }
+
+  private Write python(String sources) {
+    CaseInsensitiveStringMap all =
+        Options.with(options, "_lance.replace_where", replaced, "_lance.sources", sources,
+            "_lance.split_by", split.isEmpty() ? null : Python.json(split));
+    WriteBuilder builder = Python.write(all, info.schema(), info);
+    return (overwrites ? ((SupportsTruncate) builder).truncate() : builder).build();
+  }
+
+  /** Called when the query runs, so the versions that it reads are decided. */
+  @Override public BatchWrite toBatch() {
+    return new Batch(python(overwrites ? sources() : null).toBatch(), table);
+  }
+
+  /** By root the oldest version, and its stamp, of those that are read as the newest; null for none. */
+  private static String sources() {
+    QueryExecution query = Running.id() == null ? null : Running.query();
+    ObjectNode oldest = Python.JSON.createObjectNode();
+    if (query != null) {
+      for (Scan one : Running.scans(query.optimizedPlan())) {
+        if (one instanceof LanceScan scan && !Options.isOfThePast(scan.options())) {
+          long version = Long.parseLong(scan.table().version());
+          String root = scan.table().root();
+          if (version <= oldest.path(root).path(0).asLong(version)) {
+            oldest.putArray(root).add(version).add(scan.table().base());
+          }
+        }
+      }
+    }
+    return oldest.isEmpty() ? null : oldest.toString();
+  }
+
+  @Override public StreamingWrite toStreaming() {
+    return new Stream(python(null).toStreaming(), table);
+  }
+
+  @Override public CustomMetric[] supportedCustomMetrics() {
+    return python(null).supportedCustomMetrics();
+  }
+
+  private record Stream(StreamingWrite python, WriteTarget table) implements StreamingWrite {
+    @Override public StreamingDataWriterFactory createStreamingWriterFactory(
+        PhysicalWriteInfo info) {
+      return python.createStreamingWriterFactory(info);
+    }
+
+    @Override public boolean useCommitCoordinator() { return python.useCommitCoordinator(); }
+
+    @Override public void commit(long batch, WriterCommitMessage[] messages) {
+      python.commit(batch, messages);
+      table.onCommitted();
+    }
+
+    @Override public void abort(long batch, WriterCommitMessage[] messages) {
+      python.abort(batch, messages);
+    }
+  }
+
+  static class Batch implements BatchWrite {
+    protected final BatchWrite python;
+    private final WriteTarget table;
+
+    Batch(BatchWrite python, WriteTarget table) {
+      this.python = python;
+      this.table = table;
+    }
+
+    @Override public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+      return new RowWriter.Factory(python.createBatchWriterFactory(info));
+    }
+
+    @Override public boolean useCommitCoordinator() { return python.useCommitCoordinator(); }
+
+    @Override public void commit(WriterCommitMessage[] messages) {
+      python.commit(RowWriter.ofPython(messages));
+      table.onCommitted();
+    }
+
+    @Override public void abort(WriterCommitMessage[] messages) {
+      python.abort(RowWriter.ofPython(messages));
+    }
+  }
+}

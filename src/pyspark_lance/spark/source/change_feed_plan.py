@@ -1,0 +1,273 @@
+"""A read with ``readChangeFeed`` becomes a plan of changed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
+
+from pyspark_lance.commit.application_versions import SourceIdentity
+from pyspark_lance.commit.base_version import microseconds
+from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.spark.options.parse_options import ChangeOptions, ReadOptions
+from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.source.read_plan import condition_of, open_analyzed, shown_columns
+from pyspark_lance.spark.types.spark_types import (
+    SYSTEM_COLUMN_KEY,
+    narrow,
+    spark_schema,
+    to_spark_type,
+)
+from pyspark_lance.table.cdf.change_feed import (
+    ChangeRequest,
+    check_change_feed,
+    feed_predicate_schema,
+    plan_changes,
+)
+from pyspark_lance.table.cdf.change_feed_task import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    ChangeFeedTask,
+)
+from pyspark_lance.table.cdf.change_mode import Layout
+from pyspark_lance.table.cdf.change_window import ChangeWindow, resolve_window
+from pyspark_lance.table.cdf.envelope import AFTER, BEFORE, Envelope, envelope_schema
+from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, project
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import PinnedVersion
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+_TYPES: dict[str, DataType] = {
+    ROW_ID: LongType(),
+    CHANGE_TYPE: StringType(),
+    COMMIT_VERSION: LongType(),
+    COMMIT_TIMESTAMP: TimestampType(),
+}
+# A table that the feed is saved as has row ids of its own, so it leaves these out.
+_METADATA = {ROW_ID: {SYSTEM_COLUMN_KEY: ROW_ID}}
+FEED_COLUMNS = StructType(
+    [
+        StructField(name, kind, name == COMMIT_TIMESTAMP, _METADATA.get(name))
+        for name, kind in _TYPES.items()
+    ]
+)
+"""What a change feed adds to the columns of the table."""
+SOURCE_KEY = "lance.source"
+"""Of the metadata of the column of the version: the table, as ``SourceIdentity.to_text``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedFeed:
+    """The change feed that a query reads, decided once."""
+
+    table: Table
+    window: ChangeWindow
+    stamp: str = ""  # Of the last version.
+
+    @property
+    def pinned(self) -> PinnedVersion:
+        """The version of the columns."""
+        return PinnedVersion(self.table.uri, self.window.end, self.stamp)
+
+
+def pin_feed(options: ReadOptions, pinned: PinnedVersion | None) -> PinnedFeed:
+    """The window that the options ask for.
+
+    ``options``: with ``changes``; ``pinned``: the last version, if it is decided already.
+    """
+    changes = changes_of(options)
+    if pinned is None:
+        table, end = Snapshot.open(options.table, options.at).table, None
+    else:
+        table, end = open_analyzed(options, pinned).table, pinned.version
+    window = resolve_window(table, changes.starting, changes.ending, pinned_end=end)
+    last = open_analyzed(options, PinnedFeed(table, window).pinned)
+    check_change_feed(last)
+    return PinnedFeed(table, window, last.identity.stamp)
+
+
+def newest_feed(options: ReadOptions) -> PinnedFeed:
+    """No versions, and the columns of the newest one: what a stream shows."""
+    snapshot = Snapshot.open(options.table)
+    check_change_feed(snapshot)
+    window = ChangeWindow(snapshot.version + 1, snapshot.version)
+    return PinnedFeed(snapshot.table, window, snapshot.identity.stamp)
+
+
+def described_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> PinnedFeed:
+    """The versions of a batch, as ``pin`` finds them; none of what can only be a stream.
+
+    A stream may begin with a snapshot, and one that goes on from a checkpoint needs no version that
+    it has read; a batch that lacks one fails when it is planned.
+    """
+    changes = changes_of(options)
+    if not changes.starting.is_open:
+        try:
+            return pin()
+        except VersionNotFoundError:
+            if not changes.ending.is_open:
+                raise
+    return newest_feed(options)
+
+
+def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
+    """What Spark sees when the user gives no schema."""
+    shown = shown_columns(options, open_analyzed(options, feed.pinned))
+    added = FEED_COLUMNS.fields
+    if options.columns is not None:
+        names = {name.lower() for name in options.columns}
+        shown = project(shown, [name for name in options.columns if name.lower() not in _TYPES])
+        added = [field for field in added if field.name in names]
+    if changes_of(options).layout is Layout.DEBEZIUM:
+        return _envelope_of_schema(shown)
+    added = [_with_source(options, feed, field) for field in added]
+    return StructType([*spark_schema(shown, ()).fields, *added])
+
+
+def _with_source(options: ReadOptions, feed: PinnedFeed, field: StructField) -> StructField:
+    """The column of the version says which table it is of, for those that apply the changes.
+
+    A batch reads one manifest for that, which its plan reads as well: of the version before its
+    first one, or of version 1.  A stream also says what version 1 is.
+    """
+    if field.name != COMMIT_VERSION:
+        return field
+    before, stamp = feed.window.start - 1, feed.stamp
+    if before != feed.window.end:
+        stamp = _stamp(feed, before) if before else ""
+    is_stream = changes_of(options).starting.is_open
+    first = _stamp(feed, 1) if is_stream or not before else ""
+    source = SourceIdentity(first=first, before=before, before_us=microseconds(stamp))
+    return StructField(field.name, field.dataType, False, {SOURCE_KEY: source.to_text()})
+
+
+def _stamp(feed: PinnedFeed, version: int) -> str:
+    try:
+        return Snapshot.open(feed.table, VersionSpec(version=version)).identity.stamp
+    except VersionNotFoundError:
+        return ""
+
+
+def feed_request_of(
+    options: ReadOptions, feed: PinnedFeed, schema: StructType, pushed: PushedDown = NOTHING_PUSHED
+) -> ChangeRequest:
+    """What gives the columns of ``schema``, which Spark or the user narrowed."""
+    snapshot = open_analyzed(options, feed.pinned)
+    columns, predicate = view_of_feed(options, snapshot, schema, pushed)
+    return ChangeRequest(
+        window=feed.window,
+        mode=changes_of(options).mode,
+        columns=columns.fields,
+        predicate=predicate,
+        batch_rows=options.batch_rows or DEFAULT_BATCH_ROWS,
+        checks_text=options.checks_text,
+    )
+
+
+def feed_tasks(
+    options: ReadOptions, feed: PinnedFeed, request: ChangeRequest
+) -> tuple[ChangeFeedTask, ...]:
+    """The tasks that read the feed."""
+    shown = shown_columns(options, open_analyzed(options, feed.pinned))
+    return plan_changes(feed.table, shown.fields, request)
+
+
+def view_of_feed(
+    options: ReadOptions,
+    snapshot: Snapshot,
+    schema: StructType,
+    pushed: PushedDown = NOTHING_PUSHED,
+) -> tuple[LanceSchema, Predicate | None]:
+    """The columns of the table that tasks read for ``schema``, and which rows of them count."""
+    shown = shown_columns(options, snapshot)
+    envelope = envelope_of(options, snapshot, schema, pushed)
+    if envelope is not None:
+        names = {*(envelope.before or ()), *(envelope.after or ())}
+        return project(shown, [field.name for field in shown.fields if field.name in names]), None
+    predicate = condition_of(options, pushed, feed_predicate_schema(snapshot))
+    return narrowed_to_feed(shown, schema), predicate
+
+
+def feed_envelope_of(
+    options: ReadOptions, feed: PinnedFeed, schema: StructType, pushed: PushedDown = NOTHING_PUSHED
+) -> Envelope | None:
+    """The form of the feed; None for rows as they are."""
+    return envelope_of(options, open_analyzed(options, feed.pinned), schema, pushed)
+
+
+def envelope_of(
+    options: ReadOptions,
+    snapshot: Snapshot,
+    schema: StructType,
+    pushed: PushedDown = NOTHING_PUSHED,
+) -> Envelope | None:
+    """The form in which changes are shown; None for rows as they are."""
+    if changes_of(options).layout is not Layout.DEBEZIUM:
+        return None
+    shown = [field.name for field in shown_columns(options, snapshot).fields]
+    before, after = _sides(schema)
+    for name in (*(before or ()), *(after or ())):
+        if name not in shown:
+            raise InvalidInputError(f"the table has no column {name}", where=snapshot.uri)
+    own = [field for field in feed_predicate_schema(snapshot) if field.name not in _TYPES]
+    predicate = condition_of(options, pushed, envelope_schema(own))
+    if predicate is not None:  # it may name any column
+        before = after = tuple(shown)
+    return Envelope(snapshot.uri, before, after, predicate)
+
+
+def changes_of(options: ReadOptions) -> ChangeOptions:
+    """The options of a change feed, which are there."""
+    assert options.changes is not None
+    return options.changes
+
+
+def _envelope_of_schema(shown: LanceSchema) -> StructType:
+    """What Spark sees of changes in the layout of Debezium."""
+    row = StructType([StructField(f.name, f.dataType) for f in spark_schema(shown, ()).fields])
+    others = [field for field in envelope_schema(()) if field.name not in (BEFORE, AFTER)]
+    return StructType(
+        [
+            StructField(BEFORE, row),
+            StructField(AFTER, row),
+            *(
+                StructField(field.name, to_spark_type(field.type), field.nullable)
+                for field in others
+            ),
+        ]
+    )
+
+
+def _sides(schema: StructType) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """The columns that are wanted of the row before a change, and of the one after it."""
+    wanted = {}
+    for field in schema.fields:
+        if isinstance(field.dataType, StructType):
+            wanted[field.name.lower()] = tuple(field.dataType.names)
+    return wanted.get(BEFORE), wanted.get(AFTER)
+
+
+def narrowed_to_feed(shown: LanceSchema, schema: StructType) -> LanceSchema:
+    """The columns of the table among those of ``schema``."""
+    own = []
+    for field in schema.fields:
+        kind = _TYPES.get(field.name.lower())
+        if kind is None:
+            own.append(field)
+        elif field.dataType != kind:
+            raise InvalidInputError(
+                f"the column {field.name} of a change feed is {kind.simpleString()}"
+            )
+    columns, lineage = narrow(shown, StructType(own))
+    if lineage:
+        raise InvalidInputError(
+            f"a change feed has no column {lineage[0]}",
+            hint=f"its own columns are {', '.join(_TYPES)}",
+        )
+    return columns

@@ -1,0 +1,561 @@
+"""What the JVM plugin calls while it plans a query: from options to a JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType, UserDefinedType
+
+from pyspark_lance.errors import (
+    LanceError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.cluster_by import ClusterBy
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_view import logical_field
+from pyspark_lance.format.schema import primary_key
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.predicate.conditions import Predicate, columns_of
+from pyspark_lance.predicate.json import literal_node
+from pyspark_lance.predicate.tree import TRUE
+from pyspark_lance.predicate.types import (
+    INTERVAL,
+    NULL,
+    TIME,
+    is_comparable,
+    spark_type_of,
+    type_name,
+)
+from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.source.pushed_down import PushedDown, pinned_version
+from pyspark_lance.spark.source.read_plan import (
+    condition_of,
+    open_analyzed,
+    scan_request_of,
+    shown_columns,
+    spark_schema_of,
+)
+from pyspark_lance.spark.sql import catalog_calls
+from pyspark_lance.spark.types.declared_columns import declared_schema
+from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
+from pyspark_lance.table.index.lookups import indexed_columns
+from pyspark_lance.table.index.segments import BLOOMFILTER
+from pyspark_lance.table.index.zone_pruning import zoned_columns
+from pyspark_lance.table.scan.key_groups import key_columns, split_columns
+from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
+from pyspark_lance.table.scan.scan_facts import (
+    column_facts,
+    end_of_first_rows,
+    lineage_bounds,
+    rows_left,
+)
+from pyspark_lance.table.scan.stored_sizes import stored_widths
+from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing, properties_of
+
+if TYPE_CHECKING:
+    from pyspark_lance.spark.sql.metadata_tables import MetadataRead
+
+# Conditions on these stay with Spark.
+_NOT_COMPARED = (INTERVAL, NULL, TIME)
+Response = dict[str, Any]
+
+
+def answer(question: str, options: Mapping[str, str]) -> Response:
+    """Call one of ``QUESTIONS``, or one of those about names in a catalog, with ``options``."""
+    if question not in QUESTIONS:
+        return catalog_calls.QUESTIONS[question](options)
+    if keys.NAME in options:
+        return _of_named(question, options)
+    if question in _WRITES:
+        about = _metadata_read(options, writes=True)
+        if about is not None:
+            raise about.not_written()
+    return QUESTIONS[question](options)
+
+
+def _of_named(question: str, options: Mapping[str, str]) -> Response:
+    """The answer about a table that a catalog names, with the options that open it."""
+    try:
+        located = catalog_calls.located(options, hint=question != "find")
+        return {**answer(question, located), "options": catalog_calls.opening_options(located)}
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError:
+        if question != "find":
+            raise
+        return {"missing": True}
+
+
+def _metadata_read(options: Mapping[str, str], *, writes: bool = False) -> MetadataRead | None:
+    if "$" not in options.get("path", ""):
+        return None
+    from pyspark_lance.spark.sql.metadata_tables import metadata_read
+
+    return metadata_read(options, writes=writes)
+
+
+def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
+    read = ReadOptions.parse(options)
+    pinned = pinned_version(options)
+    if pinned is not None:
+        return read, open_analyzed(read, pinned)
+    with suggesting_paths(read.table):
+        return read, Snapshot.open(read.table, read.at)
+
+
+def _describe(options: Mapping[str, str]) -> Response:
+    if keys.STATE in options:
+        from pyspark_lance.spark.sql.procedures import BIN_RESULTS
+
+        return _facts_of_rows(BIN_RESULTS, "the work of a procedure")
+    about = _metadata_read(options)
+    if about is not None:
+        return _facts_of_rows(about.schema, f"{about.table.uri} {about.name}")
+    read = ReadOptions.parse(options)
+    if read.may_be_stream:
+        from pyspark_lance.spark.options.stream_options import check_stream
+
+        check_stream(options, read, lambda: _open(options)[1].version)
+    if read.changes is not None:
+        return _describe_feed(options)
+    _, snapshot = _open(options)
+    if read.nearest is not None:
+        from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
+
+        shown = nearest_schema_of(read, snapshot.pinned)
+        return _facts_of_rows(shown, f"{snapshot.uri} nearest rows") | _pinned_facts(snapshot)
+    if keys.SCHEMA in options:  # the user's own, which a count would never come to read
+        scan_request_of(read, StructType.fromJson(json.loads(options[keys.SCHEMA])), snapshot)
+    rows = snapshot.num_rows()
+    lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
+    types = {field.name: _types(field) for field in snapshot.schema.fields}
+    types |= dict.fromkeys(lineage, "bigint")
+    shown = spark_schema_of(read, snapshot.pinned)
+    zoned, indexed = zoned_columns(snapshot), indexed_columns(snapshot)
+    return {
+        "schema": shown.json(),
+        "declared": _declared(read, snapshot).json(),
+        "properties": properties_of(snapshot),
+        "primary_key": list(primary_key(snapshot.schema)),
+        "cluster_by": _cluster_by(snapshot, shown),
+        **_pinned_facts(snapshot),
+        "title": f"{snapshot.uri} version {snapshot.version}",
+        # With a filter of the user's own, the number of rows takes a scan.
+        "rows": -1 if rows is None or read.filter or read.of_streams else rows,
+        "fragments": len(snapshot.manifest.fragments),
+        "num_indices": len(snapshot.indices),
+        "lineage": dict.fromkeys(lineage, True),
+        # Joins leave out what cannot have their keys.
+        "prunable": dict.fromkeys(
+            (ROW_ID, ROW_ADDRESS, *zoned, *indexed, *indexed_columns(snapshot, BLOOMFILTER)), True
+        ),
+        # Indices tell their first values, and how many rows have some or each.
+        "ordered": dict.fromkeys((*zoned, *indexed), True),
+        "counted": dict.fromkeys(indexed, True),
+        "keys": list(key_columns(snapshot.manifest.config, snapshot.schema)),
+        "split": list(split_columns(snapshot.manifest.config, snapshot.schema)),
+        "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
+        "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
+        "types": {name: kind for name, kind in types.items() if kind is not None},
+        "blobs": _written_blobs(snapshot),
+    }
+
+
+def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
+    """The Spark types of what is written to columns with blobs, which queries see otherwise."""
+    return {
+        field.name: spark_field(logical_field(field, binary_blobs=True)).dataType.json()
+        for field in snapshot.schema.fields
+        if any(part.is_blob for part in field.walk())
+    }
+
+
+def _pinned_facts(snapshot: Snapshot) -> Response:
+    """By which the plugin refers to the version in later questions."""
+    return {"root": snapshot.uri, "version": snapshot.version, "base": snapshot.identity.stamp}
+
+
+def _cluster_by(snapshot: Snapshot, shown: StructType) -> list[str]:
+    """Those of the columns to cluster by that a read shows; Spark describes no others."""
+    by = ClusterBy.of(snapshot.manifest.config)
+    if by is None:
+        return []
+    there = by.within(snapshot.schema, (field.id for field in snapshot.schema.walk()))
+    return [name for name in there if name.split(".")[0] in shown.names]
+
+
+def _facts_of_rows(schema: StructType, title: str) -> Response:
+    """Of rows that Python makes: nothing but their columns is known before."""
+    return {
+        "schema": schema.json(),
+        "root": "",
+        "version": 0,
+        "title": title,
+        "rows": -1,
+        "lineage": {},
+        "widths": {},
+        "types": {},
+    }
+
+
+def _declared(read: ReadOptions, snapshot: Snapshot) -> StructType:
+    """The columns of the read as they were declared."""
+    shown = spark_schema_of(read, snapshot.pinned)
+    own = {field.name: field for field in declared_schema(shown_columns(read, snapshot)).fields}
+    whole = [own.get(field.name, field) for field in shown.fields]
+    kinds = [isinstance(field.dataType, UserDefinedType) for field in shown.fields]
+    return StructType(
+        [
+            seen if is_own else field
+            for field, seen, is_own in zip(whole, shown.fields, kinds, strict=True)
+        ]
+    )
+
+
+def _describe_feed(options: Mapping[str, str]) -> Response:
+    """A change feed: how many rows it has takes reading it, and it has no hidden columns."""
+    read = ReadOptions.parse(options)
+    assert read.changes is not None
+    from pyspark_lance.spark.source.change_feed_plan import (
+        FEED_COLUMNS,
+        described_feed,
+        feed_request_of,
+        feed_schema_of,
+        pin_feed,
+    )
+
+    feed = described_feed(read, lambda: pin_feed(read, pinned_version(options)))
+    if keys.SCHEMA in options:
+        feed_request_of(read, feed, StructType.fromJson(json.loads(options[keys.SCHEMA])))
+    snapshot = open_analyzed(read, feed.pinned)
+    types = {field.name: _types(field) for field in snapshot.schema.fields}
+    types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
+    return {
+        "schema": feed_schema_of(read, feed).json(),
+        **_pinned_facts(snapshot),
+        "title": f"{feed.table.uri} changes of versions {feed.window.start} to {feed.window.end}",
+        "rows": -1,
+        "lineage": {},
+        "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
+        "types": {name: kind for name, kind in types.items() if kind is not None},
+    }
+
+
+def _types(field: Field) -> str | dict[str, Any] | None:
+    """The type in which both conditions and Spark see a column, or those of a struct's fields.
+
+    None for a column on which conditions mean something else, or nothing, here.
+    """
+    if any(part.is_blob for part in field.walk()):
+        return None  # Spark sees them as the options of the read say
+    field = logical_field(field)
+    seen = spark_type_of(field.to_arrow().type)
+    if pa.types.is_struct(seen):
+        children = {child.name: _types(child) for child in field.children}
+        return None if None in children.values() else children
+    if not is_comparable(seen) or seen in _NOT_COMPARED:
+        return None
+    try:
+        shown = arrow_schema_of(StructType([spark_field(field)])).field(0).type
+    except LanceError:
+        return None  # a column that Spark is not shown
+    return type_name(seen) if seen == shown else None
+
+
+def _find(options: Mapping[str, str]) -> Response:
+    """As ``_describe``; that there is no table is an answer too."""
+    try:
+        return _describe(options)
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError:
+        return {"missing": True}
+
+
+def _existing(options: Mapping[str, str]) -> Snapshot | None:
+    return open_existing(WriteOptions.parse(options).table)
+
+
+def _exists(options: Mapping[str, str]) -> Response:
+    return {"exists": _existing(options) is not None}
+
+
+def _absent(options: Mapping[str, str]) -> Response:
+    """Refuses to go on where there is a table."""
+    existing = _existing(options)
+    if existing is not None:
+        raise TableAlreadyExistsError(
+            "there is already a table here",
+            where=existing.uri,
+            hint='use mode("append"), mode("overwrite") or mode("ignore"), or in SQL register the '
+            "table with CREATE TABLE … USING lance LOCATION '…' and INSERT into it",
+        )
+    return {}
+
+
+def _plan(options: Mapping[str, str]) -> Response:
+    read, snapshot = _open(options)
+    if read.changes is not None or read.nearest is not None:
+        return {"rows": -1}
+    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    left = rows_left(snapshot, predicate)
+    facts = left._asdict()
+    if keys.BATCHES_OF not in options:
+        return facts
+    from pyspark_lance.spark.source.inline_small_scan import inline_small_scan
+
+    return facts | inline_small_scan(options, read, snapshot, left, is_tested=predicate is not None)
+
+
+def _keys(options: Mapping[str, str]) -> Response:
+    """The key of which each task has one value: its columns, and that of each task; or nothing."""
+    read, snapshot = _open(options)
+    pushed = PushedDown.parse(options)
+    seen = tuple(name for name in pushed.key_columns if _is_seen(snapshot, name))
+    if not seen or read.fragments_per_partition is not None:
+        return {}
+    columns = StructType.fromJson(json.loads(options[keys.SCHEMA]))
+    from pyspark_lance.spark.source.batch_reader import LanceBatchReader
+
+    reader = LanceBatchReader(read, snapshot.pinned, columns, replace(pushed, key_columns=seen))
+    planned = reader.tasks_by_key()
+    if planned is None:
+        return {}
+    return {
+        "columns": planned.columns,
+        "values": list(map(list, zip(*(map(_as_json, own) for own in planned.keys), strict=True))),
+        "tasks": planned.digest(),
+    }
+
+
+def _statistics(options: Mapping[str, str]) -> Response:
+    """Estimates for Spark's cost-based optimizer: of rows that are left, and of columns."""
+    _, snapshot = _open(options)
+    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    left = rows_left(snapshot, predicate).rows
+    from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
+
+    rows = left if predicate is None else rows_estimate(snapshot, predicate, left)
+    columns: Response = {}
+    for field in StructType.fromJson(json.loads(options[keys.SCHEMA])).fields:
+        if not _is_seen(snapshot, field.name):
+            continue
+        known = column_estimate(snapshot, field.name)
+        if known is not None:
+            columns[field.name] = {
+                "min": _as_json(known.minimum),
+                "max": _as_json(known.maximum),
+                "average_bytes": known.average_bytes,
+                "most_bytes": known.most_bytes,
+                "nulls": min(known.num_rows - known.num_values, rows),
+                "distinct": max(1, min(known.num_distinct, rows)),
+            }
+    return {"rows": rows, "columns": columns}
+
+
+def _analysis(options: Mapping[str, str]) -> Response:
+    """The expressions that an analysis of columns evaluates over all rows of a version."""
+    read, snapshot = _open(options)
+    from pyspark_lance.spark.jobs.analyze_job import analysis_of
+
+    schema = spark_schema_of(read, snapshot.pinned)
+    columns = json.loads(options[keys.ARGUMENTS]) if keys.ARGUMENTS in options else None
+    return {"expressions": [one.expression for one in analysis_of(schema, columns)]}
+
+
+def _analyze(options: Mapping[str, str]) -> Response:
+    """Keeps what came of the expressions."""
+    _, snapshot = _open(options)
+    from pyspark_lance.spark.jobs.analyze_job import keep_statistics
+    from pyspark_lance.spark.options.write_settings import commit_settings
+
+    write = WriteOptions.parse(options)
+    found = json.loads(options[keys.DONE])
+    done = keep_statistics(write.table, snapshot, found, commit_settings(write))
+    return {"version": done.version}
+
+
+def _bounds(options: Mapping[str, str]) -> Response:
+    _, snapshot = _open(options)
+    name = options[keys.COLUMN]
+    if name not in SYSTEM_COLUMNS:
+        return _bounds_of_values(snapshot, name)
+    known, bounds = lineage_bounds(snapshot, name)
+    if not known:
+        return {}
+    low, high = bounds or (None, None)
+    return {"min": low, "max": high, "count": snapshot.num_rows()}
+
+
+def _bounds_of_values(snapshot: Snapshot, column: str) -> Response:
+    if not _is_seen(snapshot, column):
+        return {}
+    facts = column_facts(snapshot, column)
+    if facts is not None:
+        ends = {"min": _as_json(facts.minimum), "max": _as_json(facts.maximum)}
+        return ends | {"count": facts.num_values}
+    from pyspark_lance.table.scan.index_answers import bounds_by_index, num_values_by_index
+
+    bounds, count = bounds_by_index(snapshot, column), num_values_by_index(snapshot, column)
+    ends = {} if bounds is None else dict(zip(("min", "max"), map(_as_json, bounds), strict=True))
+    return ends if count is None else ends | {"count": count}
+
+
+def _as_json(value: pa.Scalar) -> Any:
+    return literal_node(value)["literal"] if value.is_valid else None
+
+
+def _counts(options: Mapping[str, str]) -> Response:
+    """How many rows that match have each value of a column, or any, if indices tell it."""
+    from pyspark_lance.table.scan.index_answers import count_where, value_counts
+
+    _, snapshot = _open(options)
+    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    if keys.COLUMN not in options and predicate is not None:
+        name = next(iter(columns_of(predicate)), "")
+        count = count_where(snapshot, name, predicate) if _is_seen(snapshot, name) else None
+        return {} if count is None else {"rows": [[None, count]]}
+    column = options.get(keys.COLUMN, "")
+    known = value_counts(snapshot, column) if _is_seen(snapshot, column) else None
+    counts = None if known is None else known.where(predicate, column)
+    if counts is None:
+        return {}
+    values = map(_as_json, counts.values)
+    return {"rows": list(map(list, zip(values, counts.counts.tolist(), strict=True)))}
+
+
+def _is_seen(snapshot: Snapshot, name: str) -> bool:
+    """Whether Spark and conditions see the values of a column in one type."""
+    field = next((field for field in snapshot.schema.fields if field.name == name), None)
+    return field is not None and isinstance(_types(field), str)
+
+
+def _first(options: Mapping[str, str]) -> Response:
+    """A condition that holds of the first rows of an order by a column, as few as indices tell."""
+    _, snapshot = _open(options)
+    name, descending = options[keys.COLUMN], options[keys.DESCENDING] == "true"
+    rows = int(options[keys.ROWS])
+    if not _is_seen(snapshot, name):
+        return {}
+    from pyspark_lance.table.scan.index_answers import first_values
+
+    first = first_values(snapshot, name, rows, descending=descending)
+    if first is not None:
+        end = first[-1]
+    else:
+        end = end_of_first_rows(snapshot, name, rows, descending=descending)
+    if end is None:
+        return {}
+    column = {"column": [name]}
+    within = {"op": ">=" if descending else "<=", "args": [column, literal_node(end)]}
+    condition = {"op": "OR", "args": [within, {"op": "IS_NULL", "args": [column]}]}
+    return {"filter": json.dumps(condition)}
+
+
+def _delete(options: Mapping[str, str]) -> Response:
+    read = ReadOptions.parse(options)
+    read.check_follows_table(
+        "rows of an older version, a change feed or a vector search cannot be deleted"
+    )
+    pushed = PushedDown.parse(options)
+
+    def condition(snapshot: Snapshot) -> Predicate:
+        every = predicate_schema(snapshot.schema)
+        return condition_of(read, pushed, every) or TRUE
+
+    from pyspark_lance.table.dml.delete_where import delete_where
+
+    done = delete_where(read.table, condition, text=options.get(keys.TEXT, ""))
+    return {"num_deleted_rows": done.numDeletedRows, "version": done.version or 0}
+
+
+def _create(options: Mapping[str, str]) -> Response:
+    """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
+    write = WriteOptions.parse(options)
+    schema = StructType.fromJson(json.loads(options[keys.SCHEMA]))
+    from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
+
+    LanceBatchWriter(write, schema, overwrite=keys.REPLACE in options, declared=True).commit([])
+    return {}
+
+
+def _alter(options: Mapping[str, str]) -> Response:
+    write = WriteOptions.parse(options)
+    from pyspark_lance.spark.options.write_settings import commit_settings
+    from pyspark_lance.spark.sql.alter_table import alter_table
+
+    alter_table(write.table, options[keys.CHANGES], commit_settings(write))
+    return {}
+
+
+def _procedures(_: Mapping[str, str]) -> Response:
+    from pyspark_lance.spark.sql.procedures import list_procedures
+
+    return list_procedures()
+
+
+def _no_procedure(options: Mapping[str, str]) -> Response:
+    from pyspark_lance.spark.sql.procedures import refuse_unknown
+
+    return refuse_unknown(options)
+
+
+def _procedure(options: Mapping[str, str]) -> Response:
+    from pyspark_lance.spark.sql.procedures import run_procedure
+
+    return run_procedure(options)
+
+
+def _indices(options: Mapping[str, str]) -> Response:
+    from pyspark_lance.spark.sql.index_statements import list_indices
+
+    return list_indices(options)
+
+
+def _create_index(options: Mapping[str, str]) -> Response:
+    from pyspark_lance.spark.sql.index_statements import procedure_of_create
+
+    return procedure_of_create(options)
+
+
+def _statement(options: Mapping[str, str]) -> Response:
+    from pyspark_lance.spark.sql.foreign_statements import statement_here
+
+    try:
+        return {"run": statement_here(options[keys.STATEMENT])}
+    except LanceError as error:  # what a parser throws must not be an exception of an analysis
+        return {"refused": str(error)}
+
+
+QUESTIONS: dict[str, Callable[[Mapping[str, str]], Response]] = {
+    "describe": _describe,
+    "find": _find,
+    "exists": _exists,
+    "absent": _absent,
+    "plan": _plan,
+    "keys": _keys,
+    "statistics": _statistics,
+    "analysis": _analysis,
+    "analyze": _analyze,
+    "bounds": _bounds,
+    "counts": _counts,
+    "first": _first,
+    "delete": _delete,
+    "create": _create,
+    "alter": _alter,
+    "procedures": _procedures,
+    "no_procedure": _no_procedure,
+    "procedure": _procedure,
+    "indices": _indices,
+    "create_index": _create_index,
+    "statement": _statement,
+}
+_WRITES = ("analysis", "delete", "create", "alter", "indices", "create_index")

@@ -1,0 +1,174 @@
+"""RetainedRows: rows that two versions share, told by where they are in the newer one.
+
+Where a row was before follows from its row id, which both versions keep in their sequences; so it
+is looked up by whoever reads the row, and a plan does not carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.row_address import row_addresses
+from pyspark_lance.format.row_id_index import RowIdIndex
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.table.rows.fragment_reader import FragmentReader, row_ids_of
+from pyspark_lance.table.rows.lineage import Lineage
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table_files import TableFiles
+
+_U64Array = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedRows:
+    """Rows of one fragment that the older version has too, and that may hold other values."""
+
+    before: tuple[Fragment, ...]  # Fragments of the older version that have them all.
+    after: Fragment
+    rows: OffsetSet  # Which rows of ``after``.
+    # Those of them that lineage calls updated; values that were replaced without a trace in it are
+    # told only by comparing them.
+    updated: OffsetSet
+    in_place: bool  # Whether the only fragment of ``before`` has each row at the same offset.
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, first: int, last: int) -> RetainedRows:
+        """Some of them, counted by their offsets."""
+        rows = self.rows.part(first, last)
+        return replace(self, rows=rows, updated=self.updated.both(rows))
+
+    def only_updated(self) -> RetainedRows:
+        """Those that lineage calls updated."""
+        return replace(self, rows=self.updated)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlaces:
+    """Rows one by one; arrays of one length."""
+
+    row_ids: _U64Array  # uint64.
+    before: _U64Array  # Addresses in the older version, uint64.
+    after: _U64Array  # Addresses in the newer version, uint64.
+    updated: NDArray[np.bool_]  # As in ``RetainedRows``.
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def chosen(self, rows: NDArray[np.bool_] | slice) -> RowPlaces:
+        """Some of them."""
+        return RowPlaces(
+            self.row_ids[rows], self.before[rows], self.after[rows], self.updated[rows]
+        )
+
+
+def lineage_of(files: TableFiles, fragment: Fragment) -> Lineage:
+    """Computes the lineage columns of one fragment of a version with stable row ids."""
+    return FragmentReader(files, fragment, stable_row_ids=True).lineage
+
+
+def index_of(
+    files: TableFiles, fragments: Iterable[tuple[Fragment, DeletionVector | None]]
+) -> RowIdIndex:
+    """Finds the rows of fragments by their ids, but for some of each."""
+    return RowIdIndex.build(
+        (fragment.id, row_ids_of(files, fragment), without) for fragment, without in fragments
+    )
+
+
+class KeptPlaces:
+    """Tells of kept rows, one by one, where they are; row ids are decoded when first needed."""
+
+    def __init__(
+        self, kept: Sequence[RetainedRows], files_before: TableFiles, files_after: TableFiles
+    ) -> None:
+        self._kept, self._before, self._after = kept, files_before, files_after
+        self._index: RowIdIndex | None = None
+        self._lineage: tuple[Fragment, Lineage] | None = None
+
+    def row_ids(self, fragment: Fragment, offsets: NDArray[np.uint32]) -> _U64Array:
+        """Those of rows of the newer version; quick if the last call had the same fragment."""
+        if self._lineage is None or self._lineage[0] is not fragment:
+            self._lineage = fragment, lineage_of(self._after, fragment)
+        return self._lineage[1].take(ROW_ID, offsets)
+
+    def of(self, part: RetainedRows, offsets: NDArray[np.uint32], row_ids: _U64Array) -> RowPlaces:
+        """Some of the rows of a part of ``kept``."""
+        after = row_addresses(part.after.id, offsets)
+        updated = part.updated.contains_each(offsets)
+        if part.in_place:
+            return RowPlaces(row_ids, row_addresses(part.before[0].id, offsets), after, updated)
+        self._index = self._index or _index_before(self._kept, self._before)
+        before, found = self._index.addresses_of(row_ids)
+        if not found.all():
+            raise CorruptFileError(
+                f"row id {row_ids[np.argmin(found)]} is not in the version before",
+                where=self._before.table.uri,
+            )
+        return RowPlaces(row_ids, before, after, updated)
+
+
+def row_places(
+    kept: Sequence[RetainedRows], files_before: TableFiles, files_after: TableFiles
+) -> Iterator[RowPlaces]:
+    """The rows one by one, a bounded number at a time, in the order of ``kept``."""
+    places = KeptPlaces(kept, files_before, files_after)
+    for part in kept:
+        for offsets in part.rows.windows():
+            yield places.of(part, offsets, places.row_ids(part.after, offsets))
+
+
+def _index_before(kept: Sequence[RetainedRows], files: TableFiles) -> RowIdIndex:
+    fragments = {
+        fragment.id: fragment for part in kept if not part.in_place for fragment in part.before
+    }
+    return index_of(
+        files,
+        (
+            (fragment, load_deletion_vector(files, fragment, stable_row_ids=True))
+            for fragment in fragments.values()
+        ),
+    )
+
+
+def in_steps(places: Iterable[RowPlaces], step: int) -> Iterator[RowPlaces]:
+    """The same rows, so many at a time."""
+    held: list[RowPlaces] = []
+    rows = 0
+    for part in places:
+        held.append(part)
+        rows += len(part)
+        if rows < step:
+            continue
+        every = joined_places(held)
+        whole = rows - rows % step
+        for first in range(0, whole, step):
+            yield every.chosen(slice(first, first + step))
+        held, rows = [every.chosen(slice(whole, rows))], rows - whole
+    if rows:
+        yield joined_places(held)
+
+
+def joined_places(parts: Sequence[RowPlaces]) -> RowPlaces:
+    """All rows of ``parts``; there is at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def joined(get: Callable[[RowPlaces], NDArray]) -> NDArray:  # type: ignore[type-arg]
+        return np.concatenate([get(part) for part in parts])
+
+    return RowPlaces(
+        joined(lambda part: part.row_ids),
+        joined(lambda part: part.before),
+        joined(lambda part: part.after),
+        joined(lambda part: part.updated),
+    )

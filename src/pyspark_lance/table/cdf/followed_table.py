@@ -1,0 +1,233 @@
+"""What is left of the versions of a table that is followed, and which of them a stream shows."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
+from pyspark_lance.table.cdf.change_feed import VersionStep, read_steps
+from pyspark_lance.table.cdf.change_mode import Deduplication
+from pyspark_lance.table.cdf.change_steps import Change, Step
+from pyspark_lance.table.cdf.stream_offset import StreamOffset
+from pyspark_lance.table.cdf.stream_settings import StreamSettings, Updates
+from pyspark_lance.table.cdf.stream_steps import ordered_changes
+from pyspark_lance.table.cdf.unchanged_rows import has_rows_of, live_rows
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_identity import TableIdentity
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+logger = logging.getLogger(__name__)
+
+_RESTART = "begin with a new checkpoint, and with a new target if the rows of both must not mix"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTable:
+    """A table that a stream follows: the versions that are left, and which of them it can show.
+
+    ``version``: the version whose columns the stream shows; ``columns``: these columns;
+    ``identity``: of the table, by that version.
+    """
+
+    table: Table
+    version: int
+    columns: pa.Schema
+    settings: StreamSettings
+    identity: TableIdentity
+    memo: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    # The stamp of version 1, once it was read.
+    firsts: list[str] = field(default_factory=list, repr=False, compare=False)
+
+    def versions(self) -> list[ManifestLocation]:
+        """The versions that are left, ascending; at least one."""
+        locations = list(list_versions(self.table.store()))
+        if not locations:
+            raise VersionNotFoundError(
+                "the table that a stream reads is not there any more", where=self.table.uri
+            )
+        return locations
+
+    def check_not_replaced(
+        self, locations: Sequence[ManifestLocation], *offsets: StreamOffset
+    ) -> None:
+        """Refuses a table that took the place of the one that the offsets were reached in."""
+        newest = locations[-1].version
+        for offset in offsets:
+            own = offset.identity or TableIdentity(offset.reached, "")
+            own.check_newest(newest, self.table.uri, _RESTART)
+            self._check_stamps(locations, offset.identity or self.identity)
+
+    def _check_stamps(self, locations: Sequence[ManifestLocation], identity: TableIdentity) -> None:
+        """Compares the remembered version with the one that is there; without it, version 1."""
+        location = _location_of(locations, identity.version)
+        if location is None and identity.first:
+            location = _location_of(locations, 1)
+        if location is not None:
+            identity.check(self._load(location).manifest, self.table.uri, _RESTART)
+
+    def identified(
+        self, offset: StreamOffset, locations: Sequence[ManifestLocation], first: str = ""
+    ) -> StreamOffset:
+        """The offset with the identity of the table, for its checkpoint.
+
+        ``first``: the stamp of version 1 if it is known already.
+        """
+        location = _location_of(locations, offset.reached)
+        if location is None:
+            return offset  # nothing was read yet
+        first = first or self._first(locations)
+        return replace(offset, identity=TableIdentity.of(self._load(location).manifest, first))
+
+    def _first(self, locations: Sequence[ManifestLocation]) -> str:
+        if not self.firsts and locations[0].version == 1:
+            self.firsts.append(self._load(locations[0]).identity.stamp)
+        return self.firsts[0] if self.firsts else ""
+
+    def _load(self, location: ManifestLocation) -> Snapshot:
+        return Snapshot.load(self.table, self.table.store(), location)
+
+    def snapshot(self, version: int) -> Snapshot:
+        """A version."""
+        return Snapshot.open(self.table, VersionSpec(version=version))
+
+    def recognizable(
+        self, end: StreamOffset, start: StreamOffset, locations: Sequence[ManifestLocation]
+    ) -> StreamOffset:
+        """The end of a batch, with what recognizes its rows in later versions."""
+        there = {location.version: location for location in locations}
+        if end.target is not None or end.version not in there:
+            return end
+        start = self.unchanged(start, locations)
+        known = {} if start.live is None else {start.version: start.live}
+        return replace(end, live=live_rows(self.table, end.version, there, known))
+
+    def unchanged(
+        self, offset: StreamOffset, locations: Sequence[ManifestLocation]
+    ) -> StreamOffset:
+        """The offset, moved to the oldest version left if that is proven to have the same rows."""
+        if offset.target is not None or offset.version <= 0:
+            return offset
+        there = {location.version: location for location in locations}
+        later = min((version for version in there if version >= offset.version), default=None)
+        if later is None or later == offset.version:
+            return offset
+        if not has_rows_of(self.table, offset.version, offset.live, there[later]):
+            return offset
+        return StreamOffset(later, live=offset.live)
+
+    def usable(self, start: StreamOffset, locations: Sequence[ManifestLocation]) -> StreamOffset:
+        """Where to go on; further than ``start`` if versions were removed."""
+        there = {location.version for location in locations}
+        reached = start.reached
+        lost = sorted({start.version, reached} - {0} - there)
+        if not lost:
+            return start
+        # Not one before the start, which a tag may have kept: its changes are read already.
+        oldest = min(version for version in there if version >= reached)
+        if self.settings.fails_on_data_loss:
+            raise VersionNotFoundError(
+                f"the stream needs version {lost[0]}, which was removed before it was read",
+                where=self.table.uri,
+                hint=f"begin with startingVersion {oldest + 1}, or 0, and a new checkpoint; or set "
+                f"failOnDataLoss to false to go on with what came after version {oldest}, the "
+                "oldest one left",
+            )
+        logger.warning(
+            "the stream of %s lost the changes of versions %d to %d, which were removed",
+            self.table.uri, start.version + 1, oldest,
+        )  # fmt: skip
+        return StreamOffset(oldest)
+
+    def check_cursors(self, *offsets: StreamOffset) -> None:
+        """Refuses the middle of a version in a stream of net changes, which does not cut any."""
+        is_net = self.settings.mode is Deduplication.NET_CHANGES
+        for offset in offsets:
+            if is_net and offset.target is not None and not offset.is_in_snapshot:
+                raise InvalidInputError(
+                    f"the checkpoint is in the middle of version {offset.target}, which net "
+                    "changes take as a whole",
+                    where=self.table.uri,
+                    hint="run the query with the deduplicationMode that it had until it is through "
+                    "with that version, or begin with a new checkpoint",
+                )
+
+    def check_columns(self, snapshot: Snapshot) -> None:
+        """Refuses columns that the stream does not show."""
+        if snapshot.version > self.version and not self.shows(snapshot):
+            raise SchemaMismatchError(
+                f"version {snapshot.version} has other columns than the stream shows, which are "
+                f"those of version {self.version}",
+                where=self.table.uri,
+                hint="start the query again from its checkpoint: it then shows the new columns",
+            )
+
+    def shows(self, snapshot: Snapshot) -> bool:
+        """Whether a version has the columns of the stream."""
+        return bool(snapshot.schema.to_arrow().equals(self.columns))
+
+    def steps(
+        self, locations: Sequence[ManifestLocation], start: StreamOffset, end: StreamOffset
+    ) -> Iterator[VersionStep]:
+        """The steps that a batch is part of."""
+        final = end.version if end.target is None else end.target
+
+        def is_needed(version: int) -> bool:
+            if version in (start.version, start.target, end.version, end.target):
+                return True
+            is_inside = any(
+                offset.target is not None and offset.version < version < offset.target
+                for offset in (start, end)
+            )
+            return start.version < version <= final and not is_inside
+
+        chosen = [
+            location
+            for location in locations
+            if is_needed(location.version) and location.version <= final
+        ]
+        there = {location.version for location in chosen}
+        for needed in {start.version, final} - {0}:
+            if needed not in there:
+                raise VersionNotFoundError(
+                    f"the batch from version {start.version} to {final} needs version {needed}, "
+                    "which was removed",
+                    where=self.table.uri,
+                    hint="begin with a new checkpoint",
+                )
+        return read_steps(self.table, chosen, from_nothing=start.version == 0)
+
+    def changes(self, step: Step) -> list[Change]:
+        """The changes of a step that the stream shows."""
+        changes, updates = step.changes, self.settings.updates
+        if updates is Updates.SHOWN or not (changes.deleted or changes.kept):
+            return ordered_changes(step)
+        only_deletes = not changes.kept and not changes.inserted
+        if updates is Updates.SKIPPED or (updates is Updates.DELETES_IGNORED and only_deletes):
+            return []
+        what = "deletes rows" if only_deletes else "changes rows"
+        raise UnsupportedFeatureError(
+            f"version {step.commit.version} {what}; without readChangeFeed a stream shows only "
+            "rows that are added",
+            where=self.table.uri,
+            hint="readChangeFeed = true shows all changes, skipChangeCommits = true passes over "
+            "such commits, ignoreDeletes = true over those that only delete",
+        )
+
+
+def _location_of(locations: Sequence[ManifestLocation], version: int) -> ManifestLocation | None:
+    """The location of a version among some, ascending; None if it is not there."""
+    place = bisect_left(locations, version, key=lambda location: location.version)
+    found = locations[place] if place < len(locations) else None
+    return found if found is not None and found.version == version else None

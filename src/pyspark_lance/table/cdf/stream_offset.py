@@ -1,0 +1,86 @@
+"""How far a stream has followed a table: what its checkpoint keeps.
+
+Everything up to a version is done; inside the next step, or inside the first snapshot, a cursor
+counts the rows that are done as well.  Spark compares offsets by their JSON text, so the keys have
+one order, and what is not said is left out.  A checkpoint of an older release has no identity of
+the table; the next batch adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.table.cdf.unchanged_rows import LiveRows
+from pyspark_lance.table.version.table_identity import TableIdentity
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """A place in the history of a table."""
+
+    # Everything up to this version is done; -1 as long as the first snapshot is not.
+    version: int = -1
+    rows: int = 0  # Rows that are done of the step to ``target``, or of the snapshot ``target``.
+    target: int | None = None  # The version that the cursor is in; None if ``rows`` is 0.
+    # Of the table, by the version ``reached``; None if it is not known.
+    identity: TableIdentity | None = field(default=None, compare=False)
+    # The rows of ``version``, by which a later one with the same rows is recognized; None if
+    # nothing could recognize them.
+    live: LiveRows | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuses a cursor that is nowhere."""
+        if (self.rows > 0) != (self.target is not None) or self.version < -1 or self.rows < 0:
+            raise CorruptFileError(f"{self} is not a valid stream offset")
+
+    @property
+    def is_in_snapshot(self) -> bool:
+        """Whether the first snapshot is not done."""
+        return self.version < 0
+
+    @property
+    def reached(self) -> int:
+        """The newest version that was read, at least in part; 0 or less for none."""
+        return self.version if self.target is None else self.target
+
+    def to_json(self) -> dict[str, int | str]:
+        """As the checkpoint keeps it."""
+        known: dict[str, int | str] = {"f": _FORMAT, "v": self.version}
+        if self.target is not None:
+            known |= {"i": self.rows, "t": self.target}
+        if self.identity is not None:
+            known["id"] = self.identity.stamp
+            if self.identity.first:
+                known["first"] = self.identity.first
+        if self.live is not None:
+            known["live"] = self.live.to_text()
+        return known
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object]) -> StreamOffset:
+        """Reads what ``to_json`` made."""
+        if value.get("f") != _FORMAT:
+            raise CorruptFileError(
+                f"the checkpoint of the stream holds {dict(value)!r}",
+                hint="read it with the release that wrote it, or begin with a new checkpoint",
+            )
+        version, rows, target = value.get("v"), value.get("i", 0), value.get("t")
+        if not isinstance(version, int) or not isinstance(rows, int):
+            raise CorruptFileError(f"the checkpoint of the stream holds {dict(value)!r}")
+        offset = cls(version, rows, target if isinstance(target, int) else None)
+        stamp, first = value.get("id", ""), value.get("first", "")
+        if not isinstance(stamp, str) or not isinstance(first, str):
+            raise CorruptFileError(f"the checkpoint of the stream holds {dict(value)!r}")
+        identity = TableIdentity(offset.reached, stamp, first) if stamp else None
+        live = value.get("live")
+        return replace(
+            offset, identity=identity, live=None if live is None else LiveRows.from_text(str(live))
+        )
+
+
+BEGINNING = StreamOffset()
+"""Where every stream begins.  What that means is decided with the first batch."""

@@ -1,0 +1,299 @@
+"""KeyFilter: a set of merge keys, so that rows without a match never leave Python.
+
+Of few keys it holds the hashes, of more a Bloom filter with a fixed number of bits: small enough
+for the driver, and for every task.  A key that is in it may still be no key; a key that is not in
+it is none.  Of few keys it holds the values as well, by which the driver asks indices.  Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.plain_values import numbers_or, plain_numbers, plain_scalar
+from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows
+
+NUM_BITS = 1 << 24
+"""2 MB; of rows without a match 0.4 % pass with one million keys, 13 % with four million."""
+
+# Bits for each key; the second is looked up only where the first is set.
+_PROBES = 3
+_BIT = np.left_shift(1, np.arange(8)).astype(np.uint8)
+_TABLE_BYTES = NUM_BITS // 8
+# The hashes of so many take a quarter of the table; of the most merges, next to nothing.
+_SMALL_KEY_COUNT = 1 << 16
+# Values of more bytes than that are not kept.
+_MAX_VALUE_BYTES = 4 << 20
+_LENGTH = struct.Struct("<Q")
+# Of hashes that are not in the list, one in so many is looked for there.
+_PLACES_OF_KEY = 16
+_MAX_LOOKUPS = 8
+# Characters beyond this do not count, so longer keys may only match falsely.
+_MAX_KEY_BYTES = 256
+_NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """A set of hashed keys."""
+
+    # ``NUM_BITS`` / 8 bytes of bits; or fewer, then the hashes themselves in ascending order, each
+    # once, of eight bytes in the order of the machine.
+    content: bytes
+    packed_values: bytes = b""  # Of few keys: one row of lists, packed; empty if not known.
+
+    @classmethod
+    def of(cls, hashes: Sequence[NDArray[np.uint64]]) -> KeyFilter:
+        """The filter of some keys.
+
+        ``hashes``: as ``hash_keys`` gives them.
+        """
+        if sum(map(len, hashes)) <= _SMALL_KEY_COUNT:
+            return cls(_listed(hashes).tobytes())
+        # Of many keys the bits are faster set one to a byte, and packed.
+        table = np.zeros(NUM_BITS, dtype=np.bool_)
+        for part in hashes:
+            for probe in range(_PROBES):
+                table[_places(part, probe)] = True
+        return cls(np.packbits(table, bitorder="little").tobytes())
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> KeyFilter:
+        """What ``to_bytes`` gave."""
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        return cls(data[_LENGTH.size : end], data[end:])
+
+    def to_bytes(self) -> bytes:
+        """The filter as it goes from task to driver."""
+        return _LENGTH.pack(len(self.content)) + self.content + self.packed_values
+
+    def values(self) -> list[pa.Array] | None:
+        """The values of each part of the key, each once, no nulls; None if they are not known."""
+        if not self.packed_values:
+            return None
+        return [column.values for rows in unpack_rows(self.packed_values) for column in rows]
+
+    def without_values(self) -> KeyFilter:
+        """The hashes alone, which is all that tasks need."""
+        return KeyFilter(self.content)
+
+    def union(self, other: KeyFilter) -> KeyFilter:
+        """The keys of both."""
+        if self._is_list and other._is_list:
+            both = KeyFilter.of([self._hashes(), other._hashes()])
+            return replace(
+                both, packed_values=_values_of_both(self, other) if both._is_list else b""
+            )
+        if self._is_list:
+            return other.union(self)
+        table = np.frombuffer(self.content, dtype=np.uint8).copy()
+        if other._is_list:
+            _set_bits(table, other._hashes())
+        else:
+            table |= np.frombuffer(other.content, dtype=np.uint8)
+        return KeyFilter(table.tobytes())
+
+    def share(self) -> float:
+        """The share of all other keys that pass, about."""
+        return 0.0 if self._is_list else float(self._fill() ** _PROBES)
+
+    def _fill(self) -> float:
+        ones = np.unpackbits(np.frombuffer(self.content, dtype=np.uint8))
+        return float(np.count_nonzero(ones)) / NUM_BITS
+
+    def may_contain(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which keys may be in the set, same shape."""
+        mask = np.zeros(len(hashes), dtype=np.bool_)
+        left = self._found_in_list(hashes) if self._is_list else self._found_in_table(hashes)
+        mask[left] = True
+        return mask
+
+    def _found_in_table(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        table = np.frombuffer(self.content, dtype=np.uint8)
+        left = np.arange(len(hashes))
+        for probe in range(_PROBES):
+            places = _places(hashes if probe == 0 else hashes[left], probe)
+            hit = table.take(places >> 3) & _BIT.take(places & 7)
+            left = left[hit != 0]
+        return left
+
+    def _found_in_list(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        if not self.content:
+            return np.empty(0, dtype=np.int64)
+        known, is_taken = self._hashes(), _taken_places(self.content)
+        left = np.flatnonzero(is_taken.take(_place_of(hashes, len(is_taken))))
+        wanted = hashes[left]
+        nearest = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        found: NDArray[np.int64] = left[known[nearest] == wanted]
+        return found
+
+    @property
+    def _is_list(self) -> bool:
+        return len(self.content) < _TABLE_BYTES
+
+    def _hashes(self) -> NDArray[np.uint64]:
+        return np.frombuffer(self.content, dtype=np.uint64)
+
+
+class KeyCollector:
+    """Makes the filter of keys that come batch by batch."""
+
+    def __init__(self) -> None:
+        self._hashes: list[NDArray[np.uint64]] = []
+        self._values: list[list[pa.Array]] | None = []
+        self._num_bytes = 0
+
+    def add(self, columns: Sequence[pa.Array]) -> None:
+        """Takes keys in.
+
+        ``columns``: as for ``hash_keys``.
+        """
+        self._hashes.append(hash_keys(columns))
+        if self._values is None:
+            return
+        values = [pc.unique(column.drop_null()) for column in columns]
+        self._num_bytes += sum(part.nbytes for part in values)
+        self._values.append(values)
+        if self._num_bytes > _MAX_VALUE_BYTES or sum(map(len, self._hashes)) > _SMALL_KEY_COUNT:
+            self._values = None
+
+    def result(self) -> KeyFilter | None:
+        """The filter of all keys; None if there were no rows."""
+        if not self._hashes:
+            return None
+        return replace(KeyFilter.of(self._hashes), packed_values=_packed(self._values or []))
+
+
+def _values_of_both(one: KeyFilter, other: KeyFilter) -> bytes:
+    """The packed values of two filters; empty if those of one are not known, or are too large."""
+    known = [keys.values() for keys in (one, other) if keys.content]
+    whole = [values for values in known if values is not None]
+    if len(whole) < len(known):
+        return b""
+    size = sum(part.nbytes for values in whole for part in values)
+    return _packed(whole) if size <= _MAX_VALUE_BYTES else b""
+
+
+def _packed(parts: Sequence[Sequence[pa.Array]]) -> bytes:
+    """The values of keys as ``KeyFilter`` holds them; empty if there are none."""
+    columns = [pc.unique(pa.concat_arrays(column)) for column in zip(*parts, strict=True)]
+    lists = [pa.ListArray.from_arrays([0, len(column)], column) for column in columns]
+    return pack_rows(pa.record_batch(lists, list(map(str, range(len(lists)))))) if lists else b""
+
+
+def _listed(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *hashes]))
+
+
+def _set_bits(table: NDArray[np.uint8], hashes: NDArray[np.uint64]) -> None:
+    """Sets the bits of a few keys where they are packed: most bytes are never touched."""
+    for probe in range(_PROBES):
+        places = _places(hashes, probe)
+        np.bitwise_or.at(table, places >> 3, _BIT[places & 7])
+
+
+@lru_cache(maxsize=_MAX_LOOKUPS)
+def _taken_places(content: bytes) -> NDArray[np.bool_]:
+    """Where a list of hashes has one, by their last bits: a look there spares most searches."""
+    hashes = np.frombuffer(content, dtype=np.uint64)
+    is_taken = np.zeros(1 << (len(hashes) * _PLACES_OF_KEY - 1).bit_length(), dtype=np.bool_)
+    is_taken[_place_of(hashes, len(is_taken))] = True
+    return is_taken
+
+
+def _place_of(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
+    return (hashes & np.uint64(size - 1)).view(np.int64)
+
+
+def is_hashable(data_type: pa.DataType) -> bool:
+    """Whether equal keys of this type and of its like have equal hashes."""
+    types = pa.types
+    return bool(
+        types.is_integer(data_type)
+        or types.is_boolean(data_type)
+        or types.is_date32(data_type)
+        or _is_text(data_type)
+    )
+
+
+def same_hashes(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether two types are alike: equal values of both have equal hashes."""
+    types = pa.types
+    for alike in (types.is_integer, types.is_boolean, types.is_date32, _is_text):
+        if alike(left) and alike(right):
+            return True
+    return False
+
+
+def hash_keys(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
+    """One hash for each row; nulls are hashed like a value.
+
+    ``columns``: the parts of the key; each type is ``is_hashable``.
+    """
+    hashes = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        hashes = _mixed(hashes ^ _hashed(column))
+    return hashes
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
+
+
+def _hashed(column: pa.Array) -> NDArray[np.uint64]:
+    if _is_text(column.type):
+        hashes = _hashed_text(
+            pc.fill_null(column, plain_scalar("", column.type)).cast(pa.large_string())
+        )
+    else:
+        whole = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+        if whole.type == pa.uint64():
+            hashes = numbers_or(0, whole)
+        else:
+            hashes = numbers_or(0, whole.cast(pa.int64())).view(np.uint64)
+    hashes = _mixed(hashes)
+    if column.null_count:
+        is_null = plain_numbers(pc.is_null(column))
+        hashes = np.where(is_null, _NULL_HASH, hashes)
+    return hashes
+
+
+def _hashed_text(texts: pa.LargeStringArray) -> NDArray[np.uint64]:
+    """Eight bytes at a time, of all texts at once."""
+    first = texts.offset
+    offsets = np.frombuffer(texts.buffers()[1], dtype=np.int64)[first : first + len(texts) + 1]
+    data = texts.buffers()[2]
+    content = np.frombuffer(data if data is not None else b"", dtype=np.uint8)
+    padded = np.concatenate([content, np.zeros(8, np.uint8)])
+    lengths = np.diff(offsets)
+    hashes = lengths.astype(np.uint64)
+    lanes = np.arange(8)
+    for start in range(0, min(int(lengths.max(initial=0)), _MAX_KEY_BYTES), 8):
+        rows = np.flatnonzero(lengths > start)
+        words = padded[(offsets[:-1][rows] + start)[:, None] + lanes]
+        words[lanes >= (lengths[rows] - start)[:, None]] = 0
+        hashes[rows] = _mixed(hashes[rows] ^ words.view(np.uint64)[:, 0])
+    return hashes
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finalizer of splitmix64: every bit of the input changes half of the output."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _places(hashes: NDArray[np.uint64], probe: int) -> NDArray[np.int64]:
+    """The bit of each key for one probe: 24 bits of its hash, 20 bits further for the next."""
+    return ((hashes >> np.uint64(20 * probe)) & np.uint64(NUM_BITS - 1)).view(np.int64)

@@ -1,0 +1,246 @@
+"""Keys of small fragments that this process has read, so that merges read few of them again.
+
+Each upsert makes a small fragment, and the next one looks for its keys in all of them.  Data files
+never change, so the keys in them and their hashes are kept, also of rows that are deleted: a
+restore may bring these back.  Where a row is now, and whether it is live, the manifest tells.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.join_rows import join_batches
+from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import group_by_fragment, row_addresses
+from pyspark_lance.format.system_columns import (
+    ROW_ADDRESS,
+    SYSTEM_COLUMNS,
+    system_array,
+    system_field,
+)
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.scan_split import Slices
+from pyspark_lance.table.scan.scan_task import ScanTask, is_lazy, run
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+
+# Rows of a fragment that is small.
+_MAX_ROWS: Final = 1 << 16
+# Of the keys of all tables.
+_MAX_BYTES: Final = 32 << 20
+_BYTES_OF_ONE: Final = 512
+_BYTES_OF_ROW: Final = 16
+
+_Hashes = NDArray[np.uint64]
+
+
+class _KnownKeys:
+    """Some columns of fragments of one table, one fragment behind another."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}  # Of each fragment, by the names of its files.
+        self.num_bytes = 0
+        self._starts = [0]
+        # The first holds what those before were joined to.
+        self._hashes: list[_Hashes] = []
+        self._rows: list[pa.RecordBatch] = []
+
+    def put(self, name: Hashable, hashes: _Hashes, rows: pa.RecordBatch) -> None:
+        """Adds all rows of a fragment."""
+        if name in self.numbers or (self._rows and rows.schema != self._rows[0].schema):
+            return
+        self.numbers[name] = len(self._starts) - 1
+        self._starts.append(self._starts[-1] + len(hashes))
+        self._hashes.append(hashes)
+        self._rows.append(rows)
+        self.num_bytes += _BYTES_OF_ONE + int(hashes.nbytes) + sum(map(data_bytes, rows.columns))
+
+    def rows_with(
+        self, keys: KeyFilter, numbers: NDArray[np.int64]
+    ) -> tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.uint32]]:
+        """Rows of some fragments whose key may be one of ``keys``, deleted ones among them.
+
+        ``numbers``: of these fragments. Returns for each row which of ``numbers``, and its offset.
+        """
+        self._hashes = [np.concatenate(self._hashes)] if len(self._hashes) > 1 else self._hashes
+        self._rows = [join_batches(self._rows)] if len(self._rows) > 1 else self._rows
+        starts = np.array(self._starts)
+        rows = keys.may_contain(self._hashes[0]).nonzero()[0]
+        owners = starts.searchsorted(rows, side="right") - 1
+        place_of = np.full(len(starts), -1)
+        place_of[numbers] = np.arange(len(numbers))
+        wanted = np.flatnonzero(place_of[owners] >= 0)
+        rows, owners = rows[wanted], owners[wanted]
+        offsets = (rows - starts[owners]).astype(np.uint32)
+        return take_rows(self._rows[0], rows), place_of[owners], offsets
+
+
+_lock = threading.Lock()
+# By table and columns; those that were used last come last.
+_known: OrderedDict[Hashable, _KnownKeys] = OrderedDict()
+
+
+def rows_with_keys(
+    task: ScanTask, names: Sequence[str], keys: KeyFilter
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan whose key may be one of some.
+
+    ``task``: returns the columns of the key and row addresses; ``names``: these columns,
+    in the order in which ``keys`` has them.
+    """
+    slices = Slices.of(task.slices)
+    unread = np.zeros(len(slices), np.bool_)
+    if task.predicate is None and not any(map(is_lazy, task.fields)):
+        unread = _are_small(slices)
+        places = np.flatnonzero(unread)
+        fragments = list(slices.fragments.take(places))
+        with _lock:
+            known = _known.get(_columns_of(task, names))
+            numbers = np.array(
+                [-1 if known is None else known.numbers.get(_name_of(one), -1) for one in fragments]
+            )
+            is_known = numbers >= 0
+            if known is not None and is_known.any():
+                found = known.rows_with(keys, numbers[is_known])
+        yield from _read_whole(task, names, keys, slices.take(places[~is_known]))
+        if is_known.any():
+            yield from _found(task, [fragments[n] for n in np.flatnonzero(is_known)], *found)
+    rest = slices.take(np.flatnonzero(~unread))
+    for rows in run(replace(task, slices=rest)) if len(rest) else ():
+        yield filter_rows(rows, keys.may_contain(_hashes_of(rows, names)))
+
+
+def _are_small(slices: Slices) -> NDArray[np.bool_]:
+    """Which slices are all rows of a small fragment; shape (n,)."""
+    rows = slices.fragments.columns.physical_rows
+    whole = (slices.starts == 0) & (slices.ends == rows) & (rows > 0) & (rows <= _MAX_ROWS)
+    whole[list(slices.offsets)] = False
+    # More would not be kept.
+    return whole & (int(rows[whole].sum()) * _BYTES_OF_ROW < _MAX_BYTES)
+
+
+def _columns_of(task: ScanTask, names: Sequence[str]) -> Hashable:
+    """What the keys are of."""
+    table = task.files.table
+    fields = tuple((field.id, field.name, field.logical_type) for field in task.fields)
+    return table.key(), task.files.base_paths, fields, tuple(names)
+
+
+def _name_of(fragment: Fragment) -> Hashable:
+    """The files of a fragment."""
+    if len(fragment.files) == 1:  # this is asked for each of many
+        file = fragment.files[0]
+        return file.path if file.base_id is None else (file.base_id, file.path)
+    return tuple([(file.base_id, file.path) for file in fragment.files])
+
+
+def _found(
+    task: ScanTask,
+    fragments: Sequence[Fragment],
+    rows: pa.RecordBatch,
+    places: NDArray[np.int64],
+    offsets: NDArray[np.uint32],
+) -> Iterator[pa.RecordBatch]:
+    """The live ones of known rows, as the scan has them.
+
+    ``places``: which of ``fragments`` each is of; ``offsets``: where in it; both shape (n,).
+    """
+    if not len(offsets):
+        return
+    order = np.argsort(places, kind="stable")
+    places, offsets = places[order], offsets[order]
+    starts = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
+    names = [name for name in SYSTEM_COLUMNS if name in task.system_columns]
+    kept: list[NDArray[np.int64]] = []
+    system: list[list[NDArray[np.uint64]]] = [[] for _ in names]
+    for place, of_one, where in zip(
+        places[starts].tolist(),
+        np.split(offsets, starts[1:]),
+        np.split(order, starts[1:]),
+        strict=True,
+    ):
+        fragment, is_live = fragments[place], _are_live(task, fragments[place], of_one)
+        if not is_live.all():
+            of_one, where = of_one[is_live], where[is_live]
+        if len(of_one):
+            kept.append(where)
+            reader = FragmentReader(task.files, fragment, stable_row_ids=task.stable_row_ids)
+            for name, values in zip(names, system, strict=True):
+                values.append(reader.lineage.take(name, of_one))
+    if kept:
+        live = take_rows(rows, np.concatenate(kept))
+        columns = [*live.columns, *(system_array(np.concatenate(values)) for values in system)]
+        schema = pa.schema([*live.schema, *map(system_field, names)])
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _are_live(task: ScanTask, fragment: Fragment, offsets: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which rows of a fragment are not deleted, same shape."""
+    vector = load_deletion_vector(task.files, fragment, stable_row_ids=task.stable_row_ids)
+    if vector is None:
+        return np.ones(len(offsets), np.bool_)
+    return ~vector.contains_each(offsets)
+
+
+def _read_whole(
+    task: ScanTask, names: Sequence[str], keys: KeyFilter, slices: Slices
+) -> Iterator[pa.RecordBatch]:
+    """The rows of small fragments that may have a key; remembers the keys of all of their rows."""
+    if not len(slices):
+        return
+    fragments = {fragment.id: fragment for fragment in slices.fragments}
+    parts: dict[int, list[tuple[_Hashes, pa.RecordBatch]]] = {number: [] for number in fragments}
+    for rows in run(replace(task, slices=slices), lambda _fragment: None):
+        hashes = _hashes_of(rows, names)
+        columns = rows.select([field.name for field in task.fields])
+        owners = plain_numbers(rows.column(ROW_ADDRESS)) >> np.uint64(32)
+        starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1])).tolist()
+        for start, end in pairwise([*starts, len(owners)]):
+            part = hashes[start:end], columns.slice(start, end - start)
+            parts[int(owners[start])].append(part)
+        yield _live(task, fragments, filter_rows(rows, keys.may_contain(hashes)))
+    _remember(
+        _columns_of(task, names), {_name_of(fragments[number]): parts[number] for number in parts}
+    )
+
+
+def _remember(
+    columns: Hashable, found: dict[Hashable, list[tuple[_Hashes, pa.RecordBatch]]]
+) -> None:
+    with _lock:
+        known = _known.pop(columns, None) or _KnownKeys()
+        for name, parts in found.items():
+            known.put(
+                name,
+                np.concatenate([hashes for hashes, _ in parts]),
+                join_batches([rows for _, rows in parts]),
+            )
+        _known[columns] = known
+        while _known and sum(one.num_bytes for one in _known.values()) > _MAX_BYTES:
+            _known.popitem(last=False)
+
+
+def _live(task: ScanTask, fragments: dict[int, Fragment], rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that are not deleted."""
+    addresses = plain_numbers(rows.column(ROW_ADDRESS))
+    gone = [
+        row_addresses(number, offsets[~_are_live(task, fragments[number], offsets)])
+        for number, offsets in group_by_fragment(addresses).items()
+    ]
+    return filter_rows(rows, ~np.isin(addresses, np.concatenate(gone))) if gone else rows
+
+
+def _hashes_of(rows: pa.RecordBatch, names: Sequence[str]) -> _Hashes:
+    return hash_keys([rows.column(name) for name in names])

@@ -1,0 +1,199 @@
+"""The stages of a plain merge: rows of both sides are packed, brought together and matched.
+
+The source is packed, together with a small filter of its keys.  Scans of the target yield keys and
+addresses of rows that pass the filter.  If these are few, every task gets them all and matches its
+rows of the source; else both sides are split by buckets of their keys.  What passes from stage to
+stage are batches of a bucket, what the bytes are, and the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+
+from pyspark_lance.codec.join_rows import fewest_batches
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.dml.change_stages import PAYLOAD, sort_stage
+from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter
+from pyspark_lance.table.dml.key_lookup import keys_condition
+from pyspark_lance.table.dml.key_match import key_buckets
+from pyspark_lance.table.dml.known_keys import rows_with_keys
+from pyspark_lance.table.dml.plain_merge import PlainMerge, keys_of, plain_changes, target_keys_of
+from pyspark_lance.table.dml.row_change import DmlPlan
+from pyspark_lance.table.dml.sort_changes import Parts
+from pyspark_lance.table.rows.empty_parts import with_offsets
+from pyspark_lance.table.rows.packed_rows import RowBuffer, pack_rows, split_rows, unpack_rows
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+
+BUCKET = "bucket"
+"""Of a batch between stages: rows of equal keys are in one bucket."""
+KIND = "kind"
+"""Of the same: one of the four that follow."""
+TARGET, SOURCE, FILTER, TOO_MANY = range(4)
+
+# Rows that are packed at a time.
+_BATCH_ROWS = 1 << 17
+_BATCH_BYTES = 32 << 20
+
+# So many rows of the target, or as many bytes as such rows with short keys have, are sent to every
+# task that matches; more of them meet the source in a shuffle.
+_SMALL_ROW_COUNT = 250_000
+# So few are not worth more than one task in the stages that follow.
+_TINY_ROWS = 4096
+# A task of the scan may have so many times its share of them.
+_SMALL_SKEW = 4
+_SMALL_ROW_BYTES = 64
+
+STAGED = pa.schema(
+    [pa.field(BUCKET, pa.int64()), pa.field(KIND, pa.int32()), pa.field(PAYLOAD, pa.binary())]
+)
+"""Of batches between stages."""
+
+
+def target_tasks(
+    plan: DmlPlan, merge: PlainMerge, keys: KeyFilter | None, target_filter: str | None
+) -> tuple[ScanTask, ...]:
+    """The scan of the keys and addresses of the target.
+
+    ``keys``: those of the source, if they are known; ``target_filter``: only rows that fulfil it
+    can match.
+    """
+    snapshot = plan.snapshot()
+    every = predicate_schema(snapshot.schema)
+    request = ScanRequest(
+        schema=project(snapshot.schema, tuple(dict.fromkeys(merge.target_keys))),
+        system_columns=(ROW_ID, ROW_ADDRESS),
+        predicate=None if target_filter is None else parse_predicate(target_filter, every),
+        narrowed_by=keys_condition(snapshot, merge.target_keys, keys),
+    )
+    return tuple(plan_scan(snapshot, request))
+
+
+def pack_source(merge: PlainMerge, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Packs the source, and makes the filter of its keys."""
+    collected = KeyCollector()
+    for rows in _full_batches(map(with_offsets, batches)):
+        collected.add(keys_of(rows, merge))
+        yield _staged(0, SOURCE, pack_rows(rows))
+    keys = collected.result()
+    if keys is not None:
+        yield _staged(0, FILTER, keys.to_bytes())
+
+
+def split_source(
+    merge: PlainMerge, buckets: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Sorts packed rows of the source into buckets."""
+    for _, payload in _payloads(batches):
+        for rows in unpack_rows(payload):
+            for bucket, piece in split_rows(rows, key_buckets(keys_of(rows, merge), buckets)):
+                yield _staged(bucket, SOURCE, pack_rows(piece))
+
+
+def split_target(
+    merge: PlainMerge, keys: KeyFilter | None, buckets: int, tasks: Iterable[ScanTask]
+) -> Iterator[pa.RecordBatch]:
+    """The target rows that may match, packed, by buckets."""
+    for rows in _full_batches(_may_match(merge, keys, tasks)):
+        for bucket, piece in split_rows(rows, key_buckets(target_keys_of(rows, merge), buckets)):
+            yield _staged(bucket, TARGET, pack_rows(piece))
+
+
+def few_of_task(num_tasks: int) -> int:
+    """So many rows of each task of a scan are few."""
+    return min(_SMALL_ROW_COUNT, _SMALL_SKEW * _SMALL_ROW_COUNT // max(1, num_tasks))
+
+
+def few_of_target(
+    merge: PlainMerge, keys: KeyFilter | None, few: int, tasks: Iterable[ScanTask]
+) -> Iterator[pa.RecordBatch]:
+    """The target rows that may match, packed; or only that they are too many."""
+    batches, count, size = [], 0, 0
+    for rows in _may_match(merge, keys, tasks):
+        batches.append(rows)
+        count += rows.num_rows
+        size += rows.nbytes
+        if count > few or size > few * _SMALL_ROW_BYTES:
+            yield _staged(0, TOO_MANY, b"")
+            return
+    for rows in fewest_batches(batches):
+        yield _staged(0, TARGET, pack_rows(rows))
+
+
+def found_by_few(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
+    """The target rows that may match, packed; None if they are too many for every task to hold.
+
+    ``staged``: kinds and payloads of ``few_of_target``.
+    """
+    packed = list(staged)
+    few = sum(len(payload) for _, payload in packed) <= _SMALL_ROW_COUNT * _SMALL_ROW_BYTES
+    if not few or any(kind == TOO_MANY for kind, _ in packed):
+        return None
+    return tuple(payload for _, payload in packed)
+
+
+def parts_of_few(fragments: Sequence[Fragment], packed_target: Sequence[bytes]) -> Parts:
+    """The parts of a table whose rows in ``packed_target`` may change."""
+    is_tiny = sum(map(len, packed_target)) <= _TINY_ROWS * _SMALL_ROW_BYTES
+    return Parts.all_in_one() if is_tiny else Parts.of(fragments)
+
+
+def match_stage(
+    plan: DmlPlan,
+    merge: PlainMerge,
+    parts: Parts,
+    packed_target: Sequence[bytes],
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: int,
+) -> Iterator[pa.RecordBatch]:
+    """Matches rows of the source, and sorts out what becomes of them: pieces of a change.
+
+    The rows of the target are those in ``packed_target``, and those that come before the source's.
+    """
+    pieces = _payloads(batches)
+    target = [rows for packed in packed_target for rows in unpack_rows(packed)]
+    first: list[bytes] = []
+    for kind, payload in pieces:
+        if kind != TARGET:
+            first.append(payload)
+            break
+        target += unpack_rows(payload)
+    packed_source = chain(first, (payload for _, payload in pieces))
+    source = (rows for payload in packed_source for rows in unpack_rows(payload))
+    yield from sort_stage(
+        plan, merge.clauses, parts, plain_changes(merge, target, source), task=task
+    )
+
+
+def _may_match(
+    merge: PlainMerge, keys: KeyFilter | None, tasks: Iterable[ScanTask]
+) -> Iterator[pa.RecordBatch]:
+    for task in tasks:
+        yield from run(task) if keys is None else rows_with_keys(task, merge.target_keys, keys)
+
+
+def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, as many at a time as a piece holds."""
+    buffer = RowBuffer(_BATCH_ROWS, _BATCH_BYTES)
+    for batch in batches:
+        if buffer.add(batch):
+            yield from buffer.take()
+    yield from buffer.take()
+
+
+def _payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    for batch in batches:
+        for kind, payload in zip(batch.column(KIND), batch.column(PAYLOAD), strict=True):
+            yield kind.as_py(), payload.as_py()
+
+
+def _staged(bucket: int, kind: int, payload: bytes) -> pa.RecordBatch:
+    columns = [[bucket], [kind], [payload]]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, STAGED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=STAGED)

@@ -1,0 +1,185 @@
+"""What a change of rows looks at, so that rows which others brought there make it plan again.
+
+The isolation is that of a writer that reads: a change by condition, a merge and replaceWhere come
+before or after any other of their kind, as a whole.  An append reads nothing, so the change can
+be taken to have come before it, and it is no reason to plan again.  A merge that inserts the keys
+that it does not find also looks back: at rows that others took away since.
+
+Only the fragments that others added or changed are looked at, by the condition or the keys of the
+work; where these are not known, or there are too many rows to look at on the driver, the work is
+planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pyspark_lance.commit.conflict_check import ReadSet
+from pyspark_lance.commit.fragment_changes import changed_fields
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragments import Fragments
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
+from pyspark_lance.metafile.manifest_file import ManifestFile
+from pyspark_lance.predicate.conditions import Predicate, columns_of
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.dml.key_filter import KeyFilter, is_hashable
+from pyspark_lance.table.dml.known_keys import rows_with_keys
+from pyspark_lance.table.dml.row_change import DmlPlan
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
+
+_MAX_ROWS = 4_000_000
+"""Rows of others that are looked at; beyond this it is as cheap to plan again."""
+
+EVERYTHING = ReadSet(lambda _file, fragments: bool(fragments), lambda _file, changed: bool(changed))
+"""For work of which nobody knows what it looked at."""
+
+
+def matching_rows(
+    plan: DmlPlan,
+    predicate: Predicate | None,
+    *,
+    columns: Sequence[str] = (),
+    system: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the version that a plan pins, by address.
+
+    ``predicate``: none for all rows.
+    """
+    snapshot = plan.snapshot()
+    request = ScanRequest(
+        schema=project(snapshot.schema, columns),
+        system_columns=tuple(name for name in SYSTEM_COLUMNS if name in system),
+        predicate=predicate,
+    )
+    for task in plan_scan(snapshot, request):
+        yield from run(task)
+
+
+def reads_where(read: Snapshot, condition: str | None) -> ReadSet:
+    """Rows of the table that was ``read`` for which the text is true; None for all rows."""
+    if condition is None:
+        return EVERYTHING
+    return reads_by(
+        read, lambda snapshot: parse_predicate(condition, predicate_schema(snapshot.schema))
+    )
+
+
+def reads_by(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> ReadSet:
+    """Rows for which a condition is true, which is made for the columns of a snapshot."""
+
+    def request(snapshot: Snapshot) -> ScanRequest:
+        return ScanRequest(
+            schema=LanceSchema(), system_columns=(ROW_ADDRESS,), predicate=condition(snapshot)
+        )
+
+    return _reads_of(read, request, run)
+
+
+def reads_of_keys(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> ReadSet:
+    """Rows whose keys a merge looked for."""
+
+    def request(snapshot: Snapshot) -> ScanRequest:
+        schema = project(snapshot.schema, tuple(dict.fromkeys(columns)))
+        return ScanRequest(schema=schema, system_columns=(ROW_ADDRESS,))
+
+    def may_match(task: ScanTask) -> Iterator[pa.RecordBatch]:
+        if all(is_hashable(field.to_arrow().type) for field in task.fields):
+            return rows_with_keys(task, columns, keys)
+        return run(task)
+
+    return _reads_of(read, request, may_match)
+
+
+def _reads_of(
+    read: Snapshot,
+    request: Callable[[Snapshot], ScanRequest],
+    rows_of: Callable[[ScanTask], Iterator[pa.RecordBatch]],
+) -> ReadSet:
+    """Rows of a scan that ``rows_of`` does not leave out."""
+
+    def finds(tasks: Iterable[ScanTask]) -> bool:
+        return any(batch.num_rows for task in tasks for batch in rows_of(task))
+
+    def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
+        if sum(fragment.physical_rows for fragment in fragments) > _MAX_ROWS:
+            return True
+        newer = _with_fragments(read, file, fragments)
+        try:
+            tasks = plan_scan(newer, request(newer))
+        except InvalidInputError:
+            return True  # the columns are not the same any more
+        return finds(tasks)
+
+    def misses(file: ManifestFile, changed: Set[int]) -> bool:
+        asked = request(read)
+        latest = _with_fragments(read, file, file.manifest.fragments)
+        lost = _lost_rows(read, latest, changed, _fields_of(read, asked))
+        if sum(map(len, lost.values())) > _MAX_ROWS:
+            return True
+        there = [fragment for fragment in read.manifest.fragments if lost.get(fragment.id)]
+        older = _with_fragments(read, read.file, there)
+        try:
+            tasks = plan_scan(older, asked)
+            return finds(_only_rows(task, lost) for task in tasks)
+        except CorruptFileError:
+            return True  # the files of that version may be cleaned up
+
+    return ReadSet(meets, misses)
+
+
+def _with_fragments(read: Snapshot, file: ManifestFile, fragments: Sequence[Fragment]) -> Snapshot:
+    """A version of the table with some of its fragments."""
+    manifest = replace(file.manifest, fragments=Fragments.of(fragments))
+    files = TableFiles(read.table, manifest.base_paths)
+    return Snapshot(read.table, read.store, replace(file, manifest=manifest), files)
+
+
+def _fields_of(snapshot: Snapshot, request: ScanRequest) -> Set[int]:
+    """The ids of all fields that a scan reads."""
+    names = set() if request.predicate is None else set(columns_of(request.predicate))
+    names |= {field.name for field in (request.schema or snapshot.schema).fields}
+    return {
+        part.id for field in snapshot.schema.fields if field.name in names for part in field.walk()
+    }
+
+
+def _lost_rows(
+    read: Snapshot, latest: Snapshot, changed: Set[int], fields: Set[int]
+) -> dict[int, OffsetSet]:
+    """Fragment id -> rows that are gone, or whose values of some fields are.
+
+    ``changed``: ids of fragments; those that were not there are passed over.
+    """
+    after = {fragment.id: fragment for fragment in latest.manifest.fragments}
+    lost = {}
+    for old in read.manifest.fragments:
+        if old.id not in changed:
+            continue
+        rows = OffsetSet.live(old.physical_rows, read.deletion_vector(old))
+        new = after.get(old.id)
+        if new is not None and not changed_fields(old, new) & fields:
+            rows = rows.without(OffsetSet.live(new.physical_rows, latest.deletion_vector(new)))
+        lost[old.id] = rows
+    return lost
+
+
+def _only_rows(task: ScanTask, rows: Mapping[int, OffsetSet]) -> ScanTask:
+    """The task without the other rows of its fragments."""
+    slices = []
+    for scan_split in task.slices:
+        wanted = rows[scan_split.fragment.id].both(
+            OffsetSet.between(scan_split.start, scan_split.end)
+        )
+        wanted = wanted if scan_split.offsets is None else wanted.both(scan_split.offsets)
+        if wanted:
+            slices.append(replace(scan_split, offsets=wanted))
+    return replace(task, slices=tuple(slices))

@@ -1,0 +1,353 @@
+"""Gives rows of fragments other values in some columns, and leaves the rows where they are.
+
+The changed columns of all physical rows of a fragment go into a new file; in the old files their
+ids become tombstones.  Row ids, addresses, deletion files and all other columns stay, and only
+the rows that really changed count as updated.
+
+Source: docs/format/table-format.md, sections 7.2, 10.4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
+from pyspark_lance.codec.join_rows import join_batches
+from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.commit.conflict_check import ReadSet
+from pyspark_lance.datafile.writer import DataFileWriter
+from pyspark_lance.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.data_file import TOMBSTONE, DataFile, new_data_file_name
+from pyspark_lance.format.fragment import SPILLED, Fragment
+from pyspark_lance.format.operation import Update
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import LAST_UPDATED_AT
+from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
+from pyspark_lance.table.rows.column_files import rows_by_fragment, stand_in
+from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.lineage import FragmentLineage
+from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.written_files import remove_files
+
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 16 << 20
+
+Piece = tuple[NDArray[np.int64], pa.RecordBatch]
+"""Ascending offsets in a fragment, and the new values there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteColumnsRequest:
+    """What an executor needs to rewrite columns; picklable."""
+
+    files: TableFiles
+    read_version: int
+    columns: LanceSchema  # The top-level columns with other values, whole.
+    file_version: str
+    stable_row_ids: bool  # Whether the table has stable row ids.
+    fragments: Mapping[int, Fragment]  # The fragments of the version that are touched, by id.
+
+    def __post_init__(self) -> None:
+        """Refuses versions that hold columns by other rules."""
+        if self.file_version == "0.1":
+            raise UnsupportedFeatureError(
+                "columns of data files of version 0.1 cannot be rewritten",
+                where=self.files.table.uri,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenColumns:
+    """The new file of a fragment.
+
+    ``changed``: offsets of the rows with other values, a portable roaring bitmap.
+    """
+
+    fragment_id: int
+    file: DataFile
+    changed: bytes
+    num_changed: int
+
+
+def plan_rewrite(
+    snapshot: Snapshot, names: Iterable[str], fragment_ids: Iterable[int] | None = None
+) -> RewriteColumnsRequest:
+    """What executors need to give top-level columns other values.
+
+    ``fragment_ids``: the fragments that may be touched; None for all.
+    """
+    wanted = None if fragment_ids is None else set(fragment_ids)
+    return RewriteColumnsRequest(
+        files=snapshot.files,
+        read_version=snapshot.version,
+        columns=LanceSchema(snapshot.schema.select(tuple(names)).fields),
+        file_version=snapshot.manifest.file_version,
+        stable_row_ids=snapshot.uses_stable_row_ids,
+        fragments={
+            # Most of a plan would be sequences that nobody reads.
+            fragment.id: replace(fragment, row_ids=None, created_at=None, last_updated_at=None)
+            for fragment in counted_fragments(snapshot)
+            if wanted is None or fragment.id in wanted
+        },
+    )
+
+
+def rewrite_columns(
+    request: RewriteColumnsRequest, batches: Iterable[pa.RecordBatch]
+) -> Iterator[RewrittenColumns]:
+    """Writes the new files of fragments as their new values come.
+
+    When anything fails, the files written by this call are removed.
+
+    ``batches``: rows with their address (``_rowaddr``) and all of the request's columns, ascending
+    by address; all rows of a fragment that change are in one call.
+    """
+    store = request.files.store_of(None)
+    finished: list[RewrittenColumns] = []
+    try:
+        batches = with_blob_bytes(request.files.table, batches)
+        for fragment_id, group in itertools.groupby(
+            rows_by_fragment(batches), lambda part: part[0]
+        ):
+            fragment = request.fragments.get(fragment_id)
+            if fragment is None:
+                raise CommitConflictError(
+                    f"fragment {fragment_id} is not in version {request.read_version}"
+                )
+            pieces = (
+                (places, conform_batch(values, request.columns.fields))
+                for _, places, values in group
+            )
+            finished.append(_rewrite_fragment(request, fragment, pieces))
+    except BaseException:
+        remove_files(store, paths_of(finished))
+        raise
+    yield from finished
+
+
+def _rewrite_fragment(
+    request: RewriteColumnsRequest, fragment: Fragment, pieces: Iterator[Piece]
+) -> RewrittenColumns:
+    fields = request.columns.fields
+    schema = request.columns.to_arrow()
+    reader = FragmentReader(request.files, fragment, stable_row_ids=False)
+    new_values = _NewValues(fragment, pieces)
+    vector = load_deletion_vector(request.files, fragment, stable_row_ids=request.stable_row_ids)
+    deleted = np.empty(0, np.int64) if vector is None else vector.to_array().astype(np.int64)
+    # A deleted row may hold what the column forbids by now.
+    filler = stand_in(new_values.a_row, fields, request.file_version)
+    path = data_path(new_data_file_name(uuid.uuid4().bytes))
+    store = request.files.store_of(None)
+    writer = DataFileWriter(store, path, request.columns, version=request.file_version)
+    try:
+        for first, old in reader.stream(
+            fields,
+            (),
+            (0, fragment.physical_rows),
+            batch_rows=_BATCH_ROWS,
+            batch_bytes=_BATCH_BYTES,
+        ):
+            places, values = new_values.up_to(first + old.num_rows)
+            start, end = np.searchsorted(deleted, (first, first + old.num_rows))
+            batch = pa.RecordBatch.from_arrays(old.columns, schema=schema)
+            gone = deleted[start:end] - first
+            for rows in _replaced(batch, gone, filler, places - first, values):
+                writer.write(rows)
+        changed = new_values.finish()
+        file = writer.finish()
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one to report
+            writer.abort()
+        raise
+    return RewrittenColumns(fragment.id, file, changed.serialize(), len(changed))
+
+
+class _NewValues:
+    """The new values of one fragment, handed out from its first row to its last."""
+
+    def __init__(self, fragment: Fragment, pieces: Iterator[Piece]) -> None:
+        self._fragment = fragment
+        self._pieces = pieces
+        first = next(pieces)
+        self.a_row = first[1].slice(0, 1)
+        self._held: Piece | None = first
+        self._last = -1
+        self._changed = BitMap()
+
+    def up_to(self, end: int) -> tuple[NDArray[np.int64], pa.Table]:
+        """Offsets and values below ``end`` that were not handed out before."""
+        places: list[NDArray[np.int64]] = []
+        values: list[pa.RecordBatch] = []
+        while self._held is not None:
+            held_places, held_values = self._held
+            count = int(np.searchsorted(held_places, end))
+            if count:
+                self._check(held_places[:count])
+                places.append(held_places[:count])
+                values.append(held_values.slice(0, count))
+            if count < len(held_places):
+                self._held = (held_places[count:], held_values.slice(count))
+                break
+            self._held = next(self._pieces, None)
+        if not places:
+            return np.empty(0, dtype=np.int64), pa.Table.from_batches([self.a_row.slice(0, 0)])
+        return np.concatenate(places), pa.Table.from_batches(values)
+
+    def _check(self, places: NDArray[np.int64]) -> None:
+        if int(places[0]) <= self._last or (np.diff(places) <= 0).any():
+            raise InvalidInputError(
+                f"rows of fragment {self._fragment.id} come twice or out of order",
+                hint="each row can get one new value",
+            )
+        self._last = int(places[-1])
+        self._changed |= BitMap(places.astype(np.uint32))
+
+    def finish(self) -> BitMap:
+        """All offsets that were handed out; nothing may be left."""
+        if self._held is not None:
+            raise InvalidInputError(
+                f"row {int(self._held[0][0])} of fragment {self._fragment.id}, which has "
+                f"{self._fragment.physical_rows} rows"
+            )
+        return self._changed
+
+
+def _replaced(
+    old: pa.RecordBatch,
+    deleted: NDArray[np.int64],
+    filler: pa.RecordBatch,
+    places: NDArray[np.int64],
+    values: pa.Table,
+) -> Iterator[pa.RecordBatch]:
+    """``old`` with ``filler`` at ``deleted``, and with the rows at ``places`` as in ``values``.
+
+    In one batch, if old and new values fit into one.
+    """
+    if len(places) == old.num_rows:
+        yield from values.to_batches()
+    elif not len(places) and not len(deleted):
+        yield old
+    elif not len(places) and len(deleted) == old.num_rows:
+        yield take_rows(filler, np.zeros(old.num_rows, dtype=np.int64))
+    else:
+        try:
+            rows = join_batches([old, filler, *values.to_batches()])
+        except BatchTooLargeError:
+            half = old.num_rows // 2
+            place, gone = int(places.searchsorted(half)), int(deleted.searchsorted(half))
+            first, rest = old.slice(0, half), old.slice(half)
+            yield from _replaced(first, deleted[:gone], filler, places[:place], values[:place])
+            deleted, places = deleted[gone:] - half, places[place:] - half
+            yield from _replaced(rest, deleted, filler, places, values[place:])
+            return
+        indices = np.arange(old.num_rows, dtype=np.int64)
+        indices[deleted] = old.num_rows
+        indices[places] = old.num_rows + 1 + np.arange(len(places))
+        yield take_rows(rows, indices)
+
+
+# The commit --------------------------------------------------------------------------------
+
+
+def column_update(
+    fragments: Mapping[int, Fragment],
+    schema: LanceSchema,
+    columns: LanceSchema,
+    rewritten: Iterable[RewrittenColumns],
+) -> Update:
+    """The operation that puts new files into fragments.
+
+    ``fragments``: the touched fragments as they are in the version that was read; a fragment that
+    also loses rows comes with its new deletion file. ``rewritten``: one new file for each fragment.
+    """
+    together = {rewrite.fragment_id: rewrite for rewrite in rewritten}
+    ids = frozenset(part.id for part in columns.walk())
+    others = frozenset(part.id for part in schema.walk()) - ids
+    updated = tuple(
+        _with_new_file(fragments[fragment_id], ids, others, rewrite.file)
+        for fragment_id, rewrite in sorted(together.items())
+    )
+    return Update(
+        updated_fragments=updated,
+        fields_modified=tuple(sorted(ids)),
+        update_mode=1,
+        updated_fragment_offset_bitmaps={
+            i: rewrite.changed for i, rewrite in sorted(together.items())
+        },
+    )
+
+
+def _with_new_file(
+    fragment: Fragment, ids: frozenset[int], others: frozenset[int], file: DataFile
+) -> Fragment:
+    """The fragment with ``file`` in the place of what other files hold of the fields ``ids``.
+
+    A file of which no field of the schema is left (``others``) goes, also when it holds columns
+    that were dropped: Lance takes such a file for a corrupt one.
+    """
+    files = []
+    for old in fragment.files:
+        if any(field_id in others or field_id < TOMBSTONE for field_id in old.fields):
+            fields = tuple(TOMBSTONE if field_id in ids else field_id for field_id in old.fields)
+            files.append(replace(old, fields=fields))
+    return replace(fragment, files=(*files, file))
+
+
+def commit_rewrite(
+    plan: DmlPlan,
+    request: RewriteColumnsRequest,
+    rewritten: Iterable[RewrittenColumns],
+    work: UnitOfWork,
+    *,
+    reads: ReadSet | None = None,
+) -> ChangeResult:
+    """Commits new files of fragments, in one version; none when there are none."""
+    done = [rewrite for rewrite in rewritten if rewrite.num_changed]
+    work.register_files(paths_of(done))
+    if not done:
+        return ChangeResult()
+    snapshot = plan.snapshot()
+    touched = {rewrite.fragment_id for rewrite in done}
+    fragments = {
+        fragment.id: _with_inline_versions(snapshot, fragment)
+        for fragment in snapshot.manifest.fragments
+        if fragment.id in touched
+    }
+    operation = column_update(fragments, snapshot.schema, request.columns, done)
+    commit_request = work.propose(plan.base, operation, uuid=plan.transaction_uuid)
+    result = work.commit(replace(commit_request, reads=reads))
+    if result is None:
+        return ChangeResult()
+    return ChangeResult(result.version, numUpdatedRows=sum(rewrite.num_changed for rewrite in done))
+
+
+def _with_inline_versions(snapshot: Snapshot, fragment: Fragment) -> Fragment:
+    """The fragment with its last-updated versions in the manifest, where a commit changes them."""
+    if fragment.last_updated_at is not SPILLED:
+        return fragment
+    lineage = FragmentReader(snapshot.files, fragment, stable_row_ids=True).lineage
+    assert isinstance(lineage, FragmentLineage)  # it is that of one fragment
+    versions = lineage.versions(LAST_UPDATED_AT)
+    assert versions is not None  # they are in a hidden column
+    return replace(fragment, last_updated_at=versions.to_bytes())
+
+
+def paths_of(rewritten: Iterable[RewrittenColumns]) -> list[str]:
+    """Paths of the new files."""
+    return [data_path(rewrite.file.path) for rewrite in rewritten]

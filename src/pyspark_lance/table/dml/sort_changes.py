@@ -1,0 +1,204 @@
+"""Changes of rows in any order become pieces of neighbouring rows; many new rows are written.
+
+Rows that change must come together by fragment before they are written.  They travel packed, in
+pieces that hold rows of neighbouring fragments.  New rows have nowhere to go: a task that has
+enough of them for a file writes it where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.join_rows import fewest_batches
+from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import fragment_ids
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.table.dml.inserted_keys import NewKeys, noted_key
+from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause, inserted_rows
+from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
+from pyspark_lance.table.rows.packed_rows import RowBuffer, split_rows
+from pyspark_lance.table.rows.write_fragments import FragmentFiles
+
+# New rows of a task that make a file of their own; fewer are written together with others'.
+MIN_FILE_ROWS = 1 << 16
+MIN_FILE_BYTES = 16 << 20
+# Rows that are sorted at a time.
+_MAX_SORTED_ROWS = 1 << 20
+_MAX_SORTED_BYTES = 64 << 20
+_MAX_PARTS = 512
+_OUTPUT_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Ranges of neighbouring fragments; the rows of a range are in one part, new rows in others."""
+
+    first: int
+    shift: int  # A part holds ``2 ** shift`` fragment ids.
+    count: int  # How many there are; parts from here on hold new rows.
+
+    @classmethod
+    def of(cls, fragments: Sequence[Fragment]) -> Parts:
+        """The parts of a table."""
+        ids = [fragment.id for fragment in fragments]
+        first, span = min(ids, default=0), max(ids, default=0) - min(ids, default=0) + 1
+        shift = max(0, (span - 1).bit_length() - (_MAX_PARTS.bit_length() - 1))
+        return cls(first, shift, ((span - 1) >> shift) + 1)
+
+    @classmethod
+    def all_in_one(cls) -> Parts:
+        """One part with all rows of a table: to split a few by fragments takes longer."""
+        return cls(0, 63, 1)
+
+    def of_rows(self, addresses: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The part of each row, same shape."""
+        return (fragment_ids(addresses).astype(np.int64) - self.first) >> self.shift
+
+
+@dataclass(frozen=True, slots=True)
+class SortedChanges:
+    """What a task made of its changes, besides pieces."""
+
+    new_fragments: tuple[Fragment, ...]
+    num_inserted_rows: int
+    new_keys: bytes = b""  # See ``WrittenChanges``.
+
+
+def sort_changes(
+    plan: DmlPlan,
+    clauses: Sequence[Clause],
+    parts: Parts,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: int,
+) -> Iterator[tuple[int, pa.RecordBatch] | SortedChanges]:
+    """Pieces with their part, and at the end what was written.
+
+    Either all new rows of the task are written, or all are in pieces: a task that runs again
+    decides as before, even if its rows come in another order.  When anything fails, the files
+    written by this call are removed.
+
+    ``batches``: as ``write_changes`` wants them, in any order.
+    """
+    actions = np.array([clause.action for clause in clauses], dtype=np.int8)
+    others = RowBuffer(_MAX_SORTED_ROWS, _MAX_SORTED_BYTES)
+    new = _NewRows(plan, clauses)
+    try:
+        for batch in batches:
+            clause = plain_numbers(batch.column(CLAUSE))
+            is_new = actions[clause] == RowAction.INSERT
+            if is_new.all():
+                new.add(batch)
+                continue
+            if is_new.any():
+                new.add(filter_rows(batch, is_new))
+                batch = filter_rows(batch, ~is_new)
+            if others.add(batch):
+                yield from _pieces(parts, others.take())
+        yield from _pieces(parts, others.take())
+        written, held = new.finish()
+        for rows in held:
+            yield parts.count + task, rows
+        yield written
+    except BaseException:
+        new.remove()
+        raise
+
+
+def _pieces(
+    parts: Parts, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for rows in batches:
+        yield from split_rows(rows, parts.of_rows(_addresses(rows)))
+
+
+def in_order(pieces: Iterable[tuple[int, Iterable[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
+    """The rows of pieces as ``write_changes`` wants them.
+
+    Rows of a part are sorted by address as far as memory allows.
+
+    ``pieces``: each with its part, ascending by part.
+    """
+    buffer = RowBuffer(_MAX_SORTED_ROWS, _MAX_SORTED_BYTES)
+    last: int | None = None
+    for part, batches in pieces:
+        if last is not None and part != last:
+            yield from _by_address(buffer.take())
+        last = part
+        for batch in batches:
+            if buffer.add(batch):
+                yield from _by_address(buffer.take())
+    yield from _by_address(buffer.take())
+
+
+def _by_address(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in batches:
+        if not rows.column(CHANGED_ADDRESS).null_count:
+            addresses = _addresses(rows)
+            if (addresses[1:] < addresses[:-1]).any():
+                rows = take_rows(rows, np.argsort(addresses, kind="stable"))
+        for start in range(0, rows.num_rows, _OUTPUT_ROWS):
+            yield rows.slice(start, _OUTPUT_ROWS)
+
+
+def _addresses(rows: pa.RecordBatch) -> NDArray[np.uint64]:
+    addresses = pc.cast(rows.column(CHANGED_ADDRESS), pa.uint64())
+    return plain_numbers(addresses)
+
+
+class _NewRows:
+    """Inserted rows, held until they are worth a file."""
+
+    def __init__(self, plan: DmlPlan, clauses: Sequence[Clause]) -> None:
+        self._plan = plan
+        self._clauses = clauses
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._files: FragmentFiles | None = None
+        self._count = 0
+        self._new_keys = NewKeys(noted_key(plan.schema))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._count += batch.num_rows
+        if self._files is not None:
+            self._write(batch)
+            return
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._count >= MIN_FILE_ROWS or self._held_bytes >= MIN_FILE_BYTES:
+            self._files = FragmentFiles(self._plan.write_request())
+            held, self._held = self._held, []
+            for held_batch in held:
+                self._write(held_batch)
+
+    def finish(self) -> tuple[SortedChanges, list[pa.RecordBatch]]:
+        """What was written, and the rows that were not."""
+        if self._files is None:
+            return SortedChanges((), 0), fewest_batches(self._held)
+        self._files.close_file()
+        written = tuple(self._files.fragments)
+        return SortedChanges(written, self._count, self._new_keys.packed()), []
+
+    def remove(self) -> None:
+        if self._files is not None:
+            self._files.remove()
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        files = self._files
+        if files is None:
+            raise AssertionError("no file is open")
+        fields = self._plan.schema.fields
+        numbers = plain_numbers(batch.column(CLAUSE)).astype(np.int64)
+        for number, given in split_rows(batch, numbers):
+            for rows in with_blob_bytes(self._plan.table, [given]):
+                whole = inserted_rows(fields, rows, self._clauses[number].columns)
+                self._new_keys.add(whole)
+                files.write(whole)

@@ -1,0 +1,258 @@
+"""ScanSplit: rows of a fragment that a task of a scan reads; Slices: many of them."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.format.data_file import new_data_file_name
+from pyspark_lance.format.fragment import SEQUENCE_FIELDS, Fragment, fragments_from_protos
+from pyspark_lance.format.fragments import Fragments
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.range_messages import WORTHWHILE_RANGES, Ranges, decode_each, encode_each
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.format.wire import parse_message
+from pyspark_lance.proto import table_pb2
+from pyspark_lance.table.rows.lineage import SEQUENCE_OF
+
+# Names of data files whose 16 random bytes are all that tells them apart.
+_NAME: Final = re.compile(r"([01]{24})([0-9a-f]{26})\.lance")
+_NAME_BYTES: Final = 16
+_FAST: Final = 1
+_SMALL_BYTES: Final = 2048
+# Where messages keep the sequence of a lineage column: inline, and in whichever form.
+_FIELDS_OF: Final = {name: SEQUENCE_FIELDS[sequence] for name, sequence in SEQUENCE_OF.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSplit:
+    """Rows [start, end) of one fragment, by physical offset."""
+
+    fragment: Fragment  # The fragment, with the sequences that the scan reads.
+    start: int  # First row.
+    end: int  # One past the last row.
+    offsets: OffsetSet | None = None  # The only rows that can match; None for all.
+
+    @property
+    def read_share(self) -> float:
+        """The share of the fragment's rows that this slice reads."""
+        rows = self.end - self.start if self.offsets is None else len(self.offsets)
+        return rows / max(1, self.fragment.physical_rows)
+
+
+class Slices(Sequence[ScanSplit]):
+    """Slices as columns, of shape (n,), since a plan may have a million of them; never changes."""
+
+    def __init__(
+        self,
+        fragments: Fragments,
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        offsets: Mapping[int, OffsetSet] | None = None,
+        lineage: frozenset[str] = frozenset(_FIELDS_OF),
+    ) -> None:
+        self.fragments = fragments  # The fragment of each.
+        self.starts, self.ends = starts, ends  # As in ``ScanSplit``.
+        self.offsets = offsets or {}  # By place; of the others all rows can match.
+        # The lineage columns whose sequences the fragments keep: these are most of a plan.
+        self.lineage = lineage
+
+    @classmethod
+    def of(cls, slices: Iterable[ScanSplit]) -> Slices:
+        """Of values."""
+        if isinstance(slices, Slices):
+            return slices
+        slices = tuple(slices)
+        return cls(
+            Fragments.of([one.fragment for one in slices]),
+            np.array([one.start for one in slices], np.int64),
+            np.array([one.end for one in slices], np.int64),
+            {n: one.offsets for n, one in enumerate(slices) if one.offsets is not None},
+        )
+
+    @classmethod
+    def whole(cls, fragments: Fragments) -> Slices:
+        """All rows of fragments."""
+        rows = fragments.columns.physical_rows
+        return cls(fragments, np.zeros(len(rows), np.int64), rows)
+
+    @cached_property
+    def num_rows(self) -> NDArray[np.int64]:
+        """How many rows each reads, deleted ones included."""
+        rows = self.ends - self.starts
+        for place, offsets in self.offsets.items():
+            rows[place] = len(offsets)
+        return rows
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, place: int) -> ScanSplit: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Slices: ...
+
+    def __getitem__(self, place: int | slice) -> ScanSplit | Slices:
+        if isinstance(place, slice):
+            return self.take(place)
+        place = range(len(self))[place]
+        return self._slice(place, self.fragments[place])
+
+    def __iter__(self) -> Iterator[ScanSplit]:
+        return map(self._slice, range(len(self)), self.fragments)
+
+    def _slice(self, place: int, fragment: Fragment) -> ScanSplit:
+        if len(self.lineage) < len(_FIELDS_OF):
+            # Made directly: dataclasses.replace takes six times as long, for each of many.
+            fragment = Fragment(
+                fragment.id,
+                fragment.files,
+                fragment.physical_rows,
+                fragment.deletion_file,
+                fragment.row_ids if ROW_ID in self.lineage else None,
+                fragment.created_at if CREATED_AT in self.lineage else None,
+                fragment.last_updated_at if LAST_UPDATED_AT in self.lineage else None,
+            )
+        start, end = int(self.starts[place]), int(self.ends[place])
+        return ScanSplit(fragment, start, end, self.offsets.get(place))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Slices | tuple | list):
+            return NotImplemented
+        return tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Slices.of({list(self)!r})"
+
+    def take(self, places: NDArray[np.int64] | slice) -> Slices:
+        """The slices at some places, in that order."""
+        offsets = {}
+        if self.offsets:
+            chosen = np.arange(len(self))[places].tolist()
+            numbered = ((n, self.offsets.get(place)) for n, place in enumerate(chosen))
+            offsets = {n: rows for n, rows in numbered if rows is not None}
+        fragments = self.fragments.take(places)
+        return Slices(fragments, self.starts[places], self.ends[places], offsets, self.lineage)
+
+    def with_offsets(self, offsets: Mapping[int, OffsetSet]) -> Slices:
+        """Some of them with only some rows; by place. Those without any are left out."""
+        narrowed = {**self.offsets, **offsets}
+        slices = Slices(self.fragments, self.starts, self.ends, narrowed, self.lineage)
+        return slices.take(np.flatnonzero(slices.num_rows > 0))
+
+    def keeping(self, lineage: Iterable[str]) -> Slices:
+        """With the sequences of these lineage columns only."""
+        kept = self.lineage & frozenset(lineage)
+        return Slices(self.fragments, self.starts, self.ends, self.offsets, kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles messages without what can be made anew, compressed."""
+        ranges = self._packed_ranges()
+        cleared = [
+            oneof
+            for name, (_, oneof) in _FIELDS_OF.items()
+            if name not in self.lineage or name in ranges
+        ]
+        names: list[bytes] = []
+        packed: list[bytes] = []
+        for messages in self.fragments.messages():
+            for message in messages.fragments:
+                for one in cleared:
+                    message.ClearField(one)
+                for file in message.files:
+                    parts = _NAME.fullmatch(file.path)
+                    if parts is not None:
+                        bits, digits = parts.groups()
+                        names.append(int(bits, 2).to_bytes(3, "big") + bytes.fromhex(digits))
+                        file.path = ""
+            packed.append(messages.SerializeToString())
+        is_whole = (
+            not self.starts.any() and (self.ends == self.fragments.columns.physical_rows).all()
+        )
+        return _unpacked, (
+            _compressed(b"".join(packed)),
+            _compressed(b"".join(names)),
+            None if is_whole else (self.starts.tolist(), self.ends.tolist()),
+            dict(self.offsets),
+            self.lineage,
+            ranges,
+        )
+
+    def _packed_ranges(self) -> dict[str, bytes]:
+        """By lineage column, the sequences of those that have one range in each fragment."""
+        packed = {}
+        for name in sorted(self.lineage) if len(self) >= WORTHWHILE_RANGES else ():
+            found = [one for some in self.fragments.sources(SEQUENCE_OF[name]) for one in some]
+            # Where many are equal, compressing the messages leaves next to nothing of them.
+            differ = len(set(found)) > len(found) // 4
+            ranges = decode_each(found, versions=name != ROW_ID) if differ else None
+            if ranges is not None and encode_each(ranges) == found:
+                packed[name] = _packed_numbers(ranges)
+        return packed
+
+
+def _compressed(data: bytes) -> bytes:
+    """Bytes behind one that says whether they are compressed, which for few takes longer."""
+    return b"\1" + zlib.compress(data, _FAST) if len(data) > _SMALL_BYTES else b"\0" + data
+
+
+def _decompressed(data: bytes) -> bytes:
+    return zlib.decompress(data[1:]) if data[0] else data[1:]
+
+
+def _packed_numbers(ranges: Ranges) -> bytes:
+    """Numbers as what each adds to the one before, by their bytes: most of these are zeros."""
+    parts = [ranges.starts, ranges.ends - ranges.starts]
+    if ranges.versions is not None:
+        parts.append(ranges.versions)
+    numbers = np.concatenate(parts).astype("<u8")
+    steps = np.diff(numbers, prepend=np.uint64(0))
+    return _compressed(np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T).tobytes())
+
+
+def _unpacked_ranges(data: bytes, *, versions: bool) -> Ranges:
+    """What ``_packed_numbers`` packs."""
+    by_byte = np.frombuffer(_decompressed(data), np.uint8).reshape(8, -1)
+    numbers = np.cumsum(np.ascontiguousarray(by_byte.T).view("<u8").ravel(), dtype=np.uint64)
+    starts, lengths, *rest = np.split(numbers, 3 if versions else 2)
+    return Ranges(starts, starts + lengths, *rest)
+
+
+def _unpacked(
+    messages: bytes,
+    names: bytes,
+    bounds: tuple[list[int], list[int]] | None,
+    offsets: Mapping[int, OffsetSet],
+    lineage: frozenset[str],
+    ranges: Mapping[str, bytes],
+) -> Slices:
+    """What ``Slices`` pickles."""
+    message = parse_message(table_pb2.Manifest, _decompressed(messages))
+    names, at = _decompressed(names), 0
+    for one in message.fragments:
+        for file in one.files:
+            if not file.path:
+                file.path = new_data_file_name(names[at : at + _NAME_BYTES])
+                at += _NAME_BYTES
+    for name, packed in ranges.items():
+        inline, _ = _FIELDS_OF[name]
+        sequences = encode_each(_unpacked_ranges(packed, versions=name != ROW_ID))
+        for one, sequence in zip(message.fragments, sequences, strict=True):
+            setattr(one, inline, sequence)
+    fragments = Fragments.of(fragments_from_protos(message.fragments))
+    if bounds is None:
+        starts, ends = np.zeros(len(fragments), np.int64), fragments.columns.physical_rows
+    else:
+        starts, ends = (np.array(one, np.int64) for one in bounds)
+    return Slices(fragments, starts, ends, offsets, lineage)

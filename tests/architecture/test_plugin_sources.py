@@ -1,0 +1,58 @@
+"""The plugin's sources: their packages, their size, and what they share with Python."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from pyspark_lance.spark.options import internal_keys
+
+ROOT = Path(__file__).parents[2]
+# From the bottom: each may use those before it. On top are the classes that users configure, and
+# the name that lance-spark has for one of them.
+LAYERS = ("python", "read", "write", "catalog", "rules", "pysparklance", "spark")
+JAVA = sorted((ROOT / "src" / "plugin" / "org").rglob("*.java"))
+
+
+def test_the_plugin_and_python_know_the_same_hidden_options():
+    found = {key for path in JAVA for key in re.findall(r'"(_lance\.\w+)"', path.read_text())}
+    assert found == internal_keys.ALL
+
+
+def test_hidden_options_are_named_in_one_place_of_the_package():
+    package = ROOT / "src" / "pyspark_lance"
+    naming = [path.name for path in package.rglob("*.py") if '"_lance.' in path.read_text()]
+    assert naming == ["internal_keys.py"]
+
+
+def test_java_packages_point_downwards():
+    arrows = Counter(
+        (path.parent.name, used or "pysparklance")
+        for path in JAVA
+        for used in re.findall(
+            r"^import (?:static )?org\.pysparklance\.(?:([a-z]+)\.)?\w+", path.read_text(), re.M
+        )
+    )
+    assert {package for arrow in arrows for package in arrow} == set(LAYERS)
+    upwards = {arrow for arrow in arrows if LAYERS.index(arrow[0]) <= LAYERS.index(arrow[1])}
+    assert not upwards
+
+
+def test_only_what_starts_python_or_shares_memory_with_it_opens_files():
+    """And what reads the manifest of its own jar."""
+    opening = {
+        path.stem
+        for path in JAVA
+        if re.search(r"^import java\.(io\.File|nio\.(file|channels))", path.read_text(), re.M)
+    }
+    assert opening == {"BatchReader", "CancelOnLimit", "Plugin", "ServiceProcess"}
+
+
+def test_a_java_file_is_read_in_one_sitting():
+    """Java plans and Python works: a file that grows beyond this has begun to do more than plan."""
+    long = {}
+    for path in JAVA:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+        code = [one for one in lines if one and not one.startswith(("import ", "/*", "*", "//"))]
+        if len(code) > 250:
+            long[path.name] = len(code)
+    assert not long

@@ -1,0 +1,375 @@
+"""Of many writers on one machine all get on: they take turns, and the unlucky go first."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+
+import pytest
+from commit_tables import FakeTime, append, create_table, environment, latest, names, new_fragment
+
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+from pyspark_lance.commit.retries import Environment, Retries
+from pyspark_lance.errors import CommitConflictError, RetryableCommitError
+from pyspark_lance.format.operation import Append, UpdateConfig, UpdateMap
+from pyspark_lance.metafile.paths import TRANSACTIONS, VERSIONS
+from pyspark_lance.store.advisory_lock import advisory_lock
+from pyspark_lance.store.memory_store import MemoryStore
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work import unit_of_work
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+LONG_S = 120.0  # nobody waits for so long unless something is wrong
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.fixture(params=["folder", "object store"])
+def path(request, tmp_path, place):
+    here = str(tmp_path / "t") if request.param == "folder" else f"memory://{uuid.uuid4().hex}/t"
+    create_table(open_store(here), 2)
+    return here
+
+
+class BeforePut(ConditionalPutCommitHandler):
+    """Does something before the manifest is put."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def put(self, store, location, data, *, uuid):
+        self.action()
+        return super().put(store, location, data, uuid=uuid)
+
+
+def noting_store(path):
+    """A store, and an event that says when a transaction was written to it."""
+    store, written = open_store(path), threading.Event()
+    put = store.put
+
+    def noting(path, data):
+        put(path, data)
+        if path.startswith(TRANSACTIONS):
+            written.set()
+
+    store.put = noting
+    return store, written
+
+
+def test_a_writer_that_comes_meanwhile_waits_and_needs_no_second_attempt(path):
+    (store, written), told, first_is_done = noting_store(path), [], threading.Event()
+
+    def second():
+        late = Environment(handler=BeforePut(lambda: first_is_done.wait(LONG_S)))
+        try:
+            told.append(append(store, 1, 1, retries=0, environment=late).version)
+        except RetryableCommitError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=second)
+
+    def while_the_first_puts():
+        thread.start()
+        assert written.wait(LONG_S)
+
+    first = Environment(handler=BeforePut(while_the_first_puts))
+    told.append(append(open_store(path), 1, 1, retries=0, environment=first).version)
+    first_is_done.set()
+    thread.join()
+    assert told == [2, 3]
+    assert len(names(store, TRANSACTIONS)) == 3
+
+
+def test_what_was_written_while_waiting_goes_when_the_work_is_pointless(path):
+    (store, written), told = noting_store(path), []
+
+    def second():
+        with pytest.raises(CommitConflictError) as failure:
+            append(store, 7, 1, retries=0)
+        told.append(failure.value.what)
+
+    thread = threading.Thread(target=second)
+    with advisory_lock(open_store(path), VERSIONS, LONG_S):
+        thread.start()
+        assert written.wait(LONG_S)
+    thread.join()
+    assert told == ["the work was planned on version 7, but the newest is 1"]
+    assert len(names(store, TRANSACTIONS)) == 1
+
+
+def has_nobody(path, folder):
+    """Whether nobody has the turn, as a writer in another thread is told."""
+    told = []
+
+    def ask():
+        with advisory_lock(open_store(path), folder, 0.0) as mine:
+            told.append(mine)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return told[0]
+
+
+def changing_config(key):
+    return UpdateConfig(config_updates=UpdateMap(((key, "1"),)))
+
+
+@pytest.mark.parametrize(
+    ("operation", "others_may_change"),
+    [(Append((new_fragment(1),)), True), (changing_config("k"), False)],
+    ids=["append", "change"],
+)
+def test_no_work_is_overtaken_at_its_commit_by_what_may_make_it_plan_again(
+    path, operation, others_may_change
+):
+    seen = []
+
+    def look():
+        seen.append((has_nobody(path, VERSIONS), has_nobody(path, TRANSACTIONS)))
+
+    work = UnitOfWork(
+        Table(path), CommitSettings(), environment=Environment(handler=BeforePut(look))
+    )
+    base = BaseVersion.of(latest(open_store(path)).manifest)
+    work.run(lambda work: work.commit(work.propose(base, operation)))
+    assert seen == [(False, others_may_change)]
+    assert has_nobody(path, VERSIONS)
+    assert has_nobody(path, TRANSACTIONS)
+
+
+def test_work_that_met_a_conflict_has_the_turn_until_it_is_done(path):
+    seen = []
+
+    def attempt(work):
+        seen.append((has_nobody(path, TRANSACTIONS), has_nobody(path, VERSIONS)))
+        if len(seen) < 3:
+            raise RetryableCommitError("others were faster")
+
+    UnitOfWork(Table(path), CommitSettings(), environment=environment()).run(attempt)
+    assert seen == [(True, True), (False, True), (False, True)]
+    assert has_nobody(path, TRANSACTIONS)
+
+
+class Widest(random.Random):
+    """Always draws the longest wait."""
+
+    def uniform(self, low, high):
+        return high
+
+
+def test_waits_grow_first_and_shrink_with_age():
+    fake = FakeTime(step_s=0.0)
+    left = Retries(9, 1000.0, environment(fake, rng=Widest()))
+    while left.again(slot_s=0.01):
+        pass
+    assert len(fake.slept) == 9
+    longest = fake.slept.index(max(fake.slept))
+    assert fake.slept[: longest + 1] == sorted(fake.slept[: longest + 1])
+    assert fake.slept[longest:] == sorted(fake.slept[longest:], reverse=True)
+    assert fake.slept[-1] < fake.slept[0]
+    assert 0 < longest < 4
+
+
+def test_after_a_conflict_the_next_works_begin_with_their_turn(path, monkeypatch):
+    monkeypatch.setattr(unit_of_work, "_REMEMBERED", 2)
+    seen = []
+
+    def attempt(work):
+        seen.append(has_nobody(path, TRANSACTIONS))
+        if len(seen) == 1:
+            raise RetryableCommitError("others were faster")
+
+    for _ in range(4):
+        UnitOfWork(Table(path), CommitSettings(), environment=environment()).run(attempt)
+    assert seen == [True, False, False, False, True]
+    assert Table(path).key() not in unit_of_work._conflicts
+
+
+S3 = {
+    "storage.endpoint": "http://127.0.0.1:9000",
+    "storage.access_key_id": "k",
+    "storage.secret_access_key": "s3cr",
+}
+OTHER_SERVER = {**S3, "storage.endpoint": "http://127.0.0.1:9001"}
+
+
+def test_a_conflict_at_one_server_says_nothing_of_a_table_of_that_uri_at_another():
+    uri = f"s3://bucket/{uuid.uuid4().hex}"
+    works = [
+        UnitOfWork(Table(uri, storage), CommitSettings(), environment=environment())
+        for storage in (S3, OTHER_SERVER)
+    ]
+    works[0]._remember_conflict()
+    assert [work._expects_conflicts() for work in works] == [True, False]
+
+
+def test_the_key_of_a_table_names_server_root_branch_and_credentials():
+    tables = [
+        Table("s3://bucket/t", S3),
+        Table("s3://bucket/t", OTHER_SERVER),
+        Table("s3://bucket/u", S3),
+        Table("s3://bucket/t", S3, "work"),
+        Table("s3://bucket/t", {**S3, "storage.access_key_id": "l"}),
+    ]
+    assert len({table.key() for table in tables}) == len(tables)
+    assert Table("s3://bucket/t", dict(reversed(S3.items()))).key() == tables[0].key()
+    assert tables[0].key(tables[0].store()) == tables[0].key()
+    assert all("s3cr" not in repr(table.key()) for table in tables)
+
+
+def test_writers_with_and_without_unsafe_puts_take_turns(place):
+    uri = f"s3://bucket/{uuid.uuid4().hex}"
+    one, other = (open_store(uri, {**S3, "storage.allow_unsafe_put": flag}) for flag in "01")
+    assert one.unproven_server and not other.unproven_server
+    elsewhere = open_store(uri, OTHER_SERVER)
+    told = []
+
+    def other_writer(store):
+        with advisory_lock(store, VERSIONS, 0.0) as mine:
+            told.append(mine)
+
+    with advisory_lock(one, VERSIONS, 0.0):
+        for store in (other, elsewhere):
+            thread = threading.Thread(target=other_writer, args=(store,))
+            thread.start()
+            thread.join()
+    assert told == [False, True]
+
+
+def test_nobody_has_to_try_again_only_because_others_write_at_the_same_time(path):
+    count, told = 8, []
+    together = threading.Barrier(count)
+    slow = Environment(handler=BeforePut(lambda: time.sleep(0.02)))
+
+    def write():
+        together.wait(LONG_S)
+        told.append(append(open_store(path), 1, 1, retries=0, environment=slow).version)
+
+    threads = [threading.Thread(target=write) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(told) == list(range(2, 2 + count))
+
+
+ASK = """
+import sys
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.store.advisory_lock import advisory_lock
+
+with advisory_lock(open_store(sys.argv[1]), sys.argv[2], 0.0) as mine:
+    print(mine)
+"""
+
+
+def is_free_for_another_process(path, folder):
+    return (
+        subprocess.run(
+            [sys.executable, "-c", ASK, path, folder],
+            env={**os.environ, "TMPDIR": tempfile.gettempdir()},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        == "True"
+    )
+
+
+def test_processes_take_turns_at_a_table_in_an_object_store(place):
+    path = f"memory://{uuid.uuid4().hex}/t"
+    with advisory_lock(open_store(path), VERSIONS, 0.0) as mine:
+        assert mine
+        assert not is_free_for_another_process(path, VERSIONS)
+        assert is_free_for_another_process(path, TRANSACTIONS)
+    assert is_free_for_another_process(path, VERSIONS)
+    (folder,) = place.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert all(file.stat().st_size == 0 for file in folder.iterdir())
+
+
+def test_tables_of_one_uri_on_two_servers_are_two_tables(place):
+    one, other = open_store(f"memory://{uuid.uuid4().hex}/t"), MemoryStore()
+    other.uri, other.server = one.uri, "http://127.0.0.1:9000"
+    told = []
+
+    def other_writer(store):
+        with advisory_lock(store, VERSIONS, 0.0) as mine:
+            told.append(mine)
+
+    with advisory_lock(one, VERSIONS, 0.0):
+        for store in (one, other):
+            thread = threading.Thread(target=other_writer, args=(store,))
+            thread.start()
+            thread.join()
+    assert told == [False, True]
+
+
+def test_whoever_waits_for_an_object_store_sees_that_others_get_on(place, monkeypatch):
+    """With a patience of 2 s it waits for others that have the turn for 0.5 s, six times."""
+    store, told = open_store(f"memory://{uuid.uuid4().hex}/t"), []
+    begun = threading.Event()
+
+    def others():
+        for _ in range(6):
+            with advisory_lock(store, VERSIONS, LONG_S):
+                begun.set()
+                time.sleep(0.5)
+
+    def late():
+        assert begun.wait(LONG_S)
+        with advisory_lock(store, VERSIONS, 2.0) as mine:
+            told.append(mine)
+
+    threads = [threading.Thread(target=one) for one in (others, late)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == [True]
+
+
+def open_for_all(folder):
+    folder.mkdir()
+    folder.chmod(0o755)
+
+
+def linked(folder):
+    (folder.parent / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(folder.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("make", [open_for_all, linked, lambda folder: folder.write_text("")])
+def test_a_place_that_others_may_have_made_is_not_used(place, make):
+    folder = place / f"pyspark-lance-turns-{os.getuid()}"
+    make(folder)
+    path = f"memory://{uuid.uuid4().hex}/t"
+    create_table(open_store(path), 2)
+    with advisory_lock(open_store(path), VERSIONS, LONG_S) as mine:
+        assert not mine
+    assert folder.is_file() or not list(folder.iterdir())
+    assert append(open_store(path), 1, 1).version == 2
+
+
+def test_without_a_folder_for_temporary_files_tables_are_written_all_the_same(place):
+    place.rmdir()
+    path = f"memory://{uuid.uuid4().hex}/t"
+    create_table(open_store(path), 2)
+    assert append(open_store(path), 1, 1).version == 2

@@ -1,0 +1,158 @@
+"""The build of the jar, and the command that puts it among Spark's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plugin import JAR_NAME, install, main, plugin_jar, uninstall
+
+
+@pytest.fixture(scope="module")
+def built(plugin_build, tmp_path_factory):
+    """A jar that is built now."""
+    try:
+        return plugin_build.build(tmp_path_factory.mktemp("built") / JAR_NAME)
+    except plugin_build.CannotBuildError as error:
+        pytest.skip(str(error))
+
+
+def test_the_jar_names_its_source(jar):
+    with zipfile.ZipFile(jar) as archive:
+        names = archive.namelist()
+        service = archive.read("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister")
+    assert service == b"org.pysparklance.LanceSource\n"
+    assert "org/pysparklance/LanceSource.class" in names
+
+
+def test_the_kept_jar_is_of_these_sources_and_other_sources_are_noticed(
+    plugin_build, tmp_path, monkeypatch
+):
+    assert plugin_build.check()
+    sources = tmp_path / "org"
+    shutil.copytree(plugin_build.SOURCES, sources)
+    monkeypatch.setattr(plugin_build, "SOURCES", sources)
+    assert plugin_build.is_up_to_date()
+    with (sources / "pysparklance" / "LanceSource.java").open("a") as source:
+        source.write("// changed\n")
+    assert not plugin_build.check()
+    assert plugin_build.main(["--check"]) == 1
+    assert not plugin_build.check(tmp_path / "missing.jar")
+
+
+def copied_sources(plugin_build, folder, monkeypatch):
+    """A copy of the Java sources, which the build takes for its own."""
+    sources = folder / "org"
+    shutil.copytree(plugin_build.SOURCES, sources)
+    monkeypatch.setattr(plugin_build, "SOURCES", sources)
+    return sources / "pysparklance"
+
+
+def test_no_source_imports_what_it_does_not_use(plugin_build, tmp_path, monkeypatch, capsys):
+    assert plugin_build.unused_imports() == {}
+    source = copied_sources(plugin_build, tmp_path, monkeypatch) / "LanceSource.java"
+    unused = "import java.util.Deque;\nimport static java.lang.Math.floorMod;\n"
+    source.write_text(source.read_text().replace("import ", f"{unused}import ", 1))
+    expected = {"pysparklance/LanceSource.java": ["Deque", "floorMod"]}
+    assert plugin_build.unused_imports() == expected
+    assert plugin_build.main(["--check"]) == 1
+    assert "imports that nothing uses" in capsys.readouterr().err
+
+
+def test_a_warning_of_the_compiler_fails_the_build(plugin_build, tmp_path, monkeypatch):
+    try:
+        plugin_build.find_javac()
+    except plugin_build.CannotBuildError as error:
+        pytest.skip(str(error))
+    package = copied_sources(plugin_build, tmp_path, monkeypatch)
+    (package / "Raw.java").write_text(
+        "package org.pysparklance;\nfinal class Raw {\n  java.util.List names;\n}\n"
+    )
+    with pytest.raises(plugin_build.CannotBuildError, match="raw type"):
+        plugin_build.build(tmp_path / JAR_NAME)
+
+
+def test_a_jar_of_these_sources_with_other_classes_is_noticed(plugin_build, tmp_path):
+    try:
+        if plugin_build.jdk_release() != plugin_build.JDK:
+            pytest.skip("another JDK may compile to other classes")
+    except plugin_build.CannotBuildError as error:
+        pytest.skip(str(error))
+    changed = tmp_path / JAR_NAME
+    shutil.copyfile(plugin_build.TARGET, changed)
+    with zipfile.ZipFile(changed, "a") as archive:
+        archive.writestr("org/pysparklance/More.class", b"")
+    assert plugin_build.is_up_to_date(changed)
+    assert not plugin_build.check(changed)
+
+
+def test_the_jar_is_the_same_each_time_and_where_spark_lacks_the_types_of_changes(
+    built, plugin_build, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(plugin_build, "has_changelog", lambda jars: False)
+    outlined = plugin_build.build(tmp_path / "outlined.jar")
+    assert outlined.read_bytes() == built.read_bytes()
+    with zipfile.ZipFile(tmp_path / "outlined.jar") as archive:
+        assert not [name for name in archive.namelist() if name.startswith("org/apache")]
+
+
+def test_without_pyspark_or_a_compiler_the_build_says_what_is_missing(
+    plugin_build, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(plugin_build.CannotBuildError, match="there is no javac"):
+        plugin_build.build(tmp_path / JAR_NAME)
+
+
+def test_broken_sources_leave_the_old_jar_alone(plugin_build, tmp_path, monkeypatch):
+    if not plugin_build.shutil.which("javac"):
+        pytest.skip("there is no JDK")
+    (tmp_path / "Broken.java").write_text("class Broken {")
+    target = tmp_path / JAR_NAME
+    target.write_bytes(b"old")
+    monkeypatch.setattr(plugin_build, "SOURCES", tmp_path)
+    with pytest.raises(plugin_build.CannotBuildError, match="javac failed"):
+        plugin_build.build(target)
+    assert target.read_bytes() == b"old"
+
+
+def test_install_and_uninstall_touch_one_file(jar, tmp_path, capsys):
+    (tmp_path / "jars").mkdir()
+    with pytest.raises(InvalidInputError, match="no folder named jars with those of Spark"):
+        install(tmp_path)
+    (tmp_path / "jars" / "spark-sql_2.13-4.3.0.jar").touch()
+    assert install(tmp_path) == tmp_path / "jars" / JAR_NAME
+    assert (tmp_path / "jars" / JAR_NAME).read_bytes() == Path(plugin_jar()).read_bytes()
+    assert uninstall(tmp_path)
+    assert not uninstall(tmp_path)
+    with pytest.raises(InvalidInputError, match="no folder named jars"):
+        install(tmp_path / "nothing")
+    assert main(["install", "--pyspark", str(tmp_path)]) == 0
+    assert main(["uninstall", "--pyspark", str(tmp_path)]) == 0
+    assert main(["path"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == plugin_jar()
+
+
+def test_an_installation_leaves_files_alone_that_others_are_linked_to(tmp_path):
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-sql_2.13-4.3.0.jar").touch()
+    (tmp_path / "cached.jar").write_bytes(b"of another installation")
+    os.link(tmp_path / "cached.jar", tmp_path / "jars" / JAR_NAME)
+    install(tmp_path)
+    assert (tmp_path / "jars" / JAR_NAME).read_bytes() == Path(plugin_jar()).read_bytes()
+    assert (tmp_path / "cached.jar").read_bytes() == b"of another installation"
+    assert len(list((tmp_path / "jars").iterdir())) == 2
+
+
+def test_importing_the_package_does_not_import_the_plugin():
+    code = "import sys, pyspark_lance; print('pyspark_lance.plugin' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,229 @@
+"""Joins and changes look for the keys that the other side has, and find what all rows give."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from random_seeds import seeds
+
+from pyspark_lance import LanceTable
+
+from .conftest import rows_read, sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+ROWS = 3_000
+# Small tables are read while planning, or sent to all tasks whole.
+LARGE = {
+    "spark.sql.lance.smallScanBytes": "0",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+KINDS = {
+    "bigint": (pa.int64(), lambda key: key),
+    "int": (pa.int32(), lambda key: key),
+    "string": (pa.string(), lambda key: f"k{key}"),
+    "date": (pa.date32(), lambda key: date(1970, 1, 1) + timedelta(key)),
+    "decimal(9,2)": (pa.decimal128(9, 2), Decimal),
+}
+
+
+def slow(*cases):
+    return (pytest.param(case, marks=pytest.mark.slow) for case in cases)
+
+
+@pytest.fixture
+def large(plugin, settings):
+    """A session that takes no table for small."""
+    settings(LARGE)
+    return plugin
+
+
+def rows(keys, kind="bigint"):
+    arrow, made = KINDS[kind]
+    values = pa.array([None if key is None else made(key) for key in keys], arrow)
+    return pa.table(
+        {"k": values, "n": pa.array(range(len(keys)), pa.int64()), "s": ["old"] * len(keys)}
+    )
+
+
+def write(path, keys, kind="bigint", index="BTREE"):
+    """Three fragments, an index over two of them, and rows that were deleted since."""
+    third = len(keys) // 3
+    for start in (0, third):
+        part = rows(keys[start : start + third], kind)
+        lance.write_dataset(part, path, mode="append" if start else "create")
+    if index:
+        lance.dataset(path).create_scalar_index("k", index)
+    lance.write_dataset(rows(keys[2 * third :], kind), path, mode="append")
+    lance.dataset(path).delete("n % 100 = 7")
+
+
+def content(path):
+    return sorted(map(repr, lance.dataset(path).to_table().to_pylist()))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        """MERGE INTO {t} t USING s ON t.k = s.k
+        WHEN MATCHED AND s.n > 5 THEN UPDATE SET n = s.n WHEN MATCHED THEN DELETE
+        WHEN NOT MATCHED THEN INSERT *""",
+        *slow(
+            "MERGE INTO {t} t USING s ON t.k = s.k AND t.n > 3 WHEN MATCHED THEN DELETE",
+            "UPDATE {t} SET s = 'new' WHERE k IN (SELECT k FROM s)",
+        ),
+        "DELETE FROM {t} t WHERE EXISTS (SELECT 1 FROM s WHERE s.k = t.k AND s.n > 5)",
+    ],
+)
+def test_a_change_reads_the_rows_of_the_keys_alone(large, path, statement):
+    keys = random.Random(1).sample(range(ROWS), ROWS)
+    write(path, keys)
+    covered = keys[: 2 * ROWS // 3]
+    made = large.sparkContext.accumulator(0)
+
+    def one(row):
+        made.add(1)
+        return row
+
+    source = [(key, number, "new") for number, key in enumerate([*covered[:20], ROWS + 1, None])]
+    few = large.createDataFrame(
+        large.sparkContext.parallelize(source, 2).map(one), "k bigint, n bigint, s string"
+    )
+    few.createOrReplaceTempView("s")
+    large.sql(statement.format(t=f"lance.`{path}`"))
+    (read,) = rows_read(large)
+    assert read <= 20 + ROWS // 3  # no index knows the last fragment
+    assert made.value == len(source)
+
+
+def test_an_upsert_opens_only_the_files_of_its_keys_in_a_clustered_table(large, path):
+    lance.write_dataset(rows(random.Random(2).sample(range(ROWS), ROWS)), path)
+    lance.dataset(path).create_scalar_index("k", "ZONEMAP")
+    LanceTable.forPath(large, path).compact(clusterBy=["k"], targetRowsPerFragment=ROWS // 10)
+    batch = range(ROWS // 10 + 5, ROWS // 10 + 45)
+    keys = [
+        (fragment, fragment.to_table(["k"])["k"])
+        for fragment in lance.dataset(path).get_fragments()
+    ]
+    others = [
+        Path(path, "data", file.path)
+        for fragment, k in keys
+        if not pc.any(pc.is_in(k, pa.array(batch))).as_py()
+        for file in fragment.data_files()
+    ]
+    assert len(others) == 9
+    large.createDataFrame(
+        [(key, -1, "new") for key in batch], "k long, n long, s string"
+    ).createOrReplaceTempView("s")
+    for file in others:  # whoever opens one fails
+        file.rename(file.with_suffix(".away"))
+    large.sql(
+        f"MERGE INTO lance.`{path}` t USING s ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    for file in others:
+        file.with_suffix(".away").rename(file)
+    found = lance.dataset(path).to_table().sort_by("k")
+    assert found["k"].to_pylist() == list(range(ROWS))
+    assert found.filter(pc.field("s") == "new")["k"].to_pylist() == list(batch)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        """MERGE INTO {t} t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET s = 'new'
+        WHEN NOT MATCHED BY SOURCE THEN DELETE""",
+        "DELETE FROM {t} WHERE k NOT IN (SELECT k FROM s WHERE k IS NOT NULL)",
+    ],
+)
+def test_rows_without_a_key_are_read_where_they_are_changed(large, path, statement):
+    write(path, list(range(ROWS)))
+    large.createDataFrame([(3,), (5,)], "k bigint").createOrReplaceTempView("s")
+    large.sql(statement.format(t=f"lance.`{path}`"))
+    assert rows_read(large) == []
+    assert sorted(lance.dataset(path).to_table()["k"].to_pylist()) == [3, 5]
+
+
+def test_more_keys_than_are_looked_for_leave_all_rows(large, path):
+    write(path, list(range(ROWS)))
+    before = lance.dataset(path).count_rows()
+    large.range(60_000).toDF("k").createOrReplaceTempView("s")
+    large.sql(
+        f"MERGE INTO lance.`{path}` t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET s = 'new' "
+        "WHEN NOT MATCHED THEN INSERT (k) VALUES (s.k)"
+    )
+    assert rows_read(large) == [before]
+    after = lance.dataset(path).to_table()
+    assert len(after) == 60_000
+    assert after["s"].to_pylist().count("new") == before
+
+
+def test_wider_numbers_are_looked_for_among_narrower_ones(large, path):
+    write(path, list(range(ROWS)), "int")
+    large.createDataFrame([(1,), (2**40 + 2,), (3,)], "k bigint").createOrReplaceTempView("s")
+    large.sql(f"DELETE FROM lance.`{path}` WHERE k IN (SELECT k FROM s)")
+    assert rows_read(large)[0] <= 3 + ROWS // 3
+    left = lance.dataset(path).to_table()["k"].to_pylist()
+    assert {1, 2, 3} & set(left) == {2}
+
+
+CLAUSES = [
+    "WHEN MATCHED THEN UPDATE SET s = concat(t.s, '+', s.s)",
+    "WHEN MATCHED AND s.n % 2 = 0 THEN UPDATE SET n = s.n WHEN MATCHED THEN DELETE",
+    "WHEN NOT MATCHED THEN INSERT *",
+    "WHEN MATCHED THEN UPDATE SET n = t.n + 1 WHEN NOT MATCHED AND s.n % 3 > 0 THEN INSERT *",
+    """WHEN NOT MATCHED THEN INSERT (k) VALUES (s.k)
+    WHEN NOT MATCHED BY SOURCE AND t.n % 7 = 1 THEN UPDATE SET s = 'left'""",
+]
+OTHERS = [
+    "UPDATE {t} SET s = 'in' WHERE k IN (SELECT k FROM s)",
+    "UPDATE {t} SET s = 'not' WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.k = {t}.k) AND n % 5 = 0",
+    "DELETE FROM {t} WHERE k IN (SELECT k FROM s WHERE n % 2 = 0)",
+    "DELETE FROM {t} WHERE n < 500 OR k IN (SELECT k FROM s)",
+]
+JOINS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"]
+
+
+def random_statement(rng):
+    if rng.random() < 0.4:
+        return rng.choice(OTHERS)
+    more = rng.choice(["", "", " AND t.n % 4 > 0", " AND t.n > s.n"])
+    return f"MERGE INTO {{t}} t USING s ON t.k = s.k{more} {rng.choice(CLAUSES)}"
+
+
+@pytest.mark.parametrize("seed", seeds(40, in_ci=1))
+def test_statements_change_the_same_rows_with_an_index_and_without(large, tmp_path, seed):
+    rng = random.Random(seed)
+    kind = rng.choice(list(KINDS))
+    keys = rng.sample(range(ROWS * 2), ROWS - 5) + [None] * 5
+    rng.shuffle(keys)
+    paths = [str(tmp_path / name) for name in ("with", "without")]
+    for path, index in zip(paths, [rng.choice(["BTREE", "BITMAP", "ZONEMAP"]), None], strict=True):
+        write(path, keys, kind, index)
+    large.conf.set("spark.sql.adaptive.enabled", rng.choice(["true", "false"]))
+    for _ in range(3):
+        source = [*rng.sample(range(ROWS * 2), rng.choice([0, 3, 30])), None, None]
+        few = large.createDataFrame(rows(source, kind)).repartition(2)
+        few.createOrReplaceTempView("s")
+        large.sql("SELECT /*+ BROADCAST(s) */ * FROM s").createOrReplaceTempView("hinted")
+        statement = random_statement(rng)
+        if rng.random() < 0.3:
+            statement = statement.replace("USING s ", "USING hinted s ")
+        for path in paths:
+            large.sql(statement.format(t=f"lance.`{path}`"))
+        assert content(paths[0]) == content(paths[1]), statement
+        join, other = rng.choice(JOINS), rng.choice(["s", "hinted s"])
+        query = f"FROM lance.`{{}}` t {join} {other} ON t.k = s.k"
+        found = [sql(large, f"SELECT count(*), sum(t.n) {query.format(path)}") for path in paths]
+        assert found[0] == found[1], query
+    large.conf.unset("spark.sql.adaptive.enabled")

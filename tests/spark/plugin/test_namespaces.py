@@ -1,0 +1,162 @@
+"""Catalogs over Lance namespaces in SQL: nested, shared with pylance, and by a REST service."""
+
+from __future__ import annotations
+
+import io
+
+import lance
+import lance.namespace as theirs
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrameReader
+
+from pyspark_lance import LanceTable
+
+from .conftest import sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+CATALOG = "org.pysparklance.LanceCatalog"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("names"))
+
+
+@pytest.fixture(scope="module")
+def names(plugin, root):
+    """The session, with the catalog ``names`` over a folder."""
+    plugin.conf.set("spark.sql.catalog.names", CATALOG)
+    plugin.conf.set("spark.sql.catalog.names.root", root)
+    plugin.conf.set("spark.sql.catalog.names.impl", "dir")
+    return plugin
+
+
+@pytest.fixture(scope="module")
+def rest(plugin, root):
+    """The session, with the catalog ``rest`` of a server over the same folder."""
+    settings = {
+        "root": root,
+        "storage.allow_http": "true",
+        "vend_input_storage_options": "true",
+        "vend_input_storage_options_refresh_interval_millis": "1000",
+    }
+    with theirs.RestAdapter("dir", settings, port=0) as adapter:
+        plugin.conf.set("spark.sql.catalog.rest", CATALOG)
+        plugin.conf.set("spark.sql.catalog.rest.uri", f"http://127.0.0.1:{adapter.port}")
+        plugin.conf.set("spark.sql.catalog.rest.headers.Authorization", "Bearer s3cr3t")
+        yield plugin
+
+
+def test_namespaces_are_made_described_listed_and_dropped(names):
+    names.sql("CREATE NAMESPACE names.eu COMMENT 'Europe' WITH DBPROPERTIES (a = '1')")
+    names.sql("CREATE NAMESPACE IF NOT EXISTS names.eu")
+    names.sql("CREATE NAMESPACE names.eu.north")
+    assert sql(names, "SHOW NAMESPACES IN names") == [("eu",), ("main",)]
+    assert sql(names, "SHOW NAMESPACES IN names.eu") == [("eu.north",)]
+    names.sql("ALTER NAMESPACE names.eu SET PROPERTIES (a = '2', b = '3')")
+    described = dict(sql(names, "DESCRIBE NAMESPACE EXTENDED names.eu"))
+    assert described["Comment"] == "Europe"
+    assert described["Properties"] == "((a,2), (b,3))"
+    for statement, message in (
+        ("CREATE NAMESPACE names.eu", "SCHEMA_ALREADY_EXISTS"),
+        ("CREATE NAMESPACE names.us.west", "no namespace us"),
+        ("SHOW TABLES IN names.us", "SCHEMA_NOT_FOUND"),
+        ("DROP NAMESPACE names.eu", "SCHEMA_NOT_EMPTY|not empty"),
+        ("CREATE NAMESPACE names.us LOCATION '/x'", "leave out LOCATION"),
+        ("CREATE TABLE names.us.t (id int)", "SCHEMA_NOT_FOUND|no namespace"),
+    ):
+        with pytest.raises(Exception, match=message):
+            names.sql(statement)
+    names.sql("DROP NAMESPACE names.eu CASCADE")
+    names.sql("DROP NAMESPACE IF EXISTS names.eu")
+    assert sql(names, "SHOW NAMESPACES IN names") == [("main",)]
+
+
+def test_a_table_of_a_nested_namespace_lives_a_full_life(names, root):
+    names.sql("CREATE NAMESPACE names.life")
+    names.sql("CREATE NAMESPACE names.life.deep")
+    table = "names.life.deep.t"
+    names.sql(f"CREATE TABLE {table} (id bigint, s string DEFAULT 'none')")
+    names.sql(f"INSERT INTO {table} (id) VALUES (1), (2)")
+    names.range(3, 5).selectExpr("id", "'x' AS s").writeTo(table).append()
+    names.sql(f"UPDATE {table} SET s = 'y' WHERE id = 2")
+    names.sql(f"DELETE FROM {table} WHERE id = 3")
+    names.sql(
+        f"MERGE INTO {table} t USING (SELECT 4 AS id) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET s = 'm' WHEN NOT MATCHED THEN INSERT (id) VALUES (0)"
+    )
+    assert sql(names, f"SELECT * FROM {table}") == [(1, "none"), (2, "y"), (4, "m")]
+    assert sql(names, f"SELECT count(*) FROM {table} VERSION AS OF 2") == [(2,)]
+    assert sql(names, "SELECT count(*) FROM `names`.life.deep.`t$versions`") == [(6,)]
+    names.sql(f"ALTER TABLE {table} ADD COLUMNS (more int)")
+    if hasattr(DataFrameReader, "changes"):  # Spark 4.2
+        assert sql(names, f"SELECT id FROM {table} CHANGES FROM VERSION 4 TO VERSION 5")
+    assert LanceTable.forName(names, table).delete("id = 1").num_deleted_rows == 1
+    assert [r.name for r in names.catalog.listTables("names.life.deep")] == ["t"]
+    names.sql(f"ALTER TABLE {table} RENAME TO life.u")
+    assert sql(names, "SELECT id, more FROM names.life.u") == [(2, None), (4, None)]
+    names.sql("CREATE OR REPLACE TABLE names.life.u AS SELECT id FROM names.life.u WHERE id = 2")
+    pylance = theirs.DirectoryNamespace(root=root)
+    found = pylance.describe_table(theirs.DescribeTableRequest(id=["life", "u"]))
+    assert lance.dataset(found.location).to_table().to_pylist() == [{"id": 2}]
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        names.sql("CREATE TABLE names.life.u (id int)")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        names.sql("SELECT * FROM names.life.deep.t")
+    names.sql("DROP TABLE names.life.u")
+    names.sql("USE names.life.deep")
+    try:
+        names.sql("CREATE TABLE here AS SELECT 1 AS id")
+        assert sql(names, "SELECT * FROM here") == [(1,)]
+    finally:
+        names.sql("USE spark_catalog.default")
+    names.sql("CALL names.system.compact('names.life.deep.here')")
+    names.sql("DROP NAMESPACE names.life CASCADE")
+
+
+def test_pylances_tables_are_there(names, root):
+    pylance = theirs.DirectoryNamespace(root=root)
+    pylance.create_namespace(theirs.CreateNamespaceRequest(id=["py"]))
+    data = io.BytesIO()
+    table = pa.table({"id": [1, 2, 3]})
+    with pa.ipc.new_stream(data, table.schema) as stream:
+        stream.write_table(table)
+    for name in (["py", "t"], ["flat"]):
+        pylance.create_table(theirs.CreateTableRequest(id=name), data.getvalue())
+    assert sql(names, "SELECT id FROM names.py.t JOIN names.flat USING (id)") == [(1,), (2,), (3,)]
+    assert sql(names, "SHOW TABLES IN names.main") == [("main", "flat", False)]
+    names.sql("DROP TABLE names.flat")
+    names.sql("DROP NAMESPACE names.py CASCADE")
+    assert pylance.list_tables(theirs.ListTablesRequest(id=[])).tables == []
+
+
+def test_a_location_lies_in_the_folder(names, root, tmp_path):
+    names.sql(f"CREATE TABLE names.placed (id int) LOCATION '{root}/some/where'")
+    names.sql("INSERT INTO names.placed VALUES (1)")
+    assert lance.dataset(f"{root}/some/where").count_rows() == 1
+    with pytest.raises(Exception, match="are in its own folder"):
+        names.sql(f"CREATE TABLE names.other (id int) LOCATION '{tmp_path}/x'")
+    names.sql("DROP TABLE names.placed")
+
+
+def test_a_rest_service_names_tables_and_gives_credentials_that_end(rest):
+    """The credentials end at once: each task asks for new ones."""
+    rest.sql("CREATE NAMESPACE rest.shop WITH DBPROPERTIES (a = '1')")
+    rest.sql("CREATE TABLE rest.shop.t AS SELECT id FROM range(100)")
+    rest.sql("DELETE FROM rest.shop.t WHERE id > 9")
+    rest.sql("UPDATE rest.shop.t SET id = 50 WHERE id = 5")
+    frame = rest.table("rest.shop.t").repartition(2)
+    assert frame.selectExpr("sum(id)").collect()[0][0] == 90
+    assert sql(rest, "SHOW TABLES IN rest.shop") == [("shop", "t", False)]
+    assert sql(rest, "SHOW NAMESPACES IN rest") == [("main",), ("shop",)]
+    shown = rest.sql("EXPLAIN EXTENDED SELECT * FROM rest.shop.t").collect()[0][0]
+    shown += str(rest.sql("DESCRIBE EXTENDED rest.shop.t").collect())
+    shown += str(rest.sql("SHOW CREATE TABLE rest.shop.t").collect())
+    assert "s3cr3t" not in shown
+    with pytest.raises(Exception, match=r"SCHEMA_NOT_EMPTY|not empty"):
+        rest.sql("DROP NAMESPACE rest.shop")
+    rest.sql("DROP TABLE rest.shop.t")
+    rest.sql("DROP NAMESPACE rest.shop")
+    assert sql(rest, "SHOW NAMESPACES IN rest") == [("main",)]

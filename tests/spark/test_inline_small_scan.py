@@ -1,0 +1,107 @@
+"""Rows that come with the plan of a scan, as the plugin asks for them."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from table_access import write_table
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.sql.plugin_calls import answer
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+COLUMNS = StructType([StructField("id", LongType()), StructField("s", StringType())])
+BELOW_TEN = json.dumps({"op": "<", "args": [{"column": ["id"]}, {"literal": 10, "type": "bigint"}]})
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A table of 100 rows, at most 700 bytes of numbers and texts in Arrow for each ten."""
+    where = str(tmp_path / "t")
+    write_table(where, pa.table({"id": range(100), "s": [f"row {i}" for i in range(100)]}))
+    return where
+
+
+def plan(path, *, small=1 << 19, **options):
+    """What the plugin is told of a scan of the newest version."""
+    snapshot = Snapshot.open(Table(path))
+    asked = {
+        "path": path,
+        "_lance.root": snapshot.uri,
+        "_lance.version": str(snapshot.version),
+        "_lance.batches_of": COLUMNS.json(),
+        "_lance.small_bytes": str(small),
+    }
+    return answer(
+        "plan", asked | {name.replace("lance_", "_lance."): text for name, text in options.items()}
+    )
+
+
+def rows_of(facts):
+    """The rows of the Arrow streams in a plan, as the plugin reads them."""
+    found = []
+    for stream in facts["batches"]:
+        found += pa.ipc.open_stream(stream).read_all().to_pylist()
+    return found
+
+
+def test_all_rows_come_with_the_plan_where_they_are_few(path):
+    facts = plan(path)
+    assert rows_of(facts) == [{"id": i, "s": f"row {i}"} for i in range(100)]
+    assert (facts["fragments"], facts["rows"]) == (1, 100)
+
+
+def test_nobody_gets_rows_who_does_not_ask(path):
+    assert answer("plan", {"path": path}) == {"fragments": 1, "rows": 100, "indices": ()}
+
+
+def test_rows_of_more_bytes_than_asked_for_are_left_to_tasks(path):
+    size = sum(stream.size for stream in plan(path)["batches"])
+    assert len(rows_of(plan(path, small=size))) == 100
+    assert plan(path, small=size - 1) == {"fragments": 1, "rows": 100, "indices": ()}
+
+
+def test_a_limit_is_read_of_each_task(path):
+    assert rows_of(plan(path, lance_limit="3", small=2000)) == [
+        {"id": i, "s": f"row {i}"} for i in range(3)
+    ]
+
+
+def test_a_condition_is_tested_where_all_that_metadata_leave_are_few(path):
+    assert [row["id"] for row in rows_of(plan(path, lance_filter=BELOW_TEN))] == list(range(10))
+    # Ten rows are fewer, but it takes reading all.
+    size = sum(stream.size for stream in plan(path, lance_limit="10")["batches"])
+    assert "batches" not in plan(path, lance_filter=BELOW_TEN, small=size)
+
+
+@pytest.mark.parametrize(("fragments", "is_read"), [(16, True), (17, False)])
+def test_many_fragments_are_left_to_tasks(tmp_path, fragments, is_read):
+    where = str(tmp_path / "many")
+    for first in range(fragments):
+        write_table(where, pa.table({"id": [first], "s": ["x"]}))
+    facts = plan(where)
+    assert facts["fragments"] == fragments
+    assert ("batches" in facts) == is_read
+    if is_read:
+        assert [row["id"] for row in rows_of(facts)] == list(range(fragments))
+
+
+def test_who_chooses_partitions_gets_them(path):
+    assert "batches" not in plan(path, fragmentsPerPartition="1")
+
+
+def test_a_damaged_file_is_left_to_tasks(path, tmp_path):
+    (data,) = (tmp_path / "t" / "data").iterdir()
+    data.write_bytes(data.read_bytes()[:-20])
+    assert plan(path) == {"fragments": 1, "rows": 100, "indices": ()}
+
+
+def test_what_no_batch_may_ask_for_is_refused_at_once(path):
+    with pytest.raises(InvalidInputError, match="it is shared, copied or off"):
+        plan(path, lance_way="sideways")
+    with pytest.raises(InvalidInputError, match="readChangeFeed"):
+        plan(path, startingVersion="1")

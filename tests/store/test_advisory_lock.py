@@ -1,0 +1,227 @@
+"""Turns of writers on one machine: a courtesy that never blocks for ever and leaves nothing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import pytest
+
+from pyspark_lance.store import turns
+from pyspark_lance.store.advisory_lock import advisory_lock
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.memory_store import MemoryStore
+
+FOLDER = "_versions"
+LONG_S = 120.0  # nobody waits for so long unless something is wrong
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / FOLDER).mkdir()
+    return LocalStore(str(tmp_path))
+
+
+def in_a_thread(function):
+    """What a writer in another thread is told."""
+    told = []
+    thread = threading.Thread(target=lambda: told.append(function()))
+    thread.start()
+    thread.join()
+    return told[0]
+
+
+def acquires_lock(store, patience_s=0.0):
+    with advisory_lock(store, FOLDER, patience_s) as mine:
+        return mine
+
+
+def wait_for_places_left():
+    """Who left the queue still stands in the kernel's, and has the lock for a moment."""
+    for thread in threading.enumerate():
+        if thread.name == "turn":
+            thread.join()
+
+
+def test_another_waits_until_the_first_is_done(store):
+    order, waits = [], threading.Event()
+
+    def second():
+        with advisory_lock(store, FOLDER, LONG_S, meanwhile=waits.set) as mine:
+            order.append(("second", mine))
+
+    thread = threading.Thread(target=second)
+    with advisory_lock(store, FOLDER, LONG_S) as mine:
+        thread.start()
+        assert waits.wait(LONG_S)
+        order.append(("first", mine))
+    thread.join()
+    assert order == [("first", True), ("second", True)]
+
+
+def test_nothing_is_done_meanwhile_if_there_is_nobody_to_wait_for(store):
+    done = []
+    with advisory_lock(store, FOLDER, LONG_S, meanwhile=lambda: done.append(1)) as mine:
+        assert mine
+    assert done == []
+
+
+def test_who_has_waited_long_enough_goes_ahead_and_does_not_wait_again(store):
+    with advisory_lock(store, FOLDER, LONG_S):
+        assert in_a_thread(lambda: acquires_lock(store, 0.001)) is False
+        assert in_a_thread(lambda: acquires_lock(store, LONG_S)) is False  # and that at once
+    wait_for_places_left()
+    assert acquires_lock(store)
+    assert f"{store.uri}/{FOLDER}" not in turns._in_vain
+
+
+def test_who_has_the_turn_keeps_it(store):
+    with advisory_lock(store, FOLDER, LONG_S):
+        with advisory_lock(store, FOLDER, LONG_S) as mine:
+            assert mine
+        assert in_a_thread(lambda: acquires_lock(store)) is False
+    assert in_a_thread(lambda: acquires_lock(store)) is True
+
+
+def test_an_error_ends_the_turn(store):
+    with pytest.raises(ValueError, match="work"), advisory_lock(store, FOLDER, LONG_S):
+        raise ValueError("work failed")
+    assert in_a_thread(lambda: acquires_lock(store)) is True
+
+
+def test_folders_have_turns_of_their_own(store, tmp_path):
+    (tmp_path / "other").mkdir()
+    with advisory_lock(store, FOLDER, LONG_S), advisory_lock(store, "other", 0.0) as mine:
+        assert mine
+
+
+def test_a_killed_writer_has_no_turn_any_more(store):
+    script = (
+        "import sys\n"
+        "from pyspark_lance.store.local_store import LocalStore\n"
+        "from pyspark_lance.store.advisory_lock import advisory_lock\n"
+        f"with advisory_lock(LocalStore(sys.argv[1]), {FOLDER!r}, 0.0) as mine:\n"
+        "    print(mine, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script, store.uri]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"True\n"
+        assert acquires_lock(store) is False
+        process.kill()
+    assert acquires_lock(store) is True
+
+
+def test_it_leaves_nothing_in_the_folder_and_no_descriptor_open(store, tmp_path):
+    before = len(os.listdir("/dev/fd"))
+    assert acquires_lock(store)
+    with advisory_lock(store, FOLDER, LONG_S):
+        in_a_thread(lambda: acquires_lock(store))
+    assert os.listdir(tmp_path / FOLDER) == []
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_where_there_are_no_locks_writers_go_ahead(tmp_path, monkeypatch):
+    nothing = str(tmp_path / "nothing")
+    assert acquires_lock(LocalStore(nothing), LONG_S) is False
+    monkeypatch.setattr(tempfile, "tempdir", nothing)
+    assert acquires_lock(MemoryStore(), LONG_S) is False
+
+
+def test_who_came_first_is_the_next(store):
+    order, threads = [], []
+
+    def waits(number, is_waiting):
+        with advisory_lock(store, FOLDER, LONG_S, meanwhile=is_waiting.set) as mine:
+            order.append((number, mine))
+
+    def in_queue():
+        return sum(thread.name == "turn" for thread in threading.enumerate())
+
+    with advisory_lock(store, FOLDER, LONG_S):
+        for number in range(8):
+            is_waiting = threading.Event()
+            threads.append(threading.Thread(target=waits, args=(number, is_waiting)))
+            threads[-1].start()
+            assert is_waiting.wait(LONG_S)
+            while in_queue() <= number:
+                time.sleep(0.001)
+            time.sleep(0.05)  # until its thread stands in the kernel's queue
+    for thread in threads:
+        thread.join()
+    assert order == [(number, True) for number in range(8)]
+
+
+def test_as_long_as_others_get_on_one_waits_on(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "_LOOK_S", 0.01)
+    told = []
+
+    def waits():
+        with advisory_lock(store, FOLDER, 0.5) as mine:
+            told.append(mine)
+
+    with advisory_lock(store, FOLDER, LONG_S):
+        thread = threading.Thread(target=waits)
+        thread.start()
+        for number in range(12):  # 1.2 s: more than twice as long as anybody waits in vain
+            time.sleep(0.1)
+            (tmp_path / FOLDER / str(number)).touch()
+        assert told == []
+    thread.join()
+    assert told == [True]
+
+
+def test_but_not_for_ever(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "_LOOK_S", 0.01)
+    monkeypatch.setattr(turns, "_MAX_PATIENCE", 1.5)
+    is_over = threading.Event()
+
+    def get_on():
+        for number in itertools.count():
+            (tmp_path / FOLDER / str(number)).touch()
+            if is_over.wait(0.002):
+                return
+
+    others = threading.Thread(target=get_on)
+    with advisory_lock(store, FOLDER, LONG_S):
+        others.start()
+        began = time.monotonic()
+        assert in_a_thread(lambda: acquires_lock(store, 1.0)) is False
+        assert time.monotonic() - began < 20
+        assert in_a_thread(lambda: acquires_lock(store, LONG_S)) is False  # and that at once
+        is_over.set()
+        others.join()
+
+
+def test_who_has_waited_in_vain_waits_again_when_others_get_on(store, tmp_path):
+    with advisory_lock(store, FOLDER, LONG_S):
+        assert in_a_thread(lambda: acquires_lock(store, 0.001)) is False
+        (tmp_path / FOLDER / "new").touch()
+        waited, told = threading.Event(), []
+
+        def waits():
+            with advisory_lock(store, FOLDER, LONG_S, meanwhile=waited.set) as mine:
+                told.append(mine)
+
+        thread = threading.Thread(target=waits)
+        thread.start()
+        assert waited.wait(LONG_S)
+        time.sleep(0.05)
+        assert told == []
+    thread.join()
+    assert told == [True]
+
+
+def test_who_gives_up_waiting_leaves_no_lock_and_no_descriptor(store):
+    before = len(os.listdir("/dev/fd"))
+    with advisory_lock(store, FOLDER, LONG_S):
+        assert in_a_thread(lambda: acquires_lock(store, 0.01)) is False
+    while any(thread.name == "turn" for thread in threading.enumerate()):
+        time.sleep(0.001)
+    assert len(os.listdir("/dev/fd")) == before
+    assert acquires_lock(store)

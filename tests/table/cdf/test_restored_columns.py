@@ -1,0 +1,142 @@
+"""Random histories of columns that go and come back: every window of the feed against a model.
+
+The model knows of every version which column is which, whatever ids, names and restores say; so it
+tells what each window must show in the columns of its last version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+import pytest
+from known_history import History, add_times, expected
+from table_access import read_changes, remove_versions, write_table
+
+from pyspark_lance.table.cdf.change_feed import count_changes
+from pyspark_lance.table.cdf.change_window import ChangeWindow
+from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
+
+
+def told(history: History, start: int, end: int, mode: str = "dropCarryovers") -> list[tuple]:
+    names = ["_commit_version", "_change_type", "_rowid", *history.versions[end - 1].columns]
+    feed = read_changes(history.path, start, end, mode)
+    return sorted(zip(*(feed[name].to_pylist() for name in names), strict=True), key=repr)
+
+
+def check(path: str, seed: int, steps: int) -> int:
+    """Every window of a random history; returns how many there were."""
+    history = History(path, seed)
+    for _ in range(steps):
+        history.step()
+    count, last = 0, len(history.versions)
+    for start in range(1, last + 1):
+        for end in range(start, last + 1):
+            assert told(history, start, end) == expected(history, start, end), (start, end)
+            count += 1
+        check_counts(history, start)
+    return count
+
+
+def check_counts(history: History, version: int) -> None:
+    """As many as the feed tells, but a column that came back may hold what stands for nothing."""
+    kinds = [row[1] for row in told(history, version, version, "none")]
+    least = [kinds.count(kind) for kind in ("insert", "update_postimage", "delete")]
+    counted = count_changes(Table(history.path), ChangeWindow(version, version))
+    assert len(counted) <= 1
+    inserted, updated, deleted = dataclasses.astuple(counted[0])[1:] if counted else (0, 0, 0)
+    assert (inserted, deleted) == (least[0], least[2])
+    now = history.versions[version - 1]
+    past = history.versions[version - 2] if version > 1 else now
+    come = set(now.columns.values()) - set(past.columns.values())
+    blank = [
+        row for row in now.rows.keys() & past.rows.keys()
+        if come and all(now.rows[row][column] is None for column in come)
+    ]  # fmt: skip
+    assert least[1] <= updated <= least[1] + len(blank)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_window_shows_what_became_of_the_columns_of_its_end(tmp_path, seed):
+    check(str(tmp_path / "t"), seed, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_every_window_of_many_histories_shows_what_became_of_the_columns(tmp_path, block):
+    count = sum(
+        check(str(tmp_path / str(seed)), seed, 10)
+        for seed in range(100 + 30 * block, 130 + 30 * block)
+    )
+    assert count > 500
+
+
+def test_a_version_of_before_the_window_that_comes_back_twice_is_the_same(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": [1, 2]}))
+    add_times(Table(path), "x", 5)
+    drop_columns(Table(path), ["x"])
+    for _ in range(2):
+        restore(Table(path), VersionSpec(version=2))
+    for end in (4, 5):
+        feed = read_changes(path, 4, end, "dropCarryovers")
+        assert set(feed["_commit_version"].to_pylist()) == {4}
+        assert feed["x"].to_pylist() == [None, None, 5, 10]
+
+
+def test_two_versions_of_before_the_window_come_back_with_the_column_that_they_share(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": [1, 2], "x": pa.array([5, 10], pa.int16())}))
+    add_null_columns(Table(path), pa.schema([("y", pa.int16())]))
+    drop_columns(Table(path), ["x"])
+    for version in (2, 1, 2):
+        restore(Table(path), VersionSpec(version=version))
+    feed = read_changes(path, 4, 6, "dropCarryovers")
+    assert feed["_commit_version"].to_pylist() == [4] * 4
+    assert feed["x"].to_pylist() == [None, None, 5, 10]
+
+
+@pytest.mark.parametrize("gone", [[1], [2], [1, 2]])
+def test_a_column_that_came_back_from_a_version_that_is_gone_is_the_same_again(tmp_path, gone):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": [1, 2], "x": pa.array([5, 10], pa.int16())}))
+    add_null_columns(Table(path), pa.schema([("y", pa.int16())]))
+    drop_columns(Table(path), ["x"])
+    for version in (2, 1, 2):
+        restore(Table(path), VersionSpec(version=version))
+    remove_versions(path, gone)
+    feed = read_changes(path, 4, 6, "dropCarryovers")
+    assert feed["_commit_version"].to_pylist() == [4] * 4
+    assert feed["x"].to_pylist() == [None, None, 5, 10]
+
+
+@pytest.mark.parametrize("with_values", [False, True])
+def test_a_column_that_comes_back_for_one_of_its_name_and_id_is_another_one(tmp_path, with_values):
+    history = History(str(tmp_path / "t"), 1)
+    history.note()
+    history.append()
+    history.note()
+    drop_columns(history.table, ["x"])
+    del history.columns["x"]
+    history.note()
+    compact(history.table)  # no file has values under its id any more, so that it is given again
+    history.note()
+    if with_values:
+        add_times(history.table, "x", 3)
+    else:
+        add_null_columns(history.table, pa.schema([("x", pa.int16())]))
+    history.columns["x"] = 7
+    history.note()
+    history.append()
+    history.note()
+    restore(history.table, VersionSpec(version=1))
+    history.columns = dict(history.versions[0].columns)
+    history.note()
+    last = len(history.versions)
+    assert last == 7
+    for start in range(1, last + 1):
+        assert told(history, start, last) == expected(history, start, last), start

@@ -1,0 +1,80 @@
+"""Rows that a change says are gone: they must be there, and what is left is written down."""
+
+import numpy as np
+import pytest
+from local_changes import delete_rows, update_rows
+from table_access import append, read_ours
+
+from pyspark_lance.errors import CommitConflictError, InvalidInputError
+from pyspark_lance.format.row_address import row_addresses
+from pyspark_lance.table.dml.deletions import AffectedRows, touched_rows, write_deletions
+from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Two fragments of four rows; the row with id 1 is deleted."""
+    path = str(tmp_path / "t")
+    append(path, 0, 4)
+    append(path, 10, 4)
+    delete_rows(path, "id = 1")
+    return path
+
+
+def lose(path, fragment, offsets, gone=None):
+    """What becomes of fragments of which the rows at ``offsets`` are met, and are gone."""
+    addresses = row_addresses(fragment, np.array(offsets, np.uint32))
+    is_gone = np.ones(len(offsets), np.bool_) if gone is None else np.array(gone)
+    touched = touched_rows(addresses, is_gone)
+    return write_deletions(plan_change(Table(path)), touched.values(), one_match_each=True)
+
+
+def test_what_is_deleted_cannot_be_deleted_again(path):
+    with pytest.raises(InvalidInputError, match="are deleted already in version 3"):
+        lose(path, 0, [0, 1])
+
+
+def test_rows_beyond_the_end_of_a_fragment_are_refused(path):
+    with pytest.raises(InvalidInputError, match="row 4 of fragment 1, which has 4 rows"):
+        lose(path, 1, [2, 4])
+
+
+def test_fragments_that_are_not_there_are_a_conflict(path):
+    with pytest.raises(CommitConflictError, match="fragment 7 is not in version 3"):
+        lose(path, 7, [0])
+
+
+def test_deletions_are_united_with_those_before(path):
+    (loss,) = lose(path, 0, [3])
+    assert (loss.num_gone, loss.deletion_file.num_deleted_rows) == (1, 2)
+    assert AffectedRows(plan_change(Table(path)), [loss])[0].tolist() == [3]
+    assert sorted(read_ours(path)["id"].to_pylist()) == [0, 2, 3, 10, 11, 12, 13]
+
+
+def test_nothing_is_written_for_a_fragment_of_which_no_row_is_left(path):
+    (loss,) = lose(path, 0, [0, 2, 3])
+    assert (loss.num_gone, loss.deletion_file) == (3, None)
+    assert AffectedRows(plan_change(Table(path)), [loss])[0].tolist() == [0, 2, 3]
+
+
+def test_rows_that_stay_are_counted_only_as_met(path):
+    (loss,) = lose(path, 1, [0, 2], gone=[False, False])
+    assert (loss.num_gone, loss.deletion_file) == (0, None)
+
+
+def test_a_row_that_is_met_twice_is_told(path):
+    (loss,) = lose(path, 1, [2, 2])
+    assert loss.repeated == (1 << 32) + 2
+
+
+def test_rows_that_move_into_several_files_keep_their_ids(path):
+    before = read_ours(path)
+    settings = ChangeSettings(max_rows_per_file=3)
+    update_rows(path, None, ["id"], lambda rows: {"id": rows["id"]}, settings=settings)
+    after = read_ours(path)
+    assert len(Snapshot.open(Table(path)).manifest.fragments) == 3
+    for name in ("_rowid", "_row_created_at_version"):
+        ids = dict(zip(before["id"].to_pylist(), before[name].to_pylist(), strict=True))
+        assert dict(zip(after["id"].to_pylist(), after[name].to_pylist(), strict=True)) == ids
