@@ -10,7 +10,7 @@ from svg import Picture
 
 ROOT = Path(__file__).resolve().parents[1]
 # What every layer may use, and what is not worth a row.
-_HELPERS = ("__main__", "proto")
+_HELPERS = ("__main__", "plugin", "proto")
 _WIDTH, _LEFT, _ROW, _GAP = 860, 20, 54, 12
 
 

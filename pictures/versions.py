@@ -14,7 +14,7 @@ _HEIGHT, _LETTER, _PADDING = 22, 6.9, 16
 def facts() -> dict[str, str]:
     """What stands in each badge, by its title."""
     project = (ROOT / "pyproject.toml").read_text()
-    package = (ROOT / "src" / "pyspark_lance" / "__init__.py").read_text()
+    package = (ROOT / "src" / "pyspark_lance" / "version.py").read_text()
     pythons = re.findall(r"Python :: (3\.\d+)", project)
     (lance,) = re.findall(r'"pylance==([\d.]+)"', project)
     (spark,) = re.findall(r'"pyspark>=([\d.]+)"', project)

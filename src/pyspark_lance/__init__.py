@@ -67,8 +67,8 @@ _DEFINED_IN = {
     "VectorIndexResult": "table.index_build.vector_request",
     "VerifyResult": "table.verify.findings",
     "ZoneMapResult": "table.index_build.zone_maps",
-    "plugin_jar": "plugin",
     "enable": "plugin",
+    "plugin_jar": "plugin",
 }
 
 __all__ = ["DefaultSource", "errors", *_DEFINED_IN]
@@ -77,6 +77,10 @@ __all__ = ["DefaultSource", "errors", *_DEFINED_IN]
 def __getattr__(name: str) -> Any:
     if name in _DEFINED_IN:
         return getattr(import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
+    if name == "plugin":
+        return import_module(f"{__name__}.plugin")
+    if name == "companion_jar":  # its former name
+        return __getattr__("plugin").plugin_jar
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pyspark_lance.spark.api.unsupported_attributes import unknown_in_package

@@ -1,8 +1,8 @@
-"""Switches the JVM plugin on where it is off: a jar that lets Spark plan scans of Lance tables.
+"""The JVM plugin, a jar with which Spark plans scans and writes of Lance tables.
 
-The wheel puts it among the jars of the pyspark beside it, for all its sessions. For a Spark that is
-elsewhere ``python -m pyspark_lance.plugin install`` does so, ``enable(spark)`` switches it
-on in a running session, ``spark.jars`` in one that is about to start.
+The wheel installs the jar into the pyspark beside it, for all sessions. For a Spark elsewhere,
+``python -m pyspark_lance.plugin install`` copies it there. ``enable(spark)`` loads it into a
+running session, ``spark.jars`` into one that is about to start.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def plugin_jar() -> str:
 
 
 def enable(spark: SparkSession) -> None:
-    """Switches the plugin on in a running session, classic or Connect; hides storage options.
+    """Enable the plugin in a running session, classic or Connect; hides storage options.
 
     Where the jar is not among Spark's own, it holds in a classic session for the calling Python
     thread and sessions made from it: call it in each thread, or name the jar in ``spark.jars`` for
@@ -136,10 +136,10 @@ def install(pyspark: Path | None = None) -> Path:
 
 
 def put_jar(target: Path) -> None:
-    """Makes ``target`` a copy of the package's jar.
+    """Replace ``target`` by a copy of the package's jar.
 
-    A new file that takes its place: package managers link one file into many installations, and
-    Spark may have the old one open.
+    The copy is a new file that is renamed to ``target``: package managers link one file into many
+    installations, and a running Spark may have the old one open.
     """
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     os.close(handle)
@@ -176,7 +176,7 @@ def _jars_of(pyspark: Path | None) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line: install, uninstall or path."""
+    """Run the command line: install, uninstall or path."""
     parser = argparse.ArgumentParser(
         prog="python -m pyspark_lance.plugin", description=(__doc__ or "").split("\n")[0]
     )

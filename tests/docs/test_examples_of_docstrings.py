@@ -8,8 +8,7 @@ import inspect
 import pytest
 
 import pyspark_lance
-from pyspark_lance import LanceTable, errors
-from pyspark_lance.spark import plugin
+from pyspark_lance import LanceTable, errors, plugin
 from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.api.table_builder import LanceTableBuilder
@@ -20,6 +19,7 @@ _WITHOUT_EXAMPLE = {
     "reasons_as_markdown",
     "enable",
     "install",
+    "put_jar",
     "uninstall",
     "answering_class",
     "main",

@@ -138,7 +138,9 @@ def test_the_reference_has_every_method_under_the_name_that_users_import(site):
         "pyspark_lance.enable",
     }
     for name in names | set(re.findall(r'href="[^"]*#(pyspark_lance\.[\w.]+)"', html)):
-        assert re.match(r"pyspark_lance\.([A-Z]|spark\.(plugin|threads|redaction)\b)", name), name
+        assert re.match(
+            r"pyspark_lance\.([A-Z]|(plugin|spark\.threads|spark\.redaction)\b)", name
+        ), name
         pkgutil.resolve_name(name)
 
 

@@ -34,7 +34,10 @@ _COLUMNS_OF_DESCRIPTORS = (
     "::test_columns_of_descriptors_are_stored_as_blobs_and_parts_of_them_not_at_all"
 )
 
-_QUOTED_TEXT = "tests/spark/test_delta_compatibility.py::test_comments_strings_and_names_in_quotes_are_not_looked_into"
+_QUOTED_TEXT = (
+    "tests/spark/test_delta_compatibility.py"
+    "::test_comments_strings_and_names_in_quotes_are_not_looked_into"
+)
 
 MUTANTS = (
     # Times beyond what Python and Arrow have
@@ -198,7 +201,7 @@ MUTANTS = (
     Mutant(
         "writers of one machine do not take turns",
         "commit/commit_loop.py",
-        "with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):",
+        "with advisory_lock(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):",
         "with contextlib.nullcontext(False):",
         ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
@@ -226,7 +229,7 @@ MUTANTS = (
     Mutant(
         "who gives up waiting gets the lock later and keeps it",
         "store/advisory_lock.py",
-        "            if self._is_left:\n                _drop_buffers(self._descriptor)\n",
+        "            if self._is_left:\n                _release(self._descriptor)\n",
         "",
         ("tests/store/test_advisory_lock.py",),
     ),

@@ -15,7 +15,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from table_access import append
 
 import pyspark_lance
-from pyspark_lance import LanceTable
+from pyspark_lance import LanceTable, plugin
 from pyspark_lance.errors import (
     InvalidInputError,
     LanceError,
@@ -23,7 +23,6 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from pyspark_lance.spark import plugin
 from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.api.table_builder import LanceTableBuilder

@@ -15,9 +15,9 @@ import pytest
 from table_access import append
 
 import pyspark_lance
-from pyspark_lance import LanceTable
+from pyspark_lance import LanceTable, plugin
 from pyspark_lance.result_names import snake_case
-from pyspark_lance.spark import plugin, redaction, threads
+from pyspark_lance.spark import redaction, threads
 from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.api.table_builder import LanceTableBuilder

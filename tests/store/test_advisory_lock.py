@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from pyspark_lance.store import turns
+from pyspark_lance.store import advisory_lock as locks
 from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
@@ -77,7 +77,7 @@ def test_who_has_waited_long_enough_goes_ahead_and_does_not_wait_again(store):
         assert in_a_thread(lambda: acquires_lock(store, LONG_S)) is False  # and that at once
     wait_for_places_left()
     assert acquires_lock(store)
-    assert f"{store.uri}/{FOLDER}" not in turns._in_vain
+    assert f"{store.uri}/{FOLDER}" not in locks._in_vain
 
 
 def test_who_has_the_turn_keeps_it(store):
@@ -158,7 +158,7 @@ def test_who_came_first_is_the_next(store):
 
 
 def test_as_long_as_others_get_on_one_waits_on(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "_LOOK_S", 0.01)
+    monkeypatch.setattr(locks, "_LOOK_S", 0.01)
     told = []
 
     def waits():
@@ -177,8 +177,8 @@ def test_as_long_as_others_get_on_one_waits_on(store, tmp_path, monkeypatch):
 
 
 def test_but_not_for_ever(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "_LOOK_S", 0.01)
-    monkeypatch.setattr(turns, "_MAX_PATIENCE", 1.5)
+    monkeypatch.setattr(locks, "_LOOK_S", 0.01)
+    monkeypatch.setattr(locks, "_MAX_PATIENCE", 1.5)
     is_over = threading.Event()
 
     def get_on():

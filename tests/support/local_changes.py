@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.dml import reads
+from pyspark_lance.table.dml import read_set
 from pyspark_lance.table.dml.commit_changes import commit_changes, delete_everything
 from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter, is_hashable, same_hashes
 from pyspark_lance.table.dml.merge import (
@@ -55,7 +55,7 @@ def matching_rows(plan, condition, *, columns, system):
     """Rows of the pinned version for which a text is true, by address."""
     every = predicate_schema(plan.schema)
     predicate = None if condition is None else parse_predicate(condition, every)
-    return reads.matching_rows(plan, predicate, columns=columns, system=system)
+    return read_set.matching_rows(plan, predicate, columns=columns, system=system)
 
 
 def _again(attempt, uri, options, settings, environment):
@@ -95,7 +95,7 @@ def delete_rows(uri, condition=None, *, options=None, settings=None, environment
         return replace(
             run_changes(LocalRunner(), plan, (Clause(RowAction.DELETE),), [changes]),
             only_deletes=True,
-            reads=reads.reads_where(plan.snapshot(), condition),
+            reads=read_set.reads_where(plan.snapshot(), condition),
             description=condition,
         )
 
@@ -113,7 +113,7 @@ def update_rows(uri, condition, columns, values, *, options=None, settings=None,
         return replace(
             run_changes(LocalRunner(), plan, (Clause(RowAction.UPDATE, names),), [changes]),
             assigned=frozenset(names),
-            reads=reads.reads_where(plan.snapshot(), condition),
+            reads=read_set.reads_where(plan.snapshot(), condition),
         )
 
     return _again(attempt, uri, options, settings, environment)

@@ -60,11 +60,11 @@ from pyspark_lance.format.schema import LanceSchema
 
 
 def apply_operation(builder: ManifestBuilder, operation: Operation) -> None:
-    """Changes ``draft`` as ``operation`` says."""
-    builder = _BUILDERS.get(type(operation))
-    if builder is None:
+    """Apply ``operation`` to the manifest that ``builder`` holds."""
+    apply = _APPLY.get(type(operation))
+    if apply is None:
         raise UnsupportedFeatureError(f"{type(operation).__name__} operations cannot be committed")
-    builder(builder, operation)
+    apply(builder, operation)
 
 
 # Whole tables ------------------------------------------------------------------------------
@@ -281,7 +281,8 @@ def _merge(builder: ManifestBuilder, operation: Merge) -> None:
     missing = before.keys() - given
     if missing:
         raise CommitConflictError(
-            f"a Merge that lists no fragment {min(missing)}, which version {builder.version - 1} has",
+            f"a Merge that lists no fragment {min(missing)}, "
+            f"which version {builder.version - 1} has",
             hint="run the operation again on the newest version",
         )
     changed = {}
@@ -439,7 +440,7 @@ def _numbered(
     return tuple(bases)
 
 
-_BUILDERS: dict[type, Callable[..., None]] = {
+_APPLY: dict[type, Callable[..., None]] = {
     Append: _append,
     Delete: _delete,
     Update: _update,

@@ -68,7 +68,7 @@ def advisory_lock(
         yield True
     finally:
         held.discard(full)
-        _drop_buffers(descriptor)
+        _release(descriptor)
 
 
 def _held() -> set[str]:
@@ -148,7 +148,7 @@ def _waited(folder: str, descriptor: int, patience_s: float) -> bool:
         _be_patient(folder, descriptor, queue, patience_s)
     except BaseException:
         if queue.leave():
-            _drop_buffers(descriptor)
+            _release(descriptor)
         raise
     return queue.leave()
 
@@ -218,7 +218,7 @@ class _Queue:
             self._has_lock = has_lock and not self._is_left
             self._is_over.set()
             if self._is_left:
-                _drop_buffers(self._descriptor)
+                _release(self._descriptor)
 
 
 def _try(descriptor: int) -> bool | None:
@@ -234,7 +234,7 @@ def _try(descriptor: int) -> bool | None:
     return True
 
 
-def _drop_buffers(descriptor: int) -> None:
+def _release(descriptor: int) -> None:
     """Unlocks, also for processes that were forked meanwhile and have the descriptor, too."""
     import fcntl  # noqa: PLC0415
 

@@ -14,7 +14,6 @@ import pytest
 from lance.file import LanceFileReader
 from lance.indices import IndexConfig
 from local_changes import delete_rows
-from pyspark_lance.table.index_build.zone_boundaries import ZoneCutter
 from row_changes import set_to
 from zone_map_tables import COLUMNS, STRUCT, change_in_place, matching, retained_rows, some_rows
 
@@ -25,6 +24,7 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.zone_map_file import read_zones_and_nulls
+from pyspark_lance.table.index_build.zone_boundaries import ZoneCutter
 from pyspark_lance.table.index_build.zone_map_task import build_zones
 from pyspark_lance.table.index_build.zone_maps import (
     commit_zone_maps,

@@ -1,7 +1,7 @@
-"""Names that users of Delta Lake and pylance bring along: an error tells what they are called here.
+"""Errors for names of Delta Lake and pylance that say what the name is here.
 
-Where a name costs nothing it is simply there, as in ``delta_compatibility.py``; the others end in an error
-that is an ``AttributeError``, too, so that ``hasattr`` says what is true.
+Names that cost nothing exist as aliases (``delta_compatibility.py``). The others raise an error
+that is also an ``AttributeError``, so that ``hasattr`` returns False.
 """
 
 from __future__ import annotations
