@@ -45,12 +45,8 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return all;
   }
 
-  private static boolean isLance(String provider) {
-    return provider.equalsIgnoreCase("lance") || provider.equals(LanceSource.class.getName());
-  }
-
   private static boolean isLance(TableInfo table) {
-    return isLance(table.properties().getOrDefault(
+    return NamedTable.isProvider(table.properties().getOrDefault(
         TableCatalog.PROP_PROVIDER, SQLConf.get().defaultDataSourceName()));
   }
 
@@ -61,7 +57,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   private static V1Table lanceTable(Table listed) {
     if (listed instanceof V1Table known
-        && isLance(known.catalogTable().provider().getOrElse(() -> ""))) {
+        && NamedTable.isProvider(known.catalogTable().provider().getOrElse(() -> ""))) {
       SessionRules.addToSession();
       return known;
     }

@@ -37,6 +37,11 @@ public class NamedTable extends LanceTable {
     }
   }
 
+  /** Whether {@code USING} of this provider makes a Lance table. */
+  public static boolean isProvider(String provider) {
+    return provider.equalsIgnoreCase("lance") || provider.equals("org.pysparklance.LanceSource");
+  }
+
   public static String nameOf(String catalog, Identifier ident) {
     List<String> parts = new ArrayList<>(List.of(catalog));
     parts.addAll(List.of(ident.namespace()));

@@ -16,13 +16,13 @@ import org.apache.spark.sql.catalyst.plans.logical.Assignment;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.catalyst.plans.logical.WithCTE;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.NullType;
 import org.pysparklance.catalog.LanceTable;
-import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -35,6 +35,12 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
     if (plan instanceof WithCTE) {
       return (LogicalPlan) plan.mapChildren(child -> apply((LogicalPlan) child));
     }
+    if (plan instanceof UpdateTable update && update.table().resolved()
+        && !hasBlobs(update.table())
+        || plan instanceof MergeIntoTable merge && merge.targetTable().resolved()
+        && !hasBlobs(merge.targetTable())) {
+      return HeldCommands.released(plan);
+    }
     if (plan instanceof UpdateTable update && update.childrenResolved()
         && update.condition().exists(one -> isHeld(one))
         && isReady(CollectionConverters.asJava(update.expressions()))) {
@@ -46,6 +52,14 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
       return new Command(merge.targetTable(), merge.sourceTable()).released(merge);
     }
     return plan;
+  }
+
+  /** Whether a target, below aliases and views, is a Lance table with columns of blobs. */
+  static boolean hasBlobs(LogicalPlan target) {
+    LogicalPlan table = EliminateSubqueryAliases.apply(target);
+    return table instanceof View view ? hasBlobs(view.child())
+        : table instanceof DataSourceV2Relation relation
+            && relation.table() instanceof LanceTable own && !own.blobs().isEmpty();
   }
 
   private static boolean isHeld(Expression condition) {
@@ -111,15 +125,8 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
       LogicalPlan read = source == null || fetched.isEmpty() ? source
           : new BlobSources(source, fetched).asBytes();
       Object[] parts = PlanParts.changed((scala.Product) given, part ->
-          part instanceof Option<?> some && some.exists(HeldCondition.class::isInstance)
-              ? condition(((HeldCondition) some.get()).child())
-          : part instanceof HeldCondition held ? held.child()
-          : part == source && source != null ? read : part);
+          part == source && source != null ? read : HeldCommands.releasedPart(part));
       return (LogicalPlan) given.makeCopy(parts);
-    }
-
-    private static Option<Expression> condition(Expression given) {
-      return given.equals(Literal.TrueLiteral()) ? Option.empty() : Option.apply(given);
     }
 
     /** An expression of the command with the values that it assigns to blob columns. */

@@ -18,9 +18,10 @@ public final class SessionExtensions {
     extensions.injectHintResolutionRule(session -> new FirstDefinition());
     extensions.injectHintResolutionRule(session -> new EvolvingWrites((SparkSession) session));
     extensions.injectHintResolutionRule(session -> new TimesOfPaths((SparkSession) session));
-    extensions.injectHintResolutionRule(session -> new HeldCommands());
+    extensions.injectHintResolutionRule(session -> new HeldCommands((SparkSession) session));
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectResolutionRule(session -> new BlobAssignments());
+    extensions.injectPostHocResolutionRule(session -> new HeldCommands.Release());
     extensions.injectPostHocResolutionRule(session -> new ValuesOnce());
     extensions.injectPostHocResolutionRule(session ->
         new CorrelatedConditions((SparkSession) session));
