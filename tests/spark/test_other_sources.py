@@ -35,3 +35,4 @@ def test_statements_on_other_sources_come_out_the_same(files, tmp_path):
     assert not differing, differing[0]
     assert without == with_it
     assert with_it["rules"] == 0
+    assert with_it["processes"] == []

@@ -241,7 +241,9 @@ def main(came: str, folder: str, *files: str) -> None:
     texts = statements(folder, files or FILES)
     all_of_them = [(text.replace(folder, "/data"), _came(spark, text, plain)) for text in texts]
     rules = spark._jsparkSession.experimental().extraOptimizations().size()
-    processes = spark._jvm.java.lang.ProcessHandle.current().children().count()
+    children = spark._jvm.java.lang.ProcessHandle.current().children().toArray()
+    commands = [child.info().commandLine().orElse("") for child in children]
+    processes = [command for command in commands if "pyspark_lance" in command]
     kept = spark._jsparkSession.sessionState().catalog().getTableMetadata(
         spark._jvm.org.apache.spark.sql.catalyst.TableIdentifier("kept")
     ).properties().toString()  # fmt: skip
