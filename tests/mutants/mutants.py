@@ -40,6 +40,14 @@ _QUOTED_TEXT = (
 )
 
 MUTANTS = (
+    # Blobs
+    Mutant(
+        "an overwrite cannot say that members of structs stay blobs",
+        "spark/types/write_schema.py",
+        "    if not _has_blobs(marked):\n",
+        "    if marked.equals(field, check_metadata=True):\n",
+        ("tests/spark/plugin/test_blobs_in_statements.py",),
+    ),
     # Times beyond what Python and Arrow have
     Mutant(
         "a constant is pickled as a Python value",

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from managed_blobs import blob_rows, referenced
-from pyspark.errors import UnsupportedOperationException
+from pyspark.errors import AnalysisException, UnsupportedOperationException
 from table_access import write_table
 
 from pyspark_lance import LanceTable
@@ -260,3 +260,85 @@ def test_structs_with_blobs_are_kept_or_set_whole(plugin, path):
     expected |= {key: (7, (key, BLOBS[key])) for key in (1, 2)}
     expected |= {9: (None, None), 4: (4, (8, b"\x08"))}
     assert {key: (n, st and (st[0], st[1] or None)) for key, (n, st) in found.items()} == expected
+
+
+def inserts(table):
+    """Statements that give the blob column ``b`` the bytes of their row's id, and these ids."""
+    return {
+        1: f"INSERT INTO {table} VALUES (1, 1, X'01')",
+        2: f"INSERT INTO {table} (b, id, n) VALUES (X'02', 2, 2)",
+        3: f"INSERT INTO {table} BY NAME SELECT 3 AS n, X'03' AS B, 3L AS id",
+        4: f"INSERT INTO {table} SELECT 4L, 4, CASE WHEN rand() < 2 THEN X'04' END",
+        5: f"WITH c AS (SELECT X'05' AS x) INSERT INTO {table} (id, n, b) SELECT 5, 5, x FROM c",
+        6: f"INSERT INTO {table} VALUES (6, 6, DEFAULT), (7, DEFAULT, X'07')",
+        8: f"FROM (SELECT 8L AS id) INSERT INTO {table} SELECT id, 8, X'08' "
+        f"INSERT INTO {table} SELECT id + 1, 9, X'09'",
+        10: f"INSERT INTO {table} REPLACE WHERE id = 1 VALUES (1, 1, X'0A')",
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inserts_give_blob_columns_bytes(plugin, path, kind):
+    table = new_table(path, {0: LARGE}, kind)
+    for text in inserts(table).values():
+        plugin.sql(text)
+    plugin.sql(
+        f"INSERT INTO {table} (id, n, b) VALUES (:id, :id, :b)", args={"id": 11, "b": b"arg"}
+    )
+    plugin.sql(f"INSERT INTO {table} SELECT id + 20, n, b FROM {table} WHERE id IN (0, 4)")
+    rows = plugin.createDataFrame([(12, 12, LARGE[1:])], "id bigint, n bigint, b binary")
+    rows.writeTo(table).append()
+    rows.selectExpr("id + 1", "n", "b").write.insertInto(table)
+    rows.selectExpr("id + 2 AS id", "n", "b").write.mode("append").saveAsTable(table)
+    expected = {key: bytes([key]) for key in (2, 3, 4, 5, 7, 8, 9)}
+    expected |= {0: LARGE, 1: b"\x0a", 6: None, 11: b"arg", 20: LARGE, 24: b"\4"}
+    expected |= dict.fromkeys((12, 13, 14), LARGE[1:])
+    assert {key: row[1] for key, row in pylance_rows(path).items()} == expected
+    for text in ("'text'", "5", "named_struct('a', 1)"):
+        with pytest.raises(AnalysisException, match="INCOMPATIBLE_DATA_FOR_TABLE"):
+            plugin.sql(f"INSERT INTO {table} SELECT 9L, 9L, {text}")
+    plugin.sql(f"INSERT OVERWRITE {table} VALUES (1, 1, X'01'), (2, 2, NULL)")
+    rows.writeTo(table).overwritePartitions()
+    assert {key: row[1] for key, row in pylance_rows(path).items()} == {12: LARGE[1:]}
+    assert LanceTable.forPath(plugin, path).verify(readData=True).findings == ()
+
+
+def test_inserts_give_structs_with_blobs_bytes(plugin, path):
+    blob = {"lance-encoding:blob": "true"}
+    kind = pa.struct([("a", pa.int64()), pa.field("x", pa.large_binary(), metadata=blob)])
+    schema = pa.schema([("id", pa.int64()), ("st", kind)])
+    write_table(path, pa.table([[0], pa.array([{"a": 0, "x": b"zero"}], kind)], schema=schema))
+    table = f"lance.`{path}`"
+    plugin.sql(f"INSERT INTO {table} VALUES (1, named_struct('a', 1, 'x', X'01'))")
+    plugin.sql(f"INSERT INTO {table} SELECT id + 2, st FROM {table}")
+    for keys in ([0, 1, 2, 3], [7]):
+        read = plugin.read.format("lance").option("blobColumns", "st").load(path)
+        found = {row.id: bytes(row.st.x) for row in read.collect()}
+        values = {0: b"zero", 1: b"\1", 2: b"zero", 3: b"\1", 7: b"\7"}
+        assert found == {key: values[key] for key in keys}
+        assert lance.dataset(path).schema.field("st").type.field("x").metadata
+        plugin.sql(f"INSERT OVERWRITE {table} VALUES (7, named_struct('a', 1, 'x', X'07'))")
+
+
+def test_statements_that_add_columns_give_blob_columns_bytes(plugin, path):
+    table = new_table(path, {0: LARGE, 1: b"one", 2: b"two"})
+    rows = plugin.createDataFrame([(3, b"three", 1)], "id bigint, b binary, more int")
+    rows.writeTo(table).option("mergeSchema", "true").append()
+    source = "(SELECT explode(array(1L, 4L)) AS id, X'04' AS b, 'x' AS text)"
+    plugin.sql(
+        f"MERGE WITH SCHEMA EVOLUTION INTO {table} t USING {source} s ON t.id = s.id "
+        "WHEN MATCHED AND s.b IS NOT NULL THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    source = "(SELECT explode(array(2L, 5L)) AS id, X'05' AS b, 7 AS last)"
+    plugin.sql(
+        f"MERGE WITH SCHEMA EVOLUTION INTO {table} t USING {source} s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET last = s.last, b = s.b "
+        "WHEN NOT MATCHED THEN INSERT (id, b) VALUES (s.id, s.b)"
+    )
+    assert {key: row[1] for key, row in pylance_rows(path).items()} == {
+        0: LARGE, 1: b"\4", 2: b"\5", 3: b"three", 4: b"\4", 5: b"\5"
+    }  # fmt: skip
+    assert sql(plugin, f"SELECT id, more, text, last FROM {table} WHERE id > 0") == [
+        (1, None, "x", None), (2, None, None, 7), (3, 1, None, None), (4, None, "x", None),
+        (5, None, None, None),
+    ]  # fmt: skip

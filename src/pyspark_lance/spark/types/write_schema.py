@@ -171,9 +171,14 @@ def _metadata_of(
 def _with_blobs(field: pa.Field) -> pa.Field:
     """The field with every binary in it as a blob."""
     marked = _mark_blobs(field)
-    if marked.equals(field, check_metadata=True):
+    if not _has_blobs(marked):
         raise InvalidInputError(f"{field.name}.blob = true, but the column holds no binary")
     return marked
+
+
+def _has_blobs(field: pa.Field) -> bool:
+    parts = (field.type.field(i) for i in range(field.type.num_fields))
+    return BLOB_KEY.encode() in (field.metadata or {}) or any(map(_has_blobs, parts))
 
 
 def _mark_blobs(field: pa.Field) -> pa.Field:

@@ -74,7 +74,10 @@ final class BlobSources {
     Map<Long, DataType> types = new HashMap<>();
     children.forEach(child -> CollectionConverters.asJava(child.output())
         .forEach(one -> types.put(one.exprId().id(), one.dataType())));
-    return (LogicalPlan) over.mapExpressions(part -> retyped(part, types));
+    return (LogicalPlan) over.mapExpressions(part -> retyped(
+        part instanceof Alias alias && ids.contains(alias.exprId().id())
+            && alias.child() instanceof BlobValue blob
+            ? (Alias) alias.withNewChildren(blob.children()) : part, types));
   }
 
   private static LogicalPlan ofTable(DataSourceV2Relation relation, LanceTable table, Set<Long> ids) {
@@ -114,6 +117,9 @@ final class BlobSources {
     if (plan instanceof Project project) {
       for (Object one : CollectionConverters.asJava(project.projectList())) {
         if (one instanceof Alias alias && passed.remove(alias.exprId().id())) {
+          if (alias.child() instanceof BlobValue) {
+            continue;
+          }
           if (!(alias.child() instanceof Attribute blob)) {
             throw refused(alias.name());
           }

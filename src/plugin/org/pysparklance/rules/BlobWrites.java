@@ -84,6 +84,14 @@ public final class BlobWrites extends Rule<LogicalPlan> {
       }
       int place = i;
       List<Expression> values = WrittenValues.of(query, place);
+      if (values.size() == 1 && isBelow(values.get(0), query.children().head())) {
+        // Spark may have taken a descriptor apart to check its parts for nulls.
+        query = WrittenValues.with(query, place, column.dataType(),
+            value -> (Expression) value.references().toSeq().head());
+        Attribute given = query.output().apply(place);
+        query = new BlobSources(query, Map.of(given.exprId().id(), given)).asBytes();
+        output.set(i, (AttributeReference) column.withDataType(written).withNullability(true));
+      }
       if (values.isEmpty() || !values.stream().allMatch(BlobWrites::isBytes)) {
         continue;
       }
@@ -92,6 +100,17 @@ public final class BlobWrites extends Rule<LogicalPlan> {
     }
     return query == write.query() ? (LogicalPlan) write : (LogicalPlan) write.withNewQuery(query)
         .withNewTable(withOutput(relation, output));
+  }
+
+  /** Whether a value is made of one column, which a query below makes of bytes. */
+  private static boolean isBelow(Expression value, LogicalPlan query) {
+    if (value.references().size() != 1) {
+      return false;
+    }
+    Attribute column = value.references().toSeq().head();
+    return query.exists(node -> node instanceof Project project
+        && project.projectList().exists(one -> one instanceof Alias alias
+            && alias.exprId().equals(column.exprId()) && alias.child() instanceof BlobValue));
   }
 
   private static DataSourceV2Relation withOutput(

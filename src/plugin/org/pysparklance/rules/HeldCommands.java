@@ -35,13 +35,13 @@ public final class HeldCommands extends Rule<LogicalPlan> {
       return (LogicalPlan) plan.mapChildren(child -> apply((LogicalPlan) child));
     }
     if (plan instanceof UpdateTable update && !update.resolved() && !isHeld(update.condition())
-        && mayBeLance(update.table())) {
+        && mayBeLance(session, update.table())) {
       Expression condition = update.condition().getOrElse(() -> Literal.TrueLiteral());
       return update.makeCopy(PlanParts.changed(update, part ->
           part == update.condition() ? Option.apply(new HeldCondition(condition)) : part));
     }
     if (plan instanceof MergeIntoTable merge && !merge.resolved()
-        && mayBeLance(merge.targetTable())) {
+        && mayBeLance(session, merge.targetTable())) {
       Object[] parts = PlanParts.changed(merge, part -> part == merge.mergeCondition()
           && !(part instanceof HeldCondition) ? new HeldCondition((Expression) part) : part);
       return parts == null ? merge : merge.makeCopy(parts);
@@ -54,7 +54,7 @@ public final class HeldCommands extends Rule<LogicalPlan> {
   }
 
   /** Whether a target is a Lance table, or a name (of a view, of IDENTIFIER) that may mean one. */
-  private boolean mayBeLance(LogicalPlan target) {
+  static boolean mayBeLance(SparkSession session, LogicalPlan target) {
     LogicalPlan table = EliminateSubqueryAliases.apply(target);
     if (!(table instanceof UnresolvedRelation named)) {
       return BlobAssignments.hasBlobs(table) || !table.resolved();
@@ -65,11 +65,11 @@ public final class HeldCommands extends Rule<LogicalPlan> {
     }
     var found = session.sessionState().analyzer().CatalogAndIdentifier().unapply(parts).get();
     return found._1() instanceof PathCatalog
-        || CatalogV2Util.isSessionCatalog(found._1()) && isLanceOrView(found._2());
+        || CatalogV2Util.isSessionCatalog(found._1()) && isLanceOrView(session, found._2());
   }
 
   /** Whether Spark's own catalog knows a Lance table or a view of this name. */
-  private boolean isLanceOrView(Identifier ident) {
+  private static boolean isLanceOrView(SparkSession session, Identifier ident) {
     if (ident.namespace().length > 1) {
       return false;
     }

@@ -33,6 +33,16 @@ final class PlanParts {
     return parts;
   }
 
+  /** Whether a whole has a part of this name, in this release of Spark, and it is true. */
+  static boolean isSet(Product whole, String name) {
+    for (int i = 0; i < whole.productArity(); i++) {
+      if (whole.productElementName(i).equals(name)) {
+        return Boolean.TRUE.equals(whole.productElement(i));
+      }
+    }
+    return false;
+  }
+
   /** A whole of its first parts: those that only some releases have come last, and are empty. */
   @SuppressWarnings("unchecked")
   static <T> T make(Class<T> kind, Object... parts) {
