@@ -1,5 +1,7 @@
 """Blobs that are read as descriptors and written with their bytes."""
 
+import os
+import sys
 import tracemalloc
 
 import lance
@@ -29,6 +31,15 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.logical_view import BLOB_FILE, logical_schema
+from pyspark_lance.table.dml.moved_rows import (
+    CHANGED_ADDRESS,
+    CHANGED_ROW_ID,
+    CLAUSE,
+    Clause,
+    write_changes,
+)
+from pyspark_lance.table.dml.row_change import RowAction, plan_change
+from pyspark_lance.table.dml.sort_changes import MIN_FILE_ROWS, Parts, sort_changes
 from pyspark_lance.table.rows import described_blobs
 from pyspark_lance.table.rows.described_blobs import DescribedBlobs
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -204,6 +215,55 @@ def test_a_write_has_few_blobs_in_memory_at_a_time(tmp_path, monkeypatch, versio
     # All blobs have 50 MiB; some copies of 1 MiB are there at a time.
     assert most + pool.max_memory() < 10 << 20
     assert [len(blob) for blob in pylance_blobs(copy)] == [1 << 18] * 200
+
+
+_opened: list[str] | None = None
+
+
+def _note_open(event, arguments):
+    if event == "open" and _opened is not None:
+        _opened.append(os.path.basename(str(arguments[0])))
+
+
+sys.addaudithook(_note_open)
+
+
+def as_changes(rows, clauses):
+    """Rows that a merge inserts, or updates at their places, in batches of some."""
+    numbers = pa.array([one % len(clauses) for one in range(rows.num_rows)], pa.int32())
+    places = [
+        None if clauses[one].action is RowAction.INSERT else one for one in numbers.to_pylist()
+    ]
+    columns = {CLAUSE: numbers, CHANGED_ROW_ID: pa.array(places, pa.int64())}
+    columns |= {CHANGED_ADDRESS: pa.array(places, pa.int64()), "id": rows["id"], "b": rows["b"]}
+    return pa.table(columns).to_batches(max_chunksize=rows.num_rows // 5)
+
+
+@pytest.mark.parametrize("are_sorted", [False, True])
+def test_a_task_opens_each_file_that_blobs_come_from_once(tmp_path, are_sorted):
+    global _opened
+    source, path = str(tmp_path / "source"), str(tmp_path / "target")
+    lance.write_dataset(blob_table([b"abc", b"", b"e"]), source, data_storage_version="2.1")
+    lance.write_dataset(blob_table([b"old"] * 30), path, data_storage_version="2.1")
+    rows = as_spark(read_located(source)).take(np.arange(30) % 3)
+    plan = plan_change(Table(path))
+    clauses = (Clause(RowAction.INSERT, ("id", "b")), Clause(RowAction.INSERT, ("b",)))
+    files = os.listdir(f"{source}/data")
+    _opened = []
+    try:
+        if are_sorted:
+            many = as_changes(rows.take(np.arange(MIN_FILE_ROWS) % 30), clauses)
+            *_, written = sort_changes(plan, clauses, Parts.of([]), many, task=0)
+            assert written.new_fragments
+        else:
+            updates = (Clause(RowAction.UPDATE, ("b",)),)
+            write_changes(plan, updates, as_changes(rows, updates))
+            assert _opened.count(files[0]) == 1
+            _opened.clear()
+            write_changes(plan, clauses, as_changes(rows, clauses))
+    finally:
+        opened, _opened = _opened, None
+    assert [opened.count(name) for name in files] == [1]
 
 
 def test_a_blob_whose_file_is_gone_is_said(tmp_path):

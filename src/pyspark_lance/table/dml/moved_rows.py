@@ -35,7 +35,7 @@ from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.dml.deletions import TouchedRows, add_touched, touched_rows
 from pyspark_lance.table.dml.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
-from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
+from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.conform import conform_array, conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
@@ -135,7 +135,7 @@ class _Task:
         self._clauses = clauses
         self._actions = np.array([clause.action for clause in clauses], dtype=np.int8)
         self._fields = _moving(plan).fields
-        self._table = plan.table
+        self._blobs = BlobBytes(plan.table)
         self._spills = plan.inline_lineage_bytes is not None
         self._rows = _RowSource(plan)
         self._touched: dict[int, TouchedRows] = {}
@@ -210,7 +210,7 @@ class _Task:
         self, batch: pa.RecordBatch, complete: _Complete
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Changes and the rows that they make, as many at a time as memory allows."""
-        for part in with_blob_bytes(self._table, [batch]):
+        for part in self._blobs.of(batch):
             yield from self._in_small_parts(part, complete)
 
     def _in_small_parts(

@@ -23,7 +23,7 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.dml.inserted_keys import NewKeys, noted_key
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause, inserted_rows
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
-from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
+from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.packed_rows import RowBuffer, split_rows
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 
@@ -165,6 +165,7 @@ class _NewRows:
         self._files: FragmentFiles | None = None
         self._count = 0
         self._new_keys = NewKeys(noted_key(plan.schema))
+        self._blobs = BlobBytes(plan.table)
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._count += batch.num_rows
@@ -198,7 +199,7 @@ class _NewRows:
         fields = self._plan.schema.fields
         numbers = plain_numbers(batch.column(CLAUSE)).astype(np.int64)
         for number, given in split_rows(batch, numbers):
-            for rows in with_blob_bytes(self._plan.table, [given]):
+            for rows in self._blobs.of(given):
                 whole = inserted_rows(fields, rows, self._clauses[number].columns)
                 self._new_keys.add(whole)
                 files.write(whole)

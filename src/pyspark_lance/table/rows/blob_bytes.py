@@ -19,18 +19,33 @@ if TYPE_CHECKING:
 _Batch = TypeVar("_Batch", pa.RecordBatch, pa.RecordBatch | None)
 
 
-def with_blob_bytes(table: Table, batches: Iterable[_Batch]) -> Iterator[_Batch]:
-    """Batches to write, with bytes for located descriptors at any depth; others as they are.
+class BlobBytes:
+    """The bytes for the descriptors that one task writes; keeps the files open they come from.
 
     ``table``: what is written to; see ``DescribedBlobs``.
     """
-    blobs: DescribedBlobs | None = None
-    for batch in batches:
-        if batch is None or not any(map(holds_located, batch.schema.types)):
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._blobs: DescribedBlobs | None = None
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows with bytes for located descriptors at any depth, some at a time."""
+        if not any(map(holds_located, batch.schema.types)):
             yield batch
-            continue
-        if blobs is None:
+            return
+        if self._blobs is None:
             from pyspark_lance.table.rows.described_blobs import DescribedBlobs  # noqa: PLC0415
 
-            blobs = DescribedBlobs(table)
-        yield from blobs.with_bytes(batch)
+            self._blobs = DescribedBlobs(self._table)
+        yield from self._blobs.with_bytes(batch)
+
+
+def with_blob_bytes(table: Table, batches: Iterable[_Batch]) -> Iterator[_Batch]:
+    """Batches of one task, with bytes for located descriptors at any depth; others as they are."""
+    blobs = BlobBytes(table)
+    for batch in batches:
+        if batch is None:
+            yield batch
+        else:
+            yield from blobs.of(batch)
