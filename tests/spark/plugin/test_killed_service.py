@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 
 import pytest
 from kills.killed_service import run, service_processes
 from pyspark.errors import AnalysisException
+from pyspark.sql.functions import udf
 from script_process import run_command
 
 pytestmark = [
@@ -35,6 +38,24 @@ def test_errors_of_the_service_begin_with_their_code_however_they_are_asked_for(
     assert raised.value.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
     assert "[LANCE_TABLE_NOT_FOUND] there is no Lance table here\n" in raised.value.getMessage()
     assert str(raised.value).startswith("[LANCE_TABLE_NOT_FOUND] there is no Lance table here\n")
+
+
+def test_the_error_of_a_commit_is_raised_though_the_abort_fails_too(plugin, path, settings):
+    plugin.range(3).write.format("lance").save(path)
+    (service,) = service_processes()
+
+    def killing(number):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(service, signal.SIGKILL)
+        return number
+
+    rows = plugin.range(3, 6).select(udf(killing, "bigint")("id").alias("id"))
+    # The service that would commit, and the one that would abort, cannot start.
+    settings({"spark.sql.planner.pythonExecution.memory": "1m"})
+    with pytest.raises(AnalysisException, match=r"^\[LANCE_STORAGE\].*\n *hint: "):
+        rows.write.format("lance").mode("append").save(path)
+    settings({"spark.sql.planner.pythonExecution.memory": "1g"})
+    assert plugin.read.format("lance").load(path).count() == 3
 
 
 LACKING = """

@@ -32,9 +32,14 @@ public final class LanceException extends AnalysisException {
 
   /** The process ended while it served a request. */
   static LanceException lost(String method, String exit) {
-    return storage("the Python process that plans and commits ended during " + method + " (" + exit + ")",
-        "run the statement again; after a write, look first whether DESCRIBE HISTORY or "
-            + "LanceTable.history() shows its version");
+    String ended =
+        "the Python process that plans and commits ended during " + method + " (" + exit + ")";
+    return method.equals("commit")
+        ? storage(ended + ", so whether the rows were committed is unknown",
+            "look whether DESCRIBE HISTORY or LanceTable.history() shows a new version with them; "
+                + "if not, run the statement again")
+        : storage(ended, "run the statement again; after a write, look first whether DESCRIBE "
+            + "HISTORY or LanceTable.history() shows its version");
   }
 
   static LanceException notStarted(List<String> failures) {

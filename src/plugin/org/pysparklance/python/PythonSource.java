@@ -12,6 +12,7 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.execution.datasources.v2.python.*;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.LoggerFactory;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -89,8 +90,24 @@ class PythonSource extends PythonDataSourceV2 {
         written.add(request.attach(
             one == null ? null : ((PythonWriterCommitMessage) one).pickledMessage()));
       }
-      Python.ask(isAbort ? "abort" : "commit",
-          request.with("writer", request.attach(writer)).with("messages", written));
+      request.with("writer", request.attach(writer)).with("messages", written);
+      if (isAbort) {
+        abort(request);
+      } else {
+        Python.ask("commit", request);
+      }
+    }
+
+    /**
+     * Removes the files of a failed write, if possible: after an error here Spark would raise one of
+     * its own in place of the error that the write failed with. Cleanup removes what is left.
+     */
+    private static void abort(Frame request) {
+      try {
+        Python.ask("abort", request);
+      } catch (Exception error) {  // LanceException among them, which Scala does not declare
+        LoggerFactory.getLogger(PythonSource.class).warn("files of a failed write are left", error);
+      }
     }
   }
 }
