@@ -24,7 +24,7 @@ WORDS = {
     segments.BTREE: "B-tree",
     segments.BITMAP: "bitmap",
     segments.LABEL_LIST: "labels",
-    segments.BLOOMFILTER: "bloom filter",
+    segments.BLOOMFILTER: "bloom",
     segments.NGRAM: "ngram",
 }
 USED_BY_SCANS = {segments.ZONEMAP, *_OPENERS}

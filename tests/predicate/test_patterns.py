@@ -11,7 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.predicate.patterns import like_pieces, like_regex, re2_quote, rlike_regex
+from pyspark_lance.predicate.patterns import (
+    like_pieces,
+    like_regex,
+    re2_quote,
+    required_text,
+    rlike_regex,
+)
 
 TEXTS = st.text(alphabet="ab%_\\.*[(é😀\n\r\u2028 $", max_size=6)
 
@@ -68,6 +74,26 @@ def test_rlike_finds_what_other_engines_find(pattern, text):
     except UnsupportedFeatureError:
         return
     assert finds(translated, text) == expected
+
+
+@given(
+    st.lists(PIECES | st.sampled_from(["ab", r"\.a", "b?", "a{0,2}", "(a)+"]), max_size=6).map(
+        "".join
+    ),
+    st.text(alphabet="ab 1é.\n", max_size=8),
+)
+def test_what_an_expression_needs_is_in_every_text_in_which_it_is_found(pattern, text):
+    try:
+        translated = rlike_regex(pattern)
+    except (UnsupportedFeatureError, InvalidInputError):
+        return
+    assert required_text(pattern) in text or not finds(translated, text)
+
+
+def test_an_expression_needs_its_longest_literal():
+    assert required_text("ab+cde{2}.*(xyzxyz)?f") == "cde"
+    assert required_text(r"id=\d+ name\.x") == " name.x"
+    assert required_text("abc|def") == required_text("(abc|def)") == ""
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_values
 from pyspark_lance.predicate.casts import cast_array
-from pyspark_lance.predicate.patterns import like_pieces, like_regex, rlike_regex
+from pyspark_lance.predicate.patterns import like_pieces, like_regex, required_text, rlike_regex
 from pyspark_lance.predicate.tree import (
     BOOLEAN,
     FALSE,
@@ -217,7 +217,7 @@ def ilike(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
 
 def rlike(value: Expression, pattern: str) -> Predicate:
     """``value RLIKE pattern``."""
-    return fold(Match("regex", text(value), rlike_regex(pattern)))
+    return fold(Match("regex", text(value), rlike_regex(pattern), required_text(pattern)))
 
 
 def match(kind: str, value: Expression, part: Expression) -> Predicate:

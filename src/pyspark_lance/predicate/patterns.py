@@ -96,6 +96,26 @@ def rlike_regex(pattern: str) -> str:
     return result
 
 
+def required_text(pattern: str) -> str:
+    """The longest text that all strings contain in which ``pattern`` is found; "" if unknown."""
+    runs, run, depth = [""], "", 0
+    for token in _TOKEN.finditer(pattern):
+        text, kind = token.group(), token.lastgroup
+        if kind == "other" and text == "|" and depth == 0:
+            return ""
+        depth += (kind == "group") - (text == ")")
+        if kind == "quantifier" and not depth:
+            is_optional = text[0] in "*?" or text.startswith("{0")
+            runs.append(run[:-1] if is_optional else run)
+            run = ""
+        elif depth or kind not in ("plain", "escape") or (kind == "escape" and text[1].isalnum()):
+            runs.append(run)
+            run = ""
+        else:
+            run += text[-1]
+    return max(*runs, run, key=len)
+
+
 def _translate(token: re.Match[str]) -> str:
     text = token.group()
     match token.lastgroup:

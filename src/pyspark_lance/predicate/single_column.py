@@ -117,6 +117,8 @@ def texts_wanted(predicate: Predicate, path: ColumnPath) -> tuple[str, ...]:
     match predicate:
         case Match("contains" | "starts_with" | "ends_with", Column(own), str(part)) if own == path:
             return (part,)
+        case Match("regex", Column(own), part=part) if own == path and part:
+            return (part,)
         case Comparison("=" | "<=>", Column(own), Literal() as whole) if own == path:
             return (whole.value,) if isinstance(whole.value, str) else ()
         case And(terms):

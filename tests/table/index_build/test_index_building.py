@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from lance.file import LanceFileReader
+from lance.indices import IndexConfig
 from local_changes import delete_rows
 from row_changes import set_to
 from zone_map_tables import (
@@ -782,14 +783,14 @@ def test_what_cannot_have_an_index_is_refused(tmp_path):
     lance.write_dataset(table, path)
     for kind, names in (
         ("btree", "los"), ("bitmap", "los"), ("label_list", "xos"), ("bloomfilter", "losb"),
-        ("zonemap", "lo"),
+        ("zonemap", "lo"), ("ngram", "xlosb"),
     ):  # fmt: skip
         for name in names:
             with pytest.raises(UnsupportedFeatureError, match=f"the column '{name}' of type"):
                 create_index(Table(path), IndexRequest((name,), kind))
     for request in (
         IndexRequest(("y",)), IndexRequest(("o.y",)), IndexRequest(("x", "X")), IndexRequest(()),
-        IndexRequest(("x",), "ngram"), IndexRequest(("x", "o.x"), name="both"),
+        IndexRequest(("x",), "rtree"), IndexRequest(("x", "o.x"), name="both"),
         IndexRequest(("x",), name="__lance_frag_reuse"), IndexRequest(("x",), rows_per_zone=8),
         IndexRequest(("x",), "bloomfilter", rows_per_zone=0),
         IndexRequest(("x",), "zonemap", rows_per_zone=0),
@@ -799,7 +800,7 @@ def test_what_cannot_have_an_index_is_refused(tmp_path):
     for act in (refresh_indices, optimize_indices, drop_index):
         with pytest.raises(InvalidInputError, match="there is no index 'x_idx'"):
             act(Table(path), "x_idx")
-    lance.dataset(path).create_scalar_index("t", "NGRAM")
+    lance.dataset(path).create_scalar_index("t", IndexConfig("fm", {}))
     with pytest.raises(InvalidInputError, match="not one of the kinds"):
         refresh_indices(Table(path), "t_idx")
     assert not list(Path(path).glob("_indices/*/page_*"))

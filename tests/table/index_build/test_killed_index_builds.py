@@ -53,6 +53,7 @@ WORK = {
     "bitmap": 'create_index(table, IndexRequest(("i",), "bitmap", "i_idx", replace=True))',
     "label_list": f'create_index(table, IndexRequest(("{LISTS}",), "label_list"))',
     "bloomfilter": 'create_index(table, IndexRequest(("s",), "bloomfilter"))',
+    "ngram": 'create_index(table, IndexRequest(("s",), "ngram"))',
     "zonemap": 'create_index(table, IndexRequest(("i", "s"), "zonemap", replace=True))',
     "refresh": "refresh_indices(table)",
     "optimize": "optimize_indices(table)",
@@ -139,6 +140,7 @@ def build_any(path: str, rng: random.Random) -> None:
     kind = rng.choice([*INDEX_KINDS, "refresh", "optimize", "drop"])
     table = Table(path)
     with_kind = {"zonemap": ("i", "s"), "label_list": (LISTS,), "bloomfilter": ("s", "i")}
+    with_kind["ngram"] = ("s",)
     try:
         match kind:
             case "refresh":

@@ -26,7 +26,8 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 pytestmark = pytest.mark.interop
 
 KINDS = {
-    "i": "btree", "s": "btree", "k": "bitmap", "l": "label_list", "b": "bloomfilter", "z": "zonemap"
+    "i": "btree", "s": "btree", "k": "bitmap", "l": "label_list", "b": "bloomfilter",
+    "z": "zonemap", "g": "ngram",
 }  # fmt: skip
 CONDITIONS = {
     "i": ["i = 17", "i IN (3, 250, 999)", "i IS NULL", "i > 690"],
@@ -34,6 +35,7 @@ CONDITIONS = {
     "k": ["k = 3", "k IS NULL"],
     "l": ["array_contains(l, 4)"],
     "b": ["b = 23", "b IN (100, 205)", "b IS NULL"],
+    "g": ["contains(g, '791')", "g LIKE '%7 te%'", "g RLIKE '95[0-9]+ text'"],
     "z": ["z = 77", "z < 5", "z >= 690", "z IS NULL"],
 }
 
@@ -53,6 +55,7 @@ def sound(tmp_path_factory, request) -> str:
             "l": [None if x % 11 == 0 else [x % 7, x % 5] for x in mixed.tolist()],
             "b": pa.array(mixed, mask=is_null),
             "z": pa.array(n, mask=is_null),
+            "g": [None if x % 13 == 0 else f"some {x * 7919} text" for x in mixed.tolist()],
         }
     )
     lance.write_dataset(rows, path, max_rows_per_file=350, enable_stable_row_ids=request.param)
@@ -119,13 +122,17 @@ def test_damage_of_500_files_of_indices_never_stops_a_scan_and_is_found(sound, t
 
 
 @pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("kind", ["btree", "bitmap", "label_list", "bloomfilter", "zonemap"])
+@pytest.mark.parametrize(
+    "kind", ["btree", "bitmap", "label_list", "bloomfilter", "zonemap", "ngram"]
+)
 def test_an_index_with_the_values_of_another_column_is_found(tmp_path, kind, stable):
     """Its files are sound, and one value of the other column differs."""
     path = str(tmp_path / "t")
     values = [[n % 50] for n in range(300)] if kind == "label_list" else list(range(300))
     others = [*values[:77], values[76], *values[78:]]
     others[200] = [-1] if kind == "label_list" else 1_000
+    if kind == "ngram":
+        values, others = ([f"abc{n}" for n in column] for column in (values, others))
     rows = pa.table({"a": values, "b": others})
     lance.write_dataset(rows, path, max_rows_per_file=150, enable_stable_row_ids=stable)
     create_index(Table(path), IndexRequest(("a",), kind))

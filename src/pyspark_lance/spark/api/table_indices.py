@@ -54,7 +54,7 @@ class TableIndices:
             columns: A name, or several; a field of a struct is ``struct.field``.
             kind: ``btree``; ``bitmap``, for columns with few distinct values; ``label_list``, for
                 lists; ``zonemap``, for rows roughly sorted by the column; ``bloomfilter``, a small
-                index for lookups of single values only.
+                index for lookups of single values only; ``ngram``, for parts of strings.
             name: Name of the index, if it is on one column; ``<column>_idx`` by default.
             replace: Whether an existing index is rebuilt.
             rowsPerZone: Live rows per zone of a ``zonemap`` or ``bloomfilter``; None for 8192.

@@ -90,6 +90,10 @@ class NgramIndex:
         rows = BitMap64.intersection(*(self._parse(one.as_buffer()) for one in lists))
         return np.array(rows, np.uint64) if len(rows) <= limits.most_rows else None
 
+    def rows_at(self, places: NDArray[np.int64]) -> list[BitMap64]:
+        """What the rows are called that have some tokens, by the indices of these."""
+        return [self._parse(one.as_buffer()) for one in self.file.take("posting_list", places)]
+
     def _parse(self, stored: pa.Buffer | None) -> BitMap64:
         try:
             if stored is not None:

@@ -20,7 +20,7 @@ from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
-from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST
+from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST, NGRAM
 from pyspark_lance.table.index_build.index_plan import (
     ROWS_PER_JOINED_SEGMENT,
     ROWS_PER_SEGMENT,
@@ -46,6 +46,7 @@ _DETAILS: Final = {
     BITMAP: "/lance.table.BitmapIndexDetails",
     LABEL_LIST: "/lance.table.LabelListIndexDetails",
     BLOOMFILTER: "/lance.index.pb.BloomFilterIndexDetails",
+    NGRAM: "/lance.table.NGramIndexDetails",
 }
 
 BuildParts = Callable[[Sequence[IndexTask]], Iterable[BuiltPart]]

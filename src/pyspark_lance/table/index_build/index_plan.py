@@ -31,6 +31,7 @@ from pyspark_lance.table.index.segments import (
     BLOOMFILTER,
     BTREE,
     LABEL_LIST,
+    NGRAM,
     ZONEMAP,
     Segment,
     kind_of,
@@ -66,7 +67,11 @@ ROWS_PER_JOINED_SEGMENT: Final = 64 << 20
 """Live rows of a segment that is merged of others: no column is read for it."""
 
 # Of kinds whose segments name rows by their ids, where they have stable ones.
-_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
+_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST, NGRAM)
+# Of these, Lance takes rows without another look at their values.
+_EXACT_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
+# Of kinds whose segments are merged where they name rows by their addresses.
+_MERGED: Final = (BTREE, BITMAP, NGRAM)
 
 INDEX_KINDS: Final = (*KINDS, ZONEMAP)
 """What can be made."""
@@ -265,12 +270,13 @@ def _refreshed(
     missing = frozenset(rows).difference(*(covered[entry.uuid] for entry in alive))
     joined: list[IndexMetadata] = []
     if rows_per_joined is not None:
-        is_merged = kind == BTREE or (kind == BITMAP and not snapshot.uses_stable_row_ids)
+        by_address = not (kind in _BY_ROW_IDS and snapshot.uses_stable_row_ids)
+        is_merged = kind in _MERGED and by_address
         most = rows_per_joined if is_merged else rows_per_segment
         joined = [entry for entry in alive if 2 * num_rows[entry.uuid] < most]
         if len(joined) == 1 and not missing:
             joined = []
-    if kind in _BY_ROW_IDS and snapshot.uses_stable_row_ids:
+    if kind in _EXACT_BY_ROW_IDS and snapshot.uses_stable_row_ids:
         moved = [e for e in alive if names_moved_rows(snapshot, e, covered[e.uuid])]
         joined += moved
     stored = [entry for entry in joined if _can_be_merged(snapshot, entry)]
@@ -304,7 +310,7 @@ def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata) -> bool:
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     return (
         isinstance(segment, Segment)
-        and segment.kind in (BTREE, BITMAP)
+        and segment.kind in _MERGED
         and not segment.names_row_ids
         and reuse_index_of(snapshot.indices) is None
         and segment_state(snapshot, entry).is_asked

@@ -25,10 +25,17 @@ from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.bloom import BLOOM_FILE
 from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE
-from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST
+from pyspark_lance.table.index.ngram import NGRAM_FILE, NgramIndex
+from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST, NGRAM
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, write_bloom_filters
 from pyspark_lance.table.index_build.merged_segments import StoredSegment, sorted_rows_of
+from pyspark_lance.table.index_build.ngram_build import (
+    NgramPostings,
+    merged_postings,
+    stored_postings,
+    write_postings,
+)
 from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
 from pyspark_lance.table.index_build.sorted_rows import RowSorter, merged
 from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE
@@ -37,7 +44,7 @@ from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
 from pyspark_lance.table.work.written_files import remove_files
 
-KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER)
+KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM)
 """The kinds of which this makes segments."""
 
 
@@ -95,7 +102,7 @@ def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
         kind_of_values = None
     else:
         kind_of_values = _indexed_type(kind, field) if _is_fitting(kind, field) else None
-    is_known = can_have_bloom_filter if kind == BLOOMFILTER else has_order
+    is_known = _IS_KNOWN.get(kind, has_order)
     if kind_of_values is None or not is_known(kind_of_values):
         raise UnsupportedFeatureError(
             f"the column {name!r} of type {type_name(field.to_arrow().type)} cannot "
@@ -108,7 +115,9 @@ _PLAIN: Final = "numbers, text, bytes, days, times and booleans can"
 _FITTING: Final = {
     LABEL_LIST: "columns of lists of {}",
     BLOOMFILTER: "columns of whole numbers, float, double, text, bytes, days and times can",
+    NGRAM: "columns of text, and struct fields of it can",
 }
+_IS_KNOWN: Final = {BLOOMFILTER: can_have_bloom_filter, NGRAM: pa.types.is_string}
 
 
 def _is_fitting(kind: str, field: Field) -> bool:
@@ -154,12 +163,15 @@ _FILES: Final = {
     BITMAP: (BITMAP_FILE,),
     LABEL_LIST: (BITMAP_FILE,),
     BLOOMFILTER: (BLOOM_FILE,),
+    NGRAM: (NGRAM_FILE,),
 }
 
 
 def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows) -> dict[str, int]:
     if task.kind == BLOOMFILTER:
         return write_bloom_filters(store, name, rows, task.rows_per_zone)
+    if task.kind == NGRAM:
+        return _written_ngrams(store, name, task, rows)
     data_type = _indexed_type(task.kind, task.field)
     with RowSorter(data_type, task.most_rows, task.most_bytes) as sorter:
         for values, ids in rows:
@@ -170,6 +182,21 @@ def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
             return write_btree(store, name, data_type, in_order)
         nulls = rows.null_lists if task.kind == LABEL_LIST else None
         return write_sets(store, name, data_type, in_order, nulls)
+
+
+def _written_ngrams(
+    store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
+) -> dict[str, int]:
+    with NgramPostings(task.most_bytes) as postings:
+        for values, ids in rows:
+            postings.add(values, ids)
+        files = task.scan.files
+        streams = [postings.batches()]
+        for segment in task.joined:
+            index = NgramIndex.open(files, segment.entry, task.field)
+            stable = task.scan.stable_row_ids
+            streams.append(stored_postings(files, segment, index, stable_row_ids=stable))
+        return write_postings(store, name, merged_postings(streams))
 
 
 def _rows_of_joined(task: SegmentTask) -> list[Iterator[pa.RecordBatch]]:

@@ -78,7 +78,7 @@ class ExternalSorter:
             return
         self._put_aside()
         room = max(1, _MERGED_BYTES // max(1, self._longest_batch) // len(self._runs))
-        yield from merged([_stored_batches(path) for path in self._runs], self._places, room)
+        yield from merged([stored_batches(path) for path in self._runs], self._places, room)
 
     def _sorted_held(self, most_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         rows = join_batches(self._held)
@@ -129,7 +129,8 @@ def merged(
             yield rows.slice(start, _BATCH_ROWS)
 
 
-def _stored_batches(path: str) -> Iterator[pa.RecordBatch]:
+def stored_batches(path: str) -> Iterator[pa.RecordBatch]:
+    """The batches of an Arrow file."""
     with pa.OSFile(path, "rb") as file, pa.ipc.open_file(file) as reader:
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)

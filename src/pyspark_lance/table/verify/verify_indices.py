@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 from pyspark_lance.codec.value_hashes import hashes_of, hashes_with_nulls
 from pyspark_lance.codec.xxh64 import xxh64_of_numbers
@@ -25,7 +25,7 @@ from pyspark_lance.format.fragment_reuse import reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map
-from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.index.bitmap import BITMAP_FILE, sets_at
 from pyspark_lance.table.index.bloom import BloomIndex
@@ -33,6 +33,7 @@ from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import is_of_type
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
+from pyspark_lance.table.index.ngram import NgramIndex
 from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import (
     BLOOMFILTER,
@@ -52,6 +53,7 @@ from pyspark_lance.table.index.zone_map_file import (
     read_zones_and_nulls,
 )
 from pyspark_lance.table.index_build.merged_segments import LiveRows
+from pyspark_lance.table.index_build.ngram_build import POSTINGS, TOKENS, NgramPostings
 from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
 from pyspark_lance.table.scan.column_paths import only_fragments, path_to, values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
@@ -112,7 +114,7 @@ def _wrong_in_entry(snapshot: Snapshot, entry: IndexMetadata, *, read_data: bool
     if reuse_index_of(snapshot.indices) is not None and not segment.names_row_ids:
         return ""  # Rows that a compaction moved are named by where they were.
     if segment.kind == NGRAM:
-        return ""  # It may name rows that are gone; what it must have is for Lance to say.
+        return _wrong_in_trigrams(snapshot, segment, path, fragments)
     if segment.kind == BLOOMFILTER:
         return _wrong_in_filters(snapshot, entry, path, fragments)
     live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
@@ -194,16 +196,19 @@ def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
 
 
 def _column(
-    snapshot: Snapshot, path: tuple[Field, ...], fragments: tuple[Fragment, ...]
+    snapshot: Snapshot,
+    path: tuple[Field, ...],
+    fragments: tuple[Fragment, ...],
+    name: str = ROW_ADDRESS,
 ) -> Iterator[tuple[pa.Array, NDArray[np.uint64]]]:
-    """The values of live rows, and their addresses, in the order of these."""
+    """The values of live rows, and their addresses or ids, in the order of addresses."""
     schema = project(snapshot.schema, [path[0].name])
-    scans = plan_scan(snapshot, ScanRequest(schema=schema, system_columns=(ROW_ADDRESS,)))
+    scans = plan_scan(snapshot, ScanRequest(schema=schema, system_columns=(name,)))
     names = [field.name for field in path]
     for scan in only_fragments(scans, frozenset(fragment.id for fragment in fragments)):
         for batch in run(scan):
             if batch.num_rows:
-                yield values_at(batch, names), plain_numbers(batch.column(ROW_ADDRESS))
+                yield values_at(batch, names), plain_numbers(batch.column(name))
 
 
 def _sums_of_column(
@@ -221,6 +226,29 @@ def _sums_of_column(
         rows, hashes = np.unique(pairs, axis=1)  # An element that is there twice counts once.
         sums.add(hashes, rows)
     return sums
+
+
+# Trigrams ----------------------------------------------------------------------------------------
+
+
+def _wrong_in_trigrams(
+    snapshot: Snapshot, segment: Segment, path: tuple[Field, ...], fragments: tuple[Fragment, ...]
+) -> str:
+    """What an index lacks; rows that it names besides are tested by their values."""
+    index = NgramIndex.open(snapshot.files, segment.entry, path[-1])
+    name = ROW_ID if segment.names_row_ids else ROW_ADDRESS
+    with NgramPostings() as wanted:
+        for texts, ids in _column(snapshot, path, fragments, name):
+            wanted.add(texts.drop_null(), ids[np.asarray(texts.is_valid())])
+        for batch in wanted.batches():
+            tokens = plain_numbers(batch.column(TOKENS))
+            if not np.isin(tokens, index.tokens).all():
+                return "it is without a token of the column"
+            stored = index.rows_at(np.searchsorted(index.tokens, tokens))
+            for own, rows in zip(batch.column(POSTINGS).to_pylist(), stored, strict=True):
+                if not BitMap64.deserialize(own) <= rows:
+                    return "a token is without some of its rows"
+    return ""
 
 
 # Zones -------------------------------------------------------------------------------------------
