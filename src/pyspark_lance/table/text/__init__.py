@@ -1,0 +1,4 @@
+"""Full-text search: tokens, inverted indices, queries, scores and the rows that they find.
+
+May import: table.scan and all below.
+"""

@@ -1,0 +1,222 @@
+"""Tokenizer: texts of an Arrow array to tokens with their rows and positions.
+
+Words are found in the UTF-8 bytes of all texts at once; only distinct words pass the filters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
+from pyspark_lance.table.text.characters import alphanumeric
+from pyspark_lance.table.text.token_filters import TokenFilters
+from pyspark_lance.table.text.token_options import TokenizerOptions
+
+_Numbers = NDArray[np.int64]
+_Flags = NDArray[np.bool_]
+# Lance splits at ASCII white space only.
+_SPACES: Final = np.frombuffer(b"\t\n\x0c\r ", np.uint8)
+# The words of fuzzy queries, and of columns without an index.
+PLAIN: Final = TokenizerOptions(
+    max_token_length=None,
+    lower_case=False,
+    stem=False,
+    remove_stop_words=False,
+    ascii_folding=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of some texts, ordered by row and position."""
+
+    rows: _Numbers  # Index of the text of each token, ascending.
+    codes: NDArray[np.int32]  # Index of each token in ``terms``.
+    positions: _Numbers  # Number of its word in the text, counted before words are removed.
+    terms: list[str]  # Distinct, in no order.
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Words before the filters."""
+
+    texts: pa.LargeStringArray
+    rows: _Numbers
+    positions: _Numbers
+
+
+class Tokenizer:
+    """Makes tokens as the options say."""
+
+    def __init__(self, options: TokenizerOptions) -> None:
+        """Loads stemmer and stop words.
+
+        Raises:
+            UnsupportedFeatureError: No tokens can be made by these options.
+        """
+        options.check_supported()
+        self.options = options
+        self._filters = TokenFilters(options)
+
+    def tokenize(self, texts: pa.Array) -> Tokens:
+        """Tokens of strings or lists of strings; nulls have none.
+
+        Elements of a list are joined by a space; null elements are left out.
+        """
+        joined = _strings(texts)
+        words = self._words(joined)
+        if self.options.max_token_length is not None:
+            # Long values of ``raw`` never reach the dictionary.
+            words = _short(words, self.options.max_token_length)
+        encoded = words.texts.dictionary_encode()
+        codes, terms = self._filtered(encoded.dictionary)
+        of_words = codes[plain_numbers(encoded.indices)]
+        kept = of_words >= 0
+        return Tokens(words.rows[kept], of_words[kept], words.positions[kept], terms)
+
+    def tokenize_text(self, text: str) -> list[tuple[str, int]]:
+        """The tokens of one text with their positions."""
+        found = self.tokenize(single_value(text.encode(), pa.large_string()))
+        pairs = zip(found.codes.tolist(), found.positions.tolist(), strict=True)
+        return [(found.terms[code], position) for code, position in pairs]
+
+    def _words(self, texts: pa.LargeStringArray) -> _Words:
+        kind = self.options.base_tokenizer
+        if kind == "raw":
+            rows = np.flatnonzero(~plain_numbers(texts.is_null()))
+            return _Words(texts.drop_null(), rows, np.zeros_like(rows))
+        data, offsets = _bytes_of(texts)
+        if kind == "ngram":
+            options = self.options
+            sizes = range(options.min_ngram_length, options.max_ngram_length + 1)
+            return _ngrams(data, offsets, sizes, options.prefix_only)
+        in_word = ~np.isin(data, _SPACES) if kind == "whitespace" else _in_words(data)
+        return _runs(data, offsets, in_word)
+
+    def _filtered(self, words: pa.Array) -> tuple[NDArray[np.int32], list[str]]:
+        """Code of the token of each distinct word, -1 for none, and the tokens."""
+        terms: dict[str, int] = {}
+        apply, add = self._filters.apply, terms.setdefault
+        tokens = map(apply, words.to_pylist())
+        codes = [-1 if token is None else add(token, len(terms)) for token in tokens]
+        return np.array(codes, np.int32), list(terms)
+
+
+def _strings(texts: pa.Array) -> pa.LargeStringArray:
+    """Strings, or lists of them as one string each."""
+    kind = texts.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _joined(texts)
+    if pa.types.is_dictionary(kind):
+        texts = texts.dictionary_decode()
+    return texts if pa.types.is_large_string(texts.type) else texts.cast(pa.large_string())
+
+
+def _joined(lists: pa.Array) -> pa.LargeStringArray:
+    """The elements of each list that are not null, joined by a space; '' for a null list."""
+    values = _strings(lists.flatten())
+    parents = plain_numbers(pc.list_parent_indices(lists))
+    here = ~plain_numbers(values.is_null())
+    counts = np.bincount(parents[here], minlength=len(lists))
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    kept = pa.LargeListArray.from_arrays(plain_array(offsets), values.drop_null())
+    return pc.binary_join(kept, plain_scalar(" ", pa.large_string()))
+
+
+def _bytes_of(texts: pa.LargeStringArray) -> tuple[NDArray[np.uint8], _Numbers]:
+    """UTF-8 of all texts without gaps, and where each begins, the end last."""
+    if texts.null_count:
+        texts = texts.fill_null("")
+    _, offset_buffer, data = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64, len(texts) + 1, texts.offset * 8)
+    first, last = int(offsets[0]), int(offsets[-1])
+    content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return content[first:last], offsets - first
+
+
+def _in_words(data: NDArray[np.uint8]) -> _Flags:
+    """Whether each byte is of an alphanumeric character."""
+    known = alphanumeric()
+    if not len(data) or data.max() < 0x80:
+        return known[:0x80][data]
+    letters = known[_code_points(data)]
+    return letters[np.cumsum(_character_starts(data)) - 1]
+
+
+def _character_starts(data: NDArray[np.uint8]) -> _Flags:
+    return (data & 0xC0) != 0x80
+
+
+def _code_points(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    return np.frombuffer(data.tobytes().decode().encode("utf-32-le"), "<u4")
+
+
+def _runs(data: NDArray[np.uint8], offsets: _Numbers, in_word: _Flags) -> _Words:
+    """Maximal runs of bytes of words, none across texts."""
+    begins = in_word.copy()
+    begins[1:] &= ~in_word[:-1]
+    heads = offsets[:-1][offsets[:-1] < len(data)]
+    begins[heads] = in_word[heads]
+    starts = np.flatnonzero(begins)
+    lengths = np.zeros(len(starts), np.int64)
+    if len(starts):
+        lengths = np.add.reduceat(in_word, starts, dtype=np.int64)
+    rows = np.searchsorted(offsets, starts, "right") - 1
+    firsts = np.searchsorted(starts, offsets[:-1])
+    positions = np.arange(len(starts)) - firsts[rows]
+    return _Words(_slices(data[in_word], lengths), rows, positions)
+
+
+def _ngrams(data: NDArray[np.uint8], offsets: _Numbers, sizes: range, prefix_only: bool) -> _Words:
+    """All runs of some numbers of characters, all at position 0."""
+    places = np.append(np.flatnonzero(_character_starts(data)), len(data))
+    ends = np.searchsorted(places, offsets[1:])
+    rows = np.searchsorted(offsets, places[:-1], "right") - 1
+    first = np.arange(len(rows))
+    if prefix_only:
+        first = first[np.isin(places[:-1], offsets[:-1])]
+    texts, of_rows = [], []
+    for size in sizes:
+        here = first[first + size <= ends[rows[first]]]
+        starts, stops = places[here], places[here + size]
+        texts.append(_slices(_gathered(data, starts, stops - starts), stops - starts))
+        of_rows.append(rows[here])
+    found = np.concatenate(of_rows)
+    order = np.argsort(found, kind="stable")
+    return _Words(
+        pa.concat_arrays(texts).take(plain_array(order)),
+        found[order],
+        np.zeros(len(found), np.int64),
+    )
+
+
+def _gathered(data: NDArray[np.uint8], starts: _Numbers, lengths: _Numbers) -> NDArray[np.uint8]:
+    """The bytes of some slices, one behind the other."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return data[np.arange(total) + np.repeat(starts - (ends - lengths), lengths)]
+
+
+def _slices(data: NDArray[np.uint8], lengths: _Numbers) -> pa.LargeStringArray:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return pa.LargeStringArray.from_buffers(
+        len(lengths), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))
+    )
+
+
+def _short(words: _Words, limit: int) -> _Words:
+    """Words of fewer bytes than a limit."""
+    lengths = plain_numbers(pc.binary_length(words.texts))
+    if not len(lengths) or lengths.max() < limit:
+        return words
+    kept = lengths < limit
+    return _Words(words.texts.filter(plain_array(kept)), words.rows[kept], words.positions[kept])
