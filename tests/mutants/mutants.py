@@ -1010,14 +1010,14 @@ MUTANTS = (
     ),
     Mutant(
         "rows that an index still holds are found though they are deleted",
-        "table/nearest/segment_rows.py",
+        "table/nearest/live_rows.py",
         "is_live[own] = ~deleted.contains_each(places[own])",
         "pass",
         ("tests/table/nearest/test_vector_indices.py",),
     ),
     Mutant(
         "an index finds rows that the condition is not true of",
-        "table/nearest/segment_rows.py",
+        "table/nearest/live_rows.py",
         "is_live = is_live & self._matching.contains(addresses)",
         "pass",
         ("tests/table/nearest/test_vector_indices.py",),

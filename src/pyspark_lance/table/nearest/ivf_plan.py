@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.field import Field
@@ -20,6 +21,15 @@ from pyspark_lance.table.nearest.ivf_file import (
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.vectors import width_of
 from pyspark_lance.table.version.snapshot import Snapshot
+
+
+class _HasEntry(Protocol):
+    @property
+    def entry(self) -> IndexMetadata: ...
+
+
+AnySegment = TypeVar("AnySegment", bound=_HasEntry)
+"""A segment of an index of any kind."""
 
 
 def usable_segments(
@@ -43,8 +53,8 @@ def usable_segments(
 
 
 def fragments_by_segment(
-    snapshot: Snapshot, segments: tuple[IvfSegment, ...]
-) -> list[tuple[IvfSegment, tuple[Fragment, ...]]]:
+    snapshot: Snapshot, segments: tuple[AnySegment, ...]
+) -> list[tuple[AnySegment, tuple[Fragment, ...]]]:
     """The fragments that each segment answers for, with what finds their rows; none twice."""
     left = {
         fragment.id: replace(fragment, created_at=None, last_updated_at=None)

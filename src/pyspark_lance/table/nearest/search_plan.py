@@ -18,7 +18,7 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLU
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.nearest.ivf_file import IvfSegment
-from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
+from pyspark_lance.table.nearest.ivf_plan import AnySegment, fragments_by_segment
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_task import LateMaterialization, SearchTask, TopKMerge
@@ -102,22 +102,26 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
             request.k,
             matching,
         )
-        for segment, fragments, matching in _matching(snapshot, request.predicate, by_segment)
+        for segment, fragments, matching in matching_by_segment(
+            snapshot, request.predicate, by_segment
+        )
     ]
-    vectors = _fetch(snapshot, LanceSchema(fields=(request.column,)), ()) if is_refined else None
+    vectors = (
+        plan_fetch(snapshot, LanceSchema(fields=(request.column,)), ()) if is_refined else None
+    )
     return NearestPlan(
         request.column,
         (*tasks, *scans),
         TopKMerge(request.metric, request.k, coded, vectors),
-        _fetch(snapshot, request.columns, request.system_columns),
+        plan_fetch(snapshot, request.columns, request.system_columns),
     )
 
 
-def _matching(
+def matching_by_segment(
     snapshot: Snapshot,
     predicate: Predicate | None,
-    by_segment: Sequence[tuple[IvfSegment, tuple[Fragment, ...]]],
-) -> Iterator[tuple[IvfSegment, tuple[Fragment, ...], ScanTask | None]]:
+    by_segment: Sequence[tuple[AnySegment, tuple[Fragment, ...]]],
+) -> Iterator[tuple[AnySegment, tuple[Fragment, ...], ScanTask | None]]:
     """The segments with the scans for their rows that match; without those that have none."""
     if predicate is None:
         yield from ((segment, fragments, None) for segment, fragments in by_segment)
@@ -151,9 +155,10 @@ def _scans(
     return tuple(found)
 
 
-def _fetch(
+def plan_fetch(
     snapshot: Snapshot, columns: LanceSchema, system_columns: Sequence[str]
 ) -> LateMaterialization:
+    """How some columns of rows that are found are read."""
     every = ScanRequest(
         schema=columns,
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in system_columns),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,16 @@ class SearchTask:
     def __post_init__(self) -> None:
         """Refuses a plain value."""
         check_enum(self.metric, Metric)
+
+
+class HasAddresses(Protocol):
+    """Rows that were found."""
+
+    @property
+    def address(self) -> NDArray[np.uint64]:
+        """Where they are."""
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +143,7 @@ def _measured(
 
 
 def read_found(
-    fetch: LateMaterialization, found: FoundRows
+    fetch: LateMaterialization, found: HasAddresses
 ) -> Iterator[tuple[slice, pa.RecordBatch | None]]:
     """The columns of the rows that were found, part by part.
 

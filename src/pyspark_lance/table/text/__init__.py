@@ -1,4 +1,4 @@
 """Full-text search: tokens, inverted indices, queries, scores and the rows that they find.
 
-May import: table.scan and all below.
+May import: table.nearest and all below.
 """

@@ -1,0 +1,131 @@
+"""LiveRows: which rows of an index segment are live, where they are, and which of them match."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import fragment_ids, offsets
+from pyspark_lance.format.row_id_index import RowIdIndex
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.table.rows.fragment_reader import row_ids_of
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.version.confirmed_rows import confirm_row_count
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table_files import TableFiles
+
+
+class LiveRows:
+    """Live rows of the fragments that a segment answers for, and that match a condition.
+
+    ``fragments``: with their row ids if these are stable; ``stable_row_ids``: whether the table has
+    stable row ids. ``matching``: a scan of these fragments for the addresses of the rows that
+    count; None for all.
+    """
+
+    def __init__(
+        self,
+        files: TableFiles,
+        fragments: tuple[Fragment, ...],
+        *,
+        stable_row_ids: bool,
+        matching: ScanTask | None = None,
+    ) -> None:
+        of_kind = _StableRows if stable_row_ids else _RowsByAddress
+        self._live = of_kind(files, fragments)
+        self._matching = None if matching is None else _Matching(matching, fragments)
+
+    def addresses_of(
+        self, row_ids: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """The addresses of rows as an index names them, and which of them count."""
+        addresses, is_live = self._live.addresses_of(row_ids)
+        if self._matching is not None:
+            is_live = is_live & self._matching.contains(addresses)
+        return addresses, is_live
+
+
+class _StableRows:
+    """Where the rows of stable ids are now, if that is in one of the fragments of the segment."""
+
+    def __init__(self, files: TableFiles, fragments: tuple[Fragment, ...]) -> None:
+        self._index = RowIdIndex.build(
+            (
+                fragment.id,
+                row_ids_of(files, fragment),
+                load_deletion_vector(files, fragment, stable_row_ids=True),
+            )
+            for fragment in fragments
+        )
+
+    def addresses_of(
+        self, row_ids: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        return self._index.addresses_of(row_ids)
+
+
+class _RowsByAddress:
+    """Which of the addresses are of live rows in the fragments of the segment."""
+
+    def __init__(self, files: TableFiles, fragments: tuple[Fragment, ...]) -> None:
+        self._files = files
+        self._fragments = {fragment.id: fragment for fragment in fragments}
+        self._deleted: dict[int, DeletionVector | None] = {}
+
+    def addresses_of(
+        self, addresses: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        is_live = np.zeros(len(addresses), np.bool_)
+        owners, places = fragment_ids(addresses), offsets(addresses)
+        for number in np.unique(owners).tolist():
+            fragment = self._fragments.get(number)
+            if fragment is None:
+                continue
+            own = (owners == number) & (places < fragment.physical_rows)
+            is_live[own] = True
+            deleted = self._vector(fragment)
+            if deleted is not None:
+                is_live[own] = ~deleted.contains_each(places[own])
+        return addresses, is_live
+
+    def _vector(self, fragment: Fragment) -> DeletionVector | None:
+        if fragment.id not in self._deleted:
+            self._deleted[fragment.id] = load_deletion_vector(
+                self._files, fragment, stable_row_ids=False
+            )
+        return self._deleted[fragment.id]
+
+
+class _Matching:
+    """The rows that a condition is true of, a bit for each row of the fragments."""
+
+    def __init__(self, scan: ScanTask, fragments: tuple[Fragment, ...]) -> None:
+        for one in fragments:
+            confirm_row_count(scan.files, one)
+        self._bits = {one.id: np.zeros(-(-one.physical_rows // 8), np.uint8) for one in fragments}
+        for batch in run(scan):
+            addresses = plain_numbers(batch.column(batch.schema.names.index(ROW_ADDRESS)))
+            owners, places = fragment_ids(addresses), offsets(addresses)
+            for number in np.unique(owners).tolist():
+                own = places[owners == number]
+                np.bitwise_or.at(self._bits[number], own >> 3, _bit(own))
+
+    def contains(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of these are among them."""
+        owners, places = fragment_ids(addresses), offsets(addresses)
+        found = np.zeros(len(addresses), np.bool_)
+        for number in np.unique(owners).tolist():
+            bits = self._bits.get(number)
+            if bits is not None:
+                own = (owners == number) & (places >> 3 < len(bits))
+                found[own] = (bits[places[own] >> 3] & _bit(places[own])) > 0
+        return found
+
+
+def _bit(places: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+    return np.left_shift(np.uint8(1), (places & 7).astype(np.uint8))

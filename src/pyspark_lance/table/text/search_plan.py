@@ -1,0 +1,271 @@
+"""Plans a text search: which indices answer, which rows are read, and how all answers meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import named
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment_reuse import reuse_index_of
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.table.index.segments import kind_of
+from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
+from pyspark_lance.table.nearest.search_plan import matching_by_segment, plan_fetch
+from pyspark_lance.table.nearest.search_task import LateMaterialization
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.text.flat_search import (
+    CountedRows,
+    TextScanTask,
+    joined_counts,
+    scored,
+    search_texts,
+)
+from pyspark_lance.table.text.queries import (
+    Match,
+    Phrase,
+    TextQuery,
+    leaves_of,
+    transformed,
+    with_columns,
+)
+from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
+from pyspark_lance.table.text.search_query import Leaf, check_phrase, evaluate, resolve
+from pyspark_lance.table.text.segment_search import TextSegmentTask, search_text_segment
+from pyspark_lance.table.text.segments import TextPartition, TextSegment, open_text_segment
+from pyspark_lance.table.text.token_options import TokenizerOptions
+from pyspark_lance.table.text.tokenizers import PLAIN
+from pyspark_lance.table.version.snapshot import Snapshot
+
+TextTask = TextSegmentTask | TextScanTask
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What to find."""
+
+    query: TextQuery
+    k: int | None  # How many rows; None for all.
+    predicate: Predicate | None  # Which rows count; None for all.
+    columns: LanceSchema  # Columns to return of the rows that are found.
+    system_columns: tuple[str, ...]  # Lineage columns to return of them.
+    covered_only: bool = False  # Whether rows that no index covers are left out.
+
+    def __post_init__(self) -> None:
+        """Refuses a number of rows that is none."""
+        k = self.k
+        if k is not None and (not isinstance(k, int) or isinstance(k, bool) or k < 1):
+            raise InvalidInputError(f"k, the number of rows to find, must be at least 1, not {k!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TextMerge:
+    """How the answers of all tasks become one."""
+
+    query: TextQuery
+    leaves: tuple[Leaf, ...]  # In the order of the query.
+    k: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlan:
+    """A planned search."""
+
+    tasks: tuple[TextTask, ...]
+    merge: TextMerge
+    fetch: LateMaterialization
+
+
+@dataclass(frozen=True, slots=True)
+class TextFound:
+    """What some tasks found, by the places of leaves in the query."""
+
+    covered: dict[int, ScoredRows]
+    counted: dict[int, CountedRows]
+
+
+@dataclass(frozen=True, slots=True)
+class TextIndex:
+    """The full-text index of a column."""
+
+    segments: tuple[TextSegment, ...]  # That answer for fragments.
+    options: TokenizerOptions
+    has_positions: bool
+
+
+def search_task(task: TextTask) -> TextFound:
+    """What one task finds; runs on an executor."""
+    if isinstance(task, TextSegmentTask):
+        return TextFound(search_text_segment(task), {})
+    return TextFound({}, search_texts(task))
+
+
+def merge_found(merge: TextMerge, parts: Sequence[TextFound]) -> ScoredRows:
+    """The rows of the query, given what all tasks found; the best first."""
+    by_leaf: dict[int, ScoredRows] = {}
+    for place, leaf in enumerate(merge.leaves):
+        rows = [part.covered[place] for part in parts if place in part.covered]
+        counted = [part.counted[place] for part in parts if place in part.counted]
+        if counted:
+            rows.append(scored(leaf, joined_counts(counted)))
+        by_leaf[place] = joined_rows(rows)
+    return best_rows(evaluate(merge.query, by_leaf), merge.k)
+
+
+def plan_search(snapshot: Snapshot, request: SearchRequest) -> TextPlan:
+    """The tasks of a search; reads the tokens of indices, and no data file."""
+    query = _with_columns_of_table(snapshot, request.query)
+    leaves = leaves_of(query)
+    columns = {name: _column(snapshot.schema, name) for name in dict.fromkeys(map(_name, leaves))}
+    indices = {name: text_index(snapshot, column) for name, column in columns.items()}
+    partitions = {name: _partitions(snapshot, index) for name, index in indices.items()}
+    resolved = []
+    for leaf in leaves:
+        name = _name(leaf)
+        index = indices[name]
+        if isinstance(leaf, Phrase):
+            check_phrase(leaf, has_positions=index is None or index.has_positions)
+        options = PLAIN if index is None else index.options
+        resolved.append(resolve(leaf, columns[name].name, options, partitions[name]))
+    # Rows of several leaves meet before the best of them are known.
+    k = request.k if len(leaves) == 1 else None
+    tasks: list[TextTask] = []
+    for name, column in columns.items():
+        own = tuple(
+            (place, resolved[place]) for place, leaf in enumerate(leaves) if _name(leaf) == name
+        )
+        tasks += _tasks_of(snapshot, request, column, indices[name], own, k)
+    return TextPlan(
+        tuple(tasks),
+        TextMerge(query, tuple(resolved), request.k),
+        plan_fetch(snapshot, request.columns, request.system_columns),
+    )
+
+
+def text_index(snapshot: Snapshot, column: Field) -> TextIndex | None:
+    """The first full-text index of a column, None if it has none."""
+    key = "text index", column.id
+    if key not in snapshot.memo:
+        snapshot.memo[key] = _open_index(snapshot, column)
+    return snapshot.memo[key]  # type: ignore[return-value]
+
+
+def _open_index(snapshot: Snapshot, column: Field) -> TextIndex | None:
+    entries = [one for one in snapshot.indices if _is_over(one, column)]
+    if not entries:
+        return None
+    own = [one for one in entries if one.name == entries[0].name]
+    segments = tuple(open_text_segment(snapshot.files, entry) for entry in own)
+    live = frozenset(snapshot.manifest.fragments.ids.tolist())
+    used = tuple(one for one in segments if not live.isdisjoint(one.entry.fragment_bitmap or ()))
+    if reuse_index_of(snapshot.indices) is not None:
+        used = ()  # row addresses in the index are those of before a compaction
+    options = segments[0].options
+    return TextIndex(used, options, options.with_position)
+
+
+def _is_over(entry: IndexMetadata, column: Field) -> bool:
+    return kind_of(entry) == "inverted" and entry.fields == (column.id,)
+
+
+def _partitions(snapshot: Snapshot, index: TextIndex | None) -> list[TextPartition]:
+    return [
+        TextPartition(snapshot.files, segment.entry, facts)
+        for segment in (index.segments if index is not None else ())
+        for facts in segment.partitions
+    ]
+
+
+def _with_columns_of_table(snapshot: Snapshot, query: TextQuery) -> TextQuery:
+    """The query with a column for each leaf, named as in the table."""
+    if any(leaf.column is None for leaf in leaves_of(query)):
+        indexed = [
+            field.name
+            for field in snapshot.schema.fields
+            if any(_is_over(entry, field) for entry in snapshot.indices)
+        ]
+        if not indexed:
+            raise InvalidInputError(
+                "the table has no full-text index: say which column to search",
+                hint=f"columns of texts: {_text_columns(snapshot.schema)}",
+            )
+        query = with_columns(query, indexed)
+
+    def leaf(one: Match | Phrase) -> TextQuery:
+        return replace(one, column=_column(snapshot.schema, _name(one)).name)
+
+    return transformed(query, leaf)
+
+
+def _name(leaf: Match | Phrase) -> str:
+    assert leaf.column is not None
+    return leaf.column
+
+
+def _column(schema: LanceSchema, name: str) -> Field:
+    """The column to search.
+
+    Raises:
+        InvalidInputError: There is none, or it holds no texts.
+    """
+    field = named(schema.fields, name)
+    hint = f"columns of texts: {_text_columns(schema)}"
+    if field is None:
+        raise InvalidInputError(f"there is no column {name!r}", hint=hint)
+    if not holds_texts(field):
+        raise InvalidInputError(f"the column {name!r} holds no texts", hint=hint)
+    return field
+
+
+def _text_columns(schema: LanceSchema) -> str:
+    return ", ".join(field.name for field in schema.fields if holds_texts(field)) or "none"
+
+
+def holds_texts(field: Field) -> bool:
+    """Whether a column holds strings, or lists of them."""
+    kind = field.to_arrow().type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = kind.value_type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _tasks_of(
+    snapshot: Snapshot,
+    request: SearchRequest,
+    column: Field,
+    index: TextIndex | None,
+    leaves: tuple[tuple[int, Leaf], ...],
+    k: int | None,
+) -> list[TextTask]:
+    """The tasks for one column: one for each segment, and scans of what none covers."""
+    segments = index.segments if index is not None else ()
+    by_segment = fragments_by_segment(snapshot, segments)
+    tasks: list[TextTask] = [
+        TextSegmentTask(
+            segment, snapshot.files, fragments, snapshot.uses_stable_row_ids, leaves, k, matching
+        )
+        for segment, fragments, matching in matching_by_segment(
+            snapshot, request.predicate, by_segment
+        )
+    ]
+    if request.covered_only and index is not None:
+        return tasks
+    covered = {fragment.id for _, fragments in by_segment for fragment in fragments}
+    scan = ScanRequest(
+        schema=LanceSchema(fields=(column,)),
+        system_columns=(ROW_ID, ROW_ADDRESS),
+        predicate=request.predicate,
+    )
+    for task in plan_scan(snapshot, scan):
+        left = tuple(one for one in task.slices if one.fragment.id not in covered)
+        if left:
+            tasks.append(TextScanTask(replace(task, slices=left), column.name, leaves, k))
+    return tasks

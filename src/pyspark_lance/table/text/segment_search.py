@@ -1,0 +1,194 @@
+"""Searches a segment of a full-text index: what runs on executors for rows that it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.nearest.live_rows import LiveRows
+from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.text.scoring import (
+    NO_ROWS,
+    ScoredRows,
+    best_rows,
+    joined_rows,
+    quantized,
+    term_scores,
+)
+from pyspark_lance.table.text.search_query import Leaf, Terms
+from pyspark_lance.table.text.segments import Posting, TextPartition, TextSegment
+from pyspark_lance.table.text.token_sets import token_numbers
+from pyspark_lance.table.version.table_files import TableFiles
+
+_Numbers = NDArray[np.int64]
+Pairs = tuple[_Numbers, _Numbers]
+"""Documents and positions in them, ascending as pairs."""
+_QUANTIZED_BLOCKS: Final = 256
+_PLACE_BITS: Final = 32
+_PLACE: Final = (1 << _PLACE_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegmentTask:
+    """A segment of a full-text index to search."""
+
+    segment: TextSegment
+    files: TableFiles
+    # Those that it answers for, with their row ids if these are stable.
+    fragments: tuple[Fragment, ...]
+    stable_row_ids: bool  # Whether the table has stable row ids.
+    leaves: tuple[tuple[int, Leaf], ...]  # Of the column, with their places in the query.
+    k: int | None  # How many rows of each leaf are enough; None for all.
+    # A scan of the fragments for the addresses of rows that count; None for all rows.
+    matching: ScanTask | None = None
+
+
+def search_text_segment(task: TextSegmentTask) -> dict[int, ScoredRows]:
+    """The rows of each leaf, by its place."""
+    live = LiveRows(
+        task.files, task.fragments, stable_row_ids=task.stable_row_ids, matching=task.matching
+    )
+    found: dict[int, list[ScoredRows]] = {place: [] for place, _ in task.leaves}
+    for facts in task.segment.partitions:
+        partition = TextPartition(task.files, task.segment.entry, facts)
+        for place, leaf in task.leaves:
+            rows = _LeafSearch(partition, leaf).found(live)
+            found[place].append(rows if task.k is None else best_rows(rows, task.k))
+    return {place: joined_rows(parts) for place, parts in found.items()}
+
+
+class _LeafSearch:
+    """A leaf of a query in one partition."""
+
+    def __init__(self, partition: TextPartition, leaf: Leaf) -> None:
+        self._partition, self._leaf = partition, leaf
+
+    def found(self, live: LiveRows) -> ScoredRows:
+        """The rows with their scores."""
+        terms = self._leaf.indexed
+        if terms.is_empty:
+            return NO_ROWS
+        numbers = token_numbers(self._partition.tokens, terms.tokens)
+        if self._leaf.needs_all and len(_groups_of(terms, numbers >= 0)) < terms.num_groups:
+            return NO_ROWS
+        distinct, places = np.unique(numbers[numbers >= 0], return_inverse=True)
+        if not len(distinct):
+            return NO_ROWS
+        postings = self._partition.postings(distinct)
+        by_term: list[Posting | None] = [None] * len(numbers)
+        for term, place in zip(np.flatnonzero(numbers >= 0).tolist(), places, strict=True):
+            by_term[term] = postings[place]
+        candidates = self._candidates(by_term)
+        if self._leaf.positions is not None:
+            candidates = self._with_phrase(by_term, candidates)
+        if not len(candidates):
+            return NO_ROWS
+        documents = self._partition.documents(candidates)
+        addresses, is_live = live.addresses_of(documents.row_ids)
+        scores = self._scores(by_term, candidates[is_live], documents.lengths[is_live])
+        rows = ScoredRows(documents.row_ids[is_live], addresses[is_live], scores)
+        return rows if self._leaf.boost == 1 else rows.times(self._leaf.boost)
+
+    def _candidates(self, by_term: Sequence[Posting | None]) -> _Numbers:
+        """The documents with one of the words, or with all; ascending."""
+        groups: dict[int, list[Posting]] = {}
+        for group, posting in zip(self._leaf.indexed.groups, by_term, strict=True):
+            if posting is not None:
+                groups.setdefault(group, []).append(posting)
+        size = self._partition.facts.num_documents
+        of_groups = [_union(postings, size) for postings in groups.values()]
+        if not self._leaf.needs_all:
+            return _union([one for postings in groups.values() for one in postings], size)
+        of_groups.sort(key=len)
+        found = of_groups[0]
+        for other in of_groups[1:]:
+            found = found[_contained(other, found) >= 0]
+        return found
+
+    def _scores(
+        self, by_term: Sequence[Posting | None], documents: _Numbers, lengths: NDArray[np.uint32]
+    ) -> NDArray[np.float32]:
+        statistics = self._leaf.statistics
+        if self._partition.facts.postings.block_size == _QUANTIZED_BLOCKS:
+            lengths = quantized(lengths)
+        norms = statistics.norms(lengths)
+        scores = np.zeros(len(documents), np.float32)
+        for weight, posting in zip(statistics.weights(), by_term, strict=True):
+            if posting is None:
+                continue
+            places = _contained(posting.documents, documents)
+            here = places >= 0
+            frequencies = posting.frequencies[places[here]]
+            scores[here] += term_scores(weight, frequencies, norms[here])
+        return scores
+
+    def _with_phrase(self, by_term: Sequence[Posting | None], candidates: _Numbers) -> _Numbers:
+        """The candidates that have the words one behind the other."""
+        leaf = self._leaf
+        assert leaf.positions is not None
+        if not len(candidates):
+            return candidates
+        known: dict[int, Pairs] = {}
+        words: list[list[Pairs]] = [[] for _ in leaf.positions]
+        for group, posting in zip(leaf.indexed.groups, by_term, strict=True):
+            if posting is None:
+                continue
+            if posting.number not in known:
+                known[posting.number] = self._partition.positions(posting, candidates)
+            words[group].append(known[posting.number])
+        return documents_with_phrase(words, leaf.positions, leaf.slop)
+
+
+def documents_with_phrase(
+    words: Sequence[Sequence[Pairs]], positions: Sequence[int], slop: int
+) -> _Numbers:
+    """The documents that have words one behind the other; ascending.
+
+    ``words``: of the tokens of each word the documents and the positions there; ``positions``: of
+    the words in the phrase; ``slop``: how many more may be between two.
+    """
+    before = _ordered(words[0])
+    for word in range(1, len(words)):
+        gap = positions[word] - positions[word - 1]
+        keys = _ordered(words[word])
+        own, places = keys & ~_PLACE, keys & _PLACE
+        # Where the word before may be: between these two, and in the same document.
+        first = np.searchsorted(before, own | np.maximum(places - gap - slop, 0))
+        last = np.searchsorted(before, own | np.maximum(places - gap, 0), "right")
+        before = keys[(last > first) & (places >= gap)]
+    return np.unique(before >> _PLACE_BITS)
+
+
+def _ordered(tokens: Sequence[Pairs]) -> _Numbers:
+    """Documents and positions as single numbers, ascending."""
+    keys = [documents << _PLACE_BITS | places for documents, places in tokens]
+    return keys[0] if len(keys) == 1 else np.unique(np.concatenate(keys))
+
+
+def _groups_of(terms: Terms, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    return np.unique(np.array(terms.groups, np.int64)[chosen])
+
+
+def _union(postings: Sequence[Posting], size: int) -> _Numbers:
+    """The documents of some tokens, ascending."""
+    distinct = list({posting.number: posting for posting in postings}.values())
+    if len(distinct) == 1:
+        return distinct[0].documents
+    mask = np.zeros(size, np.bool_)
+    for posting in distinct:
+        mask[posting.documents] = True
+    return np.flatnonzero(mask)
+
+
+def _contained(known: _Numbers, wanted: _Numbers) -> _Numbers:
+    """Where each of ``wanted`` is in ``known``, which ascends; -1 for those that are not there."""
+    if known is wanted:
+        return np.arange(len(wanted))
+    places = np.searchsorted(known, wanted)
+    places[places == len(known)] = 0
+    return np.where(known[places] == wanted, places, -1)

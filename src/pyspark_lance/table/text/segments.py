@@ -1,0 +1,318 @@
+"""TextSegment: what the files of a segment of a full-text index say; its partitions are read here.
+
+A segment has any number of partitions, each with its own tokens, documents and postings: document
+numbers are rows of ``part_N_docs.lance``, and row t of ``part_N_invert.lance`` is of token t.
+
+Observed in pylance 14.0.2; what is not known is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.store.recently_used import RecentlyUsed
+from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.text.posting_codec import (
+    PostingFormat,
+    decode_legacy_positions,
+    decode_positions,
+    decode_postings,
+)
+from pyspark_lance.table.text.token_options import TokenizerOptions
+from pyspark_lance.table.text.token_sets import ArrowTokens, FstTokens, TokenSet
+from pyspark_lance.table.version.table_files import TableFiles
+
+METADATA_FILE: Final = "metadata.lance"
+NEWEST_TEXT_VERSION: Final = 3
+_VARINT_TAIL: Final = "varint_delta_v1"
+_FIXED_TAIL: Final = "fixed32_v1"
+_SHARED_STREAM: Final = "shared_stream_v2"
+_PACKED_DELTAS: Final = "packed_delta_v1"
+_KEPT_BYTES: Final = 256 << 20
+# Rows of documents that are taken one by one, if they are not a larger share of all.
+_TAKEN_SHARE: Final = 32
+_Numbers = NDArray[np.int64]
+
+
+class PositionLayout(StrEnum):
+    """How the positions of tokens are stored."""
+
+    NONE = "none"
+    STREAM = "stream"  # One stream of bytes per token.
+    BY_DOCUMENT = "by_document"  # Format 1.
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """What a search needs to know of a partition before it reads it."""
+
+    number: int
+    num_documents: int
+    total_tokens: int
+    postings: PostingFormat
+    positions: PositionLayout
+    is_fst: bool  # Whether the tokens are an fst.
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """A segment of a full-text index."""
+
+    entry: IndexMetadata
+    options: TokenizerOptions
+    partitions: tuple[PartitionFacts, ...]
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether phrases can be searched."""
+        return all(one.positions is not PositionLayout.NONE for one in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """The documents of a token."""
+
+    number: int  # Of the token.
+    documents: _Numbers  # Ascending.
+    frequencies: _Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Documents of a partition."""
+
+    row_ids: NDArray[np.uint64]  # Row ids or addresses, as the table names rows.
+    lengths: NDArray[np.uint32]  # Tokens of each.
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory they take."""
+        return int(self.row_ids.nbytes + self.lengths.nbytes)
+
+
+_kept: RecentlyUsed[Documents | TokenSet] = RecentlyUsed(_KEPT_BYTES, lambda value: value.nbytes)
+
+
+def open_text_segment(files: TableFiles, entry: IndexMetadata) -> TextSegment:
+    """What the files of a segment say.
+
+    Raises:
+        UnsupportedFeatureError: A version, codec or tokenizer that is not known.
+    """
+    if entry.index_version > NEWEST_TEXT_VERSION:
+        raise UnsupportedFeatureError(
+            f"version {entry.index_version} of the full-text index {entry.name!r}"
+        )
+    file = IndexFile.open(files, entry, METADATA_FILE, whole=True)
+    found = _texts(file)
+    try:
+        numbers = [int(one) for one in json.loads(found["partitions"])]
+        options = TokenizerOptions.from_params(found["params"], file.where)
+    except (KeyError, ValueError, TypeError) as error:
+        raise CorruptFileError(
+            f"the metadata of a full-text index cannot be read: {error!r}", file.where
+        ) from error
+    kind = found.get("token_set_format", "arrow")
+    _known("token_set_format", kind, ("arrow", "fst"), file.where)
+    partitions = tuple(_partition(files, entry, one, is_fst=kind == "fst") for one in numbers)
+    return TextSegment(entry, options, partitions)
+
+
+def _partition(
+    files: TableFiles, entry: IndexMetadata, number: int, *, is_fst: bool
+) -> PartitionFacts:
+    documents = IndexFile.open(files, entry, _file_of(number, "docs"))
+    if any(field.name.startswith("_doc_index") for field in documents.reader.schema.fields):
+        raise UnsupportedFeatureError(
+            f"the full-text index {entry.name!r}, whose documents are elements of lists",
+            documents.where,
+        )
+    total = _texts(documents).get("total_tokens")
+    if total is None:
+        total = str(plain_numbers(documents.read_all("_num_tokens").column(0)).sum())
+    postings = IndexFile.open(files, entry, _file_of(number, "invert"))
+    found, where = _texts(postings), postings.where
+    tail = found.get("posting_tail_codec", _FIXED_TAIL)
+    _known("posting_tail_codec", tail, (_VARINT_TAIL, _FIXED_TAIL), where)
+    size = found.get("posting_block_size", "128")
+    _known("posting_block_size", size, ("128", "256"), where)
+    layout, names = PositionLayout.NONE, {field.name for field in postings.reader.schema.fields}
+    if "_compressed_position" in names:
+        layout = PositionLayout.STREAM
+        _known("positions_layout", found.get("positions_layout", ""), (_SHARED_STREAM,), where)
+        _known("positions_codec", found.get("positions_codec", ""), (_PACKED_DELTAS,), where)
+    elif "_position" in names:
+        layout = PositionLayout.BY_DOCUMENT
+    return PartitionFacts(
+        number,
+        documents.reader.num_rows,
+        int(total),
+        PostingFormat(int(size), tail == _VARINT_TAIL),
+        layout,
+        is_fst,
+    )
+
+
+def _texts(file: IndexFile) -> dict[str, str]:
+    return {name: value.decode() for name, value in file.reader.schema.metadata.items()}
+
+
+def _known(name: str, value: str, values: Sequence[str], where: str) -> None:
+    if value not in values:
+        raise UnsupportedFeatureError(f"{name} {value!r} of a full-text index", where)
+
+
+def _file_of(number: int, what: str) -> str:
+    return f"part_{number}_{what}.lance"
+
+
+class TextPartition:
+    """Reads a partition; tokens and documents are kept by the process for further queries."""
+
+    def __init__(self, files: TableFiles, entry: IndexMetadata, facts: PartitionFacts) -> None:
+        self.facts = facts
+        self._files, self._entry = files, entry
+        self._postings: IndexFile | None = None
+
+    @property
+    def tokens(self) -> TokenSet:
+        """The tokens and their numbers."""
+        key = self._entry.uuid, self.facts.number, "tokens"
+        found = _kept.get(key)
+        if found is None:
+            found = self._read_tokens()
+            _kept.put(key, found)
+        assert not isinstance(found, Documents)
+        return found
+
+    def _read_tokens(self) -> TokenSet:
+        file = IndexFile.open(self._files, self._entry, _file_of(self.facts.number, "tokens"))
+        if self.facts.is_fst:
+            content = file.read_all("_token_fst_bytes").column(0)[0].as_py()
+            return FstTokens(content, file.where)
+        batch = file.read_all("_token", "_token_id")
+        names = batch.schema.names
+        numbers = batch.column(names.index("_token_id"))
+        return ArrowTokens(batch.column(names.index("_token")), numbers)
+
+    def document_counts(self, numbers: _Numbers) -> _Numbers:
+        """In how many documents each of some tokens is."""
+        found = self._opened().take("_length", numbers)
+        return plain_numbers(found).astype(np.int64)
+
+    def postings(self, numbers: _Numbers) -> list[Posting]:
+        """The documents of each of some tokens."""
+        lengths = self.document_counts(numbers).tolist()
+        lists = self._opened().take("_posting", numbers)
+        data, offsets, parts = _nested_bytes(lists)
+        found = []
+        for place, number in enumerate(numbers.tolist()):
+            own = offsets[parts[place] : parts[place + 1] + 1]
+            documents, frequencies = decode_postings(data, own, lengths[place], self.facts.postings)
+            self._check(documents)
+            found.append(Posting(number, documents, frequencies))
+        return found
+
+    def positions(self, posting: Posting, wanted: _Numbers) -> tuple[_Numbers, _Numbers]:
+        """Positions of a token in some of its documents, as pairs of document and position.
+
+        ``wanted``: ascending.
+        """
+        wanted = np.intersect1d(wanted, posting.documents, assume_unique=True)
+        if not len(wanted):
+            return wanted, wanted
+        if self.facts.positions is PositionLayout.BY_DOCUMENT:
+            positions, documents, frequencies = self._legacy_positions(posting)
+        else:
+            positions, documents, frequencies = self._stream_positions(posting, wanted)
+        owners = np.repeat(documents, frequencies)
+        kept = np.isin(owners, wanted, kind="sort")
+        return owners[kept], positions[kept]
+
+    def _stream_positions(
+        self, posting: Posting, wanted: _Numbers
+    ) -> tuple[_Numbers, _Numbers, _Numbers]:
+        """Of the posting blocks that have any of the documents."""
+        row = np.array([posting.number])
+        content = self._opened().take("_compressed_position", row)
+        data, whole = _bytes(content)
+        offsets = plain_numbers(self._opened().take("_position_block_offset", row).flatten())
+        size = self.facts.postings.block_size
+        blocks = np.unique(np.searchsorted(posting.documents, wanted) // size)
+        ends = np.append(offsets[1:], whole[-1] - whole[0]).astype(np.int64)
+        counts = np.add.reduceat(posting.frequencies, np.arange(0, len(posting.documents), size))
+        places = (blocks[:, None] * size + np.arange(size)).ravel()
+        places = places[places < len(posting.documents)]
+        frequencies = posting.frequencies[places]
+        starts = offsets[blocks].astype(np.int64)
+        positions = decode_positions(data, starts, ends[blocks], frequencies, counts[blocks])
+        return positions, posting.documents[places], frequencies
+
+    def _legacy_positions(self, posting: Posting) -> tuple[_Numbers, _Numbers, _Numbers]:
+        lists = self._opened().take("_position", np.array([posting.number]))
+        data, offsets, parts = _nested_bytes(lists.flatten())
+        positions = decode_legacy_positions(data, offsets, parts, posting.frequencies)
+        return positions, posting.documents, posting.frequencies
+
+    def documents(self, numbers: _Numbers) -> Documents:
+        """Some documents, ascending."""
+        key = self._entry.uuid, self.facts.number, "documents"
+        every = _kept.get(key)
+        if every is None:
+            file = IndexFile.open(self._files, self._entry, _file_of(self.facts.number, "docs"))
+            if len(numbers) * _TAKEN_SHARE < self.facts.num_documents:
+                return _documents(file, numbers)
+            every = _documents(file, None)
+            _kept.put(key, every)
+        assert isinstance(every, Documents)
+        return Documents(every.row_ids[numbers], every.lengths[numbers])
+
+    def _opened(self) -> IndexFile:
+        if self._postings is None:
+            name = _file_of(self.facts.number, "invert")
+            self._postings = IndexFile.open(self._files, self._entry, name)
+        return self._postings
+
+    def _check(self, documents: _Numbers) -> None:
+        if len(documents) and not 0 <= documents[0] <= documents[-1] < self.facts.num_documents:
+            raise CorruptFileError(
+                f"a posting list names document {documents[-1]} of {self.facts.num_documents}",
+                self._opened().where,
+            )
+
+
+def _documents(file: IndexFile, numbers: _Numbers | None) -> Documents:
+    if numbers is None:
+        batch = file.read_all("_rowid", "_num_tokens")
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    else:
+        columns = {name: file.take(name, numbers) for name in ("_rowid", "_num_tokens")}
+    return Documents(plain_numbers(columns["_rowid"]), plain_numbers(columns["_num_tokens"]))
+
+
+def _bytes(values: pa.LargeBinaryArray) -> tuple[NDArray[np.uint8], _Numbers]:
+    """The bytes of all values, and where each begins in them, the end last."""
+    _, offset_buffer, data = values.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64, len(values) + 1, values.offset * 8)
+    first, last = int(offsets[0]), int(offsets[-1])
+    content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return content[first:last], offsets - first
+
+
+def _nested_bytes(lists: Any) -> tuple[NDArray[np.uint8], _Numbers, _Numbers]:
+    """The bytes of all values of lists of them, where each value begins, and each list."""
+    parts = plain_numbers(lists.offsets).astype(np.int64)
+    values = lists.values.slice(int(parts[0]), int(parts[-1] - parts[0]))
+    data, offsets = _bytes(values)
+    return data, offsets, parts - parts[0]

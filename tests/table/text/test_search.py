@@ -1,0 +1,191 @@
+"""Text search by indices of pylance: the same rows with the same scores as pylance finds."""
+
+from __future__ import annotations
+
+import pickle
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from text_tables import PER_FILE, assert_same, make, ours, random_query, texts, theirs
+
+from pyspark_lance.table.text import flat_search, segments
+from pyspark_lance.table.text.queries import Boolean, Match, MultiMatch, Operator, Phrase
+
+pytestmark = pytest.mark.interop
+
+FORMATS = {
+    "default": {},
+    "positions": {"with_position": True},
+    "format 1": {"format_version": 1, "with_position": True},
+    "format 3": {"format_version": 3, "with_position": True},
+    "blocks of 256": {"block_size": 256, "with_position": True},
+    "ngram": {"base_tokenizer": "ngram", "with_position": True},
+    "whitespace": {"base_tokenizer": "whitespace", "stem": False, "lower_case": False},
+    "raw": {"base_tokenizer": "raw", "max_token_length": None},
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_index_answers_as_in_pylance(tmp_path, name):
+    rng = np.random.default_rng(len(name))
+    options = FORMATS[name]
+    make(tmp_path / "t", rng, **options)
+    for _ in range(40):
+        query = random_query(rng, phrases=options.get("with_position", False))
+        k = rng.choice([None, 3, 20])
+        found, rows = ours(tmp_path / "t", query, k=k)
+        assert_same(found, theirs(tmp_path / "t", query, k=k), k)
+        places = [(row >> 32) * PER_FILE + (row & 0xFFFFFFFF) for row in found]
+        assert (rows["id"].to_pylist() if rows else []) == places
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_segments_and_deleted_rows(tmp_path, stable):
+    rng = np.random.default_rng(7)
+    make(tmp_path / "t", rng, stable=stable, segments=4, with_position=True)
+    lance.dataset(str(tmp_path / "t")).delete("id % 3 = 0")
+    for number in range(40):
+        query = random_query(rng)
+        condition = None if number % 2 else f"id > {rng.integers(0, 1200)}"
+        expected = theirs(tmp_path / "t", query, condition=condition)
+        found, _ = ours(tmp_path / "t", query, condition=condition, pickled=_through_pickle)
+        assert_same(found, expected)
+
+
+def _through_pickle(plan):
+    return pickle.loads(pickle.dumps(plan))
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_histories(tmp_path, stable, seed):
+    rng = np.random.default_rng(seed)
+    path = tmp_path / "t"
+    make(path, rng, 900, stable=stable, segments=int(rng.choice([1, 3])), with_position=True)
+    updated = False
+    for step in range(6):
+        _change(path, rng, step, may_optimize=not (stable and updated))
+        updated = updated or step in (0, 3)
+        for _ in range(6):
+            query = random_query(rng)
+            condition = None if rng.integers(0, 2) else f"id % 7 < {rng.integers(1, 7)}"
+            k = rng.choice([None, 10])
+            expected = theirs(path, query, k=k, condition=condition)
+            found, _ = ours(path, query, k=k, condition=condition)
+            assert_same(found, expected, k)
+
+
+def _change(path, rng, step, *, may_optimize):
+    """One change by pylance.
+
+    With stable ids an index that is optimized after an update finds rows by their old texts, in
+    pylance.
+    """
+    dataset = lance.dataset(str(path))
+    kind = ("update", "append", "delete", "update", "append", "optimize")[step]
+    if kind == "append":
+        first, count = 10_000 * (step + 1), int(rng.integers(1, 300))
+        table = pa.table({"id": np.arange(first, first + count), "s": texts(rng, count)})
+        lance.write_dataset(table, str(path), mode="append", max_rows_per_file=120)
+    elif kind == "delete":
+        dataset.delete(f"id % 11 = {rng.integers(0, 11)} or (id >= 400 and id < 800)")
+    elif kind == "update":
+        dataset.update({"s": "'river mouse of the house'"}, where=f"id % 13 = {step}")
+    elif may_optimize:
+        dataset.optimize.optimize_indices(num_indices_to_merge=int(rng.choice([0, 1, 10])))
+
+
+def test_rows_are_found_by_the_texts_that_they_have_now(tmp_path):
+    path = str(tmp_path / "t")
+    table = pa.table({"id": range(8), "s": [f"river {number}" for number in range(8)]})
+    dataset = lance.write_dataset(table, path, max_rows_per_file=4, enable_stable_row_ids=True)
+    dataset.create_scalar_index("s", "INVERTED", name="by_s")
+    dataset.update({"s": "'mouse'"}, where="id = 1")
+    lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=0)
+    lance.dataset(path).delete("id >= 4 and id < 7")
+    lance.dataset(path).optimize.compact_files(target_rows_per_fragment=100)
+    _, rows = ours(path, Match("river", "s"))
+    assert sorted(rows["id"].to_pylist()) == [0, 2, 3, 7]
+    assert ours(path, Match("mouse", "s"))[1]["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("kind", ["list", "large_list", "large_string"])
+def test_lists_of_strings_and_long_strings(tmp_path, kind):
+    rng = np.random.default_rng(len(kind))
+    if kind == "large_string":
+        column = pa.array(texts(rng, 600), pa.large_string())
+    else:
+        lists = [
+            None if rng.random() < 0.1 else texts(rng, int(rng.integers(0, 4))) for _ in range(600)
+        ]
+        of_kind = pa.list_ if kind == "list" else pa.large_list
+        column = pa.array(lists, of_kind(pa.string()))
+    table = pa.table({"id": np.arange(600), "s": column})
+    path = tmp_path / "t"
+    dataset = lance.write_dataset(table[:400], str(path))
+    dataset.create_scalar_index("s", "INVERTED", name="by_s", with_position=True)
+    lance.write_dataset(table[400:], str(path), mode="append")
+    for _ in range(25):
+        query = random_query(rng)
+        assert_same(ours(path, query)[0], theirs(path, query))
+
+
+def test_without_an_index_words_are_compared_as_they_are(tmp_path):
+    rng = np.random.default_rng(4)
+    table = pa.table({"id": np.arange(500), "s": texts(rng, 500)})
+    lance.write_dataset(table, str(tmp_path / "t"), max_rows_per_file=100)
+    words = "river", "rivers", "the river", "Walking", "walked walking", "Füße naïve cat"
+    for text in words:
+        for operator in Operator:
+            query = Match(text, "s", operator)
+            assert_same(ours(tmp_path / "t", query)[0], theirs(tmp_path / "t", query))
+    query = Phrase("cat dog", "s")
+    assert_same(ours(tmp_path / "t", query)[0], theirs(tmp_path / "t", query))
+
+
+def test_several_columns(tmp_path):
+    rng = np.random.default_rng(5)
+    path = tmp_path / "t"
+    table = pa.table({"id": np.arange(800), "a": texts(rng, 800), "b": texts(rng, 800)})
+    dataset = lance.write_dataset(table[:600], str(path), max_rows_per_file=300)
+    for column in ("a", "b"):
+        dataset.create_scalar_index(column, "INVERTED", name=column, with_position=True)
+    lance.write_dataset(table[600:], str(path), mode="append")
+    several = MultiMatch((Match("river cat", "a", boost=2.0), Match("river cat", "b", boost=0.5)))
+    both = Boolean(must=(Match("river", "a"), Match("cat", "b")), should=(Match("dog", "a"),))
+    apart = Boolean(should=(Phrase("cat dog", "a"), Match("river", "b")))
+    for query in (several, both, apart):
+        assert_same(ours(path, query)[0], theirs(path, query))
+        assert_same(ours(path, query, k=7)[0], theirs(path, query, k=7), 7)
+    found, _ = ours(path, "river cat")
+    assert_same(found, theirs(path, "river cat"))
+
+
+def test_the_best_rows_do_not_depend_on_how_many_are_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(flat_search, "_MAX_WAITING", 10)
+    rng = np.random.default_rng(6)
+    path = tmp_path / "t"
+    make(path, rng, 300)
+    table = pa.table({"id": np.arange(1000, 3000), "s": texts(rng, 2000)})
+    lance.write_dataset(table, str(path), mode="append", max_rows_per_file=500)
+    for text in ("river", "river cat dog", "walking w3"):
+        for k in (1, 5, 40):
+            query = Match(text, "s")
+            every, _ = ours(path, query)
+            best, _ = ours(path, query, k=k)
+            ranked = sorted(every.items(), key=lambda row: (-row[1], row[0]))
+            assert list(best.items()) == ranked[:k]
+
+
+def test_documents_are_taken_one_by_one_or_all_at_once(tmp_path, monkeypatch):
+    rng = np.random.default_rng(8)
+    make(tmp_path / "t", rng, 1500)
+    query = Match("mountain w120", "s")
+    expected = theirs(tmp_path / "t", query)
+    for share in (0, 1 << 40):
+        kept = type(segments._kept)(0, lambda value: value.nbytes)
+        monkeypatch.setattr(segments, "_kept", kept)
+        monkeypatch.setattr(segments, "_TAKEN_SHARE", share)
+        assert_same(ours(tmp_path / "t", query)[0], expected)
