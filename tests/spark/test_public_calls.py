@@ -42,7 +42,7 @@ READS = {
     "clusteringColumns", "consumers", "create", "createIfNotExists", "createOrReplace", "detail",
     "forName", "forPath", "fragments", "history", "indices", "isLanceTable", "leftoverFiles",
     "lineageAudit", "nearest", "optimize", "primaryKey", "properties", "replace", "rowHistory",
-    "scan", "tags", "take", "toDF", "verify",
+    "scan", "search", "tags", "take", "toDF", "verify",
 }  # fmt: skip
 OF_BUILDER = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
 OF_TABLE_BUILDER = LanceTable.create(None)

@@ -40,6 +40,8 @@ ON_EXECUTORS = {
     "table.nearest.search_task.search": ["tasks", "queries"],
     "table.nearest.search_task.join_found": ["joining", "parts", "queries"],
     "table.nearest.search_task.read_found": ["fetch"],
+    "table.text.search_plan.search_task": ["task"],
+    "table.text.search_plan.merge_found": ["merge", "parts"],
     "table.index_build.segment_task.build_segment": ["task"],
     "table.compaction.compact.run_compaction_task": ["task"],
 }

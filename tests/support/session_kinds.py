@@ -72,6 +72,7 @@ ONE_KIND = {
     "test_predicate_against_spark.py": "our answers beside those of Spark's own rows",
     "test_public_calls.py": "parameters of methods, which are Python",
     "test_real_sizes.py": "changes at scale, which are jobs of Python functions",
+    "test_search.py": "jobs of Python functions that read the table by themselves",
     "test_semi_join.py": "jobs of Python functions that read the target by themselves",
     "test_worker_overhead.py": "Python's workers, whoever starts them",
     "test_streams.py": "which rows a batch has, which is Python",

@@ -173,7 +173,7 @@ def random_query(rng, column="s", *, phrases=True, depth=1):
         word = word[:place] + "x" + word[place + int(rng.integers(0, 2)) :]
         return Match(
             " ".join([word, *some(rng.integers(0, 2)).split()]), column,
-            Operator(str(rng.choice(["or", "and"]))), int(rng.integers(1, 3)),
+            Operator(str(rng.choice(list(Operator)))), int(rng.integers(1, 3)),
             prefix_length=int(rng.integers(0, 3)), max_expansions=int(rng.choice([5, 50])),
         )  # fmt: skip
     if kind in (3, 4):

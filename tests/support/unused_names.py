@@ -26,6 +26,10 @@ ALLOWED = frozenset({
     "SAVE",
     # The documents are compared with them.
     "options_as_markdown", "procedures_as_markdown", "flags_as_markdown",
+    # Parameters of full-text indices that are read and written by their names.
+    "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
+    # What builds full-text indices writes by them.
+    "TEXT_DETAILS_TYPE", "from_mapping", "to_params", "to_details",
     # ctypes reads it.
     "_fields_",
 })  # fmt: skip

@@ -23,6 +23,7 @@ from pyspark_lance.spark.api.table_indices import TableIndices
 from pyspark_lance.spark.api.table_maintenance import TableMaintenance
 from pyspark_lance.spark.api.table_search import TableSearch
 from pyspark_lance.spark.api.table_versions import TableVersions
+from pyspark_lance.spark.api.text_search import TextSearch
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.api.unsupported_attributes import NamesOfClass, UnsupportedAttributes
 from pyspark_lance.spark.expressions.column_expressions import Expression
@@ -72,6 +73,7 @@ class LanceTable(
     TableFeed,
     TableIndices,
     TableSearch,
+    TextSearch,
     TableMaintenance,
     TableVersions,
     DeltaCompatibility,

@@ -25,6 +25,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import named
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.plain_values import plain_array
+from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.expressions import quoted
@@ -150,25 +151,16 @@ class TableSearch:
         kind = None if metric is None else Metric.parse(metric)
         segments = usable_segments(snapshot, vectors, kind) if useIndex else ()
         kind = kind or (segments[0].metric if segments else Metric.L2)
-        asked = _table_columns(self._read_options(at), self._table, snapshot, columns)
+        asked = table_columns(self._read_options(at), self._table, snapshot, columns)
         read, system = narrow(shown_columns(asked[0], snapshot), asked[1])
-        predicate = (
-            None
-            if filter is None
-            else parse_predicate(
-                filter,
-                predicate_schema(snapshot.schema),
-                time_zone=session_zone_name(self._spark),
-                ansi=is_ansi(self._spark),
-            )
-        )
+        predicate = search_filter(self._spark, snapshot, filter)
         request = NearestRequest(
             vectors, kind, k, predicate, read, system, segments, nprobes, refineFactor
         )
         plan = plan_nearest(snapshot, request)
 
         def answer(own: Sequence[StructField]) -> Answer:
-            return Answer(plan, _answer_schema(own, asked[1].fields), len(own))
+            return Answer(plan, answer_schema([*own, *FOUND_COLUMNS], asked[1].fields), len(own))
 
         if isinstance(queries, DataFrame):
             name = _vector_of(queries.schema, vectors.name)
@@ -305,7 +297,7 @@ class TableSearch:
         )
 
 
-def _table_columns(
+def table_columns(
     options: dict[str, str], table: Table, snapshot: Snapshot, columns: Sequence[str] | None
 ) -> tuple[ReadOptions, StructType]:
     """The columns of the table that are returned behind ``_rowid``."""
@@ -318,13 +310,26 @@ def _table_columns(
     return read, spark_schema_of(read, snapshot.pinned)
 
 
-def _answer_schema(own: Sequence[StructField], of_table: Sequence[StructField]) -> StructType:
-    """All columns of the answer.
+def search_filter(
+    spark: SparkSession, snapshot: Snapshot, condition: str | None
+) -> Predicate | None:
+    """The condition of a search, with the time zone and the rules of the session."""
+    if condition is None:
+        return None
+    return parse_predicate(
+        condition,
+        predicate_schema(snapshot.schema),
+        time_zone=session_zone_name(spark),
+        ansi=is_ansi(spark),
+    )
+
+
+def answer_schema(left: Sequence[StructField], of_table: Sequence[StructField]) -> StructType:
+    """All columns of the answer to a search.
 
     Raises:
         InvalidInputError: Two have one name.
     """
-    left = [*own, *FOUND_COLUMNS]
     taken = {field.name.lower() for field in of_table}
     for field in left:
         if field.name.lower() in taken:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.typed_values import check_enum
 
 _EXAMPLE: Final = 'as in {"match": {"column": "body", "terms": "lazy dog", "operator": "and"}}'
 
@@ -51,8 +52,8 @@ class Match:
 
     def __post_init__(self) -> None:
         """Checks types and bounds."""
+        check_enum(self.operator, Operator)
         _check_text(self.terms, self.column)
-        object.__setattr__(self, "operator", Operator.parse(self.operator))
         if self.fuzziness is not None:
             _check_count("fuzziness", self.fuzziness, 0)
         _check_count("prefix_length", self.prefix_length, 0)
@@ -246,6 +247,7 @@ def _match(given: Mapping[str, Any]) -> Match:
     values = dict(given)
     if values.get("fuzziness") == "auto":
         values["fuzziness"] = None
+    values["operator"] = Operator.parse(values.get("operator", Operator.OR))
     return Match(values.pop("terms", None), **values)
 
 

@@ -80,10 +80,6 @@ class ScoredRows:
         """The rows with scores that are multiplied."""
         return ScoredRows(self.row_id, self.address, self.score * np.float32(boost))
 
-    def by_row(self) -> ScoredRows:
-        """The rows ascending by their row ids."""
-        return self.at(np.argsort(self.row_id))
-
 
 NO_ROWS: Final = ScoredRows(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.float32))
 

@@ -99,6 +99,13 @@ class TextIndex:
     has_positions: bool
 
 
+def num_rows_of(task: TextTask) -> int:
+    """How many rows a task looks at, at most."""
+    if isinstance(task, TextSegmentTask):
+        return sum(facts.num_documents for facts in task.segment.partitions)
+    return sum(one.end - one.start for one in task.scan.slices)
+
+
 def search_task(task: TextTask) -> TextFound:
     """What one task finds; runs on an executor."""
     if isinstance(task, TextSegmentTask):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index.index_file import IndexFile
@@ -63,6 +64,10 @@ class PartitionFacts:
     postings: PostingFormat
     positions: PositionLayout
     is_fst: bool  # Whether the tokens are an fst.
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.positions, PositionLayout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""TokenFilters: what becomes of a word: length limit, lower case, stem, stop words, ASCII form.
+"""TokenFilters: what becomes of a word: lower case, stem, stop words, ASCII form.
 
 The order is Lance's. Each distinct word passes once; the result is kept.
 """
@@ -29,7 +29,6 @@ class TokenFilters:
         Raises:
             UnsupportedFeatureError: There is no stemmer, or no list of stop words.
         """
-        self._limit = options.max_token_length
         self._lower = options.lower_case
         self._stem = stemmer(options.language) if options.stem else None
         self._stop_words = _stop_words(options) if options.remove_stop_words else frozenset()
@@ -47,8 +46,6 @@ class TokenFilters:
             return token
 
     def _apply(self, word: str) -> str | None:
-        if self._limit is not None and len(word.encode()) >= self._limit:
-            return None
         if self._lower:
             word = lower_case(word)
         if self._stem is not None:

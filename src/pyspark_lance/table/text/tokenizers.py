@@ -75,7 +75,7 @@ class Tokenizer:
         joined = _strings(texts)
         words = self._words(joined)
         if self.options.max_token_length is not None:
-            # Long values of ``raw`` never reach the dictionary.
+            # Measured before lower case, which may change the length.
             words = _short(words, self.options.max_token_length)
         encoded = words.texts.dictionary_encode()
         codes, terms = self._filtered(encoded.dictionary)

@@ -1,0 +1,104 @@
+"""The methods of ``LanceTable`` for full-text search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_lance.spark.api.table_search import answer_schema, search_filter, table_columns
+from pyspark_lance.spark.api.typed_errors import typed_errors
+from pyspark_lance.spark.jobs.search_job import SEARCH_COLUMNS, SearchAnswer, search_texts
+from pyspark_lance.spark.options.spellings import checks_keywords
+from pyspark_lance.spark.source.read_plan import shown_columns
+from pyspark_lance.spark.types.spark_types import narrow
+from pyspark_lance.table.text.queries import parse_query
+from pyspark_lance.table.text.search_plan import SearchRequest, plan_search
+from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+
+@checks_keywords
+class TextSearch:
+    """Searches rows by the words of their texts."""
+
+    _spark: SparkSession
+    _table: Table
+    _version_of: Callable[..., VersionSpec]
+    _read_options: Callable[[VersionSpec], dict[str, str]]
+
+    @typed_errors()
+    def search(  # noqa: PLR0913
+        self,
+        query: str | Mapping[str, Any],
+        k: int | None = 10,
+        column: str | Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        columns: Sequence[str] | None = None,
+        *,
+        operator: str = "or",
+        coveredOnly: bool = False,  # noqa: N803
+        version: int | str | None = None,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> DataFrame:
+        """The rows whose texts match a query best, by BM25, as Lance scores them.
+
+        The result has ``_rank`` from 1 on, ``_score`` and ``_rowid``, then the columns of the
+        table. Ties are broken by ``_rowid``. The words of a column with a full-text index
+        (INVERTED, also of pylance or lancedb) become tokens as those of the index: lower case,
+        stems and so on; rows written later are read and scored, too. Without an index every row is
+        read, and words are compared as they are.
+
+        Args:
+            query: Words; words in double quotes, which are a phrase; or a query as Lance writes it
+                in JSON, as a string or a dict: ``match``, ``phrase``, ``boolean``, ``boost``,
+                ``multi_match``.
+            k: Rows to find; None for all that match.
+            column: The column to search, or several, of which the best score counts; None for all
+                with a full-text index.
+            filter: SQL condition over columns of the table and lineage columns, applied before the
+                search.
+            columns: Columns of the table to return, which may be lineage columns; None for all.
+            operator: ``or`` finds rows with one of the words, ``and`` rows with all of them.
+            coveredOnly: Leaves out rows that the index does not cover, which have to be read.
+            version: Version to read; None for the newest, or the one that the table is pinned to.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
+
+        Raises:
+            InvalidInputError: The query cannot be read; no such column, or no texts in it; a phrase
+                in an index without positions.
+            UnsupportedFeatureError: An index with a tokenizer that is not supported, such as
+                ``icu`` or ``jieba``, or stems without the package ``snowballstemmer``.
+
+        Examples:
+            >>> notes = LanceTable.create(spark, f"{folder}/texts", "id bigint, body string")
+            >>> rows = [(1, "a quick brown fox"), (2, "a lazy dog"), (3, "a dog and a fox")]
+            >>> frame = spark.createDataFrame(rows, notes.toDF().schema)
+            >>> frame.coalesce(1).write.format("lance").mode("append").save(f"{folder}/texts")
+            >>> found = notes.search("fox dog", 2, "body", columns=["id"])
+            >>> [(row._rank, row.id) for row in found.collect()]
+            [(1, 3), (2, 2)]
+        """
+        at = self._version_of(version, tag, timestamp)
+        with suggesting_paths(self._table):
+            snapshot = Snapshot.open(self._table, at)
+        searched = [column] if isinstance(column, str) else list(column or ())
+        options, shown = table_columns(self._read_options(at), self._table, snapshot, columns)
+        read, system = narrow(shown_columns(options, snapshot), shown)
+        request = SearchRequest(
+            parse_query(query, searched, operator),
+            k,
+            search_filter(self._spark, snapshot, filter),
+            read,
+            system,
+            coveredOnly,
+        )
+        schema = answer_schema(SEARCH_COLUMNS, shown.fields)
+        answer = SearchAnswer(plan_search(snapshot, request), schema)
+        return search_texts(self._spark, answer)

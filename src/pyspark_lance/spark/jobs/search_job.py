@@ -1,0 +1,103 @@
+"""Searches texts on the executors.
+
+A small search is one task.  Of a large one each segment of an index is a task, and so are some of
+the rows that no index covers; one more task brings together what they found, and reads the rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, StructType
+
+from pyspark_lance.format.system_columns import ROW_ID, system_array
+from pyspark_lance.plain_values import plain_array, single_value
+from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
+from pyspark_lance.spark.jobs.nearest_job import RANK
+from pyspark_lance.spark.jobs.stages import Batches, over_tasks, stage
+from pyspark_lance.spark.source.scan_rows import to_spark_batch
+from pyspark_lance.spark.types.spark_types import arrow_schema_of
+from pyspark_lance.table.nearest.search_task import LateMaterialization, read_found
+from pyspark_lance.table.text.scoring import ScoredRows
+from pyspark_lance.table.text.search_plan import (
+    TextFound,
+    TextPlan,
+    TextTask,
+    merge_found,
+    num_rows_of,
+    search_task,
+)
+
+SCORE: Final = "_score"
+SEARCH_COLUMNS: Final = (
+    StructField(RANK, IntegerType(), nullable=False),
+    StructField(SCORE, FloatType(), nullable=False),
+    StructField(ROW_ID, LongType(), nullable=False),
+)
+"""What the answer says of each row, before the columns of the table."""
+# So many rows are searched by one task.
+_SMALL_ROWS: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """What the answer looks like."""
+
+    plan: TextPlan
+    schema: StructType  # ``SEARCH_COLUMNS`` and columns of the table.
+
+
+def search_texts(spark: SparkSession, answer: SearchAnswer) -> DataFrame:
+    """The rows that a planned search finds, the best first."""
+    tasks = answer.plan.tasks
+    if len(tasks) < 2 or sum(map(num_rows_of, tasks)) <= _SMALL_ROWS:
+        at_once = [tasks] if tasks else []
+        return over_tasks(spark, at_once, partial(_found_at_once, answer), answer.schema)
+    found = over_tasks(spark, tasks, _found, "payload binary")
+    return map_in_arrow(found.repartition(1), stage(partial(_merged, answer)), answer.schema)
+
+
+# On executors ----------------------------------------------------------------------------------
+
+
+def _found_at_once(answer: SearchAnswer, units: Iterable[tuple[TextTask, ...]]) -> Batches:
+    for tasks in units:
+        rows = merge_found(answer.plan.merge, [search_task(task) for task in tasks])
+        yield from finished(answer.plan.fetch, answer.schema, rows)
+
+
+def _found(tasks: Iterable[TextTask]) -> Batches:
+    for task in tasks:
+        payload = single_value(pickle.dumps(search_task(task)), pa.binary())
+        yield pa.RecordBatch.from_pydict({"payload": payload})
+
+
+def _merged(answer: SearchAnswer, batches: Batches) -> Batches:
+    parts: list[TextFound] = []
+    for batch in batches:
+        payloads = batch.column(0)
+        parts += [pickle.loads(payloads[row].as_buffer()) for row in range(batch.num_rows)]
+    rows = merge_found(answer.plan.merge, parts)
+    yield from finished(answer.plan.fetch, answer.schema, rows)
+
+
+def finished(fetch: LateMaterialization, schema: StructType, found: ScoredRows) -> Batches:
+    """The rows of the answer."""
+    target = arrow_schema_of(schema)
+    table_fields = schema.fields[len(SEARCH_COLUMNS) :]
+    of_table = arrow_schema_of(StructType(table_fields))
+    ranks = np.arange(1, len(found) + 1, dtype=np.int32)
+    for part, read in read_found(fetch, found):
+        rows = found.at(part)
+        columns = [plain_array(ranks[part]), plain_array(rows.score), system_array(rows.row_id)]
+        if table_fields:
+            columns += to_spark_batch(read, of_table).columns
+        columns = [column.cast(field.type) for column, field in zip(columns, target, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=target)

@@ -1,0 +1,188 @@
+"""LanceTable.search: what is asked in which form, where it is worked on, what comes back."""
+
+from __future__ import annotations
+
+import json
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from text_tables import lances, texts, theirs
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.spark.jobs import search_job
+from pyspark_lance.table.text.queries import Boolean, Match, Operator, Phrase, parse_query
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A table of which some rows are outside of its index."""
+    rng = np.random.default_rng(2)
+    path = str(tmp_path_factory.mktemp("search") / "t")
+    table = pa.table(
+        {
+            "id": np.arange(900),
+            "s": texts(rng, 900),
+            "t": texts(rng, 900),
+            "tags": [["the old fox"], None, ["a", "cat"]] * 300,
+        }
+    )
+    dataset = lance.write_dataset(
+        table[:700], path, max_rows_per_file=300, enable_stable_row_ids=True
+    )
+    dataset.create_scalar_index("s", "INVERTED", name="by_s", with_position=True)
+    lance.write_dataset(table[700:], path, mode="append", max_rows_per_file=50)
+    lance.dataset(path).delete("id % 9 = 4")
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(spark, path):
+    return LanceTable.forPath(spark, path)
+
+
+def scores(rows):
+    return {row._rowid: row._score for row in rows}
+
+
+def test_rows_come_with_scores_the_best_first(table, path):
+    found = table.search("river cat", 7)
+    assert found.columns == ["_rank", "_score", "_rowid", "id", "s", "t", "tags"]
+    assert [kind for _, kind in found.dtypes[:3]] == ["int", "float", "bigint"]
+    rows = found.collect()
+    assert [row._rank for row in rows] == list(range(1, 8))
+    expected = theirs(path, "river cat", k=7)
+    assert [row._score for row in rows] == pytest.approx(list(expected.values()), rel=1e-5)
+    stored = {row.id: row.s for row in table.scan(["id", "s"]).collect()}
+    assert all(row.s == stored[row.id] and row._rowid == row.id for row in rows)
+
+    every = table.search("river cat", None, columns=[])
+    assert every.columns == ["_rank", "_score", "_rowid"]
+    assert scores(every.collect()) == pytest.approx(theirs(path, "river cat"), rel=1e-5)
+    assert found.where("_score < 0").count() == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Match("river cat dog", "s", Operator.AND),
+        Match("rivre", "s", fuzziness=2, prefix_length=1),
+        Phrase("cat dog", "s", slop=1),
+        Boolean(must=(Match("cat", "s"),), must_not=(Match("river", "s"),)),
+    ],
+)
+def test_queries_in_the_json_of_lance(table, path, query):
+    text = _json(query)
+    assert parse_query(text) == query
+    expected = pytest.approx(theirs(path, query), rel=1e-5)
+    assert scores(table.search(text, None, columns=["id"]).collect()) == expected
+    assert scores(table.search(json.loads(text), None).collect()) == expected
+
+
+def _json(query):
+    if isinstance(query, Boolean):
+        parts = {name: getattr(query, name) for name in ("must", "should", "must_not")}
+        return json.dumps(
+            {
+                "boolean": {
+                    name: [json.loads(_json(one)) for one in several]
+                    for name, several in parts.items()
+                    if several
+                }
+            }
+        )
+    kind = "match" if isinstance(query, Match) else "phrase"
+    values = {name: getattr(query, name) for name in query.__dataclass_fields__}
+    return json.dumps({kind: values})
+
+
+def test_words_in_quotes_operators_columns_and_filters(table, path):
+    phrase = table.search('"cat dog"', None, "s")
+    assert scores(phrase.collect()) == pytest.approx(theirs(path, Phrase("cat dog", "s")), rel=1e-5)
+    both = table.search("cat dog", None, "S", operator="AND")
+    expected = theirs(path, Match("cat dog", "s", Operator.AND))
+    assert scores(both.collect()) == pytest.approx(expected, rel=1e-5)
+    # Only one of the columns has an index.
+    either = scores(table.search("river", None, ["s", "t"]).collect())
+    one, other = (theirs(path, Match("river", name)) for name in ("s", "t"))
+    assert either == pytest.approx(
+        {row: max(one.get(row, 0), other.get(row, 0)) for row in one | other}, rel=1e-5
+    )
+    lists = table.search("fox", None, "tags", filter="id < 100 AND _rowid > 10")
+    assert sorted(row.id for row in lists.collect()) == [i for i in range(12, 100, 3) if i % 9 != 4]
+    some = table.search("river cat", None, filter="id > 600", columns=["id", "_rowaddr"])
+    assert some.columns[3:] == ["id", "_rowaddr"]
+    expected = theirs(path, "river cat", condition="id > 600")
+    assert scores(some.collect()) == pytest.approx(expected, rel=1e-5)
+    covered = table.search("river cat", None, coveredOnly=True).collect()
+    assert {row.id for row in covered} == {row for row in theirs(path, "river cat") if row < 700}
+
+
+def test_versions(spark, table, path):
+    held = LanceTable.forPath(spark, path, version=2)
+    expected = scores(held.search("river", None).collect())
+    assert scores(table.search("river", None, version=2).collect()) == expected
+    assert max(expected) < 700
+    assert max(scores(table.search("river", None).collect())) > 700
+
+
+def test_large_searches_are_of_several_tasks(table, path, monkeypatch):
+    monkeypatch.setattr(search_job, "_SMALL_ROWS", 0)
+    query = Boolean(must=(Match("cat", "s"),), should=(Match("river", "t"),))
+    for k in (5, None):
+        found = table.search(_json(query), k)
+        assert found.rdd.getNumPartitions() == 1
+        rows = found.collect()
+        assert [row._rank for row in rows] == list(range(1, len(rows) + 1))
+        every = scores(table.search(_json(query), None).collect())
+        assert scores(rows) == dict(sorted(every.items(), key=lambda row: (-row[1], row[0]))[:k])
+    assert scores(table.search("river cat", None).collect()) == pytest.approx(
+        theirs(path, "river cat"), rel=1e-5
+    )
+
+
+def test_tables_without_rows_and_words_that_are_nowhere(spark, tmp_path, table):
+    empty = LanceTable.create(spark, str(tmp_path / "t"), "id bigint, body string")
+    assert empty.search("river", 3, "body").collect() == []
+    for words in ("zzz", "the of", ""):
+        assert table.search(words).collect() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"query": "a", "column": "nowhere"}, "there is no column 'nowhere'"),
+        ({"query": "a", "column": "id"}, "the column 'id' holds no texts"),
+        ({"query": '"cat dog"', "column": "p"}, "has no positions, which phrases need"),
+        ({"query": "a", "k": 0}, "at least 1, not 0"),
+        ({"query": "a", "operator": "xor"}, "the operator 'xor'"),
+        ({"query": 7}, "the argument query of search cannot be 7"),
+        ({"query": '{"fuzzy": {}}'}, "no query of kind 'fuzzy'"),
+        ({"query": '{"match": {"words": "a"}}'}, "a match query has no 'words'"),
+        ({"query": "{"}, "no JSON"),
+        ({"query": {"match": {"terms": "a", "fuzziness": -1}}}, "fuzziness must be"),
+        ({"query": {"boolean": {"must_not": []}}}, "without must and should"),
+        ({"query": "a", "columns": ["_score"]}, "_score"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(spark, tmp_path_factory, arguments, message):
+    path = str(tmp_path_factory.getbasetemp() / "refused")
+    if not (tmp_path_factory.getbasetemp() / "refused").exists():
+        dataset = lance.write_dataset(pa.table({"id": [1], "p": ["cat dog"]}), path)
+        dataset.create_scalar_index("p", "INVERTED", name="by_p")
+    with pytest.raises(InvalidInputError, match=message):
+        LanceTable.forPath(spark, path).search(**arguments)
+
+
+def test_tokenizers_that_are_not_supported_are_named(spark, tmp_path):
+    dataset = lance.write_dataset(pa.table({"p": ["cat dog"]}), str(tmp_path / "t"))
+    dataset.create_scalar_index("p", "INVERTED", name="by_p", base_tokenizer="icu")
+    with pytest.raises(UnsupportedFeatureError, match="the tokenizer 'icu'"):
+        LanceTable.forPath(spark, str(tmp_path / "t")).search("cat")
+    with pytest.raises(InvalidInputError, match="the table has no full-text index"):
+        LanceTable.create(spark, str(tmp_path / "n"), "body string").search("cat")
+    assert lances(Match("cat", "p")).query_type().value == "match"
