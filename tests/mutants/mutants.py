@@ -1866,7 +1866,7 @@ MUTANTS = (
     Mutant(
         "where the bytes of blobs are is stored instead of the bytes",
         "table/rows/blob_bytes.py",
-        "        if batch is None or not any(map(holds_located, batch.schema.types)):\n",
+        "        if not any(map(holds_located, batch.schema.types)):\n",
         "        if True:\n",
         ("tests/table/rows/test_described_blobs.py",),
     ),
@@ -2733,6 +2733,34 @@ MUTANTS = (
         "self.unknown_outcome = wanted if was_outcome_unknown else None\n            raise",
         "raise",
         ("tests/table/verify/test_hostile_tables.py",),
+    ),
+    Mutant(
+        "a manifest shows any file by a base path",
+        "table/version/table_files.py",
+        "        if not self._is_trusted(base):\n",
+        "        if not base:\n",
+        ("tests/table/rows/test_blob_columns.py",),
+    ),
+    Mutant(
+        "a row names any file as an object of a table, and has it copied",
+        "table/rows/described_blobs.py",
+        "            self._check_managed(uri)\n",
+        "            pass\n",
+        ("tests/table/rows/test_described_blobs.py",),
+    ),
+    Mutant(
+        "a compressed buffer of a page has as many bytes as it claims",
+        "codec/compressive/block_compression.py",
+        "    return min(2 * values_bytes + _TOLERATED_BYTES, MAX_BUFFER_BYTES)\n",
+        "    return MAX_BUFFER_BYTES\n",
+        ("tests/fuzz/test_bombs.py",),
+    ),
+    Mutant(
+        "a deletion file has as many rows as the manifest claims",
+        "metafile/deletion_file.py",
+        "            if count is not None and count > physical_rows:\n",
+        "            if count is not None and count > 1 << 60:\n",
+        ("tests/fuzz/test_bombs.py",),
     ),
     Mutant(
         "a row shows any file that its reader can open",

@@ -65,8 +65,13 @@ def union_of(sets: Iterable[Mapping[int, BitMap]]) -> dict[int, BitMap]:
     return {high: BitMap.union(*bitmaps) for high, bitmaps in parts.items()}
 
 
-def numbers_of(rows: Mapping[int, BitMap]) -> NDArray[np.uint64]:
-    """The numbers of all rows, ascending."""
+def numbers_of(rows: Mapping[int, BitMap], most: int | None = None) -> NDArray[np.uint64]:
+    """The numbers of all rows, ascending.
+
+    ``most``: how many there can be. A set of some kilobytes may hold 2^32 for each high half.
+    """
+    if most is not None and sum(map(len, rows.values())) > most:
+        raise CorruptFileError(f"a set of rows of an index has more than the {most} of its table")
     parts = [
         np.frombuffer(rows[high].to_array(), np.uint32).astype(np.uint64)
         | np.uint64(high << OFFSET_BITS)

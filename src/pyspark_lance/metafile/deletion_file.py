@@ -99,6 +99,8 @@ def _read(
             vector = DeletionVector.from_bitmap_bytes(bytes(content))
         else:
             count = None if may_exceed else file.num_deleted_rows or None
+            if count is not None and count > physical_rows:
+                raise CorruptFileError(f"{count} rows of {physical_rows} are deleted")
             offsets = read_uint32_column(content, _COLUMN, count, at_most=at_most)
             vector = DeletionVector.of(offsets)
             if len(vector) != len(offsets):

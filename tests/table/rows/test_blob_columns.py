@@ -92,7 +92,9 @@ def test_external_blobs_are_fetched_through_base_paths_and_uris(tmp_path):
     }.items():
         path = str(tmp_path / name)
         lance.write_dataset(table, path, data_storage_version="2.2", **options)
-        storage = allowing(tmp_path / "outside") if name == "anywhere" else {}
+        with pytest.raises(UnsupportedFeatureError, match="outside of the table"):
+            read_blobs(path)
+        storage = allowing(tmp_path / "outside")
         assert read_blobs(path, storage=storage)["b"].to_pylist() == expected
         raw = read_ours(path, system_columns=())["b"].to_pylist()
         assert raw[1] == {
@@ -103,7 +105,24 @@ def test_external_blobs_are_fetched_through_base_paths_and_uris(tmp_path):
         assert raw[3] is None
     (outside / "o.bin").unlink()
     with pytest.raises(CorruptFileError, match="holds blobs is missing"):
+        read_blobs(path, storage=storage)
+
+
+def test_a_base_path_that_a_manifest_names_shows_no_other_files(tmp_path):
+    """``/etc`` may be one; only the folder of a table is taken for what it says to be."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "secret.bin").write_bytes(b"secret")
+    blobs = [lance.Blob.from_uri(f"file://{folder}/secret.bin")]
+    table = pa.table({"b": lance.blob_array(blobs)}, schema=pa.schema([lance.blob_field("b")]))
+    base = lance.DatasetBasePath(str(folder), is_dataset_root=False)
+    path = str(tmp_path / "t")
+    lance.write_dataset(table, path, data_storage_version="2.2", initial_bases=[base])
+    with pytest.raises(UnsupportedFeatureError, match="allowed_base_paths"):
         read_blobs(path)
+    assert read_blobs(path, storage=allowing(folder))["b"].to_pylist() == [b"secret"]
+    write_table(str(folder), pa.table({"id": [1]}))
+    assert read_blobs(path)["b"].to_pylist() == [b"secret"]
 
 
 def test_an_external_file_of_a_deleted_row_may_be_gone(tmp_path):
@@ -146,8 +165,11 @@ def test_external_blobs_may_have_names_that_urls_escape(tmp_path):
     }.items():
         path = str(tmp_path / name)
         lance.write_dataset(table, path, data_storage_version="2.2", **options)
-        storage = allowing(outside) if name == "anywhere" else {}
-        assert read_blobs(path, storage=storage)["b"].to_pylist() == pylance_blobs(path) == [b"234"]
+        assert (
+            read_blobs(path, storage=allowing(outside))["b"].to_pylist()
+            == pylance_blobs(path)
+            == [b"234"]
+        )
 
 
 def test_external_blobs_are_fetched_from_stores_of_fsspec():

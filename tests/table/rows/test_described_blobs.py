@@ -168,6 +168,20 @@ def test_blobs_outside_of_the_table_are_copied(tmp_path, target_version):
         assert pylance_blobs(copy) == expected
 
 
+def test_rows_that_name_other_files_as_objects_of_a_table_are_refused(tmp_path):
+    source, copy = str(tmp_path / "source"), str(tmp_path / "copy")
+    new_table(source, {1: b"a" * 100_000})
+    rows = as_spark(read_located(source))
+    for folder in ("", "/_blobs"):
+        secret = tmp_path / f"other{folder}" / "secret.bin"
+        secret.parent.mkdir(parents=True, exist_ok=True)
+        secret.write_bytes(b"secret")
+        for uri in (str(secret), secret.as_uri()):
+            forged = with_member(rows, "blob_uri", uri)
+            with pytest.raises(UnsupportedFeatureError, match="outside of its table"):
+                write_located(copy, forged, BLOBS, file_version="2.2")
+
+
 @pytest.mark.parametrize("branch", [None, "other"])
 def test_blobs_in_objects_of_a_table_are_copied(tmp_path, branch):
     values = {1: b"a" * 9, 2: bytes(100_000), 3: None, 4: b"", 5: b"z" * 200_000}

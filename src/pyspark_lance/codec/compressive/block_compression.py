@@ -38,41 +38,53 @@ MAX_BUFFER_BYTES = (1 << 31) - 1
 _ZSTD_MAGIC_WORD = np.uint32(int.from_bytes(_ZSTD_MAGIC, "little"))
 # To decompress as much takes zstd far longer than to be set up for it.
 _SMALL_FRAME = 1 << 16
+_TOLERATED_BYTES = 1 << 12
 # Of a frame that does not announce its length, at a time.
 _PIECE_BYTES = 1 << 22
 
 
-def decompress(scheme: int, compressed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def decompress(
+    scheme: int, compressed: NDArray[np.uint8], values_bytes: int | None = None
+) -> NDArray[np.uint8]:
     """The plain bytes of a buffer.
 
-    ``scheme``: ``BufferCompression.scheme`` of the page's description. ``compressed``: zstd: a u64
+    ``values_bytes``: how many bytes the values of the page take, where their number tells it: a
+    buffer that claims many more is refused before it is decompressed. ``scheme``: ``BufferCompression.scheme`` of the page's description. ``compressed``: zstd: a u64
     length and a frame, or a bare frame as old writers made them; lz4: a u32 length and a raw block.
     """
     if scheme == NONE:
         return compressed
     if scheme == LZ4:
-        return _decompress_lz4(compressed)
+        return _decompress_lz4(compressed, _most_bytes(values_bytes))
     if scheme == ZSTD:
-        return _decompress_zstd(compressed)
+        return _decompress_zstd(compressed, _most_bytes(values_bytes))
     return unsupported(f"compression scheme {scheme}")
 
 
-def _decompress_lz4(compressed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _most_bytes(values_bytes: int | None) -> int:
+    """Bytes that a buffer may have; some more than values take are tolerated."""
+    if values_bytes is None:
+        return MAX_BUFFER_BYTES
+    return min(2 * values_bytes + _TOLERATED_BYTES, MAX_BUFFER_BYTES)
+
+
+def _decompress_lz4(compressed: NDArray[np.uint8], most: int) -> NDArray[np.uint8]:
     require(len(compressed) >= 4, "an lz4 buffer has no length")
     length = int(compressed[:4].view("<u4")[0])
     block = compressed[4:]
-    require(length <= _LZ4_RATIO * (len(block) + 1), f"an lz4 buffer cannot hold {length} bytes")
+    bound = min(_LZ4_RATIO * (len(block) + 1), most)
+    require(length <= bound, f"an lz4 buffer cannot hold {length} bytes")
     return _run_codec("lz4_raw", block, length)
 
 
-def _decompress_zstd(compressed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _decompress_zstd(compressed: NDArray[np.uint8], most: int) -> NDArray[np.uint8]:
     if compressed[:4].tobytes() == _ZSTD_MAGIC:
-        return _decompress_bare_frame(compressed)
+        return _decompress_bare_frame(compressed, most)
     require(len(compressed) >= 8, "a zstd buffer has no length")
     length = int(compressed[:8].view("<u8")[0])
     frame = compressed[8:]
     bound = _ZSTD_BLOCK * (len(frame) // 4 + 1)
-    require(length <= min(bound, MAX_BUFFER_BYTES), f"a zstd buffer cannot hold {length} bytes")
+    require(length <= min(bound, most), f"a zstd buffer cannot hold {length} bytes")
     return _run_codec("zstd", frame, length)
 
 
@@ -86,10 +98,10 @@ def _run_codec(name: str, block: NDArray[np.uint8], length: int) -> NDArray[np.u
     return np.frombuffer(plain, np.uint8)
 
 
-def _decompress_bare_frame(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _decompress_bare_frame(frame: NDArray[np.uint8], most: int) -> NDArray[np.uint8]:
     """A frame without a length before it; it need not announce one itself."""
     source = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(frame)), "zstd")
-    bound = min(_ZSTD_BLOCK * (len(frame) // 4 + 1), MAX_BUFFER_BYTES)
+    bound = min(_ZSTD_BLOCK * (len(frame) // 4 + 1), most)
     pieces, total = [], 0
     try:
         # Arrow allocates what is asked for, and a frame gives up to 32,768 times its size.
@@ -230,7 +242,14 @@ def _chunk_decoder(message: Any, nested: Callable[[Encoding], ChunkDecoder]) -> 
 
 def _block_decoder(message: Any, nested: Callable[[Encoding], BlockDecoder]) -> BlockDecoder:
     scheme, inner = message.compression.scheme, nested(message.values)
-    return lambda block, num_values: inner(decompress(scheme, block), num_values)
+    kind = message.values.WhichOneof("compression")
+    bits = message.values.flat.bits_per_value if kind == "flat" else None
+
+    def decode(block: NDArray[np.uint8], num_values: int) -> Any:
+        size = None if bits is None else -(-num_values * bits // 8)
+        return inner(decompress(scheme, block, size), num_values)
+
+    return decode
 
 
 def _value_decoder(message: Any, nested: Callable[[Encoding], ValueDecoder]) -> ValueDecoder:

@@ -42,6 +42,7 @@ class FlatBuffer:
             f"a page buffer is expected, found buffer type {message.buffer.buffer_type}",
         )
         self._index = message.buffer.buffer_index
+        self._num_bytes = num_bytes or None
         self._buffers = buffers
         self.stored_size = buffers.size(self._index)
         scheme = message.compression.scheme
@@ -77,7 +78,7 @@ class FlatBuffer:
             return self._buffers.read(BufferSlice(self._index, start, end))
         if self._decompressed is None:
             stored = self._buffers.read(BufferSlice(self._index, 0, self.stored_size))
-            plain = decompress(self._scheme, np.frombuffer(stored, np.uint8))
+            plain = decompress(self._scheme, np.frombuffer(stored, np.uint8), self._num_bytes)
             self._decompressed = pa.py_buffer(plain)
         self._check_end(end, self._decompressed.size)
         return self._decompressed.slice(start, end - start)

@@ -41,13 +41,14 @@ from pyspark_lance.format.logical_view import (
     holds_located,
     is_located_type,
 )
-from pyspark_lance.metafile.paths import DATA
+from pyspark_lance.metafile.paths import BLOBS, DATA
 from pyspark_lance.plain_values import numbers_or
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.other_roots import is_below, open_other_root, options_for_source
 from pyspark_lance.store.storage_options import ALLOWED, PREFIX, allowed_roots
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_files import holds_table
 
 if TYPE_CHECKING:
     from pyspark_lance.datafile.reader import DataFileReader
@@ -230,6 +231,8 @@ class _Links:
     def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
         if base_id == _URL:
             self._check_external(uri)
+        else:
+            self._check_managed(uri)
         folder, _, name = uri.rpartition("/")
         if base_id == _URL and "://" in uri:  # pylance writes them with escapes
             name = unquote(name)
@@ -245,14 +248,30 @@ class _Links:
 
         The base paths of that table are unknown here, so a blob below one of them needs the option.
         """
+        if not self._is_known(uri):
+            raise self._outside(uri)
+
+    def _check_managed(self, uri: str) -> None:
+        """Raise UnsupportedFeatureError for an object that is not one of the blobs of a table.
+
+        A row may come from any file, and name any other one.
+        """
+        root, mark, _ = uri.rpartition(f"/{BLOBS}/")
+        if self._is_known(uri):
+            return
+        if not mark or not holds_table(open_other_root(self.folder, root, self.options)):
+            raise self._outside(uri)
+
+    def _is_known(self, uri: str) -> bool:
         own = self.folder.rstrip("/").removesuffix(f"/{DATA}")
-        if not any(is_below(uri, root) for root in (own, *self.allowed) if root):
-            raise UnsupportedFeatureError(
-                f"a blob to copy is in {uri!r}, outside of its table",
-                where=own,
-                hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}, or "
-                f"{_READ_BYTES}",
-            )
+        return any(is_below(uri, root) for root in (own, *self.allowed) if root)
+
+    def _outside(self, uri: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"a blob to copy is in {uri!r}, outside of its table",
+            where=self.folder,
+            hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}, or {_READ_BYTES}",
+        )
 
 
 def _with_data_last(descriptors: pa.StructArray) -> list[pa.Array]:

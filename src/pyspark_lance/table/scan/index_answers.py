@@ -312,7 +312,7 @@ def _lengths(
     for rows in sets:
         here = rows
         if not segment.is_by_address:
-            addresses = segment.locate(numbers_of(rows))
+            addresses = segment.locate(numbers_of(rows, snapshot.manifest.next_row_id))
             grouped = {} if addresses is None else group_by_fragment(np.unique(addresses))
             here = {number: BitMap(inside) for number, inside in grouped.items()}
         yield sum(

@@ -6,7 +6,7 @@ added up, by fragment, once over the column and once over the index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,6 +63,8 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 _ROWS_AT_ONCE: Final = 1 << 20
 _SETS_AT_ONCE: Final = 256
+# Of one fragment that is no longer in the table: 1 GiB of numbers.
+_MAX_ROWS_OF_REMOVED: Final = 1 << 27
 _NULL_LIST: Final = np.uint64(0x6C6973745F6E756C)
 _SHIFT: Final = np.uint64(OFFSET_BITS)
 _Hashes = NDArray[np.uint64]
@@ -175,6 +177,14 @@ def _rows_of_tree(tree: BTree) -> Iterator[_Rows]:
         yield hashes_with_nulls(values), plain_numbers(ids)
 
 
+def _most_rows(snapshot: Snapshot, rows: Mapping[int, BitMap]) -> int:
+    """Rows that a set of an index can have: of fragments that are gone it is not known how many."""
+    if snapshot.uses_stable_row_ids:
+        return snapshot.manifest.next_row_id
+    counts = {one.id: one.physical_rows for one in snapshot.manifest.fragments}
+    return sum(counts.get(high, _MAX_ROWS_OF_REMOVED) for high in rows)
+
+
 def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
     file = IndexFile.open(snapshot.files, segment.entry, BITMAP_FILE)
     hashes = hashes_with_nulls(file.read_all("keys").column(0))
@@ -183,12 +193,13 @@ def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
     for first in range(0, len(hashes), _SETS_AT_ONCE):
         sets = sets_at(file, np.arange(first, min(first + _SETS_AT_ONCE, len(hashes))))
         for number, rows in enumerate(sets or ()):
-            names = numbers_of(rows)
+            names = numbers_of(rows, _most_rows(snapshot, rows))
             yield np.full(len(names), hashes[first + number], np.uint64), names
     buffer = file.reader.schema.metadata.get(LABEL_NULLS_KEY)
     if segment.kind == LABEL_LIST and buffer is not None:
         nulls = parse_tree_map(bytes(file.reader.global_buffer(int(buffer))), file.where)
-        names = numbers_of({high: rows for high, rows in nulls.items() if rows is not None})
+        known = {high: rows for high, rows in nulls.items() if rows is not None}
+        names = numbers_of(known, _most_rows(snapshot, known))
         yield np.full(len(names), _NULL_LIST, np.uint64), names
 
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.manifest import BasePath, Manifest
-from pyspark_lance.metafile.paths import INDICES, data_path
+from pyspark_lance.metafile.paths import INDICES, VERSIONS, data_path
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.other_roots import absolute_root, is_absolute, is_below, open_other_root
 from pyspark_lance.store.storage_options import ALLOWED, PREFIX, allowed_roots
@@ -73,7 +73,10 @@ class TableFiles:
                 # Those of local folders are undone by the store.
                 folder = folder if scheme.lower() == "file" else unquote(folder)
             return self._open(folder or "/"), name
-        return self._open(self.base(base_id).path), uri
+        base = self.base(base_id).path
+        if not self._is_trusted(base):
+            raise self._outside(self.absolute(uri, base_id))
+        return self._open(base), uri
 
     def _check_external(self, uri: str) -> None:
         """Raise UnsupportedFeatureError if a blob is neither in the table nor in a known place.
@@ -83,13 +86,29 @@ class TableFiles:
         if "\0" in uri:
             raise CorruptFileError(f"{uri!r} is not the URI of a blob", where=self.table.uri)
         bases = (base.path for base in self.base_paths if is_absolute(base.path))
-        known = (self.table.root, *bases, *allowed_roots(self.table.storage))
-        if not any(is_below(uri, root) for root in known if root.strip()):
-            raise UnsupportedFeatureError(
-                f"a blob is in {uri!r}, outside of the table and its base paths",
-                where=self.table.uri,
-                hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}",
-            )
+        own = (self.table.root, *allowed_roots(self.table.storage))
+        if not any(is_below(uri, root) for root in own if root.strip()) and not any(
+            is_below(uri, base) and self._is_trusted(base) for base in bases
+        ):
+            raise self._outside(uri)
+
+    def _is_trusted(self, base: str) -> bool:
+        """Whether a base path may hold blobs, which can be any files: who wrote the manifest chose it.
+
+        It is the folder of a Lance table, or below this table or a place that the option names.
+        """
+        own = (self.table.root, *allowed_roots(self.table.storage))
+        root = absolute_root(self.table.uri, base, self.table.storage)
+        return any(is_below(root, one) for one in own if one.strip()) or holds_table(
+            self._open(root)
+        )
+
+    def _outside(self, uri: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"a blob is in {uri!r}, outside of the table and of the tables that it shares files with",
+            where=self.table.uri,
+            hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}",
+        )
 
     def absolute(self, uri: str, base_id: int) -> str:
         """The URI of an external blob."""
@@ -99,12 +118,23 @@ class TableFiles:
 @dataclass(frozen=True, slots=True)
 class _OpenTableFiles(TableFiles):
     stores: dict[int | None, ObjectStore] = field(default_factory=dict, repr=False, compare=False)
+    trusted: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def store_of(self, base_id: int | None) -> ObjectStore:
         store = self.stores.get(base_id)
         if store is None:
             store = self.stores[base_id] = TableFiles.store_of(self, base_id)
         return store
+
+    def _is_trusted(self, base: str) -> bool:
+        if base not in self.trusted:
+            self.trusted[base] = TableFiles._is_trusted(self, base)
+        return self.trusted[base]
+
+
+def holds_table(store: ObjectStore) -> bool:
+    """Whether the root of a store is the folder of a Lance table."""
+    return next(iter(store.list(VERSIONS, first=1)), None) is not None
 
 
 def roots_outside(table: Table, manifest: Manifest) -> tuple[str, ...]:

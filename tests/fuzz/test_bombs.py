@@ -1,0 +1,109 @@
+"""Small files that claim to hold gigabytes: refused before they are unpacked."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from pyspark_lance.codec.compressive import block_compression
+from pyspark_lance.codec.compressive.block_compression import LZ4, ZSTD, decompress
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
+from pyspark_lance.format.row_address_tree_map import numbers_of, pack_tree_map, parse_tree_map
+from pyspark_lance.metafile.deletion_file import read_deletion_file
+from pyspark_lance.metafile.paths import deletion_path
+from pyspark_lance.proto import encodings_v2_1_pb2 as pb
+from pyspark_lance.store.memory_store import MemoryStore
+
+# Of numpy, Python and Arrow, while a bomb is looked at.
+MAX_BYTES = 8 << 20
+EVERY_ROW = 1 << 32
+
+
+@contextmanager
+def little_memory():
+    own, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        yield
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(own)
+    assert most + (pool.max_memory() or 0) < MAX_BYTES
+
+
+def packed(scheme, num_bytes):
+    """So many zeros, with the length before them."""
+    name, prefix = {ZSTD: ("zstd", "<Q"), LZ4: ("lz4_raw", "<I")}[scheme]
+    content = pa.Codec(name).compress(bytes(num_bytes), asbytes=True)
+    return np.frombuffer(struct.pack(prefix, num_bytes) + content, np.uint8)
+
+
+@pytest.mark.parametrize("scheme", [ZSTD, LZ4])
+@pytest.mark.parametrize("is_bare", [False, True])
+def test_a_buffer_holds_no_more_than_the_values_of_its_page(scheme, is_bare):
+    if is_bare and scheme == LZ4:
+        pytest.skip("only zstd has frames without a length before them")
+    bomb = packed(scheme, 64 << 20)[8 if is_bare else 0 :]
+    assert len(bomb) < 300_000
+    with little_memory(), pytest.raises(CorruptFileError, match=r"hold|longer"):
+        decompress(scheme, bomb, 1000 * 8)
+    fitting = packed(scheme, 8000)[8 if is_bare else 0 :]
+    assert len(decompress(scheme, fitting, 1000 * 8)) == 8000
+
+
+def test_a_compressed_block_of_flat_values_is_bounded_by_their_number():
+    flat = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=32))
+    message = pb.General(compression=pb.BufferCompression(scheme=ZSTD), values=flat)
+    decode = block_compression.GENERAL.block_decoder(
+        message, lambda _: lambda block, num_values: block[: 4 * num_values]
+    )
+    assert len(decode(packed(ZSTD, 400), 100)) == 400
+    bomb = packed(ZSTD, 64 << 20)
+    with little_memory(), pytest.raises(CorruptFileError, match="hold"):
+        decode(bomb, 100)
+
+
+def every_row():
+    rows = BitMap()
+    rows.add_range(0, EVERY_ROW)
+    rows.run_optimize()
+    return rows
+
+
+def test_sets_of_rows_of_an_index_are_counted_before_they_are_unpacked():
+    content = pack_tree_map({0: every_row(), 1: BitMap([3])})
+    assert len(content) < 1 << 21
+    parsed = parse_tree_map(content)
+    with little_memory(), pytest.raises(CorruptFileError, match="more than the 1000"):
+        numbers_of(parsed, 1000)
+    assert numbers_of({1: parsed[1]}, 1000).tolist() == [EVERY_ROW + 3]
+
+
+def test_a_deletion_file_has_no_more_rows_than_its_fragment():
+    store = MemoryStore("memory://bombs")
+    for kind, content in (
+        (DeletionFileType.BITMAP, every_row().serialize()),
+        (DeletionFileType.ARROW_ARRAY, arrow_of_rows(16 << 20)),
+    ):
+        file = DeletionFile(kind, 1, 1, 16 << 20)
+        store.put(deletion_path(0, file), content)
+        with little_memory(), pytest.raises(CorruptFileError):
+            read_deletion_file(store, 0, file, 1000)
+
+
+def arrow_of_rows(count):
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, schema, options=options) as writer:
+        writer.write_batch(pa.record_batch([np.zeros(count, np.uint32)], schema=schema))
+    return sink.getvalue().to_pybytes()
