@@ -1,14 +1,18 @@
-"""What the driver pays for a change feed: python benchmarks/change_feed.py.
+"""The cost of a change feed: python benchmarks/change_feed.py.
 
-The tables are manifests, row lineage and deletion files, which is all that a plan looks at; no row
-is read.  Each line is measured in a process of its own; memory is how much its resident set grows
-from after the imports to the highest point, the pickled tasks included.
+``versions`` and ``rows`` measure the driver.  Their tables are manifests, row lineage and deletion
+files, which is all that a plan reads.  Each line is measured in a process of its own; memory is how
+much its resident set grows from after the imports to the highest point, the pickled tasks included.
+
+``scans`` measures plan and tasks, without Spark, by the processor time of a scan of the whole table
+at the end of the window.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import multiprocessing
 import pickle
 import shutil
@@ -20,22 +24,35 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from timing import print_table
 
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.deletion_file import write_deletion_file
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
+from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, count_changes, plan_changes
+from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_mode import Deduplication
 from pyspark_lance.table.cdf.change_window import ChangeWindow
+from pyspark_lance.table.dml.commit_changes import commit_changes
+from pyspark_lance.table.dml.moved_rows import Clause, as_changes
+from pyspark_lance.table.dml.read_set import matching_rows
+from pyspark_lance.table.dml.row_change import ChangeSettings, RowAction, plan_change
+from pyspark_lance.table.dml.run_changes import LocalRunner
+from pyspark_lance.table.dml.run_changes import run_changes as run_statement
 from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
+from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 MILLION = 1_000_000
@@ -317,11 +334,130 @@ def lines(make: Callable[[History], None], what: str, only: Sequence[str]) -> li
         shutil.rmtree(folder)
 
 
+# Scans -------------------------------------------------------------------------------------
+
+
+def wide_table(path: str, rows: int) -> None:
+    """Eleven columns of several kinds."""
+    rng = np.random.default_rng(1)
+    ids = np.arange(rows)
+    numbers = pa.array(rng.integers(0, 1000, rows))
+    vectors = pa.array(rng.random(32 * rows).astype(np.float32))
+    tags = pa.array(np.char.add("t", (np.arange(2 * rows) % 50).astype(str)))
+    columns = {
+        "id": ids,
+        "x": rng.random(rows),
+        "n": numbers,
+        "time": pa.array(ids * 1_000_000, pa.timestamp("us")),
+        "flag": pa.array(rng.random(rows) < 0.5),
+        "city": pa.array(np.char.add("city ", (ids % 100).astype(str))),
+        "name": pa.array(np.char.add("name ", rng.integers(0, 10**9, rows).astype(str))),
+        "text": pa.array(np.char.add(np.char.add("some words ", ids.astype(str)), " and more")),
+        "tags": pa.ListArray.from_arrays(pa.array(np.arange(0, 2 * rows + 1, 2), pa.int32()), tags),
+        "place": pa.StructArray.from_arrays([pa.array(rng.random(rows)), numbers], ["a", "b"]),
+        "vector": pa.FixedSizeListArray.from_arrays(vectors, 32),
+    }
+    data = pa.table(columns)
+    plan = plan_write(Table(path), data.schema, WriteSettings(), existing=None)
+    commit_write(plan, write_fragments(plan.request, data.to_batches()))
+
+
+def statement(path: str, action: RowAction, condition: str) -> None:
+    """Updates a column of some rows, or deletes them."""
+    table, settings = Table(path), ChangeSettings()
+
+    def attempt(work):
+        plan = plan_change(table, settings)
+        every = tuple(field.name for field in plan.schema.fields)
+        predicate = parse_predicate(condition, predicate_schema(plan.schema))
+        is_update = action is RowAction.UPDATE
+        columns = every if is_update else ()
+        found = matching_rows(plan, predicate, columns=columns, system=(ROW_ID, ROW_ADDRESS))
+        changes = (
+            as_changes(batch, 0, {"x": pc.add(batch["x"], 1.0)})
+            if is_update
+            else as_changes(batch, 0)
+            for batch in found
+        )
+        clause = Clause(action, ("x",)) if is_update else Clause(action)
+        changed = run_statement(LocalRunner(), plan, (clause,), [changes])
+        names = frozenset(clause.columns or ())
+        return commit_changes(dataclasses.replace(changed, assigned=names), work)
+
+    UnitOfWork(table, settings).run(attempt)
+
+
+def updates(path: str, versions: int) -> None:
+    """Each version updates other rows, a hundredth of the table."""
+    for version in range(versions):
+        statement(path, RowAction.UPDATE, f"id % 100 = {version * 7 % 100}")
+
+
+def updates_and_deletes(path: str, versions: int) -> None:
+    """Rows are updated again and again, and some deleted."""
+    for version in range(versions):
+        if version % 4 == 3:
+            statement(path, RowAction.DELETE, f"id % 200 = {version}")
+        else:
+            statement(path, RowAction.UPDATE, f"id % 50 = {version * version % 50}")
+
+
+def scanned(snapshot: Snapshot) -> int:
+    tasks = plan_scan(snapshot, ScanRequest(system_columns=()))
+    return sum(batch.num_rows for task in tasks for batch in run(task))
+
+
+def feed_of(snapshot: Snapshot, mode: Deduplication, windows: Sequence[ChangeWindow]) -> int:
+    """Rows of the feeds of some windows."""
+    fields, rows = snapshot.schema.fields, 0
+    for window in windows:
+        request = ChangeRequest(window, mode, fields)
+        for task in plan_changes(snapshot.table, fields, request):
+            rows += sum(batch.num_rows for batch in run_changes(pickle.loads(pickle.dumps(task))))
+    return rows
+
+
+def least(measure: Callable[[], int]) -> tuple[float, int]:
+    """Processor time of the quickest run of some, and what it returned."""
+    result, times = measure(), []
+    for _ in range(5):
+        gc.collect()
+        start = time.process_time()
+        result = measure()
+        times.append(time.process_time() - start)
+    return min(times), result
+
+
+def scans(what: str, rows: int, versions: int, change: Callable[[str, int], None]):
+    """The lines of one history."""
+    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+    try:
+        path = f"{folder}/t"
+        wide_table(path, rows)
+        change(path, versions)
+        snapshot = Snapshot.open(Table(path))
+        scan, _ = least(lambda: scanned(snapshot))
+        whole = [ChangeWindow(2, snapshot.version)]
+        single = [ChangeWindow(one, one) for one in range(2, snapshot.version + 1)]
+        asked = {
+            "changes": (Deduplication.NONE, whole),
+            "netChanges": (Deduplication.NET_CHANGES, whole),
+        }
+        if 1 < versions <= 20:
+            asked["changes, version by version"] = Deduplication.NONE, single
+        for name, (mode, windows) in asked.items():
+            seconds, count = least(lambda: feed_of(snapshot, mode, windows))  # noqa: B023
+            yield what, name, f"{count:,}", f"{scan:.3f}", f"{seconds:.3f}", f"{seconds / scan:.2f}"
+    finally:
+        shutil.rmtree(folder)
+
+
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=list(MEASURES))
-    parser.add_argument("--tables", nargs="*", default=["versions", "rows"])
+    parser.add_argument("--tables", nargs="*", default=["versions", "rows", "scans"])
+    parser.add_argument("--wide-rows", type=int, default=120_000)
     asked = parser.parse_args()
     header = ("history", "measure", "s", "s of processor", "grown MB", "pickled MB", "what")
     if "versions" in asked.tables:
@@ -351,6 +487,19 @@ def main() -> None:
         }
         found = [line for what, make in histories.items() for line in lines(make, what, asked.only)]
         print_table("Changes of many rows", header, found)
+    if "scans" in asked.tables:
+        found = [
+            line
+            for what, versions, change in (
+                ("an update of 1 %", 1, updates),
+                ("10 scattered updates of 1 %", 10, updates),
+                ("100 scattered updates of 1 %", 100, updates),
+                ("20 updates of 2 % and deletes", 20, updates_and_deletes),
+            )
+            for line in scans(what, asked.wide_rows, versions, change)
+        ]
+        header = ("history", "measure", "rows of the feed", "scan, s", "feed, s", "scans")
+        print_table(f"Feeds of a table of {asked.wide_rows:,} rows, by scans of it", header, found)
 
 
 if __name__ == "__main__":

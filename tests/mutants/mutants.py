@@ -1440,6 +1440,63 @@ MUTANTS = (
         ("tests/table/cdf/test_net_changes.py",),
     ),
     Mutant(
+        "one pass: each version decodes its rows alone",
+        "table/rows/shared_rows.py",
+        "sum(map(len, wanted.requests)) <= num_taken",
+        "wanted.requests",
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_each_file_is_read_in_one_pass",),
+    ),
+    Mutant(
+        "one pass: a version gets the first rows of another one",
+        "table/rows/shared_rows.py",
+        "places = np.searchsorted(wanted.offsets, offsets)",
+        "places = np.arange(len(offsets))",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_a_feed_of_many_versions_is_the_feeds_of_each",
+        ),
+    ),
+    Mutant(
+        "one pass: rows wait however large they are",
+        "table/rows/shared_rows.py",
+        "part.column_of, offsets, max_bytes=room)",
+        "part.column_of, offsets)",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_rows_that_are_too_large_to_wait_are_read_by_themselves",
+        ),
+    ),
+    Mutant(
+        "one pass: all rows are looked up at once",
+        "table/cdf/changed_rows.py",
+        "if sum(map(len, pieces)) <= max_rows:",
+        "if max_rows:",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_passes_have_few_rows_and_together_all_of_them",
+        ),
+    ),
+    Mutant(
+        "one pass: rows that are scanned are in each part",
+        "table/cdf/changed_rows.py",
+        "elif is_first if change.change_type is ChangeType.DELETE else is_last:",
+        "else:",
+        (
+            "tests/table/cdf/test_feed_in_one_pass.py::test_passes_have_few_rows_and_together_all_of_them",
+        ),
+    ),
+    Mutant(
+        "one pass: changes of one fragment are apart",
+        "table/cdf/pack_changes.py",
+        "if count > 1}",
+        "if count > 99}",
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_changes_of_one_fragment_are_in_one_task",),
+    ),
+    Mutant(
+        "one pass: rows of several fragments stay together",
+        "table/cdf/version_changes.py",
+        "< 2 * len(np.unique(groups))",
+        "< 0",
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_changes_of_one_fragment_are_in_one_task",),
+    ),
+    Mutant(
         "the end of a window that is left out is shown",
         "table/cdf/change_window.py",
         "    end = ending.version - ending.is_exclusive\n    if end > newest",

@@ -22,12 +22,8 @@ from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_once
 from pyspark_lance.spark.source.change_feed_plan import SOURCE_KEY
-from pyspark_lance.table.cdf.change_feed_task import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    ChangeType,
-)
+from pyspark_lance.table.cdf.change_feed_task import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from pyspark_lance.table.cdf.changed_rows import ChangeType
 from pyspark_lance.table.dml.applied_changes import recorded
 from pyspark_lance.table.dml.commit_changes import Prepared
 from pyspark_lance.table.dml.merge import Match, MergeClause

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
 from typing import TypeVar
 
 import numpy as np
@@ -29,16 +28,7 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_neighbours
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.cdf.change_feed_task import (
-    CHANGE_FIELDS,
-    ChangeFeedTask,
-    ChangeType,
-    Commit,
-    Side,
-    UpdateChanges,
-    VersionFiles,
-    WholeFragmentChanges,
-)
+from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTask
 from pyspark_lance.table.cdf.change_mode import Deduplication
 from pyspark_lance.table.cdf.change_steps import (
     Change,
@@ -48,17 +38,14 @@ from pyspark_lance.table.cdf.change_steps import (
     changes_of_step,
 )
 from pyspark_lance.table.cdf.change_window import ChangeWindow
+from pyspark_lance.table.cdf.changed_rows import Commit, Side, UpdateChanges, WholeFragmentChanges
 from pyspark_lance.table.cdf.column_history import ColumnHistory, brings_back
 from pyspark_lance.table.cdf.common_rows import RetainedRows
 from pyspark_lance.table.cdf.net_changes import net_changes
+from pyspark_lance.table.cdf.pack_changes import pack_changes, sides_of
+from pyspark_lance.table.cdf.side_reader import VersionFiles
 from pyspark_lance.table.cdf.version_changes import holds_any, version_changes
-from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
-from pyspark_lance.table.scan.pack_tasks import (
-    OPEN_COST_BYTES,
-    pack_by_cost,
-    slice_costs,
-    split_slice,
-)
+from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.plan_scan import (
     DEFAULT_BATCH_BYTES,
     DEFAULT_BATCH_ROWS,
@@ -69,9 +56,6 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
 _R = TypeVar("_R")
-
-# A row that is looked up costs more than one among its neighbours.
-_SCATTERED = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +277,7 @@ class ChangePlanner:
         )
         # Whether a row has changed is seen by all of its columns.
         self._compared = tuple(shown)
-        self._units: list[tuple[float, WholeFragmentChanges | UpdateChanges]] = []
+        self._units: list[WholeFragmentChanges | UpdateChanges] = []
         self._step_of: list[int] = []
         self._history = history
         self._files: dict[int, TableFiles] = {}
@@ -355,10 +339,7 @@ class ChangePlanner:
         scan_split = ScanSplit(rows.fragment, 0, rows.fragment.physical_rows, rows.offsets)
         side = self._side(change.snapshot, compared=False)
         self._units.append(
-            (
-                float(slice_costs(Slices.of([scan_split]), 1.0)[0]),
-                WholeFragmentChanges(change.change_type, change.commit, side, (scan_split,)),
-            )
+            WholeFragmentChanges(change.change_type, change.commit, side, (scan_split,))
         )
 
     def _add_kept(self, change: KeptChange) -> None:
@@ -373,7 +354,7 @@ class ChangePlanner:
             after=self._side(change.after, compared=compared),
             rows=tuple(_only_needed(kept, change.commit) for kept in rows),
         )
-        self._units.append((_update_cost(update), update))
+        self._units.append(update)
 
     def _side(self, snapshot: Snapshot, *, compared: bool) -> Side:
         self._files[snapshot.version] = snapshot.files
@@ -387,32 +368,21 @@ class ChangePlanner:
     def tasks(self) -> tuple[ChangeFeedTask, ...]:
         """All changes, cut and packed."""
         in_order = np.argsort(np.array(self._step_of, dtype=np.int64), kind="stable").tolist()
-        units = [self._units[index] for index in in_order]
-        costs = np.array([cost for cost, _ in units], np.float64)
-        work = [change for _, change in units]
-        groups = pack_by_cost(costs, work, _cut, self._request.parallelism)
-        named = {side for _, change in self._units for side in _sides_of(change)}
+        groups = pack_changes([self._units[index] for index in in_order], self._request.parallelism)
+        named = {side for change in self._units for side in sides_of(change)}
         sides = {side: self._version_files(side) for side in named}
         request = self._request
         return tuple(
             ChangeFeedTask(
-                {side: sides[side] for change in group for side in _sides_of(change)},
+                {side: sides[side] for change in group for side in sides_of(change)},
                 request.columns,
                 request.predicate,
                 request.batch_rows,
                 request.batch_bytes,
-                tuple(_merged(group)),
+                tuple(group),
             )
             for group in groups
         )
-
-
-def _sides_of(change: WholeFragmentChanges | UpdateChanges) -> tuple[Side, ...]:
-    return (
-        (change.side,)
-        if isinstance(change, WholeFragmentChanges)
-        else (change.before, change.after)
-    )
 
 
 def _only_needed(rows: RetainedRows, commit: Commit) -> RetainedRows:
@@ -434,57 +404,3 @@ def _only_needed(rows: RetainedRows, commit: Commit) -> RetainedRows:
         ),
         after=without(rows.after, row_ids=True, updated=commit.has_lost_versions),
     )
-
-
-def _update_cost(update: UpdateChanges) -> float:
-    old = {fragment.id: fragment for rows in update.rows for fragment in rows.before}
-    new = {rows.after.id: rows.after for rows in update.rows}
-    fragments = (*old.values(), *new.values())
-    stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
-    physical = sum(fragment.physical_rows for fragment in fragments)
-    share = min(1.0, _SCATTERED * 2 * sum(map(len, update.rows)) / max(1, physical))
-    return stored * share + OPEN_COST_BYTES * len(fragments)
-
-
-def _cut(
-    change: WholeFragmentChanges | UpdateChanges, count: int
-) -> Sequence[WholeFragmentChanges | UpdateChanges]:
-    """``change`` in ``count`` pieces, or fewer."""
-    if isinstance(change, WholeFragmentChanges):
-        (scan_split,) = change.slices
-        return [replace(change, slices=(piece,)) for piece in split_slice(scan_split, count)]
-    step = -(-sum(map(len, change.rows)) // count)
-    pieces: list[list[RetainedRows]] = [[]]
-    room = step
-    for rows in change.rows:
-        first = 0
-        while first < len(rows):
-            if not room:
-                pieces.append([])
-                room = step
-            taken = min(room, len(rows) - first)
-            pieces[-1].append(rows.part(first, first + taken))
-            first, room = first + taken, room - taken
-    return [replace(change, rows=tuple(piece)) for piece in pieces]
-
-
-def _merged(
-    changes: Sequence[WholeFragmentChanges | UpdateChanges],
-) -> Iterator[WholeFragmentChanges | UpdateChanges]:
-    """Neighbours of one change type and one step as one, so that small ones share a batch."""
-    for alike, group in groupby(changes, key=_what_and_when):
-        if alike is None:
-            yield from group
-        else:
-            whole = [change for change in group if isinstance(change, WholeFragmentChanges)]
-            slices = chain.from_iterable(change.slices for change in whole)
-            yield replace(whole[0], slices=tuple(slices))
-
-
-def _what_and_when(
-    change: WholeFragmentChanges | UpdateChanges,
-) -> tuple[ChangeType, Commit, Side] | None:
-    """What changes that can be one have in common; None for those that stay by themselves."""
-    if isinstance(change, UpdateChanges):
-        return None
-    return change.change_type, change.commit, change.side

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.table.cdf.change_feed_task import ChangeType, Commit
+from pyspark_lance.table.cdf.changed_rows import ChangeType, Commit
 from pyspark_lance.table.cdf.common_rows import RetainedRows
 from pyspark_lance.table.cdf.version_changes import FragmentRows, VersionChanges
 from pyspark_lance.table.version.snapshot import Snapshot

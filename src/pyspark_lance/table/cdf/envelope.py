@@ -18,12 +18,8 @@ from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.predicate.conditions import Predicate, matching
-from pyspark_lance.table.cdf.change_feed_task import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    ChangeType,
-)
+from pyspark_lance.table.cdf.change_feed_task import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from pyspark_lance.table.cdf.changed_rows import ChangeType
 
 BEFORE, AFTER, OPERATION, SOURCE, MILLISECONDS = "before", "after", "op", "source", "ts_ms"
 _LETTERS: Final = {ChangeType.INSERT: "c", ChangeType.UPDATE_POSTIMAGE: "u", ChangeType.DELETE: "d"}

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.table.cdf.change_feed_task import ChangeType, Commit
 from pyspark_lance.table.cdf.change_steps import (
     Change,
     KeptChange,
@@ -14,6 +13,7 @@ from pyspark_lance.table.cdf.change_steps import (
     Step,
     changes_of_step,
 )
+from pyspark_lance.table.cdf.changed_rows import ChangeType, Commit
 from pyspark_lance.table.cdf.version_changes import FragmentRows, live_offsets
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -26,6 +26,7 @@ from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
 from pyspark_lance.format.row_address import offsets as offsets_of
 from pyspark_lance.format.system_columns import LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.transaction_file import transaction_of
+from pyspark_lance.table.cdf.changed_rows import file_group
 from pyspark_lance.table.cdf.common_rows import RetainedRows, index_of, lineage_of
 from pyspark_lance.table.scan.fragment_pruning import UNKNOWN_BOUNDS, row_id_bounds
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -268,7 +269,7 @@ def _matched(
             new_rows.add(offsets[~found])
             offsets, addresses = offsets[found], addresses[found]
             updated = old.last_updated_at(addresses) != lineage.take(LAST_UPDATED_AT, offsets)
-            for few in _of_few_fragments(addresses):
+            for few in _of_few_fragments(addresses, old.groups):
                 rows, changed = OffsetSet.of(offsets[few]), OffsetSet.of(offsets[few][updated[few]])
                 kept.append(
                     RetainedRows(
@@ -320,6 +321,11 @@ class _RemovedRows:
             )
         return values
 
+    @cached_property
+    def groups(self) -> Mapping[int, int]:
+        """Fragment id -> group of files that are read in one pass."""
+        return {owner: file_group(part.fragment) for owner, part in self._parts.items()}
+
     def fragments(self, addresses: _U64Array) -> tuple[Fragment, ...]:
         """Those that have the rows at ``addresses``."""
         owners = np.unique(fragment_ids(addresses)).tolist()
@@ -339,14 +345,25 @@ class _RemovedRows:
 _SMALL_FRAGMENT_COUNT = 64
 
 
-def _of_few_fragments(addresses: _U64Array) -> list[slice]:
-    """Stretches of rows that were in a few fragments each; few stretches if rows are mixed."""
+def _of_few_fragments(addresses: _U64Array, group_of: Mapping[int, int]) -> list[slice]:
+    """Stretches of rows that were in one group of fragments each, or in a few fragments.
+
+    Rows that are mixed are cut into few stretches.
+    """
     if not len(addresses):
         return []
     owners = fragment_ids(addresses)
-    if len(np.unique(owners)) <= _SMALL_FRAGMENT_COUNT:
-        return [slice(0, len(owners))]
-    others = np.cumsum(owners[1:] != owners[:-1])
-    parts = others // max(_SMALL_FRAGMENT_COUNT, -(-int(others[-1]) // _SMALL_FRAGMENT_COUNT))
-    cuts = [0, *(np.flatnonzero(np.diff(parts, prepend=0)) + 1).tolist(), len(owners)]
-    return [slice(first, last) for first, last in pairwise(cuts)]
+    cuts = np.flatnonzero(owners[1:] != owners[:-1]) + 1
+    runs = owners[np.concatenate(([0], cuts))]
+    hit, places = np.unique(runs, return_inverse=True)
+    groups = np.array([group_of[owner] for owner in hit.tolist()])
+    starts_group = np.diff(groups[places]) != 0
+    if np.count_nonzero(starts_group) < 2 * len(np.unique(groups)):
+        cuts = cuts[starts_group]
+    elif len(hit) <= _SMALL_FRAGMENT_COUNT:
+        cuts = cuts[:0]
+    else:
+        per_part = max(_SMALL_FRAGMENT_COUNT, -(-len(cuts) // _SMALL_FRAGMENT_COUNT))
+        cuts = cuts[np.diff(np.arange(1, len(runs)) // per_part, prepend=0) != 0]
+    bounds = [0, *cuts.tolist(), len(owners)]
+    return [slice(first, last) for first, last in pairwise(bounds)]

@@ -39,6 +39,7 @@ from pyspark_lance.table.rows.column_parts import (
 )
 from pyspark_lance.table.rows.json_columns import shown_json
 from pyspark_lance.table.rows.lineage import FragmentLineage, JoinedLineage, Lineage
+from pyspark_lance.table.rows.shared_rows import SharedRows, file_key
 from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
@@ -60,7 +61,8 @@ class FragmentReader:
     come behind; their files hold the same fields in the same columns. Only a read of several
     fragments raises ``UnlikeFilesError``. ``ahead_bytes``: the first request for a file asks for so
     many bytes; several fragments are read as one if it brings all of each. ``checks_text``: whether
-    strings that are not UTF-8 are an error.
+    strings that are not UTF-8 are an error. ``shared``: where this reader takes rows of its files
+    together with others; not for several fragments.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class FragmentReader:
         following: Sequence[Fragment] = (),
         ahead_bytes: int | None = None,
         checks_text: bool = False,
+        shared: SharedRows | None = None,
     ) -> None:
         self._files = files
+        self._shared = shared
         self._checks_text = checks_text
         self._ahead_bytes = ahead_bytes if following else None
         self._fragment = fragment
@@ -236,16 +240,25 @@ class FragmentReader:
         """The rows at ``offsets`` (ascending), in the same form as ``window``."""
         shown, fields = fields, self._stored(fields)
         pieces = [
-            (
-                part,
-                self._reader(part.file).take(
-                    part.fields, part.column_of, offsets, max_bytes=max_bytes
-                ),
-            )
-            for part in self._parts_of(fields)
+            (part, self._take_part(part, offsets, max_bytes)) for part in self._parts_of(fields)
         ]
         lineage = {name: self.lineage.take(name, offsets) for name in system}
         return self._shown(self._assemble(fields, pieces, lineage, len(offsets)), shown, offsets)
+
+    def want(self, fields: Sequence[Field], offsets: NDArray[np.uint32]) -> None:
+        """Announce that ``take`` will be asked for rows, some or all of them at a time."""
+        if self._shared is not None:
+            for part in self._parts_of(self._stored(fields)):
+                self._shared.want(file_key(self._files, part.file), part, offsets)
+
+    def _take_part(
+        self, part: FilePart, offsets: NDArray[np.uint32], max_bytes: int | None
+    ) -> pa.RecordBatch:
+        reader = self._reader(part.file)
+        if self._shared is None:
+            return reader.take(part.fields, part.column_of, offsets, max_bytes=max_bytes)
+        key = file_key(self._files, part.file)
+        return self._shared.take(key, reader, part, offsets, max_bytes)
 
     def rows_that_can_match(
         self, predicate: Predicate, fields: Sequence[Field], start: int, end: int
@@ -423,8 +436,9 @@ class FragmentReader:
 
     def _open(self, fragment: Fragment, file: DataFile) -> DataFileReader:
         store, path = self._files.locate(file)
-        try:
-            reader = DataFileReader.open(
+
+        def opened() -> DataFileReader:
+            return DataFileReader.open(
                 store,
                 path,
                 size_bytes=file.size_bytes or None,
@@ -432,6 +446,12 @@ class FragmentReader:
                 base_id=file.base_id,
                 ahead_bytes=self._ahead_bytes,
             )
+
+        try:
+            if self._shared is None:
+                reader = opened()
+            else:
+                reader = self._shared.reader(file_key(self._files, file), opened)
         except FileNotFoundError as error:
             raise MissingFileError(
                 f"a data file of fragment {fragment.id} is missing",
