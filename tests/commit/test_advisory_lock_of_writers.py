@@ -358,7 +358,7 @@ def linked(folder):
 
 @pytest.mark.parametrize("make", [open_for_all, linked, lambda folder: folder.write_text("")])
 def test_a_place_that_others_may_have_made_is_not_used(place, make):
-    folder = place / f"pyspark-lance-turns-{os.getuid()}"
+    folder = place / f"pyspark-lance-locks-{os.getuid()}"
     make(folder)
     path = f"memory://{uuid.uuid4().hex}/t"
     create_table(open_store(path), 2)

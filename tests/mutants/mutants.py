@@ -230,8 +230,8 @@ MUTANTS = (
     Mutant(
         "who waits for a turn waits on as long as anything happens",
         "store/advisory_lock.py",
-        "if now - began >= _MAX_PATIENCE * patience_s:",
-        "if now - began >= 20 * _MAX_PATIENCE * patience_s:",
+        "if now - began >= _MAX_WAIT_FACTOR * patience_s:",
+        "if now - began >= 20 * _MAX_WAIT_FACTOR * patience_s:",
         ("tests/store/test_advisory_lock.py",),
     ),
     Mutant(
@@ -265,7 +265,7 @@ MUTANTS = (
     Mutant(
         "a commit that goes by an older look has lost an attempt when it is wrong",
         "commit/commit_loop.py",
-        "return self._looked_early and not self.is_outcome_unknown",
+        "return self._used_early_listing and not self.is_outcome_unknown",
         "return False",
         ("tests/commit/test_commit_loop.py",),
     ),
@@ -279,7 +279,7 @@ MUTANTS = (
     Mutant(
         "writers wait by the time that it took to catch up",
         "commit/commit_loop.py",
-        "            self.looked_s = self._environment.monotonic()\n            location =",
+        "            self.listed_at_s = self._environment.monotonic()\n            location =",
         "            location =",
         ("tests/commit/test_commit_loop.py",),
     ),
@@ -447,7 +447,7 @@ MUTANTS = (
     Mutant(
         "a version that others have followed at the last moment is taken back",
         "commit/manifest_committer.py",
-        "        if newest and newest[0].version > number:  # somebody",
+        "        if newest and newest[0].version > number:  # a newer",
         "        if False:  # somebody",
         ("tests/commit/test_gaps_and_unknown_outcomes.py",),
     ),
@@ -729,8 +729,8 @@ MUTANTS = (
     Mutant(
         "an index does not name what it still has of compacted fragments",
         "commit/index_rules.py",
-        "            now = _following(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)",
-        "            now = _following(index, moves, bitmap) if stable_row_ids else bitmap & there",
+        "_covered_after_moves(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)",
+        "_covered_after_moves(index, moves, bitmap) if stable_row_ids else bitmap & there",
         ("tests/commit/test_next_manifest.py", "tests/table/index/test_indices_after_changes.py"),
     ),
     Mutant(
@@ -1203,7 +1203,7 @@ MUTANTS = (
         "rows of a fragment that was rewritten are deleted",
         "commit/conflict.py",
         "        (retry_on_common_fragment, (Rewrite, DataReplacement)),\n        (retry, (Merge,)),\n        (give_up, (Overwrite, Restore)),\n    ),\n    Update:",  # noqa: E501
-        "        (fine, (Rewrite, DataReplacement)),\n        (retry, (Merge,)),\n        (give_up, (Overwrite, Restore)),\n    ),\n    Update:",  # noqa: E501
+        "        (compatible, (Rewrite, DataReplacement)),\n        (retry, (Merge,)),\n        (give_up, (Overwrite, Restore)),\n    ),\n    Update:",  # noqa: E501
         ("tests/commit/test_conflict_interop.py",),
     ),
     Mutant(

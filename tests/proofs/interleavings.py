@@ -96,7 +96,7 @@ ENDS = {
     "after 0": "as the first, then the second",
     "after 1": "as the second, then the first",
     "conflict": "a typed conflict",
-    "doubt": "nothing is left that tells",
+    "doubt": "no evidence is left",
 }
 
 

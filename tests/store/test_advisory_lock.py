@@ -44,7 +44,7 @@ def acquires_lock(store, patience_s=0.0):
 def wait_for_places_left():
     """Who left the queue still stands in the kernel's, and has the lock for a moment."""
     for thread in threading.enumerate():
-        if thread.name == "turn":
+        if thread.name == "advisory-lock":
             thread.join()
 
 
@@ -77,7 +77,7 @@ def test_who_has_waited_long_enough_goes_ahead_and_does_not_wait_again(store):
         assert in_a_thread(lambda: acquires_lock(store, LONG_S)) is False  # and that at once
     wait_for_places_left()
     assert acquires_lock(store)
-    assert f"{store.uri}/{FOLDER}" not in locks._in_vain
+    assert f"{store.uri}/{FOLDER}" not in locks._timed_out
 
 
 def test_who_has_the_turn_keeps_it(store):
@@ -141,7 +141,7 @@ def test_who_came_first_is_the_next(store):
             order.append((number, mine))
 
     def in_queue():
-        return sum(thread.name == "turn" for thread in threading.enumerate())
+        return sum(thread.name == "advisory-lock" for thread in threading.enumerate())
 
     with advisory_lock(store, FOLDER, LONG_S):
         for number in range(8):
@@ -158,7 +158,7 @@ def test_who_came_first_is_the_next(store):
 
 
 def test_as_long_as_others_get_on_one_waits_on(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "_LOOK_S", 0.01)
+    monkeypatch.setattr(locks, "_POLL_S", 0.01)
     told = []
 
     def waits():
@@ -177,8 +177,8 @@ def test_as_long_as_others_get_on_one_waits_on(store, tmp_path, monkeypatch):
 
 
 def test_but_not_for_ever(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "_LOOK_S", 0.01)
-    monkeypatch.setattr(locks, "_MAX_PATIENCE", 1.5)
+    monkeypatch.setattr(locks, "_POLL_S", 0.01)
+    monkeypatch.setattr(locks, "_MAX_WAIT_FACTOR", 1.5)
     is_over = threading.Event()
 
     def get_on():
@@ -221,7 +221,7 @@ def test_who_gives_up_waiting_leaves_no_lock_and_no_descriptor(store):
     before = len(os.listdir("/dev/fd"))
     with advisory_lock(store, FOLDER, LONG_S):
         assert in_a_thread(lambda: acquires_lock(store, 0.01)) is False
-    while any(thread.name == "turn" for thread in threading.enumerate()):
+    while any(thread.name == "advisory-lock" for thread in threading.enumerate()):
         time.sleep(0.001)
     assert len(os.listdir("/dev/fd")) == before
     assert acquires_lock(store)

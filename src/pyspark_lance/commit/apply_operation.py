@@ -1,4 +1,4 @@
-"""What each operation does to a table: one function per kind; pure, no I/O."""
+"""Apply each kind of operation to a table: one function per kind; pure, no I/O."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from pyspark_lance.format.schema import LanceSchema
 
 
 def apply_operation(builder: ManifestBuilder, operation: Operation) -> None:
-    """Apply ``operation`` to the manifest that ``builder`` holds."""
+    """Apply ``operation`` to the manifest in ``builder``."""
     apply = _APPLY.get(type(operation))
     if apply is None:
         raise UnsupportedFeatureError(f"{type(operation).__name__} operations cannot be committed")
@@ -84,9 +84,9 @@ def fill_new_table(builder: ManifestBuilder, operation: Operation) -> None:
 def overwrite(
     builder: ManifestBuilder, operation: Overwrite, data_storage_version: str | None
 ) -> None:
-    """Other rows and another schema; numbering, configuration and bases go on."""
+    """Replace rows and schema; ids, configuration and base paths continue."""
     if operation.initial_bases:
-        raise InvalidInputError("base paths are given when a table is created, not overwritten")
+        raise InvalidInputError("base paths can only be set when a table is created")
     _check_new_ids(builder, operation.schema)
     builder.schema = operation.schema
     builder.data_storage_version = data_storage_version or builder.data_storage_version
@@ -98,20 +98,20 @@ def overwrite(
 
 
 def _check_new_ids(builder: ManifestBuilder, schema: LanceSchema) -> None:
-    """Refuses new columns with ids that are taken, in tables that never use one again."""
+    """Refuse new columns with used field ids, in tables that never reuse field ids."""
     kept = {(field.id, field.name) for field in builder.schema.walk()}
     new = [field.id for field in schema.walk() if (field.id, field.name) not in kept]
     allocated = builder.base.max_allocated_field_id
     if allocated is not None and min(new, default=allocated + 1) <= allocated:
         raise RetryableCommitError(
-            f"the id {min(new)} of a new column was given to another one meanwhile",
+            f"the id {min(new)} of a new column was assigned concurrently to another column",
             hint="run the operation again on the newest version",
             conflict=ConflictReason.METADATA_CHANGED,
         )
 
 
 def restore(builder: ManifestBuilder, operation: Restore, restored: TableState | None) -> None:
-    """The body of an old version; ids that were used since are never used again."""
+    """Restore the contents of an old version; ids used since are not used again."""
     if restored is None or restored.manifest.version != operation.version:
         raise InvalidInputError(f"version {operation.version} is needed to restore it")
     old = restored.manifest
@@ -131,7 +131,7 @@ def restore(builder: ManifestBuilder, operation: Restore, restored: TableState |
             )
         allocated = max(allocated, old.max_allocated_field_id)
     highest = [i for i in (old.max_fragment_id, now.max_fragment_id) if i is not None]
-    # The timestamp of the newest version stays the one to come after.
+    # The timestamp of the newest version stays the lower bound of the next one.
     builder.base = replace(old, timestamp_ns=now.timestamp_ns, max_allocated_field_id=allocated)
     builder.schema = old.schema
     builder.fragments = FragmentsById(old.fragments)
@@ -140,7 +140,7 @@ def restore(builder: ManifestBuilder, operation: Restore, restored: TableState |
     builder.max_fragment_id = max(highest, default=None)
     builder.next_row_id = max(old.next_row_id, now.next_row_id)
     builder.data_storage_version = old.file_version
-    # Work that was committed stays committed: a stream does not run its batches again.
+    # Committed batches stay recorded: a stream does not run them again.
     builder.config = kept_application_versions(old.config, now.config)
     builder.table_metadata = old.table_metadata
     builder.base_paths = old.base_paths
@@ -159,7 +159,7 @@ def _delete(builder: ManifestBuilder, operation: Delete) -> None:
 
 
 def _replace_fragments(builder: ManifestBuilder, operation: Delete | Update) -> None:
-    """Fragments that lost rows, and those that lost all."""
+    """Replace fragments that lost some rows, and remove those that lost all."""
     present = {field.id for field in builder.schema.walk()}
     for fragment in operation.updated_fragments:
         before = builder.existing(fragment.id)
@@ -176,8 +176,8 @@ def _replace_fragments(builder: ManifestBuilder, operation: Delete | Update) -> 
                 conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
             )
         if present.isdisjoint(changed_fields(before, fragment)):
-            # Only rows went.  The rest is taken as it is now: a column that was dropped since
-            # the work was planned must not come back with its file.
+            # A Delete only changes deletion files.  Data files are those of the newest version: a file
+            # whose column was dropped after planning must not be added again.
             fragment = replace(before, deletion_file=fragment.deletion_file)
         elif isinstance(operation, Delete):
             raise CommitConflictError(f"a Delete with other data files for fragment {fragment.id}")
@@ -186,8 +186,8 @@ def _replace_fragments(builder: ManifestBuilder, operation: Delete | Update) -> 
 
 
 def _update(builder: ManifestBuilder, operation: Update) -> None:
-    # Moved rows lived in fragments that the update touches; the others are a last resort.
-    sources = _FirstOf(builder.base.fragments, changed_fragment_ids(operation))
+    # Moved rows usually come from the fragments of the update; other fragments are searched last.
+    sources = _PrioritizedFragments(builder.base.fragments, changed_fragment_ids(operation))
 
     changed = {
         fragment.id: changed_fields(builder.existing(fragment.id), fragment)
@@ -207,8 +207,8 @@ def _update(builder: ManifestBuilder, operation: Update) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _FirstOf:
-    """Fragments of which some come first; the others are rarely asked for, and many."""
+class _PrioritizedFragments:
+    """Fragments in two groups: a few that are searched first, and the many others."""
 
     fragments: Fragments
     first: Set[int]  # Ids, not all of which are there.
@@ -220,7 +220,7 @@ class _FirstOf:
 
 
 def _updated_offsets(operation: Update) -> dict[int, NDArray[np.uint32]]:
-    """Which rows of which fragment got other values in place, in whichever form it is told."""
+    """Return the offsets of rows updated in place, by fragment id, from either form."""
     offsets = {
         fragment_id: np.asarray(given, dtype=np.uint32)
         for fragment_id, given in operation.updated_fragment_offsets.items()
@@ -231,7 +231,7 @@ def _updated_offsets(operation: Update) -> dict[int, NDArray[np.uint32]]:
 
 
 def _rewrite(builder: ManifestBuilder, operation: Rewrite) -> None:
-    """Rows move to other fragments and keep everything; whoever moved them wrote the lineage."""
+    """Move rows to other fragments; the compaction wrote their lineage."""
     if operation.rewritten_indices:
         raise UnsupportedFeatureError("a Rewrite that remaps indices; coverage is dropped instead")
     for group in operation.groups:
@@ -272,9 +272,9 @@ def _check_moved_lineage(builder: ManifestBuilder, fragment: Fragment) -> None:
 
 
 def _merge(builder: ManifestBuilder, operation: Merge) -> None:
-    """The whole list of fragments with other files, and the schema to go with them."""
+    """Replace all fragments and the schema."""
     if not builder.stable and operation.fragments and _all_have_row_ids(operation.fragments):
-        _give_stable_row_ids(builder, operation)
+        _assign_stable_row_ids(builder, operation)
         return
     before = {fragment.id: fragment for fragment in builder.base.fragments}
     given = {fragment.id for fragment in operation.fragments}
@@ -308,7 +308,7 @@ def _merge(builder: ManifestBuilder, operation: Merge) -> None:
                 fragment = updated_everywhere(fragment, builder.version)
         if fragment != old:
             builder.put(fragment)
-    # Lance writes no schema metadata into a Merge, and means those of the table.
+    # Lance writes no schema metadata into a Merge, which keeps that of the table.
     _set_schema(builder, operation.schema, operation.schema.metadata or builder.schema.metadata)
     builder.indices = without_changed_values(builder.indices, changed)
 
@@ -317,8 +317,8 @@ def _all_have_row_ids(fragments: Iterable[Fragment]) -> bool:
     return all(isinstance(fragment.row_ids, bytes) for fragment in fragments)
 
 
-def _give_stable_row_ids(builder: ManifestBuilder, operation: Merge) -> None:
-    """All rows of a table that had none get stable ids; nothing else changes."""
+def _assign_stable_row_ids(builder: ManifestBuilder, operation: Merge) -> None:
+    """Assign stable row ids to all rows of a table without them; change nothing else."""
     if any(index.fields for index in builder.indices):
         raise UnsupportedFeatureError("stable row ids for a table whose indices hold addresses")
     bare = [
@@ -327,7 +327,7 @@ def _give_stable_row_ids(builder: ManifestBuilder, operation: Merge) -> None:
     ]
     if bare != list(builder.base.fragments) or operation.schema != builder.schema:
         raise RetryableCommitError(
-            "the table changed since its rows were given ids",
+            "the table changed since row ids were assigned",
             hint="run the operation again on the newest version",
         )
     builder.base = replace(builder.base, reader_flags=builder.base.reader_flags | STABLE_ROW_IDS)
@@ -339,11 +339,11 @@ def _give_stable_row_ids(builder: ManifestBuilder, operation: Merge) -> None:
 
 
 def _project(builder: ManifestBuilder, operation: Project) -> None:
-    """A schema over the same files; files of which no column is left go."""
+    """Set a schema over the same files; drop files without a remaining column."""
     builder.config = with_renamed_columns(builder.config, builder.schema, operation.schema)
     _set_schema(builder, operation.schema, builder.schema.metadata)
     present = {field.id for field in builder.schema.walk()}
-    # Most tables have few distinct field lists, so each is looked at once.
+    # Most tables have few distinct field lists, so each is checked once.
     needed: dict[tuple[int, ...], bool] = {}
 
     def is_needed(file: DataFile) -> bool:
@@ -367,7 +367,7 @@ def _set_schema(
 
 
 def _data_replacement(builder: ManifestBuilder, operation: DataReplacement) -> None:
-    """Other values for whole columns, in place."""
+    """Replace the values of whole columns in place."""
     if len({group.new_file.fields for group in operation.replacements}) > 1:
         raise InvalidInputError("a DataReplacement whose files hold different columns")
     changed = {}
@@ -383,7 +383,7 @@ def _data_replacement(builder: ManifestBuilder, operation: DataReplacement) -> N
 
 
 def _with_replacement(fragment: Fragment, new_file: DataFile) -> tuple[DataFile, ...]:
-    """The file that holds the same fields gives way; with no field there yet, it is added."""
+    """Replace the file with the same fields; add the file if the fragment has none."""
     files = tuple(
         new_file
         if old.fields == new_file.fields and old.file_version == new_file.file_version
@@ -424,7 +424,7 @@ def _update_bases(builder: ManifestBuilder, operation: UpdateBases) -> None:
 def _numbered(
     existing: tuple[BasePath, ...], new_bases: tuple[BasePath, ...]
 ) -> tuple[BasePath, ...]:
-    """``existing`` and ``new_bases``; id 0 among the new ones means that it has none yet."""
+    """Return ``existing`` and ``new_bases``; a new base with id 0 gets the next id."""
     bases = list(existing)
     for base in new_bases:
         if not base.id:

@@ -1,8 +1,8 @@
-"""Row ids and row versions of fragments that enter a version; pure, no I/O.
+"""Assign row ids and row versions to fragments added by a commit; pure, no I/O.
 
-An executor never knows the version that its rows will belong to, nor the row ids that are free:
-both are filled in here, again for every attempt, from the newest manifest.  All sequences are
-aligned with the physical rows of a fragment, deleted ones included.
+An executor knows neither the version that its rows will belong to nor the free row ids.  Both are
+assigned here from the newest manifest, again for every attempt.  All sequences are aligned with the
+physical rows of a fragment, deleted ones included.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.u64_segment import RangeSegment, U64Segment
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 
-# What a row of a fragment without version metadata reads as.
+# Version that a row of a fragment without version metadata reads as.
 _ABSENT_VERSION = 1
 
 _MAX_ROW_ID = 2**64 - 1
 
 
 def inline_bytes(source: SequenceSource, what: str, fragment: Fragment) -> bytes | None:
-    """The serialized sequence of a fragment, ``None`` if it has none."""
+    """Return the serialized sequence of a fragment, or None."""
     if source is None or isinstance(source, bytes):
         return source
     raise UnsupportedFeatureError(
@@ -35,19 +35,19 @@ def inline_bytes(source: SequenceSource, what: str, fragment: Fragment) -> bytes
 
 
 def row_ids_of(fragment: Fragment) -> RowIdSequence | None:
-    """The stable row ids that the fragment carries."""
+    """Return the stable row ids in the fragment's metadata."""
     data = inline_bytes(fragment.row_ids, "row ids", fragment)
     return None if data is None else RowIdSequence.from_bytes(data)
 
 
 def created_at_of(fragment: Fragment) -> RowDatasetVersionSequence | None:
-    """The versions that created the rows, if recorded."""
+    """Return the versions that created the rows, if recorded."""
     data = inline_bytes(fragment.created_at, "created-at versions", fragment)
     return None if data is None else RowDatasetVersionSequence.from_bytes(data)
 
 
 def last_updated_at_of(fragment: Fragment) -> RowDatasetVersionSequence | None:
-    """The versions that last updated the rows, if recorded."""
+    """Return the versions that last updated the rows, if recorded."""
     data = inline_bytes(fragment.last_updated_at, "last-updated-at versions", fragment)
     return None if data is None else RowDatasetVersionSequence.from_bytes(data)
 
@@ -55,18 +55,17 @@ def last_updated_at_of(fragment: Fragment) -> RowDatasetVersionSequence | None:
 def assign_lineage(
     fragment: Fragment, *, next_row_id: int, version: int, sources: Iterable[Fragment] = ()
 ) -> tuple[Fragment, int]:
-    """Gives a new fragment everything it lacks of row ids and versions.
+    """Assign the row ids and versions that a new fragment lacks.
 
-    Row ids that the fragment carries already belong to rows that moved into it, in the order
-    of its first rows; the rows behind them are new and get ids from ``next_row_id`` on.
+    Row ids in the fragment's metadata belong to its first rows, which moved into it; the rows after
+    them are new and get ids from ``next_row_id`` on.
 
-    ``next_row_id``: first unused row id. Returns the completed fragment and the first row id that
-    is unused then.
+    Returns the completed fragment and the next unused row id.
     """
     num_rows = fragment.physical_rows
     updated = RowDatasetVersionSequence.constant(num_rows, version).to_bytes()
     if SPILLED in (fragment.row_ids, fragment.created_at):
-        # Hidden columns have all of the rows, all of which moved.
+        # Hidden columns cover all rows, and all of them moved.
         return replace(fragment, last_updated_at=updated), next_row_id
     carried = row_ids_of(fragment)
     num_moved = 0 if carried is None else len(carried)
@@ -97,8 +96,8 @@ def assign_lineage(
 def _created_at(
     fragment: Fragment, moved: NDArray[np.uint64], version: int, sources: Iterable[Fragment]
 ) -> RowDatasetVersionSequence:
-    """Copied for moved rows, ``version`` for the new rows behind them."""
-    given = created_at_of(fragment)  # whoever moved the rows may have brought it along
+    """Return copied versions for moved rows and ``version`` for the new rows after them."""
+    given = created_at_of(fragment)  # set if the rows were moved with their lineage
     if given is not None and len(given) not in (len(moved), fragment.physical_rows):
         raise InvalidInputError(
             f"{len(given)} created-at versions for {len(moved)} moved rows",
@@ -112,9 +111,10 @@ def _created_at(
 def find_created_at(
     row_ids: NDArray[np.uint64], sources: Iterable[Fragment], default: int
 ) -> NDArray[np.uint64]:
-    """The created-at version of each row id: of the first fragment that has it, else ``default``.
+    """Return the created-at version of each row id, or ``default``.
 
-    Deleted rows count: a row has the same created-at version wherever it ever was.
+    The first fragment that has the row decides.  Deleted rows count, since a row keeps its
+    created-at version.
     """
     order = np.argsort(row_ids, kind="stable")
     wanted = row_ids[order]
@@ -151,7 +151,7 @@ def _recorded_created_at(fragment: Fragment) -> RowDatasetVersionSequence:
 def _offsets_in(
     segment: U64Segment, wanted: NDArray[np.uint64], missing: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which of the sorted ``wanted`` the segment holds, and where in the segment."""
+    """Return which of the sorted ``wanted`` ids the segment contains, and their offsets in it."""
     bounds = segment.bounds()
     nothing = np.empty(0, dtype=np.int64)
     if bounds is None:
@@ -173,13 +173,13 @@ def _offsets_in(
 
 
 def updated_everywhere(fragment: Fragment, version: int) -> Fragment:
-    """The fragment with every row last updated at ``version``."""
+    """Return the fragment with every row last updated at ``version``."""
     versions = RowDatasetVersionSequence.constant(fragment.physical_rows, version)
     return replace(fragment, last_updated_at=versions.to_bytes())
 
 
 def updated_at(fragment: Fragment, offsets: NDArray[np.uint32], version: int) -> Fragment:
-    """The fragment with the rows at ``offsets`` last updated at ``version``."""
+    """Return the fragment with the rows at ``offsets`` last updated at ``version``."""
     if not len(offsets):
         return fragment
     if int(offsets.max()) >= fragment.physical_rows:
@@ -189,7 +189,8 @@ def updated_at(fragment: Fragment, offsets: NDArray[np.uint32], version: int) ->
         )
     before = last_updated_at_of(fragment)
     if before is None:
-        # As a compaction does it: a row was last updated when it was created, if that is known.
+        # As in compaction: an unmodified row was last updated when it was created, if that is
+        # known.
         before = _recorded_created_at(fragment)
     before.expect_length(fragment.physical_rows)
     return replace(fragment, last_updated_at=before.replaced_at(offsets, version).to_bytes())

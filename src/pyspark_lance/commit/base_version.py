@@ -1,7 +1,7 @@
-"""BaseVersion: the version that work was planned on, told from any other of the same number.
+"""BaseVersion: identity of the version that work was planned on.
 
-Numbers begin anew when a table is dropped and made again under the same path, so a number alone
-does not say which version somebody has read.
+Version numbers restart when a table is dropped and created again under the same path, so a number
+alone does not identify a version.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pyspark_lance.format.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class BaseVersion:
-    """What no two versions have in common."""
+    """Fields that together identify a version."""
 
     version: int
     timestamp_ns: int
-    transaction_file: str  # Holds the uuid of the transaction that made it.
+    transaction_file: str  # Contains the uuid of its transaction.
     max_fragment_id: int | None  # For versions of old releases, which name no transaction.
     # Ids, names and types of all columns, for the same reason.
     fields: tuple[tuple[int, str, str], ...]
 
     @classmethod
     def of(cls, manifest: Manifest) -> BaseVersion:
-        """The identity of a version."""
+        """Return the identity of a version."""
         return cls(
             manifest.version,
             manifest.timestamp_ns,
@@ -35,7 +35,7 @@ class BaseVersion:
 
     @property
     def stamp(self) -> str:
-        """What distinguishes the version from any other of the same number, as a text."""
+        """Return a text that distinguishes the version from any other of the same number."""
         return stamp_of(self.timestamp_ns, self.transaction_file)
 
 
@@ -50,5 +50,5 @@ def stamp_of(timestamp_ns: int, transaction_file: str) -> str:
 
 
 def microseconds(stamp: str) -> int:
-    """Return the commit time of a stamp in microseconds, as a change feed shows it; 0 for none."""
+    """Return the commit time of a stamp in microseconds, as in the change feed; 0 if unknown."""
     return int(stamp.partition("-")[0] or 0) // 1000

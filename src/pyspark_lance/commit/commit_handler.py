@@ -1,6 +1,6 @@
-"""CommitHandler: create a version exactly once, or say that somebody else did.
+"""CommitHandler: create the manifest of a version atomically, or report that it exists.
 
-Everything else of a commit may be repeated or fail half-way; this one step decides.
+All other steps of a commit may be repeated or fail; this step decides.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pyspark_lance.store.object_store import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The version is ours."""
+    """The version was created by this transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostRace:
-    """The version is there, and not ours."""
+    """The version exists and was created by another transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The store failed, and the version is not there or cannot be read; it may be ours.
+    """The store failed, and the version is missing or unreadable; it may still be created.
 
-    It can only ever create this one version, so whoever finds the version taken later knows.
+    The request can only create this one version, so a later look at the version resolves it.
     """
 
     cause: Exception
@@ -37,32 +37,32 @@ Outcome = Committed | LostRace | Undecided
 
 
 class CommitHandler(Protocol):
-    """A way to create a manifest exactly once."""
+    """Creates a manifest exactly once."""
 
     def put(
         self, store: ObjectStore, location: ManifestLocation, data: bytes, *, uuid: str
     ) -> Outcome:
-        """Creates the manifest at ``location``.
+        """Create the manifest at ``location``.
 
-        ``uuid``: of the transaction in ``data``; tells our own manifest from another's. Returns
-        undecided rather than an exception when the store fails.
+        ``uuid`` is that of the transaction in ``data`` and identifies our own manifest.  If the
+        store fails, the result is Undecided rather than an exception.
         """
 
 
 class ConditionalPutCommitHandler:
-    """Relies on the store's put-if-absent, which local folders and object stores have."""
+    """Uses the store's put-if-absent, which local folders and object stores support."""
 
     def put(
         self, store: ObjectStore, location: ManifestLocation, data: bytes, *, uuid: str
     ) -> Outcome:
-        """Puts if absent; whatever is unclear afterwards is settled by looking."""
+        """Put if absent; after an unclear response, read the manifest to decide."""
         failure: StorageError | None = None
         try:
             if store.put_if_absent(location.path, data):
                 return Committed()
         except StorageError as error:
-            failure = error  # the request may have been carried out, and only its answer lost
-        # A store may also repeat a request whose answer was lost, and then find our own manifest.
+            failure = error  # the put may have succeeded and its response been lost
+        # A store may also repeat a request whose response was lost, and then find our own manifest.
         try:
             holder = transaction_uuid_at(store, location)
         except StorageError as error:
@@ -79,7 +79,7 @@ _proven_servers: set[str] = set()
 
 
 def check_conditional_puts(store: ObjectStore, path: str, data: bytes) -> None:
-    """Tries once for each server and process whether it honours the condition of a put."""
+    """Check once per server and process that it honors the condition of a put."""
     server = store.unproven_server
     if not server or server in _proven_servers:
         return
@@ -88,16 +88,16 @@ def check_conditional_puts(store: ObjectStore, path: str, data: bytes) -> None:
             "the store ignores conditional writes (put if absent), so one of two writers would "
             "lose its commit",
             where=store.uri,
-            hint="let an external manifest store decide (storage.manifest_store); with a single "
-            "writer at a time, storage.allow_unsafe_put=true allows it",
+            hint="use an external manifest store (storage.manifest_store); with a single writer at "
+            "a time, storage.allow_unsafe_put=true skips this check",
         )
     _proven_servers.add(server)
 
 
 def transaction_uuid_at(store: ObjectStore, location: ManifestLocation) -> str | None:
-    """The uuid of the transaction that made the version; ``None`` if it is not there.
+    """Return the uuid of the transaction that created the version; None if it does not exist.
 
-    A manifest that names no transaction is somebody else's: ours always does.
+    A manifest without a transaction is another writer's: ours always has one.
     """
     try:
         file = read_manifest(store, location, with_indices=False)

@@ -1,12 +1,12 @@
-"""Load, judge, rebase, build, put; again when somebody else was faster.
+"""Commit loop: read the newest version, check conflicts, rebase, build and put; retry if outrun.
 
-Three rules keep a table right when things go wrong:
+Three rules keep a table correct in case of failures:
 
-* An error at the put may hide a success.  Nothing is deleted or repeated before the manifest at
-  that version was looked at for our transaction's uuid.
-* Work that was planned on a version is judged against everything after *that* version, in every
-  attempt.  Only work that was rebased row by row states a newer read version.
-* What we wrote is removed only when it is certain that no manifest refers to it.
+* An error of the put may hide a success.  Nothing is deleted or repeated before the manifest of
+  that version was checked for our transaction's uuid.
+* Work that was planned on a version is checked against everything after *that* version, in every
+  attempt.  Only work that was rebased row by row has a newer read version.
+* Files that the commit wrote are removed only if certainly no manifest refers to them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from pyspark_lance.store.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-# So often at most one looks whether there is more to catch up with.
+# Upper bound of rounds of reading newer versions in one attempt.
 _MAX_ROUNDS = 4
 
 ReadManifest = Callable[[ObjectStore, ManifestLocation], ManifestFile]
@@ -92,17 +92,19 @@ def commit(
     *,
     read: ReadManifest = read_manifest,
 ) -> CommitResult:
-    """Makes the version that is proposed, exactly once.
+    """Commit the requested version exactly once.
 
-    ``store``: the store at the table root (of the branch). ``retries``: what is left to the work
-    that this commit is a part of; None for the default. ``read``: reads a manifest, or knows it;
-    fills in row counts that an old release left out.
+    Args:
+        store: Store at the root of the table or branch.
+        commit_request: The transaction and what it was planned on.
+        retries: Remaining attempts of the work that this commit is part of; None for the default.
+        read: Reads a manifest or returns a cached one; fills in row counts of old releases.
 
     Raises:
-        TableAlreadyExistsError: There is a table where one is to be created. A writer that would
-            rather append plans an Append on the newest version and commits that.
-        StorageError: The store failed. Only after this error it is not certain that nothing was
-            committed: files written for the transaction must stay.
+        TableAlreadyExistsError: The table to be created exists. To append instead, the caller plans
+            an Append on the newest version and commits that.
+        StorageError: The store failed. Only with this error the outcome is uncertain, and files
+            written for the transaction must stay.
     """
     left = retries or Retries()
     clock = left.environment.monotonic
@@ -114,18 +116,21 @@ def commit(
             try:
                 with advisory_lock(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):
                     result = work.attempt()
-                    if result is None and work.has_looked_too_early:
-                        result = work.attempt()  # the version was taken before this began
+                    if result is None and work.used_stale_listing:
+                        result = work.attempt()  # the version existed before the attempt
             except (LanceError, OSError) as error:
                 if not work.is_outcome_unknown or isinstance(error, TableGoneError):
                     raise
-                result, failure = None, error  # keep looking: the answer matters
+                result, failure = None, error  # keep looking for the outcome
             if result is not None:
                 return result
-            # So long another commit makes ours too late; others are about as fast as we are.
-            slot = 1.1 * (clock() - work.looked_s)
+            # A concurrent commit within this time outruns ours; it takes about as long as our
+            # attempt.
+            slot = 1.1 * (clock() - work.listed_at_s)
             if not left.again(slot_s=slot, since_s=started):
-                raise work.gave_up(attempts, clock() - started) from (failure or work.doubt)
+                raise work.exhausted_error(attempts, clock() - started) from (
+                    failure or work.unknown_cause
+                )
             attempts += 1
     except BaseException:
         work.remove_orphans()
@@ -133,7 +138,7 @@ def commit(
 
 
 class _Commit:
-    """One transaction on its way into the table."""
+    """The commit of one transaction."""
 
     def __init__(
         self,
@@ -153,23 +158,23 @@ class _Commit:
         self._written_transaction: tuple[str, bytes] | None = None
         self._written_deletions: list[str] = []
         self._version = ManifestCommitter(store, environment.handler, transaction.uuid)
-        self._has_looked = False
-        self._looked_early = False
-        self.looked_s = 0.0  # When it began to look for the newest version, by the monotonic clock.
+        self._has_listed = False
+        self._used_early_listing = False
+        self.listed_at_s = 0.0  # Time of the last listing of versions, by the monotonic clock.
 
     def attempt(self) -> CommitResult | None:
-        """One round; ``None`` if somebody else took the version."""
-        self.looked_s = self._environment.monotonic()
-        doubt = self._version.unknown_outcome
-        if doubt is not None:
-            if self._version.retry_if_removed(doubt):
-                return self._committed(doubt.result)
+        """Make one attempt; return None if a concurrent commit created the version first."""
+        self.listed_at_s = self._environment.monotonic()
+        pending = self._version.unknown_outcome
+        if pending is not None:
+            if self._version.retry_if_removed(pending):
+                return self._finish(pending.result)
             if self._version.unknown_outcome is not None:
                 return None
-        location = self._newest()
+        location = self._find_newest()
         if self._commit_request.create is not None:
             if location is not None:
-                return self._found_table()
+                return self._resolve_existing_table()
             return self._put(None, self._planned)
         if location is None:
             raise TableNotFoundError(f"there is no table at {self._store.uri}")
@@ -186,28 +191,28 @@ class _Commit:
                 hint="the table was replaced by another one; open it again",
                 conflict=ConflictReason.TABLE_REPLACED,
             )
-        latest, newer = self._caught_up(latest)
-        return self._settled(latest, newer) or self._put(latest, self._rebased(latest, newer))
+        latest, newer = self._read_newer_versions(latest)
+        return self._find_committed(latest, newer) or self._put(latest, self._rebase(latest, newer))
 
-    def _newest(self) -> ManifestLocation | None:
-        """The newest version; at first that which the plan was made on, if nobody followed it.
+    def _find_newest(self) -> ManifestLocation | None:
+        """Return the newest version; the first attempt may use the listing made by the plan.
 
-        Between a look and the put anything may happen, so that an older look is no less safe.
+        Versions may be added between any listing and the put, so an older listing is as safe.
         """
         seen = None
-        if not self._has_looked and self._commit_request.create is None:
+        if not self._has_listed and self._commit_request.create is None:
             seen = newest_seen(self._store, put_follows=True)
-        self._has_looked = True
-        self._looked_early = seen is not None and seen.version >= self._planned.read_version
-        return seen if self._looked_early else latest_version(self._store)
+        self._has_listed = True
+        self._used_early_listing = seen is not None and seen.version >= self._planned.read_version
+        return seen if self._used_early_listing else latest_version(self._store)
 
-    def _caught_up(
+    def _read_newer_versions(
         self, latest: ManifestFile
     ) -> tuple[ManifestFile, list[tuple[int, Transaction]]]:
-        """The newest version, and what others did before it.
+        """Return the newest version and the transactions up to it.
 
-        To read many versions takes others long enough to make the next ones: whoever put right
-        after that would be too late each time.
+        Reading many versions takes so long that newer ones appear meanwhile.  So versions are
+        listed again afterwards, or a writer that is many versions behind would lose every race.
         """
         rounds = 0
         while True:
@@ -216,7 +221,7 @@ class _Commit:
             rounds += 1
             if self._newer.num_read <= 1 or rounds == _MAX_ROUNDS:
                 return latest, newer
-            self.looked_s = self._environment.monotonic()
+            self.listed_at_s = self._environment.monotonic()
             location = latest_version(self._store)
             if location is None or location.version <= latest.manifest.version:
                 return latest, newer
@@ -224,13 +229,13 @@ class _Commit:
                 latest = self._read(self._store, location)
 
     def _is_ours(self, location: ManifestLocation) -> bool:
-        """Whether the version there is the one we wanted to make."""
+        """Return whether the version at the location is ours."""
         return transaction_uuid_at(self._store, location) == self._planned.uuid
 
     # Before building ------------------------------------------------------------------------
 
     def _check_base(self, latest: ManifestFile) -> None:
-        """The version that the work was planned on must be in the history of this table."""
+        """Check that the version the work was planned on is in the history of this table."""
         if self._commit_request.base is None:
             return
         number, manifest = self._commit_request.base.version, latest.manifest
@@ -247,7 +252,7 @@ class _Commit:
             raise table_was_replaced(self._store.uri)
 
     def _is_base_there(self, latest: ManifestFile) -> bool:
-        """Whether the version that the work was planned on is there, newer than any listed."""
+        """Return whether the version the work was planned on exists, newer than any listed."""
         base = self._commit_request.base
         if base is None:
             return False
@@ -258,21 +263,21 @@ class _Commit:
             return BaseVersion.of(file.manifest) == base
         return False
 
-    def _found_table(self) -> CommitResult:
-        """There is a table where one was to be made; a call before this one may have made it."""
+    def _resolve_existing_table(self) -> CommitResult:
+        """Return our version if an earlier call created the table; raise if another writer did."""
         with contextlib.suppress(FileNotFoundError):
             first = find_version(self._store, 1)
             if self._is_ours(first):
                 return self._result_at(first)
         raise TableAlreadyExistsError(f"there is already a table at {self._store.uri}")
 
-    def _settled(
+    def _find_committed(
         self, latest: ManifestFile, newer: Sequence[tuple[int, Transaction]]
     ) -> CommitResult | None:
-        """The result, if the work is in the table already."""
+        """Return the result if the work is already committed."""
         for version, theirs in newer:
             if theirs.uuid == self._planned.uuid:
-                return self._landed_before(version)
+                return self._result_of_earlier_call(version)
         wanted = self._application
         if wanted is not None and (
             is_committed(wanted, latest.manifest.config)
@@ -289,20 +294,20 @@ class _Commit:
             )
         return None
 
-    def _landed_before(self, version: int) -> CommitResult:
-        """Our own version, made by an earlier call."""
+    def _result_of_earlier_call(self, version: int) -> CommitResult:
+        """Return our version, created by an earlier call."""
         try:
             return self._result_at(find_version(self._store, version))
         except FileNotFoundError as error:
-            # Nobody may take this for a failure: the files are those of the versions after it.
+            # Not a failure: the files belong to the versions after it.
             raise StorageError(
-                f"the work is in the table as version {version}, which others have removed since",
+                f"the work is in the table as version {version}, which was cleaned up since",
                 self._store.uri,
                 "nothing is left to do",
             ) from error
 
     def _result_at(self, location: ManifestLocation) -> CommitResult:
-        """Our own version, found by looking."""
+        """Return our version, found in the store."""
         file = read_manifest(self._store, location)
         return CommitResult(
             location.version,
@@ -312,10 +317,10 @@ class _Commit:
             location,
         )
 
-    def _rebased(
+    def _rebase(
         self, latest: ManifestFile, newer: Sequence[tuple[int, Transaction]]
     ) -> Transaction:
-        """The transaction as it can follow all of ``newer``."""
+        """Return the transaction rebased on all of ``newer``."""
         operation = self._planned.operation
         common = fragments_in_common(
             operation,
@@ -329,7 +334,7 @@ class _Commit:
             return self._planned
         if not isinstance(operation, Delete | Update):
             raise AssertionError("only rows are rebased")
-        self._remove_deletions()  # of an attempt that lost
+        self._remove_deletions()  # of a failed attempt
 
         def write(fragment_id: int, vector: DeletionVector) -> DeletionFile:
             file_id = self._environment.rng.getrandbits(64)
@@ -360,7 +365,7 @@ class _Commit:
         if file is None:
             return DeletionVector.empty()
         if file.base_id is not None:
-            # Known to the reader of the table, not here; planning again reads it.
+            # Only the reader of the table knows the other root; planning again reads the file.
             raise RetryableCommitError(
                 f"the deletions of fragment {fragment.id} are stored in another table",
                 "",
@@ -384,7 +389,7 @@ class _Commit:
             current,
             transaction,
             now_ns=self._environment.now_ns(),
-            restored=self._restored(transaction),
+            restored=self._read_restored(transaction),
             create=self._commit_request.create,
             data_storage_version=self._commit_request.data_storage_version,
         )
@@ -393,7 +398,7 @@ class _Commit:
         data = encode_manifest(manifest, state.indices, transaction)
         self._write_transaction(transaction)
         if isinstance(transaction.operation, Restore):
-            # Cleanups know of it from now on; one that has begun may not.
+            # Cleanups keep the restored version from now on; one that is already running may not.
             version = transaction.operation.version
             check_kept(self._store, find_version(self._store, version))
 
@@ -402,27 +407,28 @@ class _Commit:
         location = ManifestLocation(path, manifest.version, scheme, len(data))
         result = CommitResult(manifest.version, manifest, state.indices, transaction, location)
         landed = self._version.put(WantedVersion(result, data, latest))
-        return self._committed(result) if landed else None
+        return self._finish(result) if landed else None
 
-    def _restored(self, transaction: Transaction) -> TableState | None:
-        """The version that a Restore goes back to."""
+    def _read_restored(self, transaction: Transaction) -> TableState | None:
+        """Read the version that a Restore returns to."""
         if not isinstance(transaction.operation, Restore):
             return None
         version = transaction.operation.version
-        # Removed between the two looks: the first one says so, when it is made again.
+        # If the version is removed between listing and reading, the second listing raises the
+        # error.
         file = retry_if_removed(
             self._store, lambda: self._read(self._store, find_version(self._store, version))
         )
         return TableState(file.manifest, file.indices)
 
     def write_ahead(self) -> None:
-        """Writes what nearly every attempt will need, while others are at work."""
-        self._has_looked = True  # what was newest will not be it any more
-        with contextlib.suppress(LanceError, OSError):  # the attempt says what is wrong
+        """Write the transaction file during the wait for other writers; most attempts need it."""
+        self._has_listed = True  # newer versions are expected after the wait
+        with contextlib.suppress(LanceError, OSError):  # the attempt raises the error
             self._write_transaction(self._planned)
 
     def _write_transaction(self, transaction: Transaction) -> None:
-        """Writes the transaction file, unless an earlier attempt wrote the same."""
+        """Write the transaction file, unless an earlier attempt wrote the same."""
         name, data = transaction_name(transaction), transaction.to_bytes()
         if self._written_transaction == (name, data):
             return
@@ -431,26 +437,26 @@ class _Commit:
         self._written_transaction = (name, data)
         check_conditional_puts(self._store, f"{TRANSACTIONS}/{name}", data)
 
-    def _committed(self, result: CommitResult) -> CommitResult:
-        """What is left to do once the version is ours: nothing that may fail."""
+    def _finish(self, result: CommitResult) -> CommitResult:
+        """Finish a successful commit; nothing here may fail."""
         self._written_transaction, self._written_deletions = None, []
         kind = type(result.transaction.operation).__name__
         logger.info("committed version %d of %s: %s", result.version, self._store.uri, kind)
         if not (self._store.lists_in_order or isinstance(self._store, LocalStore)):
-            # A hint, never authoritative; nobody reads it in a folder of this machine.
+            # A hint, never authoritative; not used for tables on a local file system.
             with contextlib.suppress(Exception):
                 self._store.put(VERSION_HINT, b'{"version":%d}' % result.version)
         return result
 
     # Failure --------------------------------------------------------------------------------
 
-    def gave_up(self, attempts: int, elapsed_s: float) -> LanceError:
-        """The error after the last attempt."""
+    def exhausted_error(self, attempts: int, elapsed_s: float) -> LanceError:
+        """Return the error after the last attempt."""
         if self._version.unknown_outcome is not None:
             return StorageError(
                 "the store failed while a version was being committed; it may exist or appear yet",
                 f"{self._store.uri}, transaction {self._planned.uuid}",
-                "look for the transaction in the history of the table before doing the work again",
+                "check the history of the table for the transaction before retrying",
             )
         return RetryableCommitError(
             f"concurrent writers committed first {attempts} times in {elapsed_s:.1f} s",
@@ -460,18 +466,18 @@ class _Commit:
         )
 
     @property
-    def has_looked_too_early(self) -> bool:
-        """Whether the attempt went by an older look, and was wrong to do so."""
-        return self._looked_early and not self.is_outcome_unknown
+    def used_stale_listing(self) -> bool:
+        """Return whether the attempt failed because it used an older listing."""
+        return self._used_early_listing and not self.is_outcome_unknown
 
     @property
     def is_outcome_unknown(self) -> bool:
-        """Whether a manifest of ours may exist, or appear yet."""
+        """Return whether a manifest of ours may exist or still appear."""
         return self._version.unknown_outcome is not None
 
     @property
-    def doubt(self) -> Exception | None:
-        """What went wrong with the manifest that is in doubt."""
+    def unknown_cause(self) -> Exception | None:
+        """Return the error that left the outcome unknown."""
         return (
             self._version.unknown_outcome.cause
             if self._version.unknown_outcome is not None
@@ -479,7 +485,7 @@ class _Commit:
         )
 
     def remove_orphans(self) -> None:
-        """Removes our metadata files, unless a manifest may refer to them."""
+        """Remove our metadata files, unless a manifest may refer to them."""
         if self._version.unknown_outcome is None:
             self._remove_transaction()
             self._remove_deletions()

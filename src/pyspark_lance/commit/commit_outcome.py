@@ -1,9 +1,9 @@
-"""What became of a version that we put, or may have put, once there are newer ones.
+"""Outcome of a version that was put, or may have been put, once there are newer versions.
 
-A number says little.  Between a writer's look at the newest version and its put, others may have
-made that version and the next and cleaned the first away; then the put succeeds below the newest
-version, where nobody sees it.  And a version whose answer was lost may have been cleaned up before
-anybody looked.  What tells is whether the versions after it were made of it.
+The version number is no proof.  Between listing the newest version and the put, other writers may
+have committed that version and the next one and cleaned up the first; then the put succeeds below
+the newest version, where no reader sees it.  And a version whose response was lost may have been
+cleaned up before it was read.  The proof is whether the versions after it were derived from it.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from pyspark_lance.store.object_store import ObjectStore
 
 
 class CommitOutcome(enum.Enum):
-    """What became of a version."""
+    """Outcome of a put version."""
 
-    IN_HISTORY = "the newest version was made of it, or replaced the whole table after it"
-    LOST = "the newest version was made of others only"
-    UNKNOWN = "nothing is left that tells"
+    IN_HISTORY = "the newest version is derived from it, or replaced the whole table after it"
+    LOST = "the newest version is derived from other versions only"
+    UNKNOWN = "no evidence is left"
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A version that we made or wanted to make."""
+    """A version that was put, or may have been."""
 
     operation: Operation
-    before: Manifest | None  # The version that it was made of; None for a new table.
+    before: Manifest | None  # The version that it is derived from; None for a new table.
     ours: TableState
-    # Whether it is known that the put was carried out, and before the versions after it.
+    # Whether the put is known to have succeeded before the versions after it were committed.
     was_put: bool = False
 
 
 def outcome_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]) -> CommitOutcome:
-    """What became of a version; at most two manifests are read.
+    """Determine the outcome of a version; at most two manifests are read.
 
     ``newer``: all versions after it, ascending; at least one.
     """
@@ -71,8 +71,8 @@ def outcome_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]
         newest = read_manifest(store, newer[-1], with_indices=False)
         if files & files_of(newest.manifest.fragments):
             return CommitOutcome.IN_HISTORY
-    # What never arrived, or too late, may have been done by others, who were told so.
-    is_done = work.was_put and _is_as_wanted(work, newest.manifest)
+    # Without a confirmed put, the wanted state may be the work of another writer.
+    is_done = work.was_put and _has_wanted_state(work, newest.manifest)
     unknown = CommitOutcome.IN_HISTORY if is_done else CommitOutcome.UNKNOWN
     if transaction is None:
         return unknown
@@ -86,16 +86,16 @@ def outcome_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]
     try:
         expected = next_manifest(ours, transaction, now_ns=following.manifest.timestamp_ns)
     except LanceError:
-        return CommitOutcome.LOST  # it could not have been made of ours
+        return CommitOutcome.LOST  # it could not have been derived from ours
     same = _content(expected.manifest) == _content(following.manifest)
     return CommitOutcome.IN_HISTORY if same else CommitOutcome.LOST
 
 
-def _is_as_wanted(work: Work, newest: Manifest) -> bool:
-    """Whether work that says what the table is to be like has made the newest version so.
+def _has_wanted_state(work: Work, newest: Manifest) -> bool:
+    """Return whether the newest version has the state that declarative work asked for.
 
-    Work of the same kind leaves the same table, whoever did it last: to say that ours is in the
-    history is right in some order of all commits.
+    Work of the same kind leaves the same table, whichever commit was last: in some order of all
+    commits, ours is in the history.
     """
     before, ours = work.before, work.ours.manifest
     if before is None:
@@ -114,7 +114,7 @@ def _is_as_wanted(work: Work, newest: Manifest) -> bool:
 
 
 def _properties(manifest: Manifest) -> dict[tuple[object, str], object]:
-    """All that ``UpdateConfig`` changes, by where it is and its name."""
+    """Return everything that ``UpdateConfig`` changes, by location and name."""
     schema = manifest.schema
     maps: list[tuple[object, Mapping[str, object]]] = [
         ("config", manifest.config),
@@ -126,7 +126,7 @@ def _properties(manifest: Manifest) -> dict[tuple[object, str], object]:
 
 
 def _is_restored(before: Manifest, ours: Manifest, newest: Manifest) -> bool:
-    """Whether rows or files are back that only a restore brings, or no row is there but ours."""
+    """Return whether rows or files exist that only a restore adds, or no rows but ours."""
     old, new, found = (
         {one.id: files_of([one]) for one in manifest.fragments}
         for manifest in (before, ours, newest)
@@ -137,14 +137,14 @@ def _is_restored(before: Manifest, ours: Manifest, newest: Manifest) -> bool:
 
 
 def new_files(before: Manifest | None, after: Manifest) -> frozenset[str]:
-    """Paths of the files that ``after`` names and ``before`` does not."""
+    """Return the paths of files that ``after`` names and ``before`` does not."""
     return files_of(after.fragments) - files_of(before.fragments if before is not None else ())
 
 
 def files_of(fragments: Iterable[Fragment], *, own: bool = False) -> frozenset[str]:
-    """Paths of the data and deletion files of fragments.
+    """Return the paths of the data and deletion files of fragments.
 
-    ``own``: without files that lie below another root.
+    ``own``: without files below another root.
     """
     paths: set[str] = set()
     for fragment in fragments:
@@ -158,12 +158,12 @@ def files_of(fragments: Iterable[Fragment], *, own: bool = False) -> frozenset[s
 
 
 def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
-    """The transaction that made a version, from its inline copy or its file; None if it is gone."""
+    """Return the transaction of a version from its inline copy or its file; None if it is gone."""
     return file.transaction() or transaction_in_file(store, file.manifest.transaction_file)
 
 
 def transaction_in_file(store: ObjectStore, name: str) -> Transaction | None:
-    """The transaction in a file of its own, whose name may be empty; None if it is gone."""
+    """Return the transaction in a file, whose name may be empty; None if it is gone."""
     if not name:
         return None
     try:
@@ -173,7 +173,7 @@ def transaction_in_file(store: ObjectStore, name: str) -> Transaction | None:
 
 
 def fragments_named(operation: Operation) -> tuple[Fragment, ...]:
-    """The fragments that an operation has as they are before or after it."""
+    """Return the fragments that an operation lists as they are before or after it."""
     match operation:
         case Append() | Overwrite() | Merge():
             return operation.fragments
@@ -192,7 +192,7 @@ def fragments_named(operation: Operation) -> tuple[Fragment, ...]:
 
 
 def _content(manifest: Manifest) -> tuple[object, ...]:
-    """What a version is made of: whatever an operation leaves alone shows where it came from."""
+    """Return the parts that operations copy, which show what a version is derived from."""
     return (
         manifest.max_fragment_id,
         manifest.next_row_id,

@@ -1,4 +1,4 @@
-"""What a commit is asked to make a version of."""
+"""The request to commit a transaction as a new version."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pyspark_lance.format.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """A transaction, and what has to be known of the work to judge what others did meanwhile."""
+    """A transaction and the state of the work that conflict detection needs."""
 
-    transaction: Transaction  # Planned on its ``read_version``; its data files are written.
-    base: BaseVersion | None = None  # Which version it was planned on, beyond its number.
-    # To make a new table, of which the transaction is the Overwrite of version 1.
+    transaction: Transaction  # Planned on its ``read_version``; its data files exist.
+    base: BaseVersion | None = None  # Identity of the version it was planned on.
+    # Options of a new table, for the Overwrite of version 1.
     create: CreateOptions | None = None
-    # For a Delete or Update the rows that it deletes or moves, by fragment. Without it, a
-    # concurrent change of the same fragment is a conflict.
+    # For a Delete or Update: offsets of the rows that it deletes or moves, by fragment. Without
+    # them, a concurrent change of the same fragment is a conflict.
     affected_rows: AffectedRows | None = None
-    # What the work looked at; rows that others brought there are a conflict.
+    # Read set of the work; rows that concurrent commits added to it are a conflict.
     reads: ReadSet | None = None
-    # For an Overwrite that changes the file version of a table.
+    # File version, for an Overwrite that changes it.
     data_storage_version: str | None = None

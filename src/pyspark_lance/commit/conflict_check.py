@@ -1,10 +1,10 @@
-"""May work follow everything that was committed since it was planned?
+"""Check a commit against all transactions committed since it was planned.
 
-Operations are judged pair by pair (``conflict.py``); here they are judged together, and with what
-the work looked at: rows that others gave their values to meanwhile, and that the work would have
-changed or counted had it seen them, make it plan again.  Appends look at nothing themselves, so
-the work can be taken to have come before them, and they are no reason unless keys are unique.
-Rows that others took away are none either, unless the work inserts what it does not find.
+Operations are compared pair by pair (``conflict.py``); here the pairs are combined, and compared
+with the read set of the work.  Rows that concurrent commits inserted or updated, and that the work
+would have changed or counted, make it plan again.  Appends read nothing, so they can be ordered
+before the work and conflict only if keys are unique.  Rows deleted concurrently conflict only if
+the work inserts rows that it does not find.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ REDO = "run the operation again on the newest version"
 
 @dataclass(frozen=True, slots=True)
 class ReadSet:
-    """What work looked at before it chose rows to change or to insert."""
+    """What the work read before it chose rows to change or insert."""
 
-    # Called with the newest version and some of its fragments: whether the work could have found
-    # one of their rows.
+    # Called with the newest version and some of its fragments: whether one of their rows is in the
+    # read set.
     meets: Callable[[ManifestFile, Sequence[Fragment]], bool]
-    # Called with the newest version and ids of fragments that others changed: whether the work may
-    # have found a row in them that is not there any more.
+    # Called with the newest version and ids of concurrently changed fragments: whether a row of the
+    # read set may have been removed from them.
     misses: Callable[[ManifestFile, Set[int]], bool]
     appends_too: bool = False
-    losses_too: bool = False  # Rows that others took away are asked about as well.
-    # Others that note the keys which they inserted are only asked about if one may be ours.
+    losses_too: bool = False  # Whether concurrently deleted rows conflict as well.
+    # Updates that record their inserted keys are only checked if a key may be in the read set.
     keys_decide: bool = False
 
 
@@ -61,20 +61,20 @@ def fragments_in_common(
     knows_rows: bool,
     reads: ReadSet | None,
 ) -> set[int]:
-    """The fragments of which both sides changed rows, which is to be settled row by row.
+    """Return the fragments in which both sides changed rows, to be compared row by row.
 
     ``newer``: all (version, transaction) since it was planned, ascending; ``latest``: the last of
     them; ``knows_rows``: whether the work knows which rows it changes.
     """
     common: set[int] = set()
-    # Who looks at the rows of others by their keys does not have to expect the worst of them.
+    # With a read set, concurrently inserted rows are compared by key instead of assumed equal.
     judged = without_keys(operation) if reads is not None else operation
     for version, theirs in newer:
         conflict_check = check_conflict(judged, theirs.operation)
         where = f"version {version} of {uri}"
         match conflict_check.resolution:
             case Resolution.COMPATIBLE | Resolution.REBASE if theirs.has_unknown_fields:
-                what = "a concurrent commit by newer software cannot be judged"
+                what = "a concurrent commit by newer software has an unknown effect"
                 conflict = conflict_of(judged, theirs.operation, version)
                 unknown = replace(conflict, reason=ConflictReason.UNKNOWN_OPERATION)
                 raise RetryableCommitError(what, where, REDO, unknown)
@@ -90,7 +90,7 @@ def fragments_in_common(
                 raise CommitConflictError(conflict_check.reason, where, conflict=conflict)
     reused = reused_field_id(operation, [theirs.operation for _, theirs in newer])
     if reused is not None:
-        what = f"field id {reused} was given to another column since the data were written"
+        what = f"field id {reused} was assigned to another column since the data were written"
         raise RetryableCommitError(what, uri, REDO, ConflictReason.METADATA_CHANGED)
     if reads is not None:
         _check_reads(reads, operation, [theirs.operation for _, theirs in newer], latest, uri)
@@ -100,7 +100,7 @@ def fragments_in_common(
 def _check_reads(
     reads: ReadSet, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
 ) -> None:
-    """Refuses to follow others that brought or took rows which the work looked for."""
+    """Raise if concurrent commits added or removed rows in the read set."""
     if reads.losses_too:
         _check_losses(reads, ours, theirs, latest, uri)
     files, in_place = _rows_with_values(reads, ours, theirs)
@@ -113,7 +113,7 @@ def _check_reads(
         known |= names
         if names or fragment.id in in_place:
             fragments.append(fragment)
-    # Rows that were moved on since are somewhere else; nobody knows where without a look.
+    # Rows that were moved again since are in other fragments, whose ids are unknown here.
     if files - known or reads.meets(latest, fragments):
         brought = tuple(sorted(fragment.id for fragment in fragments))
         name = type(ours).__name__
@@ -128,12 +128,12 @@ def _check_reads(
 def _check_losses(
     reads: ReadSet, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
 ) -> None:
-    """Refuses to follow others that took rows which the work had found."""
+    """Raise if concurrent commits removed rows in the read set."""
     changed: set[int] = set()
     for operation in theirs:
         if isinstance(operation, Delete | Update | DataReplacement):
             changed |= changed_fragment_ids(operation)
-    # Rows that were compacted are in other fragments; nobody knows where without a look.
+    # Rows that were compacted are in other fragments, whose ids are unknown here.
     was_compacted = any(isinstance(operation, Rewrite) for operation in theirs)
     if changed and (was_compacted or reads.misses(latest, changed)):
         name = type(ours).__name__
@@ -146,14 +146,14 @@ def _check_losses(
 
 
 def without_keys(operation: Operation) -> Operation:
-    """The same without the keys that it notes."""
+    """Return the operation without its recorded keys."""
     return replace(operation, inserted_rows=None) if isinstance(operation, Update) else operation
 
 
 def _rows_with_values(
     reads: ReadSet, ours: Operation, theirs: Sequence[Operation]
 ) -> tuple[set[str], set[int]]:
-    """First data files of fragments that are new, and ids of those that got values in place."""
+    """Return first data files of new fragments, and ids of fragments updated in place."""
     added: list[Fragment] = []
     in_place: set[int] = set()
     for operation in theirs:
@@ -173,7 +173,7 @@ def _rows_with_values(
 
 
 def _inserted_other_keys(ours: Operation, theirs: Update) -> bool:
-    """Whether the rows that theirs brought surely have other keys than those that ours did."""
+    """Return whether the rows inserted by theirs and by ours surely have different keys."""
     if not isinstance(ours, Update) or ours.inserted_rows is None:
         return False
     return not may_insert_same_keys(ours, theirs)

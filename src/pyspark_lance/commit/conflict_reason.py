@@ -1,4 +1,4 @@
-"""A conflict of two operations for machines: why, which two, and over which fragments.  Pure."""
+"""Machine-readable conflicts: the reason, both operations and the fragments; pure, no I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyspark_lance.format.operation import (
     UpdateConfig,
 )
 
-# What others did decides, but for work on indices: they are in the way of it by their values.
+# The concurrent operation decides, except for work on indices, which conflicts by values.
 _BY_THEIRS: Mapping[type[Operation], ConflictReason] = MappingProxyType(
     {
         Append: ConflictReason.CONCURRENT_APPEND,
@@ -45,7 +45,7 @@ _BY_THEIRS: Mapping[type[Operation], ConflictReason] = MappingProxyType(
 
 
 def conflict_of(ours: Operation, theirs: Operation, version: int) -> Conflict:
-    """The conflict of two operations that do not go together.
+    """Return the conflict of two operations that cannot both be committed.
 
     ``theirs``: committed since ours was planned.
     """

@@ -1,4 +1,4 @@
-"""Which fragments an operation touches, and which fields of a fragment changed; pure, no I/O."""
+"""Fragments and fields that an operation changes; pure, no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_lance.format.operation import (
 
 
 def removed_fragment_ids(operation: Operation) -> frozenset[int]:
-    """Existing fragments that a Delete or Update removes as a whole."""
+    """Return the existing fragments that a Delete or Update removes as a whole."""
     match operation:
         case Delete():
             return frozenset(operation.deleted_fragment_ids)
@@ -29,9 +29,9 @@ def removed_fragment_ids(operation: Operation) -> frozenset[int]:
 
 
 def changed_fragment_ids(operation: Operation) -> frozenset[int]:
-    """Existing fragments that the operation changes, replaces or removes one by one.
+    """Return the existing fragments that the operation changes, replaces or removes one by one.
 
-    Operations that replace the whole list of fragments are not asked.
+    Not for operations that replace the whole list of fragments.
     """
     match operation:
         case Delete() | Update():
@@ -48,7 +48,7 @@ def changed_fragment_ids(operation: Operation) -> frozenset[int]:
 
 
 def _backing(fragment: Fragment) -> dict[int, tuple[str, int | None, int]]:
-    """Where each live field of the fragment is stored: path, base, column."""
+    """Return where each live field of the fragment is stored: path, base, column."""
     return {
         field: (file.path, file.base_id, column)
         for file in fragment.files
@@ -60,7 +60,7 @@ def _backing(fragment: Fragment) -> dict[int, tuple[str, int | None, int]]:
 
 
 def changed_fields(before: Fragment, after: Fragment) -> frozenset[int]:
-    """Fields whose values come from another place than before, added and removed ones included."""
+    """Return the fields stored elsewhere than before, including added and removed ones."""
     if before.files == after.files:
         return frozenset()
     old, new = _backing(before), _backing(after)
@@ -68,14 +68,13 @@ def changed_fields(before: Fragment, after: Fragment) -> frozenset[int]:
 
 
 def reused_field_id(ours: Operation, theirs: Iterable[Operation]) -> int | None:
-    """A field id that our data files use and that means another column by now.
+    """Return a field id that our data files use and that belongs to another column by now.
 
-    A column that is dropped may leave its id to the next column that is added.  Operation by
-    operation neither disturbs an append; one after the other they would make it a wrong column.
-    Updates never follow the Merge that adds one.
+    The id of a dropped column may be given to the next added column.  Neither operation alone
+    conflicts with an append; both together would put its values into the wrong column.  Updates
+    never follow the Merge that adds a column.
 
-    ``ours``: planned before all of ``theirs``; ``theirs``: in the order in which they were
-    committed.
+    ``ours``: planned before all of ``theirs``; ``theirs``: in the order of their commits.
     """
     if not isinstance(ours, Append):
         return None

@@ -1,4 +1,4 @@
-"""FragmentsById: the fragments of a version while some are put or removed; pure, no I/O."""
+"""FragmentsById: the fragments of a version during changes; pure, no I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark_lance.format.fragments import Fragments
 
 
 class FragmentsById(MutableMapping[int, Fragment]):
-    """Fragments by id while some of them are put or removed; of the others none is decoded."""
+    """Mutable mapping of fragments by id; unchanged fragments are not decoded."""
 
     def __init__(self, fragments: Iterable[Fragment] = ()) -> None:
         self._before = Fragments.of(fragments)
@@ -48,7 +48,7 @@ class FragmentsById(MutableMapping[int, Fragment]):
         return len(self.fragments())
 
     def fragments(self) -> Fragments:
-        """All of them, by ascending id."""
+        """Return all fragments in ascending order of their ids."""
         if not self._put and not self._gone:
             return self._before
         return self._before.changed(self._put.values(), self._gone)

@@ -1,9 +1,9 @@
-"""What a commit does to the index entries of a manifest; pure, no I/O.
+"""Effects of a commit on the index entries of a manifest; pure, no I/O.
 
-An index answers for the fragments in its bitmap that are there, every other fragment is scanned.
-Taking one of these out of a bitmap is therefore always right, putting one in never is without
-proof.  There is proof in one case: rows that keep their ids and values move to another fragment,
-and the index knows rows by their ids.  All other bytes of an entry stay as they are.
+An index covers the existing fragments in its bitmap; every other fragment is scanned.  So removing
+a fragment from a bitmap is always safe, and adding one needs proof.  There is proof in one case:
+rows that keep their ids and values move to another fragment, and the index refers to rows by id.
+All other bytes of an entry are kept.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import ReuseDetails, covered_now, reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 
-# Rows live in a write-ahead log beside the table; nobody may write the table without it.
+# Rows are in a write-ahead log beside the table, so the table must not be written without it.
 MEM_WAL_INDEX = "__lance_mem_wal"
 
 Indices = tuple[IndexMetadata, ...]
 
-# Kinds of indices that hold row ids where a table has stable ones.  B-trees hold addresses there,
+# Kinds of indices that hold row ids in tables with stable ones.  B-trees hold addresses there,
 # zone maps and bloom filters ranges of fragments.
 _KINDS_WITH_ROW_IDS = frozenset(
     {
@@ -37,9 +37,9 @@ _KINDS_WITH_ROW_IDS = frozenset(
 
 
 def without_vanished_fields(indices: Indices, field_ids: Iterable[int]) -> Indices:
-    """Drops the indices that mention a field the schema no longer has; system indices stay.
+    """Drop the indices on fields that the schema no longer has; keep system indices.
 
-    Ids below zero are those of columns that every table has, such as ``_rowid``.
+    Ids below zero belong to columns that every table has, such as ``_rowid``.
     """
     present = set(field_ids)
     return tuple(
@@ -56,17 +56,18 @@ def after_rewrite(
     *,
     stable_row_ids: bool,
 ) -> Indices:
-    """Bitmaps after rows moved to other fragments with all their values.
+    """Return the indices after rows moved to other fragments with all their values.
 
-    Only an index that knows rows by their stable ids, and covers all fragments that they come from,
-    goes on to cover them.  Bitmaps name fragments that are gone, as after a delete of all their
-    rows, where an index may still have rows of these: Lance passes over what an index says of gone
-    fragments that it names, but lets rows of others take the places of the nearest.  Who covers
-    nothing any more names nothing, and nobody looks into it.
+    Only an index that refers to rows by stable ids, and covers all source fragments, covers the new
+    ones as well.  Bitmaps keep the ids of removed fragments, as after a delete of all their rows,
+    in which an index may still have rows: Lance ignores index results of removed fragments that the
+    bitmap names, but rows of removed fragments that it does not name would take places among the
+    nearest neighbours.
+    An index that covers no existing fragment gets an empty bitmap and is not read any more.
 
-    ``moves``: the old fragments, and the ids of the new ones; ``live``: ids of all that are there.
+    ``moves``: the old fragments, and the ids of the new ones; ``live``: ids of all that exist.
     """
-    there, indices = BitMap(live), _up_to_date(indices)
+    there, indices = BitMap(live), _remap_compacted(indices)
     rewritten = BitMap(fragment.id for old, _ in moves for fragment in old)
     unnamed: dict[str, BitMap] = {}
     for index in () if stable_row_ids else indices:
@@ -79,22 +80,22 @@ def after_rewrite(
         if index.fields and bitmap is None:  # it may cover anything
             continue
         if index.fields and bitmap is not None:
-            now = _following(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)
+            now = _covered_after_moves(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)
             if there.isdisjoint(now):
                 now.clear()
-            else:  # which of its segments names them does not matter
+            else:  # any of its segments may name them
                 now |= unnamed.pop(index.name, BitMap())
             index = index if now == bitmap else index.with_fragment_bitmap(now)
         result.append(index)
     return tuple(result)
 
 
-def _following(
+def _covered_after_moves(
     index: IndexMetadata,
     moves: Sequence[tuple[Sequence[Fragment], Iterable[int]]],
     bitmap: BitMap | FrozenBitMap,
 ) -> BitMap:
-    """The fragments that an index names after rows kept their stable ids."""
+    """Return the fragments that an index covers after rows kept their stable ids."""
     now = BitMap(bitmap)
     for old, new in moves:
         before = BitMap(fragment.id for fragment in old)
@@ -107,25 +108,25 @@ def _following(
 
 
 def without_changed_values(indices: Indices, changed: Mapping[int, Iterable[int]]) -> Indices:
-    """Takes fragments out of the bitmaps of indices over fields whose values changed there.
+    """Remove fragments from the bitmaps of indices on fields whose values changed in them.
 
-    ``changed``: for each fragment id the ids of the fields that got other values.
+    ``changed``: for each fragment id the ids of the fields with other values.
     """
     fields_of = {fragment: frozenset(fields) for fragment, fields in changed.items()}
     if fields_of:
-        indices = _up_to_date(indices)
+        indices = _remap_compacted(indices)
     result = []
     for index in indices:
         indexed = frozenset(index.fields)
         gone = frozenset(fragment for fragment, fields in fields_of.items() if fields & indexed)
-        pruned = _without(index, gone) if gone else index
+        pruned = _without_fragments(index, gone) if gone else index
         if pruned is not None:
             result.append(pruned)
     return tuple(result)
 
 
-def _without(index: IndexMetadata, fragment_ids: frozenset[int]) -> IndexMetadata | None:
-    """One entry with a smaller bitmap; ``None`` for an entry that must go.
+def _without_fragments(index: IndexMetadata, fragment_ids: frozenset[int]) -> IndexMetadata | None:
+    """Return the entry with a smaller bitmap; None for an entry to be dropped.
 
     An entry without a bitmap may cover anything, so no smaller set is known to be right.
     """
@@ -139,11 +140,11 @@ def _without(index: IndexMetadata, fragment_ids: frozenset[int]) -> IndexMetadat
     return index.with_fragment_bitmap(remaining)
 
 
-def _up_to_date(indices: Indices) -> Indices:
-    """Bitmaps with the fragments of now, where they may name those from before a compaction.
+def _remap_compacted(indices: Indices) -> Indices:
+    """Update bitmaps that may still name fragments from before a compaction.
 
-    Where a file says what the compactions were, which is nothing to read in a commit, indices give
-    up all that they cover: fragments that are scanned are never wrong.
+    If the compactions are recorded in a file, which a commit does not read, the indices give up
+    their coverage: scanning a fragment is always correct.
     """
     entry = reuse_index_of(indices)
     if entry is None:
@@ -160,7 +161,7 @@ def _up_to_date(indices: Indices) -> Indices:
 
 
 def with_reuse_index(indices: Indices, entry: IndexMetadata, replaces: UUID | None) -> Indices:
-    """All indices as they are, and one entry that tells them where rows went."""
+    """Return all indices and one entry that records where rows moved."""
     known = reuse_index_of(indices)
     if (None if known is None else known.uuid) != replaces:
         raise RetryableCommitError(
@@ -171,6 +172,6 @@ def with_reuse_index(indices: Indices, entry: IndexMetadata, replaces: UUID | No
 
 
 def replaced_indices(indices: Indices, new: Indices, removed: Indices) -> Indices:
-    """The entries after a CreateIndex: by uuid, new ones at the end."""
+    """Return the entries after a CreateIndex: by uuid, new ones at the end."""
     gone = {index.uuid for index in (*removed, *new)}
     return (*(index for index in indices if index.uuid not in gone), *new)

@@ -1,7 +1,7 @@
-"""The filter of the keys that a merge inserted, as an Update has it.
+"""Filter of the keys that a merge inserted, as recorded in an Update.
 
 A split block bloom filter over the hashes of the keys, always of the same size: Lance sizes it for
-8,192 keys, and fills it further with more.
+8,192 keys, and adds more keys to the same filter.
 
 Source: docs/format/table-format.md, section 8.1.
 """
@@ -23,7 +23,7 @@ _KeyFilter = transaction_pb2.Transaction.KeyFilter
 
 
 def key_filter_message(field_ids: Sequence[int], bitmap: bytes) -> bytes:
-    """The message for the keys whose bits are set; ``field_ids``: in the order of the key."""
+    """Return the message for the keys in ``bitmap``; ``field_ids`` in the order of the key."""
     message = _KeyFilter(field_ids=field_ids)
     message.bloom.bitmap = bitmap
     message.bloom.num_bits = NUM_BYTES * 8
@@ -33,7 +33,7 @@ def key_filter_message(field_ids: Sequence[int], bitmap: bytes) -> bytes:
 
 
 def may_share_keys(ours: bytes, theirs: bytes) -> bool:
-    """Whether two messages may have a key in common; filters of different kinds may."""
+    """Return whether two messages may have a key in common; filters of different kinds may."""
     one, other = parse_message(_KeyFilter, ours), parse_message(_KeyFilter, theirs)
     if _kind(one) != _kind(other) or not one.HasField("bloom"):
         return True
@@ -41,7 +41,7 @@ def may_share_keys(ours: bytes, theirs: bytes) -> bool:
 
 
 def _kind(message: _KeyFilter) -> tuple[object, ...]:
-    """What two filters must have in common to be compared; Lance takes 0 for its own numbers."""
+    """Return the parameters that comparable filters share; in Lance, 0 means the default."""
     bloom = message.bloom
     return (
         tuple(message.field_ids),

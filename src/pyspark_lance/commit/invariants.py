@@ -1,8 +1,8 @@
-"""What must hold before a manifest is written; pure, no I/O.
+"""Check the invariants of a manifest before it is written; pure, no I/O.
 
-The numbers name the invariants; checks cost O(fragments).  A sequence is looked into only if its
-fragment is new or changed: what another writer left behind is not ours to refuse, but nothing
-broken is added.
+The numbers identify the invariants; the checks cost O(fragments).  Sequences are only checked in
+new or changed fragments: faults of other writers are no reason to refuse a commit, but no new ones
+are added.
 
 Source: docs/format/table-format.md, section 14.
 """
@@ -41,11 +41,13 @@ _SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig, Restore)
 
 
 def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool = False) -> None:
-    """Refuses tables with a part that we would lose or break.
+    """Refuse tables with parts that a new version would lose or break.
 
-    ``replaces_all``: whether none of its fragments stays. Raises UnsupportedFeatureError: a feature
-    flag, an unknown field, a write-ahead log, data files of several versions, fragments that share
-    an id.
+    ``replaces_all``: whether the operation replaces all fragments.
+
+    Raises:
+        UnsupportedFeatureError: A feature flag, an unknown field, a write-ahead log, data files of
+            several versions, or fragments with the same id.
     """
     check_writable_flags(manifest.reader_flags, manifest.writer_flags)
     if not replaces_all:
@@ -58,8 +60,8 @@ def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool =
         )
     if any(index.name == MEM_WAL_INDEX for index in indices):
         raise MEM_WAL.refused(
-            f"the table has a write-ahead log (MemWAL, index entry {MEM_WAL_INDEX}), whose rows a "
-            "change would have to know",
+            f"the table has a write-ahead log (MemWAL, index entry {MEM_WAL_INDEX}), whose rows "
+            "this version does not read",
             f"version {manifest.version}",
         )
 
@@ -71,9 +73,9 @@ def check_next_manifest(
     operation: Operation,
     touched: Set[int],
 ) -> None:
-    """Asserts the invariants of a manifest that was just built.
+    """Check the invariants of a manifest that was just built.
 
-    ``touched``: ids of the fragments that are new or changed; the others are taken over unseen.
+    ``touched``: ids of new or changed fragments; the others are not checked.
     """
     _check_numbers(current, built, operation)
     _check_schema(current, built, operation)
@@ -104,7 +106,7 @@ def _highest_id(manifest: Manifest) -> int:
 
 
 def _check_numbers(current: Manifest | None, built: Manifest, operation: Operation) -> None:
-    """Counters never go back."""
+    """Check that counters never decrease."""
     if current is None:
         _require(built.version == 1, "I14", "the first version is 1")
         return
@@ -117,7 +119,7 @@ def _check_numbers(current: Manifest | None, built: Manifest, operation: Operati
 
 
 def _check_schema(current: Manifest | None, built: Manifest, operation: Operation) -> None:
-    """Field ids unique; the schema changes only where it is meant to."""
+    """Check that field ids are unique and that only schema operations change the schema."""
     seen: set[int] = set()
     for field in built.schema.walk():
         _require(field.id >= 0 and field.id not in seen, "I2", f"field id {field.id} is unique")
@@ -127,11 +129,11 @@ def _check_schema(current: Manifest | None, built: Manifest, operation: Operatio
 
 
 def _check_fragment(fragment: Fragment, old: Fragment | None, built: Manifest) -> None:
-    """Files, counts and lineage of a fragment that is new or changed."""
+    """Check files, counts and lineage of a new or changed fragment."""
     live: set[int] = set()
     bases = {base.id for base in built.base_paths}
     for file in fragment.files:
-        # Fields of 0.1 files are found by id.
+        # Fields of 0.1 files are located by id.
         is_legacy = file.file_version == "0.1" and not file.column_indices
         columns = is_legacy or len(file.column_indices) == len(file.fields)
         _require(columns, "I3", "each field of a file has a column", fragment)
@@ -156,15 +158,15 @@ def _check_fragment(fragment: Fragment, old: Fragment | None, built: Manifest) -
 
 
 def _check_lineage(fragment: Fragment, old: Fragment | None, built: Manifest) -> None:
-    """Sequences that were not there before, byte for byte."""
+    """Check row id and version sequences that are new or changed."""
     for source, field_id in (
         (fragment.row_ids, SPILLED_ROW_ID),
         (fragment.created_at, SPILLED_CREATED_AT),
         (fragment.last_updated_at, SPILLED_LAST_UPDATED_AT),
     ):
-        held = source is not SPILLED or any(field_id in file.fields for file in fragment.files)
-        _require(held, "I5", f"a data file has the hidden column {field_id}", fragment)
-    # What is in hidden columns was looked at when it was written.
+        is_stored = source is not SPILLED or any(field_id in file.fields for file in fragment.files)
+        _require(is_stored, "I5", f"a data file has the hidden column {field_id}", fragment)
+    # Hidden columns were checked when they were written.
     if fragment.row_ids is not SPILLED and (old is None or old.row_ids != fragment.row_ids):
         row_ids = row_ids_of(fragment)
         _require(row_ids is not None, "I5", "every fragment has row ids", fragment)
@@ -196,7 +198,7 @@ def _check_lineage(fragment: Fragment, old: Fragment | None, built: Manifest) ->
 
 
 def _check_flags(built: Manifest) -> None:
-    """The flag words say what the manifest has."""
+    """Check that the feature flags match the manifest."""
     reader, writer = built.reader_flags, built.writer_flags
     columns = built.fragments.columns
     deletions = bool(columns.has_deletions.any())
@@ -207,14 +209,14 @@ def _check_flags(built: Manifest) -> None:
         (16, bool(built.base_paths), (reader, writer)),
     ):
         for word in words:
-            _require(bool(word & bit) == present, "I8", f"flag {bit} tells the truth")
+            _require(bool(word & bit) == present, "I8", f"flag {bit} matches the manifest")
     has_ids = bool(columns.has_row_ids.all())
     _require(has_ids or not built.uses_stable_row_ids, "I5", "every fragment has row ids")
     check_writable_flags(reader, writer)
 
 
 def _check_indices(built: Manifest, indices: Indices) -> None:
-    """Indexed fields exist; segments of one index do not overlap."""
+    """Check that indexed fields exist and segments of one index do not overlap."""
     present = {field.id for field in built.schema.walk()}
     covered: dict[str, BitMap] = {}
     for index in indices:

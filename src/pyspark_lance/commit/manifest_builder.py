@@ -1,4 +1,4 @@
-"""Draft: the next version while it is being put together; pure, no I/O."""
+"""ManifestBuilder: the next version under construction; pure, no I/O."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyspark_lance.format.manifest import BasePath, Manifest, WriterVersion
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.version import __version__
 
-# A library name other than "lance" tells Lance that none of its old bugs need repair here.
+# With a library name other than "lance", Lance applies no repairs for bugs of its old releases.
 WRITER_VERSION = WriterVersion(library="pyspark-lance", version=__version__)
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """One version: a manifest and the index entries that belong to it."""
+    """One version: a manifest and its index entries."""
 
     manifest: Manifest
     indices: Indices = ()
@@ -30,7 +30,7 @@ class TableState:
 
 @dataclass(slots=True)
 class ManifestBuilder:
-    """The next version while it is being put together."""
+    """The next version under construction."""
 
     base: Manifest
     version: int
@@ -47,7 +47,7 @@ class ManifestBuilder:
 
     @classmethod
     def of(cls, state: TableState) -> ManifestBuilder:
-        """Everything carried over."""
+        """Return a builder initialized from a version."""
         manifest = state.manifest
         return cls(
             base=manifest,
@@ -65,11 +65,11 @@ class ManifestBuilder:
 
     @property
     def stable(self) -> bool:
-        """Whether rows have stable ids."""
+        """Return whether rows have stable ids."""
         return self.base.uses_stable_row_ids
 
     def existing(self, fragment_id: int) -> Fragment:
-        """The fragment as it is now."""
+        """Return the current state of a fragment."""
         fragment = self.fragments.get(fragment_id)
         if fragment is None:
             raise CommitConflictError(
@@ -79,18 +79,18 @@ class ManifestBuilder:
         return fragment
 
     def put(self, fragment: Fragment) -> None:
-        """Adds or replaces a fragment."""
+        """Add or replace a fragment."""
         self.fragments[fragment.id] = fragment
         self.touched.add(fragment.id)
 
     def remove(self, fragment_ids: Iterable[int]) -> None:
-        """Removes existing fragments."""
+        """Remove existing fragments."""
         for fragment_id in fragment_ids:
             self.existing(fragment_id)
             del self.fragments[fragment_id]
 
     def with_id(self, fragment: Fragment) -> Fragment:
-        """A new fragment with its id: id 0 means that it has none yet, others were reserved."""
+        """Return a new fragment with its id: id 0 is unassigned, other ids were reserved."""
         highest = -1 if self.max_fragment_id is None else self.max_fragment_id
         fragment_id = fragment.id or highest + 1
         if fragment_id > MAX_FRAGMENT_ID:
@@ -101,7 +101,7 @@ class ManifestBuilder:
         return replace(fragment, id=fragment_id)
 
     def add_rows(self, fragment: Fragment, sources: Iterable[Fragment] = ()) -> None:
-        """Adds a fragment whose rows are new, or moved here from ``sources``."""
+        """Add a fragment whose rows are new, or were moved from ``sources``."""
         self._check_file_versions(fragment)
         fragment = self.with_id(fragment)
         if self.stable:
@@ -111,7 +111,7 @@ class ManifestBuilder:
         self.put(fragment)
 
     def _check_file_versions(self, fragment: Fragment) -> None:
-        """One table, one file version, unless Lance mixed them already."""
+        """Check that the table has one file version, unless Lance mixed them already."""
         if not self.data_storage_version or self.base.reader_flags & MIXED_FILE_VERSIONS:
             return
         for file in fragment.files:
@@ -123,13 +123,13 @@ class ManifestBuilder:
                 )
 
     def _has_spilled_lineage(self) -> bool:
-        """Whether lineage is in hidden columns; without the flag only new fragments can have it."""
+        """Return whether hidden columns have lineage; without the flag only in new fragments."""
         if self.base.reader_flags & SPILLED_LINEAGE:
             return any(fragment.has_spilled_lineage for fragment in self.fragments.values())
         return any(self.fragments[key].has_spilled_lineage for key in self.touched)
 
     def finish(self, *, tag: str, now_ns: int) -> TableState:
-        """The manifest, with all that follows from the rest."""
+        """Return the manifest with all derived fields."""
         self.touched = {one for one in self.touched if one in self.fragments}
         for fragment_id in self.touched:
             self.fragments[fragment_id] = _without_dead_files(self.fragments[fragment_id])
@@ -142,7 +142,7 @@ class ManifestBuilder:
             version=self.version,
             schema=self.schema,
             fragments=fragments,
-            # Time travel goes by timestamps, so they never run backwards, whatever the clock says.
+            # Time travel uses timestamps, so they never decrease, even if the clock does.
             timestamp_ns=max(now_ns, self.base.timestamp_ns + 1),
             tag=tag,
             max_fragment_id=self.max_fragment_id,
@@ -173,6 +173,6 @@ class ManifestBuilder:
 
 
 def _without_dead_files(fragment: Fragment) -> Fragment:
-    """Drops the data files in which no column is alive."""
+    """Drop the data files without a live column."""
     alive = tuple(f for f in fragment.files if any(field != TOMBSTONE for field in f.fields))
     return fragment if len(alive) == len(fragment.files) else replace(fragment, files=alive)

@@ -1,9 +1,9 @@
-"""ManifestCommitter: put a manifest, and know whether it became a version.
+"""ManifestCommitter: put a manifest and determine whether it became a version.
 
-A put may fail and yet have worked; it may also work and yet be too late: others have made this
-version and newer ones since we looked which one is the newest, and cleaned this one up, or they
-have replaced the whole table.  So every put is followed by one look at the newest versions, and as
-long as it is not known what became of a manifest, nothing it refers to is removed or done again.
+A put may fail although the store carried it out.  It may also succeed too late: since the last
+listing, other writers have committed this version and newer ones and cleaned this one up, or have
+replaced the whole table.  So versions are listed after every put, and as long as the outcome of a
+manifest is unknown, nothing it refers to is removed or repeated.
 """
 
 from __future__ import annotations
@@ -47,40 +47,41 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """A version that holds the work."""
+    """A committed version that contains the work."""
 
     version: int  # Its number.
     manifest: Manifest  # Its manifest.
     indices: Indices  # Its index entries.
-    transaction: Transaction  # As committed, which is not always as planned.
+    transaction: Transaction  # As committed, perhaps rebased.
     location: ManifestLocation  # Where the manifest is.
-    # The (application, version) pair of the transaction was committed before, in this version or an
-    # earlier one; nothing was done, and the data files written for the transaction belong to no
-    # version.
+    # Whether the (application, version) pair of the transaction was committed before, in this or an
+    # earlier version. Then nothing was committed, and no version refers to the data files written
+    # for the transaction.
     already_committed: bool = False
 
 
 class TableGoneError(CommitConflictError):
-    """The table that the work was planned on is not there, or a request may reach another one yet.
+    """The table that the work was planned on is gone, or a put may reach another table later.
 
-    What was written stays: nobody can know whether a version will name it.
+    Written files stay, since a version may refer to them.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class WantedVersion:
-    """A version that is to be made."""
+    """A version to be committed."""
 
     result: CommitResult
     data: bytes  # The bytes of its manifest.
-    before: ManifestFile | None  # The version that it is made of; None for a new table.
+    before: ManifestFile | None  # The version that it is derived from; None for a new table.
     cause: Exception | None = None
 
 
 class ManifestCommitter:
-    """Makes one version, in as many attempts as it takes.
+    """Commits one version, in as many attempts as necessary.
 
-    ``unknown_outcome``: what was sent to the store, and is not known to be in the history or not.
+    ``unknown_outcome``: the version that was sent to the store and may or may not be in the
+    history.
     """
 
     def __init__(self, store: ObjectStore, handler: CommitHandler, uuid: str) -> None:
@@ -90,17 +91,18 @@ class ManifestCommitter:
         self.unknown_outcome: WantedVersion | None = None
 
     def put(self, wanted: WantedVersion) -> bool:
-        """The step that decides: whether the version is there, and ours.
+        """Put the manifest, and return whether the version exists and is ours.
 
-        Raises CommitConflictError: another table is there; the manifest is gone again. Raises
-        TableGoneError: the table is not there any more; the manifest is gone again. Raises
-        StorageError: it is in doubt.
+        Raises:
+            CommitConflictError: Another table is there; the manifest was removed.
+            TableGoneError: The table is gone; the manifest was removed.
+            StorageError: The outcome is unknown.
         """
         was_outcome_unknown, self.unknown_outcome = self.unknown_outcome is not None, wanted
         location = wanted.result.location
         try:
             outcome = self._handler.put(self._store, location, wanted.data, uuid=self._uuid)
-        except UnsupportedFeatureError:  # refused before anything was sent
+        except UnsupportedFeatureError:  # raised before anything was sent
             self.unknown_outcome = wanted if was_outcome_unknown else None
             raise
         match outcome:
@@ -116,48 +118,49 @@ class ManifestCommitter:
             case _:
                 return self._confirmed(wanted)
 
-    def retry_if_removed(self, doubt: WantedVersion) -> bool:
-        """Whether the version in doubt is in the history; if not, it may still be in doubt.
+    def retry_if_removed(self, pending: WantedVersion) -> bool:
+        """Return whether the version of unknown outcome is in the history by now.
 
-        Raises StorageError: it still is in doubt.
+        Raises:
+            StorageError: The outcome is still unknown.
         """
         versions = list_versions(self._store)
-        number = doubt.result.version
+        number = pending.result.version
         if not versions or versions[-1].version < number:
-            if doubt.before is not None and not self._may_put_again(doubt.before, versions):
+            if pending.before is not None and not self._may_put_again(pending.before, versions):
                 return False
-            # Still free, so the lost request may arrive yet.  The same bytes again: whichever
-            # request gets there, the files it refers to are there.
-            return self.put(doubt)
-        holder = transaction_uuid_at(self._store, doubt.result.location)
+            # The number is still free, so the lost request may still arrive.  Put the same bytes
+            # again: either request then refers to existing files.
+            return self.put(pending)
+        holder = transaction_uuid_at(self._store, pending.result.location)
         if holder == self._uuid:
-            return self._confirmed(doubt)
+            return self._confirmed(pending)
         newer = [location for location in versions if location.version > number]
         if holder is None and not newer:
             return False  # removed since it was listed, so there are newer ones
-        outcome = self._outcome(doubt) if newer else CommitOutcome.LOST
+        outcome = self._outcome(pending) if newer else CommitOutcome.LOST
         if outcome is CommitOutcome.UNKNOWN and holder is None:
             return False
         self.unknown_outcome = None
         return outcome is CommitOutcome.IN_HISTORY
 
     def _may_put_again(self, before: ManifestFile, versions: Sequence[ManifestLocation]) -> bool:
-        """Whether the table is still the one whose newest version was ``before``."""
+        """Return whether the table is still the one whose newest version was ``before``."""
         is_same = self._is_same(before, versions[-1:])
         if is_same is None and versions[-1:] and versions[-1].version >= before.location.version:
             return False  # removed since it was listed, so there are newer ones
-        if is_same is None:  # perhaps the listing is late
+        if is_same is None:  # the listing may be stale
             is_same = self._is_same(before, [replace(before.location, identity="")])
         if not is_same:
             raise table_is_gone(self._store)
         return True
 
     def _confirmed(self, wanted: WantedVersion) -> bool:
-        """Our manifest is there; it counts if it is the newest, or newer ones follow it.
+        """Return whether our manifest, which exists, is the newest version or an ancestor of it.
 
-        What is not there says something only as long as ours is the newest version: others may
-        have followed it and removed whatever it needs.  So after each look at files there is
-        another one at the versions.
+        A missing file is only evidence while ours is the newest version: other writers may have
+        committed after it and removed the files it needs.  So versions are listed again after each
+        check of files.
         """
         number = wanted.result.version
         wrong: CommitConflictError | None = None
@@ -167,27 +170,27 @@ class ManifestCommitter:
                 return self._is_in_history(wanted)
             if not is_last:
                 below = [location for location in newest if location.version < number]
-                wrong = self._wrong_below(wanted, below)
+                wrong = self._placement_error(wanted, below)
                 if wrong is None:
                     self.unknown_outcome = None
                     return True
         assert wrong is not None
         self._rollback(wanted)
         newest = newest_versions(self._store, 1)
-        if newest and newest[0].version > number:  # somebody has followed it at the last moment
+        if newest and newest[0].version > number:  # a newer version appeared meanwhile
             self.unknown_outcome = wanted
             return self._is_in_history(wanted)
         raise wrong
 
-    def _wrong_below(
+    def _placement_error(
         self, wanted: WantedVersion, below: Sequence[ManifestLocation]
     ) -> CommitConflictError | None:
-        """Why our manifest, the newest one, makes no version of the table that was planned on."""
+        """Return the error if our manifest, the newest one, belongs to another table."""
         before = wanted.before
         is_same = True if before is None else self._is_same(before, below)
         if is_same is False:
             return table_was_replaced(self._store.uri)
-        if before is not None and is_same is None and not self._has_files_of(before, wanted):
+        if before is not None and is_same is None and not self._shares_files(before, wanted):
             return table_is_gone(self._store)
         if self._was_cleaned_up(wanted):
             return RetryableCommitError(
@@ -198,14 +201,14 @@ class ManifestCommitter:
             )
         return None
 
-    def _has_files_of(self, before: ManifestFile, wanted: WantedVersion) -> bool:
-        """Whether a file is there that our version has of the one it was made of."""
+    def _shares_files(self, before: ManifestFile, wanted: WantedVersion) -> bool:
+        """Return whether a file exists that our version shares with the one it is derived from."""
         paths = files_of(wanted.result.manifest.fragments)
         kept = sorted(paths & files_of(before.manifest.fragments)) or sorted(paths)
         return not kept or self._store.exists(kept[0])
 
     def _was_cleaned_up(self, wanted: WantedVersion) -> bool:
-        """Whether a restored version came too late: other clients clean up without asking."""
+        """Return whether the restored version is gone; other clients ignore cleanup marks."""
         result = wanted.result
         if not isinstance(result.transaction.operation, Restore) or wanted.before is None:
             return False
@@ -214,27 +217,27 @@ class ManifestCommitter:
         return bool(missing_files(self._store, files))
 
     def _is_in_history(self, wanted: WantedVersion) -> bool:
-        """Our manifest was put, and there are newer ones: whether they were made of it."""
+        """Return whether the newer versions are derived from our manifest."""
         outcome = self._outcome(wanted, was_put=True)
         if outcome is CommitOutcome.LOST:
-            logger.info("others outran version %d of %s", wanted.result.version, self._store.uri)
+            logger.info(
+                "other commits outran version %d of %s", wanted.result.version, self._store.uri
+            )
             self._rollback(wanted)
         elif outcome is CommitOutcome.IN_HISTORY:
             self.unknown_outcome = None
         return outcome is CommitOutcome.IN_HISTORY
 
     def _outcome(self, wanted: WantedVersion, *, was_put: bool = False) -> CommitOutcome:
-        """What became of our version, as the newer ones tell."""
+        """Determine the outcome of our version from the newer ones."""
         number = wanted.result.version
 
-        def look() -> CommitOutcome:
+        def find_outcome() -> CommitOutcome:
             versions = {location.version: location for location in list_versions(self._store)}
             newer = [location for location in versions.values() if location.version > number]
             if not newer:
-                return (
-                    CommitOutcome.UNKNOWN
-                )  # another table has taken the place of those that were there
-            # Ours came later than those after it, into a gap that a cleanup had left.
+                return CommitOutcome.UNKNOWN  # another table has replaced the listed versions
+            # Our put came after newer versions, into a gap left by a cleanup.
             is_late = (
                 was_put
                 and number in versions
@@ -243,7 +246,7 @@ class ManifestCommitter:
             outcome = outcome_of(self._store, self._work(wanted, was_put and not is_late), newer)
             return CommitOutcome.LOST if is_late and outcome is CommitOutcome.UNKNOWN else outcome
 
-        return retry_if_removed(self._store, look)
+        return retry_if_removed(self._store, find_outcome)
 
     def _work(self, wanted: WantedVersion, was_put: bool) -> Work:
         result = wanted.result
@@ -255,18 +258,18 @@ class ManifestCommitter:
         )
 
     def _rollback(self, wanted: WantedVersion) -> None:
-        """Removes a manifest of ours that no other was made of.
+        """Remove a manifest of ours that no version is derived from.
 
-        In a table made anew another one may have its number by now.
+        In a table that was created again, the number may belong to another manifest.
         """
         if transaction_uuid_at(self._store, wanted.result.location) == self._uuid:
             self._store.delete(wanted.result.location.path)
         self.unknown_outcome = None
 
     def _is_same(self, before: ManifestFile, newest: Sequence[ManifestLocation]) -> bool | None:
-        """Whether the manifest in ``newest`` is still the one that was read.
+        """Return whether the manifest in ``newest`` is still the one that was read.
 
-        Returns False if that of another table was seen there; None if it was not to be seen at all.
+        False if a manifest of another table was found there; None if there was none.
         """
         read = before.location
         if not newest or newest[0].version != read.version:
@@ -281,16 +284,16 @@ class ManifestCommitter:
 
 
 def missing_files(store: ObjectStore, files: Set[str]) -> list[str]:
-    """Which of a table's files are gone, by one list of each folder."""
+    """Return those of a table's files that are missing, by listing each folder once."""
     folders = {path.partition("/")[0] for path in files}
     there = {info.path for folder in folders for info in store.list(folder)}
     return sorted(files - there)
 
 
 def table_was_replaced(uri: str) -> CommitConflictError:
-    """The error for a table that is not the one that the work was planned on."""
+    """Return the error for a table other than the one that the work was planned on."""
     return CommitConflictError(
-        "the table was replaced by another one while the work was under way",
+        "the table was replaced by another one during the operation",
         uri,
         "open the table again",
         ConflictReason.TABLE_REPLACED,
@@ -298,9 +301,9 @@ def table_was_replaced(uri: str) -> CommitConflictError:
 
 
 def table_is_gone(store: ObjectStore) -> TableGoneError:
-    """The error for a table of which nothing is left to see."""
+    """Return the error for a table without any version."""
     return TableGoneError(
-        "the table was dropped while the work was under way, or replaced by another one",
+        "the table was dropped or replaced during the operation",
         store.uri,
         "open the table again; if there is one, look in its history for the work before doing it "
         "again",

@@ -1,4 +1,4 @@
-"""UpdateConfig: new values for the key/value maps of a table, and which keys meet; pure, no I/O."""
+"""UpdateConfig: update the key/value maps of a table and compare keys; pure, no I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def apply_update_config(
     table_metadata: Mapping[str, str],
     schema: LanceSchema,
 ) -> tuple[Mapping[str, str], Mapping[str, str], LanceSchema]:
-    """The configuration, the table metadata and the schema after the update."""
+    """Return the configuration, the table metadata and the schema after the update."""
     operation = in_new_form(operation)
     by_field = operation.field_metadata_updates
     unknown = by_field.keys() - {field.id for field in schema.walk()}
@@ -39,7 +39,7 @@ def apply_update_config(
 
 
 def in_new_form(operation: UpdateConfig) -> UpdateConfig:
-    """The same update without the older forms; what those list is the whole new metadata."""
+    """Return the same update without the older forms, which list the whole new metadata."""
     config = operation.config_updates
     if operation.upsert_values or operation.delete_keys:
         given = config or UpdateMap()
@@ -62,12 +62,12 @@ def in_new_form(operation: UpdateConfig) -> UpdateConfig:
 
 
 def is_set(updates: UpdateMap | None) -> bool:
-    """Whether the update changes anything."""
+    """Return whether the update changes anything."""
     return updates is not None and (bool(updates.entries) or updates.replace)
 
 
 def upserted_keys(updates: UpdateMap | None) -> set[str]:
-    """The keys that get a value."""
+    """Return the keys that get a value."""
     return {key for key, value in updates.entries if value is not None} if updates else set()
 
 
@@ -76,7 +76,7 @@ def _deleted(updates: UpdateMap | None) -> set[str]:
 
 
 def same_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
-    """Whether both touch a key."""
+    """Return whether both change a common key."""
     if ours is None or theirs is None or not is_set(ours) or not is_set(theirs):
         return False
     if ours.replace or theirs.replace:
@@ -85,7 +85,7 @@ def same_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
 
 
 def same_config_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
-    """The same; but to delete a key of the configuration twice is harmless."""
+    """As ``same_keys``, but both may delete the same key of the configuration."""
     replaced = any(updates is not None and updates.replace for updates in (ours, theirs))
     mine, other = upserted_keys(ours), upserted_keys(theirs)
     either = mine & (other | _deleted(theirs)) or _deleted(ours) & other
@@ -93,14 +93,14 @@ def same_config_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
 
 
 def _applied_to_bytes(updates: UpdateMap, values: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """``values`` changed; those that stay are kept byte for byte, also if they are no text."""
+    """Return updated ``values``; unchanged values keep their bytes, even if not valid UTF-8."""
     touched = dict(updates.entries)
     kept = {} if updates.replace else {k: v for k, v in values.items() if k not in touched}
     return kept | {k: v.encode() for k, v in touched.items() if v is not None}
 
 
 def _with_metadata(field: Field, by_field: Mapping[int, UpdateMap]) -> Field:
-    """The field tree with the metadata of the named fields updated."""
+    """Return the field tree with the metadata of the listed fields updated."""
     children = tuple(_with_metadata(child, by_field) for child in field.children)
     updates = by_field.get(field.id)
     if updates is None:
@@ -109,7 +109,7 @@ def _with_metadata(field: Field, by_field: Mapping[int, UpdateMap]) -> Field:
     is_key, position, clustering = key_positions(metadata)
     was_key = field.unenforced_primary_key or field.unenforced_clustering_key_position
     keys_before = key_positions(field.metadata)
-    # Others may rely on a key once it is declared, and there is no way to tell them.
+    # Other writers may rely on a declared key and would not notice a change.
     if was_key and keys_before != (is_key, position, clustering):
         raise InvalidInputError(f"the key of column {field.name!r} cannot be changed once set")
     return replace(

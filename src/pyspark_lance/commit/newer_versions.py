@@ -1,4 +1,4 @@
-"""The transactions that were committed after a version; each is read once."""
+"""Transactions that were committed after a version; each is read once."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from pyspark_lance.store.object_store import ObjectStore
 
 @dataclass(slots=True)
 class NewerVersions:
-    """What happened to a table after the version ``read_version``."""
+    """Transactions of a table after the version ``read_version``."""
 
     store: ObjectStore
     read_version: int
-    num_read: int = 0  # How many were read at the last look.
+    num_read: int = 0  # Number of versions read by the last call.
     _known: dict[int, Transaction] = field(default_factory=dict)
 
     def up_to(self, latest: ManifestFile) -> list[tuple[int, Transaction]]:
-        """All (version, transaction) after ``read_version``, ascending, ``latest`` included.
+        """Return all (version, transaction) after ``read_version``, ascending, up to ``latest``.
 
-        Raises RetryableCommitError: a version or its transaction is gone, so that nobody can tell
-        what it changed; guessing could bring deleted rows back.
+        Raises:
+            RetryableCommitError: A version or its transaction is gone, so its changes are unknown;
+                ignoring them could restore deleted rows.
         """
         wanted = range(self.read_version + 1, latest.manifest.version + 1)
         missing = [version for version in wanted if version not in self._known]
         self.num_read = len(missing)
         if missing and missing[-1] == latest.manifest.version:
-            self._learn(missing.pop(), transaction_of(self.store, latest))
+            self._add(missing.pop(), transaction_of(self.store, latest))
         self._read(missing, latest.location.scheme)
         return [(version, self._known[version]) for version in wanted]
 
     def _read(self, versions: Sequence[int], scheme: NamingScheme) -> None:
-        """By their names, as a listing would show every version that is kept."""
+        """Read versions by name, as a listing would return every kept version."""
         locations = [
             ManifestLocation(manifest_path(version, scheme), version, scheme)
             for version in versions
@@ -47,16 +48,16 @@ class NewerVersions:
             try:
                 transaction, name = next(found)
             except FileNotFoundError as error:
-                raise _gone(f"version {version}", error) from error
-            self._learn(version, transaction or transaction_in_file(self.store, name))
+                raise _missing_version_error(f"version {version}", error) from error
+            self._add(version, transaction or transaction_in_file(self.store, name))
 
-    def _learn(self, version: int, transaction: Transaction | None) -> None:
+    def _add(self, version: int, transaction: Transaction | None) -> None:
         if transaction is None:
-            raise _gone(f"the transaction of version {version}", None)
+            raise _missing_version_error(f"the transaction of version {version}", None)
         self._known[version] = transaction
 
 
-def _gone(what: str, cause: FileNotFoundError | None) -> RetryableCommitError:
+def _missing_version_error(what: str, cause: FileNotFoundError | None) -> RetryableCommitError:
     return RetryableCommitError(
         f"{what} cannot be read, so what it changed is unknown",
         where=str(cause) if cause is not None else "",

@@ -1,7 +1,7 @@
-"""Manifest N and a transaction give manifest N + 1; pure, no I/O.
+"""Build manifest N + 1 from manifest N and a transaction; pure, no I/O.
 
-Everything that depends on the version being made is decided here, for every attempt anew:
-fragment ids, row ids, row versions, feature flags, which index covers what.
+Everything that depends on the new version number is assigned here, again for every attempt:
+fragment ids, row ids, row versions, feature flags and index coverage.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pyspark_lance.format.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class CreateOptions:
-    """What only the first version of a table can decide."""
+    """Options that only the first version of a table can set."""
 
-    stable_row_ids: bool = True  # Whether rows get ids that follow them; cannot be changed later.
+    stable_row_ids: bool = True  # Whether rows keep their ids when moved; fixed afterwards.
     data_storage_version: str = "2.1"  # File version of the data files, such as ``2.1``.
 
 
@@ -39,12 +39,12 @@ def next_manifest(
     create: CreateOptions | None = None,
     data_storage_version: str | None = None,
 ) -> TableState:
-    """The version that ``transaction`` makes of ``current``.
+    """Apply ``transaction`` to ``current`` and return the next version.
 
-    ``transaction_file`` and the section offsets of the manifest are for the caller to fill in.
+    The caller fills in ``transaction_file`` and the section offsets of the manifest.
 
-    ``current``: the newest version; ``None`` to create a table. ``transaction``: judged compatible
-    with ``current``; ``now_ns``: commit time, nanoseconds since the epoch.
+    ``current``: the newest version; None to create a table. ``transaction``: compatible with
+    ``current``. ``now_ns``: commit time, nanoseconds since the epoch.
     """
     operation = transaction.operation
     if current is None:
@@ -70,7 +70,7 @@ def next_manifest(
 
 
 def _empty_table(options: CreateOptions) -> ManifestBuilder:
-    """The version before the first."""
+    """Return the state before the first version."""
     manifest = Manifest(
         version=0,
         schema=LanceSchema(),

@@ -1,8 +1,8 @@
-"""Ours, moved on top of theirs, when both changed rows of one fragment; pure but for two callbacks.
+"""Rebase ours on theirs when both changed rows of one fragment; pure but for two callbacks.
 
-A Delete or Update was planned on a fragment that has lost other rows since.  If the rows we
-change are still there, the new deletion vector is the union of both; everything else of the
-fragment is taken as it is now.
+A Delete or Update was planned on a fragment that has lost other rows since.  If the rows it
+changes still exist, the new deletion vector is the union of both; everything else of the fragment
+is that of the newest version.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ AffectedRows = Mapping[int, NDArray[np.uint32]]
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """Ours, fit for the newest version."""
+    """Ours, rebased on the newest version."""
 
     operation: Delete | Update
 
 
 @dataclass(frozen=True, slots=True)
 class RowConflict:
-    """Theirs changed the same rows, or the fragment in another way; the work must be redone."""
+    """Theirs changed the same rows or replaced files of the fragment; the work must be redone."""
 
     fragment_id: int
     reason: str
@@ -47,12 +47,11 @@ def rebase(
     load_deletions: Callable[[Fragment], DeletionVector],
     write_deletions: Callable[[int, DeletionVector], DeletionFile],
 ) -> Rebased | RowConflict:
-    """Moves ``operation`` on top of ``current``.
+    """Rebase ``operation`` on ``current``.
 
     ``common_fragment_ids``: updated fragments that theirs changed too; ``load_deletions``: reads
     the deletion vector of a fragment of ``current``. ``write_deletions``: stores a deletion vector
-    of a fragment; called for each fragment only after all fragments were found to be free of
-    conflicts.
+    of a fragment; only called once all fragments are free of conflicts.
     """
     ours = {fragment.id: fragment for fragment in operation.updated_fragments}
     now = FragmentsById(current.fragments)

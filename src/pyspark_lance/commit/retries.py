@@ -1,8 +1,8 @@
-"""Retries: how often, and for how long, one piece of work is tried again.
+"""Retries: limits on the attempts of one operation.
 
-Work is tried again for many reasons: another writer took the version, a conflict makes it plan
-anew, the store failed at the put.  All of them draw on one count, so that ``commitRetries`` means
-the same however deep in the work the reason is.
+An operation is retried for many reasons: another writer committed the version first, a conflict
+requires new planning, the store failed at the put.  All of them share one count, so that
+``commitRetries`` limits them together.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ DEFAULT_RETRIES = 10
 DEFAULT_TIMEOUT_S = 30.0
 
 TURN_S = 5.0
-"""Writers on one machine take turns, as long as none has to wait longer than this."""
+"""Maximum wait for the advisory lock without progress of other writers, in seconds."""
 
-# Waiting is spread over so many slots, each as long as an attempt: first ever more, so that few
-# others share one, then ever fewer, so that those go first who have waited for long.
+# Random waits are slots of an attempt's duration: more slots after each conflict, so that fewer
+# writers share one, then fewer, so that writers that have waited long go first.
 _SLOTS = (4, 16, 64, 32, 16, 8, 4, 2, 1)
 _MAX_WAIT_S = 3.0
 _SLOT_S = 0.0125
@@ -30,21 +30,21 @@ _SLOT_S = 0.0125
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Clock, sleep and chance of a commit, and the way to put a manifest."""
+    """Clock, sleep, random numbers and commit handler of a commit."""
 
     handler: CommitHandler = field(default_factory=ConditionalPutCommitHandler)
     now_ns: Callable[[], int] = time.time_ns
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    # Not the module's generator: forked workers would all draw the same numbers.
+    # Not the random module's generator: forked workers would all draw the same numbers.
     rng: random.Random = field(default_factory=random.SystemRandom)
 
 
 class Retries:
-    """The attempts that one piece of work has left.
+    """Remaining attempts of one operation.
 
-    ``count``: attempts after the first; ``timeout_s``: no attempt is started later than this after
-    the work was first in the way of another, or, within one commit, after that commit began.
+    ``count``: attempts after the first; ``timeout_s``: no attempt starts later than this after the
+    first conflict of the operation or, within one commit, after that commit began.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Retries:
 
     @classmethod
     def from_text(cls, text: str, count: int, timeout_s: float) -> Retries:
-        """Goes on where the work stopped in another process of this machine, as ``text`` says.
+        """Continue the retries of another process of this machine.
 
-        ``text``: what ``to_text`` gave; empty for work that begins. ``count``: attempts after the
+        ``text``: result of ``to_text``; empty for a new operation. ``count``: attempts after the
         first; ``timeout_s``: as for the class.
         """
         left = cls(count, timeout_s)
@@ -73,30 +73,30 @@ class Retries:
         try:
             attempts, first_ns = (int(part) for part in text.split("/"))
         except ValueError as error:
-            raise InvalidInputError(f"{text!r} does not say how often work was tried") from error
+            raise InvalidInputError(f"{text!r} is not a record of retries") from error
         since_s = max(0, left.environment.now_ns() - first_ns) / 1e9
         left.attempts = attempts
         left._first_s = left.environment.monotonic() - since_s
         return left
 
     def to_text(self) -> str:
-        """The attempts, and the time of the first conflict."""
+        """Return the number of attempts and the time of the first conflict."""
         return f"{self.attempts}/{self.environment.now_ns() - int(self.elapsed_s * 1e9)}"
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the work was first in the way of another."""
+        """Return the seconds since the first conflict."""
         return 0.0 if self._first_s is None else self.environment.monotonic() - self._first_s
 
     @property
     def left_s(self) -> float:
-        """Seconds until nothing is tried again."""
+        """Return the seconds until no further attempt starts."""
         return max(0.0, self._timeout_s - self.elapsed_s)
 
     def again(self, *, slot_s: float = _SLOT_S, since_s: float | None = None) -> bool:
-        """Waits, and says whether to try again.
+        """Wait, and return whether to try again.
 
-        ``since_s``: when the time began; None is when this was first called.
+        ``since_s``: start of the timeout; None for the first call of this method.
         """
         now = self.environment.monotonic()
         self._first_s = now if self._first_s is None else self._first_s
@@ -112,10 +112,10 @@ class Retries:
         return True
 
     def plan_again(self) -> bool:
-        """As ``again``, after a conflict.
+        """Wait as ``again`` does, after a conflict.
 
-        A commit that lost a race, and then finds on its next attempt that it cannot follow the
-        winner, has met one writer and not two.
+        A commit that loses a race and then conflicts with the winner on its next attempt has met
+        one writer, not two.
         """
         granted = self._is_granted or self.again()
         self._is_granted = False

@@ -1,14 +1,13 @@
-"""Turns: writers of a table on one machine go one after another, as a courtesy.
+"""Advisory lock: writers of one table on one machine commit one after another.
 
-Of many that put the same version at once only one can win, and chance may pass over one of them
-for ever.  So they take turns, by a lock (``flock``): the kernel lets go of the lock of a writer
-that dies.  Who has waited longest is next.  The lock of a table in a folder is on a folder of the
-table, which leaves nothing behind.  That of a table in an object store is on one of some thousand
-empty files, which lie in a folder of the user among the temporary files of the machine.
+Without it, many concurrent writers put the same version, only one succeeds, and a single writer may
+lose every race.  The lock (``flock``) is fair: the writer that has waited longest is next, and the
+kernel releases the lock of a process that dies.  For a table on a local file system the lock is on
+one of the table's folders and leaves no file behind.  For a table in an object store it is on one
+of 4,096 empty files in a per-user folder under the system's temporary directory.
 
-Nothing may depend on it.  Other writers, such as pylance and those on other machines, do not ask
-for it; many network file systems do not have it; and nobody waits for long for one who does not
-get on.
+Correctness never depends on the lock.  Other writers, such as pylance and writers on other
+machines, do not take it, many network file systems do not support it, and the wait is bounded.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from zlib import crc32
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
 
-# Whether others get on is looked at so often.
-_LOOK_S: Final = 0.25
-# As long as they do, one may have to wait so many times as long.
-_MAX_PATIENCE: Final = 5
-# Who has waited in vain for a folder does not wait for it again so soon, unless others get on.
-_NO_PATIENCE_S: Final = 60.0
+# Interval at which a waiting writer checks for progress of the lock's holder.
+_POLL_S: Final = 0.25
+# Upper bound of the wait while other writers progress, as a multiple of ``patience_s``.
+_MAX_WAIT_FACTOR: Final = 5
+# After a wait that timed out, no new wait for the folder within this time unless it changes.
+_BACKOFF_S: Final = 60.0
 _ANY_CHANGE: Final = -1
-# So many tables of object stores are told apart; writers of two that are not wait for each other.
-_TABLES: Final = 4096
+# Number of lock files for tables in object stores; tables that share a file share the lock.
+_NUM_LOCK_FILES: Final = 4096
 
 _of_thread = threading.local()
-# By server and folder: until when not to wait, and the last change that was seen in it.
-_in_vain: dict[str, tuple[float, int]] = {}
+# By server and folder: end of the no-wait period, and the last change seen in the folder.
+_timed_out: dict[str, tuple[float, int]] = {}
 
 
 @contextlib.contextmanager
@@ -49,92 +48,99 @@ def advisory_lock(
     *,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[bool]:
-    """Waits until no other writer is at work; whoever has the turn already keeps it.
+    """Wait until no other writer holds the lock of the table; reentrant within a thread.
 
-    ``patience_s``: how long to wait at most, in seconds, while nobody gets on; five times as long
-    in all. ``meanwhile``: done first if there is somebody to wait for. Returns whether it is our
-    turn; if not, we go ahead all the same.
+    Args:
+        store: Store at the table root.
+        folder: Folder of the table that the lock is on.
+        patience_s: Maximum wait in seconds without progress of other writers; the whole wait is at
+            most five times as long.
+        meanwhile: Called once before waiting, if another writer holds the lock.
+
+    Yields:
+        Whether the lock was acquired; the caller proceeds either way.
     """
-    full, held = _full(store, folder), _held()
-    if full in held:
+    key, held = _lock_key(store, folder), _held_by_thread()
+    if key in held:
         yield True
         return
-    descriptor = _locked(store, folder, patience_s, meanwhile)
+    descriptor = _acquire(store, folder, patience_s, meanwhile)
     if descriptor is None:
         yield False
         return
-    held.add(full)
+    held.add(key)
     try:
         yield True
     finally:
-        held.discard(full)
+        held.discard(key)
         _release(descriptor)
 
 
-def _held() -> set[str]:
-    """The folders whose turn this thread has."""
+def _held_by_thread() -> set[str]:
+    """Return the folders whose locks this thread holds."""
     if not hasattr(_of_thread, "held"):
         _of_thread.held = set()
     held: set[str] = _of_thread.held
     return held
 
 
-def _locked(
+def _acquire(
     store: ObjectStore, folder: str, patience_s: float, meanwhile: Callable[[], object]
 ) -> int | None:
-    """A descriptor with the lock; None without."""
-    full, is_local = _full(store, folder), isinstance(store, LocalStore)
+    """Return a descriptor that holds the lock; None if it was not acquired."""
+    full, is_local = _lock_key(store, folder), isinstance(store, LocalStore)
     try:
-        descriptor = _opened_folder(full) if is_local else _opened_file(full, folder)
+        descriptor = _open_folder(full) if is_local else _open_lock_file(full, folder)
     except (OSError, AttributeError):  # on Windows there is neither
         return None
-    is_free = _try(descriptor)
+    is_free = _try_lock(descriptor)
     if is_free is False:
         try:
             meanwhile()
         except BaseException:
             os.close(descriptor)
             raise
-        is_free = _waited(full, descriptor, patience_s)
+        is_free = _wait_in_queue(full, descriptor, patience_s)
     elif is_free is None:
         os.close(descriptor)
     if not is_free:
         return None
-    _in_vain.pop(full, None)
+    _timed_out.pop(full, None)
     if not is_local:
         with contextlib.suppress(OSError):
-            os.utime(descriptor)  # the sign for those who wait that others get on
+            os.utime(descriptor)  # signals progress to waiting writers
     return descriptor
 
 
-def _full(store: ObjectStore, folder: str) -> str:
-    """Names a folder of a table; two servers may have tables of the same URI."""
+def _lock_key(store: ObjectStore, folder: str) -> str:
+    """Return a key of a table's folder; two servers may have tables of the same URI."""
     return f"{store.server}{store.uri}/{folder}"
 
 
-def _opened_folder(path: str) -> int:
+def _open_folder(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _opened_file(full: str, folder: str) -> int:
-    """The file that stands on this machine for a folder of a table in an object store.
+def _open_lock_file(full: str, folder: str) -> int:
+    """Open the local lock file for a folder of a table in an object store.
 
-    Nobody else may write where it lies: they could make us wait, or open what they like.
+    The folder of lock files must be private to the user: another user could hold the locks or place
+    links in it.
     """
     user = os.getuid()
-    place = os.path.join(tempfile.gettempdir(), f"pyspark-lance-turns-{user}")
+    directory = os.path.join(tempfile.gettempdir(), f"pyspark-lance-locks-{user}")
     with contextlib.suppress(FileExistsError):
-        os.mkdir(place, 0o700)
-    found = os.lstat(place)
+        os.mkdir(directory, 0o700)
+    found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
-        raise PermissionError(f"{place} is not a folder of this user alone")
-    number = crc32(full.encode(errors="surrogateescape")) % _TABLES
-    return os.open(f"{place}/{number:04}{folder}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        raise PermissionError(f"{directory} is not a private folder of this user")
+    number = crc32(full.encode(errors="surrogateescape")) % _NUM_LOCK_FILES
+    return os.open(f"{directory}/{number:04}{folder}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _waited(folder: str, descriptor: int, patience_s: float) -> bool:
-    """Whether the lock was to be had in time; if not, the descriptor is not ours any more."""
-    until, change = _in_vain.get(folder, (0.0, 0))
+def _wait_in_queue(folder: str, descriptor: int, patience_s: float) -> bool:
+    """Return whether the lock was acquired in time; if not, the descriptor gets closed."""
+    until, change = _timed_out.get(folder, (0.0, 0))
     if time.monotonic() < until and change in (_ANY_CHANGE, _last_change(descriptor)):
         patience_s = 0.0
     try:
@@ -145,7 +151,7 @@ def _waited(folder: str, descriptor: int, patience_s: float) -> bool:
         os.close(descriptor)
         return False
     try:
-        _be_patient(folder, descriptor, queue, patience_s)
+        _wait_for_progress(folder, descriptor, queue, patience_s)
     except BaseException:
         if queue.leave():
             _release(descriptor)
@@ -153,26 +159,26 @@ def _waited(folder: str, descriptor: int, patience_s: float) -> bool:
     return queue.leave()
 
 
-def _be_patient(folder: str, descriptor: int, queue: _Queue, patience_s: float) -> None:
-    """Waits, from anew with each sign that others get on: what they do is seen in the folder."""
+def _wait_for_progress(folder: str, descriptor: int, queue: _Queue, patience_s: float) -> None:
+    """Wait for the lock; each change in the folder counts as progress and restarts the timeout."""
     began = since = time.monotonic()
     seen = _last_change(descriptor)
-    while not queue.wait(min(_LOOK_S, patience_s)):
+    while not queue.wait(min(_POLL_S, patience_s)):
         now, change = time.monotonic(), _last_change(descriptor)
         if change != seen:
             seen, since = change, now
         if now - since >= patience_s:
-            _remember_in_vain(folder, now, seen)
+            _remember_timeout(folder, now, seen)
             return
-        if now - began >= _MAX_PATIENCE * patience_s:
-            _remember_in_vain(folder, now, _ANY_CHANGE)
+        if now - began >= _MAX_WAIT_FACTOR * patience_s:
+            _remember_timeout(folder, now, _ANY_CHANGE)
             return
 
 
-def _remember_in_vain(folder: str, now: float, change: int) -> None:
-    if len(_in_vain) >= _TABLES:
-        _in_vain.clear()
-    _in_vain[folder] = now + _NO_PATIENCE_S, change
+def _remember_timeout(folder: str, now: float, change: int) -> None:
+    if len(_timed_out) >= _NUM_LOCK_FILES:
+        _timed_out.clear()
+    _timed_out[folder] = now + _BACKOFF_S, change
 
 
 def _last_change(folder: int) -> int:
@@ -180,33 +186,33 @@ def _last_change(folder: int) -> int:
 
 
 class _Queue:
-    """A place in the kernel's queue for a lock, where who came first is the next.
+    """A place in the kernel's FIFO queue for a lock.
 
-    A thread stands there, since nobody can go away who stands there himself.  If it is left, it
-    keeps the descriptor until it has the lock, and lets go of it at once.
+    A separate thread waits, because a blocking ``flock`` cannot be cancelled.  Once the caller has
+    left, the thread releases the lock as soon as it gets it and closes the descriptor.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._mutex = threading.Lock()
-        self._is_over = threading.Event()
+        self._is_done = threading.Event()
         self._is_left = False
         self._has_lock = False
-        threading.Thread(target=self._stand, name="turn", daemon=True).start()
+        threading.Thread(target=self._wait_for_lock, name="advisory-lock", daemon=True).start()
 
     def wait(self, patience_s: float) -> bool:
-        """Whether it is over."""
-        return self._is_over.wait(patience_s)
+        """Return True once the lock was acquired or has failed."""
+        return self._is_done.wait(patience_s)
 
     def leave(self) -> bool:
-        """Whether we have the lock; if not, the descriptor is closed or will be."""
+        """Return whether the lock was acquired; if not, the descriptor is closed, now or later."""
         with self._mutex:
             self._is_left = not self._has_lock
-            if self._is_left and self._is_over.is_set():
+            if self._is_left and self._is_done.is_set():
                 os.close(self._descriptor)
             return self._has_lock
 
-    def _stand(self) -> None:
+    def _wait_for_lock(self) -> None:
         import fcntl  # noqa: PLC0415
 
         has_lock = True
@@ -216,13 +222,13 @@ class _Queue:
             has_lock = False
         with self._mutex:
             self._has_lock = has_lock and not self._is_left
-            self._is_over.set()
+            self._is_done.set()
             if self._is_left:
                 _release(self._descriptor)
 
 
-def _try(descriptor: int) -> bool | None:
-    """Locks unless another has the lock; None where there are no such locks."""
+def _try_lock(descriptor: int) -> bool | None:
+    """Lock without waiting: False if another process holds the lock, None if unsupported."""
     try:
         import fcntl  # noqa: PLC0415  not on every system
 
@@ -235,10 +241,10 @@ def _try(descriptor: int) -> bool | None:
 
 
 def _release(descriptor: int) -> None:
-    """Unlocks, also for processes that were forked meanwhile and have the descriptor, too."""
+    """Unlock, also for forked processes that share the descriptor."""
     import fcntl  # noqa: PLC0415
 
-    # The holder has finished its work, and may have committed: a failure here must not fail it.
+    # The caller has finished its work, and may have committed: a failure here must not fail it.
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     with contextlib.suppress(OSError):

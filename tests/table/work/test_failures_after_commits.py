@@ -57,7 +57,7 @@ class BrokenAfterCommit(Director):
         """The descriptors of advisory locks are no good any more, as on a mount that is gone."""
         for number in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
-                if "/pyspark-lance-turns-" in os.readlink(f"/proc/self/fd/{number}"):
+                if "/pyspark-lance-locks-" in os.readlink(f"/proc/self/fd/{number}"):
                     os.close(int(number))
                     self.num_closed += 1
 
