@@ -26,6 +26,7 @@ WORDS = {
     segments.LABEL_LIST: "labels",
     segments.BLOOMFILTER: "bloom",
     segments.NGRAM: "ngram",
+    segments.INVERTED: "text",
 }
 USED_BY_SCANS = {segments.ZONEMAP, *_OPENERS}
 BUILT = set(INDEX_KINDS)

@@ -9,7 +9,7 @@ import pytest
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from pyspark_lance import LanceTable
-from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -203,3 +203,32 @@ def test_indices_are_made_on_the_executors(spark, tmp_path):
         table.createIndex(["id"])
     assert table.dropIndex("id_idx").version is not None
     assert table.indices().count() == 0
+
+
+def test_full_text_indices_are_made_on_the_executors(spark, tmp_path):
+    path = str(tmp_path / "t")
+    rows = spark.createDataFrame(
+        [(1, "The quick foxes"), (2, "Lazy dogs"), (3, None)], "id int, s string"
+    )
+    rows.repartition(2).write.format("lance").mode("append").save(path)
+    table = LanceTable.forPath(spark, path)
+    result = table.createIndex("s", "FTS", withPosition=True, customStopWords=["dog"])
+    assert (result.names, result.num_rows) == (("s_idx",), 3)
+    rows.write.format("lance").mode("append").save(path)
+    assert table.refreshIndices().num_segments == 1
+    for word, count in (("fox", 2), ("dog", 0), ("lazy", 2), ("the", 2)):
+        found = lance.dataset(path).to_table(full_text_query=word, fast_search=True)
+        assert found.num_rows == count, word
+    assert table.optimizeIndices().num_segments == 1
+    assert not table.verify(readData=True).errors
+    with pytest.raises(
+        InvalidInputError, match="lower_case is for inverted indices, not for btree"
+    ):
+        table.createIndex("id", lowerCase=False)
+    with pytest.raises(
+        InvalidInputError, match="createIndex takes no argument 'with_position'"
+    ) as error:
+        table.createIndex("s", "inverted", with_position=True)
+    assert "withPosition" in str(error.value)
+    with pytest.raises(UnsupportedFeatureError, match="tokenizer 'lindera/ipadic'"):
+        table.createIndex("s", "inverted", replace=True, baseTokenizer="lindera/ipadic")

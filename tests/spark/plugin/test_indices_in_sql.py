@@ -6,6 +6,7 @@ import re
 
 import lance
 import pytest
+from lance.query import PhraseQuery
 
 from .conftest import plan_of, sql
 
@@ -17,6 +18,7 @@ def table(plugin, path):
     """A table with columns for every kind of index, in two fragments."""
     columns = (
         "id", "id % 3 AS kind", "array(id, id % 5) AS tags", "named_struct('lat', id) AS place",
+        "concat('The row ', id, IF(id % 2 = 0, ' Ran', ' walks')) AS note",
     )  # fmt: skip
     plugin.range(0, 1200, 1, 2).selectExpr(*columns).write.format("lance").save(path)
     return f"lance.`{path}`"
@@ -29,12 +31,15 @@ def indices(session, table):
 
 
 def test_an_index_of_every_kind_is_made_and_dropped(plugin, table, path):
+    words = "with_position = 'TRUE', custom_stop_words = 'row, ran', max_token_length = 0"
     statements = (
         f"CREATE INDEX by_id ON {table} USING btree (id)",
         f"CREATE INDEX by_kind ON TABLE {table} USING BITMAP (kind)",
         f"CREATE INDEX by_tag ON {table} USING label_list (tags)",
         f"CREATE INDEX by_bits ON {table} USING bloomfilter (id)",
         f"CREATE INDEX by_zone ON {table} USING zonemap (id) OPTIONS (rows_per_zone = 16)",
+        f"CREATE INDEX parts ON {table} USING ngram (note)",
+        f"CREATE INDEX words ON {table} USING fts (note) OPTIONS ({words})",
         f"CREATE INDEX plain ON {table} (place.lat) OPTIONS (zone_size = '64')",
     )
     for statement in statements:
@@ -45,11 +50,18 @@ def test_an_index_of_every_kind_is_made_and_dropped(plugin, table, path):
         ("by_kind", "bitmap", "kind"),
         ("by_tag", "label_list", "tags"),
         ("by_zone", "zonemap", "id"),
+        ("parts", "ngram", "note"),
         ("plain", "btree", "place.lat"),
+        ("words", "inverted", "note"),
     ]
+    found = lance.dataset(path).to_table(full_text_query=PhraseQuery("the row 42", "note"))
+    assert found["id"].to_pylist() == [42]
+    found = lance.dataset(path).to_table(full_text_query=PhraseQuery("walk", "note"))
+    assert found.num_rows == 600
+    assert lance.dataset(path).to_table(full_text_query="ran").num_rows == 0
     assert "by_kind" in lance.dataset(path).scanner(filter="kind = 1").explain_plan()
     assert sql(plugin, f"SELECT id FROM {table} WHERE place.lat = 42") == [(42,)]
-    for name in ("by_bits", "by_zone", "plain", "by_tag", "by_kind"):
+    for name in ("by_bits", "by_zone", "plain", "parts", "words", "by_tag", "by_kind"):
         plugin.sql(f"DROP INDEX {name} ON {table}")
     assert indices(plugin, table) == [("by_id", "btree", "id")]
     assert [one["name"] for one in lance.dataset(path).list_indices()] == ["by_id"]
@@ -92,7 +104,11 @@ def test_if_exists_and_if_not_exists(plugin, table, path):
     ("rest", "message"),
     [
         ("USING btree (id, kind)", "an index has one column, not 2: id, kind"),
-        ("USING fts (id)", "not a kind of index.*btree, .*zonemap.*ivf_pq"),
+        ("USING rtree (id)", "not a kind of index.*btree, .*zonemap.*ivf_pq"),
+        ("USING btree (id) OPTIONS (stem = false)", "'stem' is no option of a btree index"),
+        ("USING fts (note) OPTIONS (stem = 'no')", "'no', neither true nor false"),
+        ("USING fts (note) OPTIONS (base_tokenizer = 'icu')", "tokenizer 'icu'"),
+        ("USING fts (note) OPTIONS (language = 'Klingon')", "no language 'Klingon'"),
         ("USING btree (id OPTIONS (a = 'b'))", "takes no options"),
         ("USING btree (id) OPTIONS (rows_per_zone = 5)", "no option of a btree index.*user_meta"),
         ("USING zonemap (id) OPTIONS (rows_per_zone = 'many')", "'many', not a number"),

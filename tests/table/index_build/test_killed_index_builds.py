@@ -54,6 +54,7 @@ WORK = {
     "label_list": f'create_index(table, IndexRequest(("{LISTS}",), "label_list"))',
     "bloomfilter": 'create_index(table, IndexRequest(("s",), "bloomfilter"))',
     "ngram": 'create_index(table, IndexRequest(("s",), "ngram"))',
+    "inverted": 'create_index(table, IndexRequest(("s",), "inverted"))',
     "zonemap": 'create_index(table, IndexRequest(("i", "s"), "zonemap", replace=True))',
     "refresh": "refresh_indices(table)",
     "optimize": "optimize_indices(table)",
@@ -140,7 +141,7 @@ def build_any(path: str, rng: random.Random) -> None:
     kind = rng.choice([*INDEX_KINDS, "refresh", "optimize", "drop"])
     table = Table(path)
     with_kind = {"zonemap": ("i", "s"), "label_list": (LISTS,), "bloomfilter": ("s", "i")}
-    with_kind["ngram"] = ("s",)
+    with_kind |= {"ngram": ("s",), "inverted": ("s",)}
     try:
         match kind:
             case "refresh":

@@ -123,7 +123,7 @@ def test_damage_of_500_files_of_indices_never_stops_a_scan_and_is_found(sound, t
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(
-    "kind", ["btree", "bitmap", "label_list", "bloomfilter", "zonemap", "ngram"]
+    "kind", ["btree", "bitmap", "label_list", "bloomfilter", "zonemap", "ngram", "inverted"]
 )
 def test_an_index_with_the_values_of_another_column_is_found(tmp_path, kind, stable):
     """Its files are sound, and one value of the other column differs."""
@@ -131,7 +131,7 @@ def test_an_index_with_the_values_of_another_column_is_found(tmp_path, kind, sta
     values = [[n % 50] for n in range(300)] if kind == "label_list" else list(range(300))
     others = [*values[:77], values[76], *values[78:]]
     others[200] = [-1] if kind == "label_list" else 1_000
-    if kind == "ngram":
+    if kind in ("ngram", "inverted"):
         values, others = ([f"abc{n}" for n in column] for column in (values, others))
     rows = pa.table({"a": values, "b": others})
     lance.write_dataset(rows, path, max_rows_per_file=150, enable_stable_row_ids=stable)

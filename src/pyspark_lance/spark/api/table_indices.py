@@ -21,6 +21,7 @@ from pyspark_lance.table.index_build.column_indices import (
     drop_index,
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest
+from pyspark_lance.table.index_build.text_indices import index_kind, tokenizer_options
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult
 
@@ -34,7 +35,7 @@ class TableIndices:
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
-    def createIndex(  # noqa: N802
+    def createIndex(  # noqa: N802, PLR0913
         self,
         columns: str | Sequence[str],
         kind: str = "btree",
@@ -42,6 +43,18 @@ class TableIndices:
         name: str | None = None,
         replace: bool = False,
         rowsPerZone: int | None = None,  # noqa: N803
+        withPosition: bool | None = None,  # noqa: N803
+        baseTokenizer: str | None = None,  # noqa: N803
+        language: str | None = None,
+        maxTokenLength: int | None = None,  # noqa: N803
+        lowerCase: bool | None = None,  # noqa: N803
+        stem: bool | None = None,
+        removeStopWords: bool | None = None,  # noqa: N803
+        customStopWords: Sequence[str] | None = None,  # noqa: N803
+        asciiFolding: bool | None = None,  # noqa: N803
+        minNgramLength: int | None = None,  # noqa: N803
+        maxNgramLength: int | None = None,  # noqa: N803
+        prefixOnly: bool | None = None,  # noqa: N803
         **options: str,
     ) -> IndexResult:
         """Creates an index on each column, on the executors, in one version.
@@ -54,10 +67,26 @@ class TableIndices:
             columns: A name, or several; a field of a struct is ``struct.field``.
             kind: ``btree``; ``bitmap``, for columns with few distinct values; ``label_list``, for
                 lists; ``zonemap``, for rows roughly sorted by the column; ``bloomfilter``, a small
-                index for lookups of single values only; ``ngram``, for parts of strings.
+                index for lookups of single values only; ``ngram``, for parts of strings;
+                ``inverted`` (or ``fts``), for full-text search.
             name: Name of the index, if it is on one column; ``<column>_idx`` by default.
             replace: Whether an existing index is rebuilt.
             rowsPerZone: Live rows per zone of a ``zonemap`` or ``bloomfilter``; None for 8192.
+            withPosition: Whether an ``inverted`` index stores where words are, for phrases; this
+                and all below is for this kind, and has Lance's defaults.
+            baseTokenizer: ``simple``: words of letters and digits; ``whitespace``; ``raw``: a text
+                is one token; ``ngram``: runs of characters.
+            language: Of stems and stop words; ``English`` by default.
+            maxTokenLength: Tokens of so many bytes are left out; 40 by default, 0 for no limit.
+            lowerCase: Whether tokens are in lower case; true by default.
+            stem: Whether words become their stems, which needs the package ``snowballstemmer``;
+                true by default, but for n-grams.
+            removeStopWords: Whether frequent words are left out; true by default, but for n-grams.
+            customStopWords: Words to leave out in place of those of the language.
+            asciiFolding: Whether letters lose their accents; true by default.
+            minNgramLength: Characters of an n-gram, at least; 3 by default.
+            maxNgramLength: Characters of an n-gram, at most; 3 by default.
+            prefixOnly: Whether n-grams are only those a text begins with; false by default.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
@@ -71,9 +100,25 @@ class TableIndices:
             (('id_idx',), 1, 3)
         """
         names = (columns,) if isinstance(columns, str) else tuple(columns)
+        given = {
+            "with_position": withPosition,
+            "base_tokenizer": baseTokenizer,
+            "language": language,
+            "max_token_length": maxTokenLength,
+            "lower_case": lowerCase,
+            "stem": stem,
+            "remove_stop_words": removeStopWords,
+            "custom_stop_words": customStopWords,
+            "ascii_folding": asciiFolding,
+            "min_ngram_length": minNgramLength,
+            "max_ngram_length": maxNgramLength,
+            "prefix_only": prefixOnly,
+        }
+        kind = index_kind(kind)
+        text = tokenizer_options(kind, given)
         return create_index(
             self._table,
-            IndexRequest(names, kind.lower(), name, replace, rows_per_zone=rowsPerZone),
+            IndexRequest(names, kind, name, replace, rows_per_zone=rowsPerZone, text=text),
             self._of_commit(options),
             build=self._build(),
         )
@@ -86,8 +131,8 @@ class TableIndices:
         """Adds to indices the rows that were written, compacted or updated since the last refresh.
 
         Only fragments that an index does not cover are read, and those of segments that have old
-        values of updated rows. If there are none, no version is made. Vector indices get a version
-        of their own, as with ``refreshVectorIndices``.
+        values or texts of updated rows. If there are none, no version is made. Vector indices get a
+        version of their own, as with ``refreshVectorIndices``.
 
         Args:
             name: Name of an index; None for all indices that ``createIndex`` and

@@ -8,15 +8,17 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import BooleanType, LongType, StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.sql.procedure_work import TOKENIZER_ARGUMENTS
 from pyspark_lance.spark.sql.procedures import PROCEDURES
 from pyspark_lance.table.index.index_facts import index_columns
-from pyspark_lance.table.index.segments import BLOOMFILTER, BTREE, ZONEMAP
+from pyspark_lance.table.index.segments import BLOOMFILTER, BTREE, INVERTED, ZONEMAP
 from pyspark_lance.table.index_build.index_plan import INDEX_KINDS
+from pyspark_lance.table.index_build.text_indices import index_kind
 from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -61,7 +63,7 @@ def procedure_of_create(options: Mapping[str, str]) -> Response:
             hint="write them after the columns: OPTIONS (…)",
         )
     given = {name.lower(): text for name, text in said["properties"].items()}
-    kind = given.pop("type", BTREE).lower()
+    kind = index_kind(given.pop("type", BTREE))
     if kind not in _KINDS:
         raise InvalidInputError(
             f"{kind!r} is not a kind of index", hint=f"use one of {', '.join(_KINDS)}"
@@ -78,6 +80,8 @@ def _known(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[
     own = {field.name: field.dataType for field in parameters.fields if field.name not in _SAID}
     if kind not in _ZONED:
         own.pop("rows_per_zone", None)
+    if kind != INVERTED:
+        own = {name: own[name] for name in own if name not in TOKENIZER_ARGUMENTS}
     known = {}
     for option, text in given.items():
         name = _OF_LANCE_SPARK.get(option, option)
@@ -91,5 +95,11 @@ def _known(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[
             )
         if own[name] == LongType() and not re.fullmatch(r"[+-]?\d+", text):
             raise InvalidInputError(f"the option {option!r} of an index is {text!r}, not a number")
+        if own[name] == BooleanType():
+            if text.lower() not in ("true", "false"):
+                raise InvalidInputError(
+                    f"the option {option!r} of an index is {text!r}, neither true nor false"
+                )
+            text = text.lower()
         known[name] = text
     return known

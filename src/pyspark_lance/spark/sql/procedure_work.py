@@ -42,6 +42,7 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index,
     plan_index_refresh,
 )
+from pyspark_lance.table.index_build.text_indices import index_kind, tokenizer_options
 from pyspark_lance.table.index_build.vector_build import VectorBuild, VectorTask, passing_folder
 from pyspark_lance.table.index_build.vector_indices import (
     ROWS_OF_SEGMENT,
@@ -85,6 +86,23 @@ ZONE_MAPS = columns(
 INDEXED = columns(names=ArrayType(StringType()), num_segments=_LONG, num_rows=_LONG, version=_LONG)
 
 
+TOKENIZER_ARGUMENTS: Final[dict[str, type[int | str]]] = {
+    "with_position": bool,
+    "base_tokenizer": str,
+    "language": str,
+    "max_token_length": int,
+    "lower_case": bool,
+    "stem": bool,
+    "remove_stop_words": bool,
+    "custom_stop_words": str,
+    "ascii_folding": bool,
+    "min_ngram_length": int,
+    "max_ngram_length": int,
+    "prefix_only": bool,
+}
+"""Of inverted indices; stop words have commas between them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a procedure."""
@@ -102,8 +120,8 @@ class Call:
         """Names with commas between them, that must be there."""
         return tuple(one.strip() for one in self.text(name).split(","))
 
-    def given(self, name: str, kind: type[int | float]) -> Any:
-        """A number or, for ``bool``, yes or no; None if it was not given."""
+    def given(self, name: str, kind: type[int | float | str]) -> Any:
+        """A number, a text or, for ``bool``, yes or no; None if it was not given."""
         text = self.arguments.get(name)
         if text is None:
             return None
@@ -419,14 +437,24 @@ def _zoned(call: Call, result: ZoneMapResult) -> Rows:
 
 
 def _plan_create(call: Call) -> IndexPlan:
+    kind = index_kind(call.arguments.get("kind", "btree"))
     request = IndexRequest(
         call.names("columns"),
-        call.arguments.get("kind", "btree").lower(),
+        kind,
         call.arguments.get("name"),
         call.flag("replace"),
         rows_per_zone=call.number("rows_per_zone"),
+        text=tokenizer_options(kind, _tokenizer_arguments(call)),
     )
     return plan_index(call.table, request, call.settings)
+
+
+def _tokenizer_arguments(call: Call) -> dict[str, object]:
+    """Those of inverted indices; None for those that are not given."""
+    given = {name: call.given(name, kind) for name, kind in TOKENIZER_ARGUMENTS.items()}
+    if given["custom_stop_words"] is not None:
+        given["custom_stop_words"] = call.names("custom_stop_words")
+    return given
 
 
 def _plan_refresh(call: Call) -> IndexPlan:

@@ -58,6 +58,7 @@ from pyspark_lance.spark.sql.metadata_tables import (
 from pyspark_lance.spark.sql.procedure_work import (
     COMPACTED,
     INDEXED,
+    TOKENIZER_ARGUMENTS,
     ZONE_MAPS,
     Call,
     Work,
@@ -348,6 +349,7 @@ PROCEDURES: Mapping[str, Procedure] = {
             [
                 _REQUIRED_COLUMNS,
                 *columns(kind=_TEXT, name=_TEXT, replace=_FLAG, rows_per_zone=_LONG).fields,
+                *columns(**{n: _TYPES.get(kind, _TEXT) for n, kind in TOKENIZER_ARGUMENTS.items()}),
                 _NOTE,
             ]
         ),

@@ -42,9 +42,11 @@ from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
     BTREE,
+    INVERTED,
     LABEL_LIST,
     NGRAM,
     Segment,
+    kind_of,
     segment_of,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -198,7 +200,9 @@ def covered_fragments(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
     """The fragments that an index answers for, those of compactions that it has yet to follow."""
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
-        return entry.fragment_bitmap or BitMap()
+        bitmap = entry.fragment_bitmap or BitMap()
+        is_moved = kind_of(entry) == INVERTED and not snapshot.uses_stable_row_ids
+        return covered_now(bitmap, reuse_versions(snapshot)) if is_moved else bitmap
     return _covered(_lookups_of(snapshot), segment)
 
 

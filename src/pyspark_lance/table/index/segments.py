@@ -21,6 +21,7 @@ BITMAP: Final = "bitmap"
 BLOOMFILTER: Final = "bloomfilter"
 LABEL_LIST: Final = "label_list"
 NGRAM: Final = "ngram"
+INVERTED: Final = "inverted"
 ZONEMAP: Final = "zonemap"
 VECTOR: Final = "vector"
 _KINDS: Final = {
@@ -30,7 +31,7 @@ _KINDS: Final = {
     "lance.table.ZoneMapIndexDetails": ZONEMAP,
     "lance.index.pb.BloomFilterIndexDetails": BLOOMFILTER,
     "lance.table.NGramIndexDetails": NGRAM,
-    "lance.table.InvertedIndexDetails": "inverted",
+    "lance.table.InvertedIndexDetails": INVERTED,
     "lance.index.pb.VectorIndexDetails": VECTOR,
     "lance.table.FragmentReuseIndexDetails": "fragment_reuse",
 }

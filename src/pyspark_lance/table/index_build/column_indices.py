@@ -20,7 +20,14 @@ from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
-from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST, NGRAM
+from pyspark_lance.table.index.segments import (
+    BITMAP,
+    BLOOMFILTER,
+    BTREE,
+    INVERTED,
+    LABEL_LIST,
+    NGRAM,
+)
 from pyspark_lance.table.index_build.index_plan import (
     ROWS_PER_JOINED_SEGMENT,
     ROWS_PER_SEGMENT,
@@ -34,8 +41,10 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index_refresh,
 )
 from pyspark_lance.table.index_build.segment_task import BuiltSegment, SegmentTask, build_segment
+from pyspark_lance.table.index_build.text_build import text_format_version
 from pyspark_lance.table.index_build.zone_map_task import build_zones
 from pyspark_lance.table.index_build.zone_maps import written_zone_maps
+from pyspark_lance.table.text.token_options import TEXT_DETAILS_TYPE
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
@@ -47,6 +56,7 @@ _DETAILS: Final = {
     LABEL_LIST: "/lance.table.LabelListIndexDetails",
     BLOOMFILTER: "/lance.index.pb.BloomFilterIndexDetails",
     NGRAM: "/lance.table.NGramIndexDetails",
+    INVERTED: TEXT_DETAILS_TYPE,
 }
 
 BuildParts = Callable[[Sequence[IndexTask]], Iterable[BuiltPart]]
@@ -180,12 +190,17 @@ def commit_index(plan: IndexPlan, built: Sequence[BuiltPart], work: UnitOfWork) 
 def _entry(
     snapshot: Snapshot, planned: PlannedIndex, task: SegmentTask, segment: BuiltSegment
 ) -> IndexMetadata:
+    version = _layout_version(snapshot, planned.kind)
+    value = b""
+    if task.text is not None:
+        version = text_format_version(task.text)
+        value = task.text.to_details(version)
     return entry_made_now(
         planned.name,
         [planned.field.id],
         snapshot.version,
         task.fragments,
-        IndexDetails(_DETAILS[planned.kind], _layout_version(snapshot, planned.kind)),
+        IndexDetails(_DETAILS[planned.kind], version, value),
         IndexFiles(segment.uuid, segment.file_sizes),
     )
 

@@ -30,6 +30,7 @@ from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
     BTREE,
+    INVERTED,
     LABEL_LIST,
     NGRAM,
     ZONEMAP,
@@ -46,6 +47,7 @@ from pyspark_lance.table.index_build.segment_task import (
     SegmentTask,
     check_can_be_indexed,
 )
+from pyspark_lance.table.index_build.text_indices import names_rows_elsewhere, options_to_refresh
 from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE, check_rows_per_zone
 from pyspark_lance.table.index_build.zone_map_task import BuiltZones, ZoneMapTask
 from pyspark_lance.table.index_build.zone_maps import (
@@ -57,6 +59,8 @@ from pyspark_lance.table.index_build.zone_maps import (
 from pyspark_lance.table.scan.column_paths import named_path, path_to
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.text.token_options import TokenizerOptions
+from pyspark_lance.table.text.tokenizers import Tokenizer
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -67,7 +71,7 @@ ROWS_PER_JOINED_SEGMENT: Final = 64 << 20
 """Live rows of a segment that is merged of others: no column is read for it."""
 
 # Of kinds whose segments name rows by their ids, where they have stable ones.
-_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST, NGRAM)
+_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST, NGRAM, INVERTED)
 # Of these, Lance takes rows without another look at their values.
 _EXACT_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
 # Of kinds whose segments are merged where they name rows by their addresses.
@@ -125,6 +129,8 @@ class IndexRequest:
     rows_per_segment: int = ROWS_PER_SEGMENT
     # Live rows of a zone, of kinds that have zones; None for 8192.
     rows_per_zone: int | None = None
+    # How an inverted index makes tokens; None for Lance's defaults.
+    text: TokenizerOptions | None = None
 
 
 def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) -> IndexPlan:
@@ -133,6 +139,8 @@ def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) ->
         raise InvalidInputError(
             f"{request.kind!r} is not a kind of index", hint=f"use one of {', '.join(INDEX_KINDS)}"
         )
+    if request.text is not None and request.kind != INVERTED:
+        raise InvalidInputError(f"a {request.kind} index has no tokens of texts")
     if request.rows_per_zone is not None:
         if request.kind not in (ZONEMAP, BLOOMFILTER):
             raise InvalidInputError(
@@ -188,7 +196,7 @@ def plan_index_refresh(
                 where=snapshot.uri,
             )
     refreshed = (
-        _refreshed(snapshot, entries, rows_per_segment, rows_per_joined)
+        _refreshed(snapshot, entries, rows_per_segment, rows_per_joined, is_named=name is not None)
         for entries in by_name.values()
     )
     zone_maps = plan_refresh_of(change, chosen)
@@ -207,6 +215,10 @@ def _planned(
     every = frozenset(snapshot.manifest.fragments.ids.tolist())
     zones = ROWS_PER_ZONE if request.rows_per_zone is None else request.rows_per_zone
     tasks = _tasks(snapshot, request.kind, path, every, request.rows_per_segment, zones)
+    if request.kind == INVERTED:
+        text = request.text or TokenizerOptions()
+        Tokenizer(text)  # Refuses what no task could do.
+        tasks = tuple(replace(task, text=text) for task in tasks)
     return PlannedIndex(name, request.kind, path[-1], replaced, tasks)
 
 
@@ -256,12 +268,17 @@ def _refreshed(
     entries: Sequence[IndexMetadata],
     rows_per_segment: int,
     rows_per_joined: int | None,
+    *,
+    is_named: bool,
 ) -> PlannedIndex | None:
     """Segments that an index lacks; None if it lacks none."""
     path = path_to(snapshot.schema.fields, entries[0].fields[0])
-    if path is None:
-        return None
     kind = kind_of(entries[0])
+    text = None
+    if kind == INVERTED:
+        text = options_to_refresh(snapshot, entries, is_named=is_named)
+    if path is None or (kind == INVERTED and text is None):
+        return None
     rows = snapshot.manifest.fragments.rows_by_id()
     covered = _covered_by_each(snapshot, entries)
     num_rows = {uuid: sum(rows[number] for number in ids) for uuid, ids in covered.items()}
@@ -279,6 +296,8 @@ def _refreshed(
     if kind in _EXACT_BY_ROW_IDS and snapshot.uses_stable_row_ids:
         moved = [e for e in alive if names_moved_rows(snapshot, e, covered[e.uuid])]
         joined += moved
+    if kind == INVERTED:
+        joined += [e for e in alive if names_rows_elsewhere(snapshot, e, covered[e.uuid])]
     stored = [entry for entry in joined if _can_be_merged(snapshot, entry)]
     anew = missing.union(*(covered[entry.uuid] for entry in joined if entry not in stored))
     if sum(rows[number] for number in anew) > rows_per_segment and len(stored) == 1:
@@ -294,6 +313,7 @@ def _refreshed(
         ]
         groups = _groups([num_rows[entry.uuid] for entry in stored], rows_per_joined or 1)
         tasks = _with_stored(tasks, [[parts[n] for n in group] for group in groups])
+    tasks = tuple(replace(task, text=text) for task in tasks)
     return PlannedIndex(entries[0].name, kind, path[-1], (*dead, *joined), tasks)
 
 

@@ -119,7 +119,13 @@ class SegmentOutput:
         schema: pa.Schema,
         metadata: Mapping[str, bytes] | None = None,
     ) -> None:
-        own = replace(LanceSchema.from_arrow(schema), metadata=dict(metadata or {}))
+        numbered = LanceSchema.from_arrow(
+            pa.schema([field.with_name(str(n)) for n, field in enumerate(schema)])
+        )
+        # Tables may not have columns of all these names.
+        named = zip(numbered.fields, schema.names, strict=True)
+        fields = tuple(replace(field, name=name) for field, name in named)
+        own = LanceSchema(fields, dict(metadata or {}))
         self.writer = DataFileWriter(store, index_path(uuid, name), own, version=_FILE_VERSION)
         self.size_bytes = 0
 

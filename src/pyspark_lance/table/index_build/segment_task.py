@@ -26,7 +26,14 @@ from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.bloom import BLOOM_FILE
 from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE
 from pyspark_lance.table.index.ngram import NGRAM_FILE, NgramIndex
-from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST, NGRAM
+from pyspark_lance.table.index.segments import (
+    BITMAP,
+    BLOOMFILTER,
+    BTREE,
+    INVERTED,
+    LABEL_LIST,
+    NGRAM,
+)
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, write_bloom_filters
 from pyspark_lance.table.index_build.merged_segments import StoredSegment, sorted_rows_of
@@ -38,13 +45,15 @@ from pyspark_lance.table.index_build.ngram_build import (
 )
 from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
 from pyspark_lance.table.index_build.sorted_rows import RowSorter, merged
+from pyspark_lance.table.index_build.text_build import TEXT_FILES, TextPostings, write_text_segment
 from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
+from pyspark_lance.table.text.token_options import TokenizerOptions
 from pyspark_lance.table.work.written_files import remove_files
 
-KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM)
+KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED)
 """The kinds of which this makes segments."""
 
 
@@ -62,6 +71,7 @@ class SegmentTask:
     rows_per_zone: int = ROWS_PER_ZONE  # Live rows of a zone, for kinds that have zones.
     # Segments whose rows come into this one; they cover fragments that are not scanned.
     joined: tuple[StoredSegment, ...] = ()
+    text: TokenizerOptions | None = None  # Of an inverted index.
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +126,17 @@ _FITTING: Final = {
     LABEL_LIST: "columns of lists of {}",
     BLOOMFILTER: "columns of whole numbers, float, double, text, bytes, days and times can",
     NGRAM: "columns of text, and struct fields of it can",
+    INVERTED: "columns of text, of lists of it, and struct fields of it can",
 }
-_IS_KNOWN: Final = {BLOOMFILTER: can_have_bloom_filter, NGRAM: pa.types.is_string}
+_IS_KNOWN: Final = {
+    BLOOMFILTER: can_have_bloom_filter,
+    NGRAM: pa.types.is_string,
+    INVERTED: lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+}
 
 
 def _is_fitting(kind: str, field: Field) -> bool:
-    if kind != LABEL_LIST:
+    if kind != LABEL_LIST and not (kind == INVERTED and field.children):
         return not field.children
     stored = field.to_arrow().type
     is_list = pa.types.is_list(stored) or pa.types.is_large_list(stored)
@@ -129,7 +144,7 @@ def _is_fitting(kind: str, field: Field) -> bool:
 
 
 def _indexed_type(kind: str, field: Field) -> pa.DataType:
-    own = field.children[0] if kind == LABEL_LIST else field
+    own = field.children[0] if field.children else field
     return own.to_arrow().type
 
 
@@ -164,12 +179,15 @@ _FILES: Final = {
     LABEL_LIST: (BITMAP_FILE,),
     BLOOMFILTER: (BLOOM_FILE,),
     NGRAM: (NGRAM_FILE,),
+    INVERTED: TEXT_FILES,
 }
 
 
 def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows) -> dict[str, int]:
     if task.kind == BLOOMFILTER:
         return write_bloom_filters(store, name, rows, task.rows_per_zone)
+    if task.kind == INVERTED:
+        return _written_texts(store, name, task, rows)
     if task.kind == NGRAM:
         return _written_ngrams(store, name, task, rows)
     data_type = _indexed_type(task.kind, task.field)
@@ -182,6 +200,16 @@ def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
             return write_btree(store, name, data_type, in_order)
         nulls = rows.null_lists if task.kind == LABEL_LIST else None
         return write_sets(store, name, data_type, in_order, nulls)
+
+
+def _written_texts(
+    store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
+) -> dict[str, int]:
+    assert task.text is not None
+    with TextPostings(task.text) as postings:
+        for values, ids in rows:
+            postings.add(values, ids)
+        return write_text_segment(store, name, task.text, postings)
 
 
 def _written_ngrams(

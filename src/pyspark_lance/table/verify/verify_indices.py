@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import (
     BLOOMFILTER,
     BTREE,
+    INVERTED,
     LABEL_LIST,
     NGRAM,
     ZONEMAP,
@@ -58,13 +59,16 @@ from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
 from pyspark_lance.table.scan.column_paths import only_fragments, path_to, values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.text.segments import TextPartition, open_text_segment
+from pyspark_lance.table.text.token_sets import Nearness
+from pyspark_lance.table.text.tokenizers import Tokenizer
 from pyspark_lance.table.verify.findings import Finding, finding
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _ROWS_AT_ONCE: Final = 1 << 20
 _SETS_AT_ONCE: Final = 256
-# Of one fragment that is no longer in the table: 1 GiB of numbers.
-_MAX_ROWS_OF_REMOVED: Final = 1 << 27
+_TOKENS_AT_ONCE: Final = 4096
+_OF_LENGTH: Final = np.uint64(0x746F6B656E73)
 _NULL_LIST: Final = np.uint64(0x6C6973745F6E756C)
 _SHIFT: Final = np.uint64(OFFSET_BITS)
 _Hashes = NDArray[np.uint64]
@@ -101,9 +105,18 @@ def _wrong_in_entry(snapshot: Snapshot, entry: IndexMetadata, *, read_data: bool
         return ""
     if kind_of(entry) == ZONEMAP:
         return _wrong_in_zones(snapshot, entry, path, read_data) if is_zone_map(entry) else ""
+    if kind_of(entry) == INVERTED:
+        return _wrong_in_texts(snapshot, entry, path, read_data=read_data)
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
         return ""
+    return _wrong_in_segment(snapshot, segment, path, read_data=read_data)
+
+
+def _wrong_in_segment(
+    snapshot: Snapshot, segment: Segment, path: tuple[Field, ...], *, read_data: bool
+) -> str:
+    entry = segment.entry
     state = segment_state(snapshot, entry)
     if state.is_damaged:
         return state.note
@@ -260,6 +273,71 @@ def _wrong_in_trigrams(
                 if not BitMap64.deserialize(own) <= rows:
                     return "a token is without some of its rows"
     return ""
+
+
+# Texts -------------------------------------------------------------------------------------------
+
+
+def _wrong_in_texts(
+    snapshot: Snapshot, entry: IndexMetadata, path: tuple[Field, ...], *, read_data: bool
+) -> str:
+    """Compares how often each token is in each live row, and how many tokens a row has."""
+    segment = open_text_segment(snapshot.files, entry)
+    covered = covered_fragments(snapshot, entry)
+    fragments = tuple(f for f in snapshot.manifest.fragments if f.id in covered)
+    if not read_data or not fragments:
+        return ""
+    if reuse_index_of(snapshot.indices) is not None and not snapshot.uses_stable_row_ids:
+        return ""  # Rows that a compaction moved are named by where they were.
+    live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
+    named = _Sums(fragments)
+    for facts in segment.partitions:
+        partition = TextPartition(snapshot.files, entry, facts)
+        for hashes, names in _rows_of_partition(snapshot, entry, partition):
+            addresses = names
+            if snapshot.uses_stable_row_ids:
+                addresses, is_found = row_id_index(snapshot).addresses_of(names)
+                hashes, addresses = hashes[is_found], addresses[is_found]
+            is_live = live.are_among(addresses)
+            named.add(hashes[is_live], addresses[is_live])
+    tokenizer = Tokenizer(segment.options)
+    stored = _Sums(fragments)
+    for texts, addresses in _column(snapshot, path, fragments):
+        found = tokenizer.tokenize(texts)
+        terms = hashes_of(pa.array(found.terms, pa.string()))
+        pairs, often = np.unique(np.stack([found.rows, found.codes]), axis=1, return_counts=True)
+        stored.add(_token_hashes(terms[pairs[1]], often), addresses[pairs[0]])
+        rows, lengths = np.unique(found.rows, return_counts=True)
+        stored.add(_token_hashes(_OF_LENGTH, lengths), addresses[rows])
+    return named.differences(stored)
+
+
+def _rows_of_partition(
+    snapshot: Snapshot, entry: IndexMetadata, partition: TextPartition
+) -> Iterator[_Rows]:
+    facts = partition.facts
+    documents = partition.documents(np.arange(facts.num_documents))
+    yield _token_hashes(_OF_LENGTH, documents.lengths), documents.row_ids
+    if facts.is_fst:
+        every = Nearness("", 1 << 30, "")
+        tokens = pa.array(list(partition.tokens.near(every)), pa.string())
+        numbers = np.array([partition.tokens.number_of(token) for token in tokens.to_pylist()])
+    else:
+        file = IndexFile.open(snapshot.files, entry, f"part_{facts.number}_tokens.lance")
+        tokens = file.read_all("_token").column(0)
+        numbers = plain_numbers(file.read_all("_token_id").column(0)).astype(np.int64)
+    hashes = np.empty(len(tokens), np.uint64)
+    hashes[numbers] = hashes_of(tokens)
+    for first in range(0, len(hashes), _TOKENS_AT_ONCE):
+        some = np.arange(first, min(first + _TOKENS_AT_ONCE, len(hashes)))
+        for posting in partition.postings(some):
+            own = np.full(len(posting.documents), hashes[posting.number], np.uint64)
+            yield (_token_hashes(own, posting.frequencies), documents.row_ids[posting.documents])
+
+
+def _token_hashes(token: _Hashes | np.uint64, often: NDArray[np.integer[Any]]) -> _Hashes:
+    hashes: _Hashes = token ^ xxh64_of_numbers(often.astype(np.uint64))
+    return hashes
 
 
 # Zones -------------------------------------------------------------------------------------------

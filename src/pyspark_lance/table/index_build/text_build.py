@@ -1,0 +1,362 @@
+"""TextPostings: the documents of each token, in bounded memory; the files of a segment.
+
+A segment has one partition.  What does not fit into memory is sorted in runs that wait in temporary
+files, and the runs are merged: a document is numbered when it comes, so postings of later runs
+follow those of earlier ones.
+
+Source: docs/format/table-format.md, section 10.6.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.codec.join_rows import join_batches
+from pyspark_lance.plain_values import plain_array, plain_numbers, single_value
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
+from pyspark_lance.table.sort import external_sort
+from pyspark_lance.table.text.posting_encoder import PostingEncoder, Terms
+from pyspark_lance.table.text.token_options import TokenizerOptions
+from pyspark_lance.table.text.tokenizers import Tokenizer
+
+METADATA_FILE: Final = "metadata.lance"
+TOKENS_FILE: Final = "part_0_tokens.lance"
+DOCUMENTS_FILE: Final = "part_0_docs.lance"
+POSTINGS_FILE: Final = "part_0_invert.lance"
+TEXT_FILES: Final = (TOKENS_FILE, POSTINGS_FILE, DOCUMENTS_FILE, METADATA_FILE)
+
+MAX_TOKENS: Final = 4 << 20
+"""Tokens that are sorted in memory, at about 30 bytes each."""
+_MAX_TEXT_BYTES: Final = 4 << 20  # Of texts that are tokenized at once.
+_MAX_TEXTS: Final = 128 << 10
+_CHUNK_POSTINGS: Final = 512 << 10  # Numbers that are encoded or stored at once.
+_TERM: Final = "term"
+_DOCUMENTS: Final = "documents"
+_FREQUENCIES: Final = "frequencies"
+_POSITIONS: Final = "positions"
+_SIXTY_THREE: Final = 63
+
+_Ids: TypeAlias = NDArray[np.uint64]
+_Words: TypeAlias = NDArray[np.uint32]
+_Held: TypeAlias = tuple[NDArray[np.int32], _Words, _Words]
+"""Codes of tokens, documents, and positions if there are any."""
+
+
+class TextPostings:
+    """Collects documents by token.
+
+    ``ids`` and ``lengths``, in the order of documents, are complete when all texts were added.
+    """
+
+    def __init__(self, options: TokenizerOptions, max_tokens: int = MAX_TOKENS) -> None:
+        self._tokenizer = Tokenizer(options)
+        self._with_positions = options.with_position
+        self._max_tokens = max_tokens
+        self._texts: list[tuple[pa.Array, _Ids]] = []
+        self._text_rows = self._text_bytes = 0
+        self._terms: dict[str, int] = {}
+        self._held: list[_Held] = []
+        self._num_tokens = 0
+        self._ids: list[_Ids] = []
+        self._lengths: list[_Words] = []
+        self._num_documents = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="lance-text-")
+        self._runs: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._folder.cleanup()
+
+    def add(self, texts: pa.Array, ids: _Ids) -> None:
+        """Adds strings or lists of strings, and what their rows are called."""
+        self._texts.append((texts, ids))
+        self._text_rows += len(texts)
+        self._text_bytes += texts.nbytes
+        if self._text_rows >= _MAX_TEXTS or self._text_bytes >= _MAX_TEXT_BYTES:
+            self._tokenize()
+
+    def documents(self) -> tuple[_Ids, _Words]:
+        """What the rows of the documents are called, and how many tokens each has."""
+        self._tokenize()
+        ids = np.concatenate([np.empty(0, np.uint64), *self._ids])
+        return ids, np.concatenate([np.empty(0, np.uint32), *self._lengths])
+
+    def terms(self) -> Iterator[Terms]:
+        """All tokens, ascending by their bytes, with their documents; some at a time."""
+        self._tokenize()
+        if not self._runs:
+            return map(_as_terms, self._sorted()) if self._held else iter(())
+        self._spill()
+        streams = [external_sort.stored_batches(path) for path in self._runs]
+        return map(_as_terms, _whole_terms(external_sort.merged(streams, _places)))
+
+    def _tokenize(self) -> None:
+        if not self._texts:
+            return
+        texts = pa.concat_arrays([own for own, _ in self._texts])
+        ids = np.concatenate([own for _, own in self._texts])
+        self._texts, self._text_rows, self._text_bytes = [], 0, 0
+        found = self._tokenizer.tokenize(texts)
+        add = self._terms.setdefault
+        codes = np.array([add(term, len(self._terms)) for term in found.terms], np.int32)
+        counts = np.bincount(found.rows, minlength=len(texts))
+        # Rows without a token are no documents.
+        numbers = np.cumsum(counts > 0) - 1 + self._num_documents
+        self._ids.append(ids[counts > 0])
+        self._lengths.append(counts[counts > 0].astype(np.uint32))
+        self._num_documents += len(self._ids[-1])
+        self._held.append(
+            (
+                codes[found.codes],
+                numbers[found.rows].astype(np.uint32),
+                found.positions.astype(np.uint32) if self._with_positions else np.empty(0, "u4"),
+            )
+        )
+        self._num_tokens += len(found)
+        if self._num_tokens >= self._max_tokens:
+            self._spill()
+
+    def _spill(self) -> None:
+        if not self._num_tokens:
+            return
+        path = f"{self._folder.name}/{len(self._runs)}"
+        batches = self._sorted()
+        first = next(batches)
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
+            writer.write_batch(first)
+            for batch in batches:
+                writer.write_batch(batch)
+        self._runs.append(path)
+
+    def _sorted(self) -> Iterator[pa.RecordBatch]:
+        """The tokens that are held, ascending, with their postings; holds none afterwards."""
+        if not self._num_tokens:
+            return
+        names = pa.array(list(self._terms), pa.string())
+        held, self._held, self._terms, self._num_tokens = self._held, [], {}, 0
+        order = plain_numbers(pc.array_sort_indices(names))
+        ranks = np.empty(len(order), np.int32)
+        ranks[order] = np.arange(len(order), dtype=np.int32)
+        codes, documents, positions = _in_order(held, ranks)
+        names = names.take(plain_array(order))
+        is_first = np.ones(len(codes), np.bool_)
+        is_first[1:] = (codes[1:] != codes[:-1]) | (documents[1:] != documents[:-1])
+        starts = np.flatnonzero(is_first)
+        ends = np.searchsorted(codes[starts], np.arange(len(names)), "right")
+        frequencies = np.diff(starts, append=len(codes)).astype(np.uint32)
+        documents = documents[starts]
+        # Of positions, or of postings, about as many in each batch.
+        sizes = ends if not len(positions) else np.append(starts, len(codes))[ends]
+        for first, last in _cut(sizes, _CHUNK_POSTINGS):
+            begin = int(ends[first - 1]) if first else 0
+            part = slice(begin, int(ends[last - 1]))
+            offsets = np.concatenate([[begin], ends[first:last]]) - begin
+            columns = {
+                _TERM: names.slice(first, last - first),
+                _DOCUMENTS: _lists(offsets, documents[part]),
+                _FREQUENCIES: _lists(offsets, frequencies[part]),
+            }
+            if len(positions):
+                bounds = np.append(starts, len(codes))[begin + offsets]
+                own = positions[int(bounds[0]) : int(bounds[-1])]
+                columns[_POSITIONS] = _lists(bounds - bounds[0], own)
+            yield pa.RecordBatch.from_pydict(columns)
+
+
+def write_text_segment(
+    store: ObjectStore, uuid: UUID, options: TokenizerOptions, postings: TextPostings
+) -> dict[str, int]:
+    """Writes the files of a segment; returns their lengths in bytes, by name."""
+    ids, lengths = postings.documents()
+    encoder = PostingEncoder(lengths, options.block_size)
+    codecs = _codecs(options)
+    sizes = {}
+    tokens = SegmentOutput(store, uuid, TOKENS_FILE, _TOKENS_SCHEMA)
+    lists = SegmentOutput(store, uuid, POSTINGS_FILE, _postings_schema(options), codecs)
+    with tokens, lists:
+        number = 0
+        for terms in postings.terms():
+            numbers = np.arange(number, number + len(terms.names), dtype=np.uint32)
+            number += len(numbers)
+            columns = [terms.names, plain_array(numbers)]
+            tokens.write(pa.RecordBatch.from_arrays(columns, schema=_TOKENS_SCHEMA))
+            encoded = encoder.columns(terms)
+            schema = _postings_schema(options)
+            arrays = [encoded[name] for name in schema.names]
+            lists.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    sizes = {TOKENS_FILE: tokens.size_bytes, POSTINGS_FILE: lists.size_bytes}
+    total = {"total_tokens": str(int(lengths.sum(dtype=np.int64))).encode()}
+    with SegmentOutput(store, uuid, DOCUMENTS_FILE, _DOCUMENTS_SCHEMA, total) as output:
+        columns = [plain_array(ids), plain_array(lengths)]
+        output.write(pa.RecordBatch.from_arrays(columns, schema=_DOCUMENTS_SCHEMA))
+    sizes[DOCUMENTS_FILE] = output.size_bytes
+    metadata = {
+        "partitions": b"[0]",
+        "params": options.to_params().encode(),
+        "token_set_format": b"arrow",
+        **codecs,
+    }
+    with SegmentOutput(store, uuid, METADATA_FILE, _METADATA_SCHEMA, metadata) as output:
+        nothing = single_value(BitMap().serialize(), pa.binary())
+        output.write(pa.RecordBatch.from_arrays([nothing], schema=_METADATA_SCHEMA))
+    sizes[METADATA_FILE] = output.size_bytes
+    return sizes
+
+
+def text_format_version(options: TokenizerOptions) -> int:
+    """The version of Lance's format that a segment has."""
+    return 2 if options.block_size == 128 else 3
+
+
+_TOKENS_SCHEMA: Final = schema_of(
+    [("_token", pa.string(), False), ("_token_id", pa.uint32(), False)]
+)
+_DOCUMENTS_SCHEMA: Final = schema_of(
+    [("_rowid", pa.uint64(), False), ("_num_tokens", pa.uint32(), False)]
+)
+_METADATA_SCHEMA: Final = schema_of([("deleted_fragments", pa.binary(), False)])
+
+
+def _postings_schema(options: TokenizerOptions) -> pa.Schema:
+    columns = [
+        ("_posting", pa.list_(pa.large_binary()), False),
+        ("_max_score", pa.float32(), False),
+        ("_length", pa.uint32(), False),
+        ("_impacts", pa.list_(pa.large_binary()), False),
+    ]
+    if options.with_position:
+        columns += [
+            ("_compressed_position", pa.large_binary(), False),
+            ("_position_block_offset", pa.list_(pa.uint32()), False),
+        ]
+    return schema_of(columns)
+
+
+def _codecs(options: TokenizerOptions) -> dict[str, bytes]:
+    codecs = {
+        "format_version": str(text_format_version(options)).encode(),
+        "posting_block_size": str(options.block_size).encode(),
+        "posting_tail_codec": b"varint_delta_v1",
+    }
+    if options.with_position:
+        codecs |= {"positions_codec": b"packed_delta_v1", "positions_layout": b"shared_stream_v2"}
+    return codecs
+
+
+# Sorted postings ---------------------------------------------------------------------------------
+
+
+def _in_order(
+    held: list[_Held], ranks: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], _Words, _Words]:
+    """Tokens by their ranks; those of a document stay in their order, positions may be none.
+
+    ``held``: is empty afterwards.
+    """
+    greatest = [max(int(part[n].max(initial=0)) for part in held) for n in (1, 2)]
+    of_documents, of_positions = (number.bit_length() for number in greatest)
+    has_positions = any(len(positions) for _, _, positions in held)
+    if len(ranks).bit_length() + of_documents + of_positions > _SIXTY_THREE:
+        codes, documents, positions = (np.concatenate(parts) for parts in zip(*held, strict=True))
+        held.clear()
+        codes = ranks[codes]
+        order = np.argsort(codes, kind="stable")
+        return codes[order], documents[order], positions[order] if has_positions else positions
+    # Sorting numbers is several times as fast as finding their order.
+    keys = np.empty(sum(len(codes) for codes, _, _ in held), np.int64)
+    end = len(keys)
+    while held:
+        codes, documents, positions = held.pop()
+        part = keys[end - len(codes) : end]
+        end -= len(codes)
+        part[:] = ranks[codes]
+        part <<= of_documents
+        part |= documents
+        if has_positions:
+            part <<= of_positions
+            part |= positions
+    keys.sort()
+    positions = np.empty(0, np.uint32)
+    if has_positions:
+        positions = (keys & (1 << of_positions) - 1).astype(np.uint32)
+        keys >>= of_positions
+    documents = (keys & (1 << of_documents) - 1).astype(np.uint32)
+    keys >>= of_documents
+    return keys.astype(np.int32), documents, positions
+
+
+def _cut(ends: NDArray[np.int64], size: int) -> Iterator[tuple[int, int]]:
+    """Parts of items of about ``size`` together; ``ends``: their running sum."""
+    first = done = 0
+    while first < len(ends):
+        last = max(first + 1, int(np.searchsorted(ends, done + size, "right")))
+        yield first, last
+        first, done = last, int(ends[last - 1])
+
+
+def _lists(offsets: NDArray[np.int64], values: _Words) -> pa.Array:
+    return pa.LargeListArray.from_arrays(plain_array(offsets.astype(np.int64)), plain_array(values))
+
+
+def _places(rows: pa.RecordBatch) -> NDArray[np.int64]:
+    return plain_numbers(pc.array_sort_indices(rows.column(_TERM))).astype(np.int64)
+
+
+def _whole_terms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sorted rows, cut where a token begins."""
+    held: list[pa.RecordBatch] = []
+    num_held = 0
+    for batch in batches:
+        held.append(batch)
+        num_held += sum(len(column.flatten()) for column in batch.columns[1:2])
+        if num_held < _CHUNK_POSTINGS:
+            continue
+        rows = join_batches(held)
+        first = pc.index(rows.column(_TERM), rows.column(_TERM)[-1]).as_py()
+        if first:
+            yield rows.slice(0, first)
+            rows = rows.slice(first)
+        held, num_held = [rows], len(rows.column(_DOCUMENTS).flatten())
+    if held:
+        yield join_batches(held)
+
+
+def _as_terms(rows: pa.RecordBatch) -> Terms:
+    """Rows as tokens; rows of one token follow each other."""
+    names = rows.column(_TERM)
+    is_last = np.ones(len(names), np.bool_)
+    if len(names) > 1:
+        is_last[:-1] = plain_numbers(pc.not_equal(names.slice(0, len(names) - 1), names.slice(1)))
+    last = np.flatnonzero(is_last)
+    postings = rows.column(_DOCUMENTS)
+    ends = np.cumsum(plain_numbers(pc.list_value_length(postings)))
+    numbers: Sequence[NDArray[np.int64]] = [
+        plain_numbers(rows.column(name).flatten()).astype(np.int64)
+        for name in rows.schema.names[1:]
+    ]
+    documents, frequencies, *positions = numbers
+    return Terms(
+        names.take(plain_array(last)),
+        ends[last].astype(np.int64),
+        documents,
+        frequencies,
+        positions[0] if positions else None,
+    )

@@ -1,0 +1,132 @@
+"""What is known of the segments of a full-text index when more rows are added to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    LanceError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_address import OFFSET_BITS
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
+from pyspark_lance.table.index.row_ids import row_id_index
+from pyspark_lance.table.index.segments import INVERTED
+from pyspark_lance.table.index_build.text_build import METADATA_FILE
+from pyspark_lance.table.text.token_options import TokenizerOptions
+from pyspark_lance.table.text.tokenizers import Tokenizer
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
+
+logger = logging.getLogger(__name__)
+
+_NEWEST_VERSION: Final = 3
+
+
+def index_kind(name: str) -> str:
+    """The kind of index of this name, in whatever case; Lance calls an inverted index FTS, too."""
+    name = name.lower()
+    return INVERTED if name == "fts" else name
+
+
+def tokenizer_options(kind: str, given: Mapping[str, Any]) -> TokenizerOptions | None:
+    """How an index of a kind makes tokens; None if nothing is said of it.
+
+    ``given``: by the names of Lance; None for its defaults.
+
+    Raises:
+        InvalidInputError: Another kind of index is given such options, or a value is none.
+    """
+    known = {name: value for name, value in given.items() if value is not None}
+    if known and kind != INVERTED:
+        name = next(iter(known))
+        raise InvalidInputError(f"{name} is for inverted indices, not for {kind}")
+    if known.get("max_token_length") == 0:
+        known["max_token_length"] = None
+    return TokenizerOptions.from_mapping(known) if known else None
+
+
+def options_to_refresh(
+    snapshot: Snapshot, entries: Sequence[IndexMetadata], *, is_named: bool
+) -> TokenizerOptions | None:
+    """How further segments of an index make tokens; None if it has to stay as it is.
+
+    ``is_named``: whether the caller asked for this index.
+
+    Raises:
+        UnsupportedFeatureError: No tokens can be made as the named index has them.
+    """
+    try:
+        options = _options_of(snapshot.files, entries[-1])
+        Tokenizer(options)
+    except (LanceError, FileNotFoundError) as error:
+        if is_named:
+            raise
+        logger.info("the index %r of %s stays as it is: %s", entries[0].name, snapshot.uri, error)
+        return None
+    return options
+
+
+def _options_of(files: TableFiles, entry: IndexMetadata) -> TokenizerOptions:
+    if entry.index_version > _NEWEST_VERSION:
+        raise UnsupportedFeatureError(f"version {entry.index_version} of an inverted index")
+    file = IndexFile.open(files, entry, METADATA_FILE, whole=True)
+    found = file.reader.schema.metadata
+    if "params" not in found:
+        raise CorruptFileError("an inverted index without its parameters", file.where)
+    options = TokenizerOptions.from_params(found["params"].decode(), file.where)
+    for number in _partitions(file):
+        documents = IndexFile.open(files, entry, f"part_{number}_docs.lance")
+        if any(field.name.startswith("_doc_index") for field in documents.reader.schema.fields):
+            raise UnsupportedFeatureError(
+                "an inverted index whose documents are elements of lists", file.where
+            )
+    return options
+
+
+def _partitions(file: IndexFile) -> list[int]:
+    try:
+        return [int(number) for number in json.loads(file.reader.schema.metadata["partitions"])]
+    except (KeyError, ValueError, TypeError) as error:
+        raise CorruptFileError("an inverted index without its partitions", file.where) from error
+
+
+def names_rows_elsewhere(
+    snapshot: Snapshot, entry: IndexMetadata, fragments: Collection[int]
+) -> bool:
+    """Whether a segment names live rows outside of the fragments that it answers for.
+
+    An update keeps the row id and moves the row; values written in place take a fragment out of the
+    bitmap.  Lance takes what any segment says of a row that any of them covers: as soon as another
+    segment covers the row, its old text counts as well.  So such a segment is made anew before
+    that.
+
+    Also where that cannot be told: its files are damaged.
+    """
+    try:
+        file = IndexFile.open(snapshot.files, entry, METADATA_FILE, whole=True)
+        names = [np.empty(0, np.uint64)]
+        for number in _partitions(file):
+            documents = IndexFile.open(snapshot.files, entry, f"part_{number}_docs.lance")
+            names.append(plain_numbers(documents.read_all("_rowid").column(0)))
+        named = np.concatenate(names)
+        if snapshot.uses_stable_row_ids:
+            addresses, is_found = row_id_index(snapshot).addresses_of(named)
+            addresses = addresses[is_found]
+        else:
+            addresses = moved_addresses(named, reuse_versions(snapshot))
+    except (LanceError, FileNotFoundError):
+        return True
+    now = np.unique(addresses >> np.uint64(OFFSET_BITS))
+    live = set(snapshot.manifest.fragments.ids.tolist())
+    return not set(now.tolist()) & live <= set(fragments)
