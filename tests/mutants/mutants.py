@@ -40,20 +40,41 @@ _QUOTED_TEXT = (
 )
 
 MUTANTS = (
-    # Blobs
+    # Hadoop's settings of stores
     Mutant(
-        "each batch of a merge opens the files again that its blobs come from",
-        "table/rows/blob_bytes.py",
-        "        if self._blobs is None:\n",
-        "        if self._blobs is not self:\n",
-        ("tests/table/rows/test_described_blobs.py",),
+        "credentials of Hadoop complete those of storage options",
+        "store/hadoop_options.py",
+        'if not {"key", "secret", "token", "anon", "profile"} & set(given):',
+        'if "key" not in given:',
+        ("tests/store/test_hadoop_options.py",),
     ),
     Mutant(
-        "an overwrite cannot say that members of structs stay blobs",
-        "spark/types/write_schema.py",
-        "    if not _has_blobs(marked):\n",
-        "    if marked.equals(field, check_metadata=True):\n",
-        ("tests/spark/plugin/test_blobs_in_statements.py",),
+        "settings of one bucket count for none",
+        "store/hadoop_options.py",
+        'settings.get(f"fs.s3a.{name}") if own is None else own',
+        'settings.get(f"fs.s3a.{name}")',
+        ("tests/store/test_hadoop_options.py",),
+    ),
+    Mutant(
+        "the central endpoint of S3 is another server",
+        "store/hadoop_options.py",
+        "endpoint is not None and endpoint not in _CENTRAL and regional is None",
+        "endpoint is not None and regional is None",
+        ("tests/store/test_hadoop_options.py",),
+    ),
+    Mutant(
+        "a provider that only Java can run is passed over",
+        "store/hadoop_options.py",
+        "if name in _BOTO_FINDS and provider.startswith(_AMAZON):",
+        "if name in _BOTO_FINDS or True:",
+        ("tests/store/test_hadoop_options.py",),
+    ),
+    Mutant(
+        "reads of LanceTable do not take along what its session has",
+        "spark/options/parse_options.py",
+        "return {**options, keys.HADOOP: json.dumps(hadoop)} if hadoop else options",
+        "return options",
+        ("tests/spark/test_hadoop_settings.py",),
     ),
     # Times beyond what Python and Arrow have
     Mutant(

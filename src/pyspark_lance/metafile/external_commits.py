@@ -71,8 +71,9 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
     if kind == "dynamodb" and where:
         from pyspark_lance.store.external_manifests.dynamodb_manifests import DynamoDBManifests  # noqa: PLC0415
 
-        path = uri.partition("://")[2].rstrip("/").partition("/")[2]
-        return ExternallyCommittedStore(store, DynamoDBManifests(where, path, storage))
+        bucket, _, path = uri.partition("://")[2].rstrip("/").partition("/")
+        manifests = DynamoDBManifests(where, path, storage, bucket=bucket)
+        return ExternallyCommittedStore(store, manifests)
     if kind == "sqlite" and where:
         from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests  # noqa: PLC0415
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.namespace.directory import DirectoryNamespace
 from pyspark_lance.namespace.namespace import Name, Namespace, object_id
 from pyspark_lance.namespace.rest import RestNamespace
+from pyspark_lance.store.hadoop_options import hadoop_of
 from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.store.storage_options import PREFIX
 from pyspark_lance.table.version.table import Table
@@ -19,12 +21,14 @@ ROOT_NAME = "main"
 _OWN_NAMES = ((ROOT_NAME,), ("default",))
 
 
-def open_namespace(settings: Mapping[str, str]) -> Namespace:
+def open_namespace(
+    settings: Mapping[str, str], hadoop: Mapping[str, str] = MappingProxyType({})
+) -> Namespace:
     """The namespace that the settings of a catalog describe.
 
     ``settings``: ``impl`` (``dir``, the default, or ``rest``), ``root`` or ``path``,
     ``manifest_enabled``, ``dir_listing_enabled``, ``uri``, ``delimiter``, ``headers.*``,
-    ``storage.*``; in any case.
+    ``storage.*``; in any case. ``hadoop``: Hadoop's settings of the session for stores.
     """
     named = {name.lower(): text for name, text in settings.items()}
     storage = {name: text for name, text in settings.items() if name.lower().startswith(PREFIX)}
@@ -36,11 +40,11 @@ def open_namespace(settings: Mapping[str, str]) -> Namespace:
             if name.lower().startswith(_HEADER)
         }
         delimiter = named.get("delimiter", "$")
-        return RestNamespace(RestCatalog(named["uri"], headers, delimiter), storage)
+        return RestNamespace(RestCatalog(named["uri"], headers, delimiter), storage, hadoop)
     root = named.get("root") or named.get("path")
     if impl == "dir" and root:
         return DirectoryNamespace(
-            Table(root, storage),
+            Table(root, {**hadoop_of(root, hadoop), **storage}),
             _flag(named, "manifest_enabled"),
             _flag(named, "dir_listing_enabled"),
         )

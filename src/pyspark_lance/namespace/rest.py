@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark_lance.errors import (
@@ -14,6 +14,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.namespace.namespace import Name, object_id
+from pyspark_lance.store.hadoop_options import hadoop_of
 from pyspark_lance.store.rest_client import Issuer, RestCatalog
 from pyspark_lance.table.version.table import Table
 
@@ -27,6 +28,8 @@ class RestNamespace:
 
     catalog: RestCatalog
     storage: Mapping[str, str]  # Storage options for what it gives no credentials for; secret.
+    # Hadoop's settings for stores, over which all others take precedence; secret.
+    hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def namespaces(self, parent: Name) -> list[str]:
         """See ``Namespace``."""
@@ -108,7 +111,8 @@ class RestNamespace:
         self._ask("TableApi", "rename_table", name, request)
 
     def _table(self, location: str, storage: Mapping[str, str]) -> Table:
-        return Table(location, {**self.storage, **storage})
+        hadoop = hadoop_of(location, self.hadoop)
+        return Table(location, {**hadoop, **self.storage, **storage})
 
     def _ask(self, group: str, operation: str, name: Name, *arguments: object) -> Any:
         return self.catalog.call(group, operation, self.catalog.id_of(name), *arguments)

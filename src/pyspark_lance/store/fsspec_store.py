@@ -37,7 +37,7 @@ from pyspark_lance.store.object_store import (
     names_right_in,
     too_short,
 )
-from pyspark_lance.store.storage_options import StorageOptions, parse_storage_options
+from pyspark_lance.store.storage_options import SAME_PROTOCOL, StorageOptions, parse_storage_options
 
 # Transferring this much takes about as long as the round trip of another request.
 MERGE_GAP_BYTES = 256 << 10
@@ -47,7 +47,6 @@ UPLOAD_PART_BYTES = 16 << 20
 CONNECTIONS = 64
 CONFLICT_ATTEMPTS = 5
 
-_SAME_PROTOCOL = {"s3a": "s3", "s3n": "s3", "gs": "gcs", "abfss": "abfs", "az": "abfs"}
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 _ENDPOINT_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -58,7 +57,8 @@ _BOTOCORE_WITH_CREATE = (1, 35, 20)
 
 _HINTS = {
     "NoCredentialsError": "set storage.aws_access_key_id and storage.aws_secret_access_key, "
-    "or storage.skip_signature=true for public buckets",
+    "or storage.skip_signature=true for public buckets; where the session has fs.s3a.* settings "
+    "and no plugin, options(**pyspark_lance.hadoop_options(spark, path))",
     "PermissionError": "check the credentials and what they may do",
     "EndpointConnectionError": "check storage.aws_endpoint and the network",
 }
@@ -71,7 +71,7 @@ _T = TypeVar("_T")
 def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> FsspecStore:
     """The store at a URI that is not local; see ``open_store``."""
     rest = uri.partition("://")[2].rstrip("/")
-    protocol = _SAME_PROTOCOL.get(scheme, scheme)
+    protocol = SAME_PROTOCOL.get(scheme, scheme)
     # Others may have no hosts, or know by settings which one is meant, as Hadoop does.
     named = rest.partition("/")[0] if protocol in _OBJECT_STORES else rest
     if not named and scheme != "memory":

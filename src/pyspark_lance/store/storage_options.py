@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.store.hadoop_options import is_hadoop, translate_hadoop
 
 PREFIX = "storage."
 MANIFEST_STORE = "manifest_store"
@@ -25,6 +26,15 @@ ISSUER = "issuer"
 EXPIRES = "expires_at_millis"
 ALLOWED: Final = "allowed_base_paths"
 """Places outside of a table that it may have files in."""
+SAME_PROTOCOL: Final = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "s3+ddb": "s3",
+    "gs": "gcs",
+    "abfss": "abfs",
+    "az": "abfs",
+}
+"""fsspec's names of schemes that have another one there."""
 # Of the table, not of the file system.
 _OF_TABLES = (ALLOWED, MANIFEST_STORE, "dynamodb_endpoint", ISSUER, EXPIRES)
 
@@ -78,13 +88,14 @@ def parse_storage_options(
     """What the options mean for a file system of this protocol.
 
     ``protocol``: fsspec's name: ``s3``, ``gcs``, ``abfs``, ; ``options``: texts by name, with or
-    without the prefix ``storage.``, in any case; ``bucket``: first part of the URI, to recognise
-    endpoints that already name it.
+    without the prefix ``storage.``, in any case, and Hadoop's settings, which they take precedence
+    over; ``bucket``: first part of the URI, which some of Hadoop's settings are for, and which
+    endpoints may name already.
     """
     table = _TABLES.get(protocol, {})
     arguments: dict[str, Any] = {}
     chosen_by: dict[str, str] = {}
-    texts = dict(named_options(options))
+    texts = _with_hadoop(protocol, dict(named_options(options)), bucket)
     allow_unsafe_put = _boolean("allow_unsafe_put", texts.pop("allow_unsafe_put", "false"))
     for name in _OF_TABLES:
         texts.pop(name, None)
@@ -102,6 +113,15 @@ def parse_storage_options(
     if protocol == "s3":
         _finish_s3(arguments, bucket)
     return StorageOptions(arguments, allow_unsafe_put, tuple(_secrets(texts)))
+
+
+def _with_hadoop(protocol: str, texts: Mapping[str, str], bucket: str) -> dict[str, str]:
+    """The options with what Hadoop's settings among them stand for, under names of our own."""
+    hadoop = {name: text for name, text in texts.items() if is_hadoop(name)}
+    own = {name: text for name, text in texts.items() if name not in hadoop}
+    table = _TABLES.get(protocol, {})
+    given = {table[name][0] if name in table else name for name in own}
+    return {**translate_hadoop(protocol, bucket, hadoop, given), **own}
 
 
 def _finish_s3(arguments: dict[str, Any], bucket: str) -> None:
@@ -127,6 +147,15 @@ def _finish_s3(arguments: dict[str, Any], bucket: str) -> None:
         style = "virtual" if virtual_hosted else "path"
         s3 = arguments.setdefault("config_kwargs", {}).setdefault("s3", {})
         s3.setdefault("addressing_style", style)
+
+
+def hadoop_as_storage(uri: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The storage options of a URI that Hadoop's settings stand for, without the prefix."""
+    scheme, _, rest = uri.partition("://")
+    scheme = scheme.lower()
+    protocol = SAME_PROTOCOL.get(scheme, scheme)
+    hadoop = dict(named_options(settings))
+    return translate_hadoop(protocol, rest.partition("/")[0], hadoop, ())
 
 
 def is_storage_option(name: str) -> bool:

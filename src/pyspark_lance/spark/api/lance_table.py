@@ -34,6 +34,7 @@ from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, MergeRequest, merge_once
 from pyspark_lance.spark.jobs.update_job import update_once
 from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.options.hadoop_settings import session_table
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
@@ -41,7 +42,6 @@ from pyspark_lance.spark.options.spellings import (
     changes_table,
     checks_keywords,
     naming_table,
-    option_texts,
 )
 from pyspark_lance.spark.options.times import is_ansi, session_zone, session_zone_name, with_zone
 from pyspark_lance.spark.options.version_arguments import version_asked
@@ -60,7 +60,6 @@ from pyspark_lance.table.dml.commit_changes import Prepared
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, plan_change
 from pyspark_lance.table.version.path_suggestions import suggesting_paths
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
@@ -108,7 +107,7 @@ class LanceTable(
         version: int | str | None = None,
     ) -> None:
         self._spark = spark
-        self._table = Table(path, option_texts(storageOptions or {}), branch)
+        self._table = session_table(spark, path, storageOptions, branch)
         self._at = version_asked(spark, version)
         self._alias = alias
 
@@ -155,7 +154,7 @@ class LanceTable(
             3
         """
         at = version_asked(spark, version, tag, timestamp)
-        table = Table(path, option_texts(storageOptions or {}), branch)
+        table = session_table(spark, path, storageOptions, branch)
         with suggesting_paths(table):
             found = Snapshot.open(table, at)
         held = None if at == LATEST else found.version

@@ -16,12 +16,12 @@ from pyspark_lance.spark.api.cached_tables import refresh_cached
 from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.column_jobs import declared_columns, parsed_schema
+from pyspark_lance.spark.options.hadoop_settings import session_table
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.spellings import checks_keywords
 from pyspark_lance.spark.options.write_settings import session_options, write_settings
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
-from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import plan_write
 from pyspark_lance.table.write.write_table import commit_write, create_table
 
@@ -194,7 +194,7 @@ def make_table(new: NewTable) -> None:
         TableAlreadyExistsError: There is one, which is neither kept nor replaced.
         TableNotFoundError: There is none to replace.
     """
-    table, properties = Table(new.path), dict(new.properties or {})
+    table, properties = session_table(new.spark, new.path), dict(new.properties or {})
     existing = Snapshot.open(table) if new.if_there is IfThere.NEEDED else open_existing(table)
     if existing is not None and new.if_there is IfThere.KEEP:
         return

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
 from pyspark_lance.spark.api.table_builder import IfThere, LanceTableBuilder, NewTable
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
+from pyspark_lance.spark.options.hadoop_settings import session_table
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
@@ -21,7 +22,6 @@ from pyspark_lance.spark.options.spellings import (
 )
 from pyspark_lance.spark.options.write_settings import session_options, write_settings
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import create_table
 
 _OPTIONS_OF_CREATE = (
@@ -110,7 +110,8 @@ class TableCreation:
         if not (ifNotExists and cls.isLanceTable(spark, path, storage)):
             columns = declared_columns(spark, schema, write.column_types)
             try:
-                create_table(Table(path, storage), columns, write_settings(write, overwrite=False))
+                table = session_table(spark, path, storage)
+                create_table(table, columns, write_settings(write, overwrite=False))
             except TableAlreadyExistsError:
                 if not ifNotExists:
                     raise
@@ -135,7 +136,7 @@ class TableCreation:
             True
         """
         try:
-            Snapshot.open(Table(path, option_texts(storageOptions or {})))
+            Snapshot.open(session_table(spark, path, storageOptions))
         except TableNotFoundError:
             return False
         return True

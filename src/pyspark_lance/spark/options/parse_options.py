@@ -26,6 +26,7 @@ from pyspark_lance.spark.options.times import (
     parse_timestamp,
     session_time_zone,
 )
+from pyspark_lance.store.hadoop_options import hadoop_of, is_hadoop
 from pyspark_lance.table.cdf.change_mode import Deduplication, Layout
 from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.version.table import Table
@@ -92,9 +93,10 @@ class ReadOptions:
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """Reads the options of ``spark.read`` or of a view."""
         canonical, storage = canonical_options(options, "read")
+        path = _path_to_read(canonical, options)
         columns = canonical.get("columns")
         return cls(
-            table=Table(_path_to_read(canonical, options), storage, canonical.get("branch")),
+            table=Table(path, {**_hadoop(path, options), **storage}, canonical.get("branch")),
             at=VersionSpec(
                 version=parsed(canonical, "version", parse_count),
                 timestamp_ns=parsed(
@@ -163,7 +165,8 @@ class WriteOptions:
         canonical, storage = canonical_options(options, "write")
         _refuse_other_rows(options)
         mode = parsed(canonical, "writeMode", parse_write_mode)
-        table = Table(_path_to_write(canonical), storage, canonical.get("branch"))
+        path = _path_to_write(canonical)
+        table = Table(path, {**_hadoop(path, options), **storage}, canonical.get("branch"))
         given = json.loads(options.get(keys.PROPERTIES, "{}"))
         table_properties, as_options = split_table_properties(given, table.root)
         canonical = {**as_options, **canonical}
@@ -205,7 +208,24 @@ class WriteOptions:
 
 def storage_options_of(table: Table) -> dict[str, str]:
     """The options with which the data source opens the store of a table."""
-    return {f"{STORAGE_PREFIX}{name}": value for name, value in table.storage.items()}
+    hadoop = {name: value for name, value in table.storage.items() if is_hadoop(name)}
+    options = {
+        f"{STORAGE_PREFIX}{name}": value
+        for name, value in table.storage.items()
+        if name not in hadoop
+    }
+    return {**options, keys.HADOOP: json.dumps(hadoop)} if hadoop else options
+
+
+def sent_hadoop(options: Mapping[str, str]) -> dict[str, str]:
+    """Hadoop's settings that the plugin, or ``LanceTable``, put among the options."""
+    settings: dict[str, str] = json.loads(options.get(keys.HADOOP, "{}"))
+    return settings
+
+
+def _hadoop(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Those that are for the store of a path."""
+    return hadoop_of(path, sent_hadoop(options)) if keys.HADOOP in options else {}
 
 
 def check_whole(options: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.namespace.namespace import Name, Namespace, shown
 from pyspark_lance.namespace.open_namespace import ROOT_NAME, open_namespace, real_namespace
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.parse_options import storage_options_of
+from pyspark_lance.spark.options.parse_options import sent_hadoop, storage_options_of
 from pyspark_lance.spark.sql.metadata_tables import split_metadata_name
 from pyspark_lance.table.version.table import Table
 
@@ -29,7 +29,7 @@ Response = dict[str, Any]
 
 
 def _namespace(options: Mapping[str, str]) -> Namespace:
-    return open_namespace(json.loads(options[keys.CATALOG]))
+    return open_namespace(json.loads(options[keys.CATALOG]), sent_hadoop(options))
 
 
 def _name(names: Namespace, text: str) -> Name:
@@ -68,7 +68,9 @@ def _near(name: str, tables: Sequence[str]) -> str:
 
 
 def _options_of(table: Table, suffix: str = "") -> dict[str, str]:
-    return {"path": table.root + suffix, **storage_options_of(table)}
+    # Without Hadoop's settings, which every call brings along.
+    opening = opening_options(storage_options_of(table))
+    return {"path": table.root + suffix, **opening}
 
 
 _OPENS = re.compile(r"(?i)path$|storage\.")

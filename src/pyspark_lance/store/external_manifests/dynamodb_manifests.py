@@ -34,13 +34,16 @@ class DynamoDBManifests:
 
     ``table_name``: the DynamoDB table, of any number of Lance tables. ``options``: storage options;
     credentials and region are those of S3, ``dynamodb_endpoint`` is another address than AWS's own.
+    ``bucket``: the bucket of the Lance table, which some of Hadoop's settings are for.
     """
 
-    def __init__(self, table_name: str, base_uri: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, table_name: str, base_uri: str, options: Mapping[str, str], *, bucket: str = ""
+    ) -> None:
         self.name = f"dynamodb:{table_name}"
         self._table = table_name
         self._base = base_uri
-        self._options = parse_storage_options("s3", options)
+        self._options = parse_storage_options("s3", options, bucket=bucket)
         self._endpoint = _endpoint(options)
         self._client: tuple[int, Any] | None = None
 

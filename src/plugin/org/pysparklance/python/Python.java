@@ -65,13 +65,10 @@ public final class Python {
     return facts.has("missing") ? null : Description.of(facts);
   }
 
-  /**
-   * With the session's settings (zone of times that name none, ANSI mode, how names compare) and
-   * the identity of the plugin, which Python compares with its own.
-   */
+  /** With the session's settings: of times, ANSI mode, how names compare, and Hadoop's. */
   private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
     SQLConf session = SQLConf.get();
-    return Options.with(options, "_lance.time_zone", session.sessionLocalTimeZone(),
+    return Options.with(HadoopSettings.addTo(options), "_lance.time_zone", session.sessionLocalTimeZone(),
         "_lance.ansi", String.valueOf(session.ansiEnabled()),
         "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()),
         "_lance.plugin", Plugin.identity());

@@ -1,0 +1,80 @@
+package org.pysparklance.python;
+
+import java.io.IOException;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.security.alias.CredentialProviderFactory;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * Hadoop's settings of the session for stores: credentials, endpoints and the like, as Parquet files
+ * of the same session are opened. Python translates them into storage options, which take
+ * precedence. They join the options on the way to Python only, so that no plan shows them.
+ */
+final class HadoopSettings {
+  /** Named so that Spark's default redaction hides the value wherever options are shown. */
+  private static final String OPTION = "_lance.hadoop_secrets";
+  private static final List<String> PREFIXES = List.of("fs.s3a.", "fs.azure.", "fs.gs.");
+  private static final String PROVIDERS = "security.credential.provider.path";
+
+  private HadoopSettings() {}
+
+  /** {@code options} with the settings, if the table is, or may be, in a store that has such. */
+  static CaseInsensitiveStringMap addTo(CaseInsensitiveStringMap options) {
+    String path = options.get("path");
+    boolean mayBeRemote = path == null ? options.containsKey("_lance.catalog")
+        : path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs)://.*");
+    if (!mayBeRemote) {
+      return options;
+    }
+    Map<String, String> found = read(SparkSession.active().sessionState().newHadoopConf());
+    return found.isEmpty() ? options
+        : Options.with(options, OPTION, Python.JSON.valueToTree(found).toString());
+  }
+
+  /** What is set beyond Hadoop's own defaults, with what its credential files hold. */
+  private static Map<String, String> read(Configuration conf) {
+    Map<String, String> found = new TreeMap<>();
+    boolean hasFiles = false;
+    for (Map.Entry<String, String> one : conf) {
+      String name = one.getKey();
+      if (isOfStore(name) && isSet(conf, one)) {
+        found.put(name, conf.get(name));  // with variables replaced
+      }
+      hasFiles |= name.endsWith(PROVIDERS) && isSet(conf, one);
+    }
+    if (hasFiles) {
+      readCredentialFiles(conf, found);
+    }
+    return found;
+  }
+
+  private static boolean isOfStore(String name) {
+    return PREFIXES.stream().anyMatch(name::startsWith);
+  }
+
+  private static boolean isSet(Configuration conf, Map.Entry<String, String> one) {
+    String[] sources = conf.getPropertySources(one.getKey());
+    return !one.getValue().isBlank() && (sources == null || sources.length == 0
+        || !sources[sources.length - 1].equals("core-default.xml"));
+  }
+
+  private static void readCredentialFiles(Configuration conf, Map<String, String> found) {
+    try {
+      for (var provider : CredentialProviderFactory.getProviders(conf)) {
+        for (String alias : provider.getAliases()) {
+          if (isOfStore(alias)) {
+            found.put(alias, new String(provider.getCredentialEntry(alias).getCredential()));
+          }
+        }
+      }
+    } catch (IOException unreadable) {
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the credentials that "
+          + "hadoop.security.credential.provider.path names cannot be read: "
+          + unreadable.getMessage() + "\n  hint: set storage.* options instead", unreadable);
+    }
+  }
+}

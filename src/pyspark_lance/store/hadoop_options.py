@@ -1,0 +1,313 @@
+"""Hadoop's settings of a store (``fs.s3a.*``, ``fs.azure.*``, ``fs.gs.*``) -> storage options.
+
+A session of Spark has them in its Hadoop configuration: from ``spark.hadoop.*``, ``core-site.xml``
+or ``spark.conf.set``. They travel among the storage options of a table under their own names, and
+are translated where a store is opened, as its bucket decides which of them count.
+
+Storage options take precedence. Credentials count together: a storage option that is one of them
+turns off all credentials of Hadoop; so do endpoints, with the scheme and the addressing style.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+
+PREFIXES: Final = ("fs.s3a.", "fs.azure.", "fs.gs.")
+_SCHEMES: Final = {
+    "s3": "fs.s3a.", "s3a": "fs.s3a.", "s3n": "fs.s3a.", "s3+ddb": "fs.s3a.",
+    "abfs": "fs.azure.", "abfss": "fs.azure.", "az": "fs.azure.",
+    "gs": "fs.gs.", "gcs": "fs.gs.",
+}  # fmt: skip
+
+_S3A: Final = "org.apache.hadoop.fs.s3a."
+_AMAZON: Final = ("com.amazonaws.auth.", "software.amazon.awssdk.auth.credentials.", _S3A)
+# Providers that look where boto3 looks, too: variables, profiles, roles of machines.
+_BOTO_FINDS: Final = (
+    "ContainerCredentialsProvider",
+    "DefaultAWSCredentialsProviderChain",
+    "DefaultCredentialsProvider",
+    "EC2ContainerCredentialsProviderWrapper",
+    "EnvironmentVariableCredentialsProvider",
+    "IAMInstanceCredentialsProvider",
+    "InstanceProfileCredentialsProvider",
+    "ProfileAWSCredentialsProvider",
+    "ProfileCredentialsProvider",
+    "SharedInstanceCredentialProvider",
+    "WebIdentityTokenCredentialsProvider",
+    "WebIdentityTokenFileCredentialsProvider",
+)
+_DEFAULT_PROVIDERS: Final = (
+    f"{_S3A}TemporaryAWSCredentialsProvider,{_S3A}SimpleAWSCredentialsProvider,"
+    f"{_S3A}auth.IAMInstanceCredentialsProvider"
+)
+_REGIONAL: Final = re.compile(r"(?:https?://)?s3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com/?")
+# Hadoop has these where nothing else is set; Spark writes the first one into each session.
+_CENTRAL: Final = ("s3.amazonaws.com", "https://s3.amazonaws.com")
+_ENCRYPTIONS: Final = {"SSE-S3": "AES256", "AES256": "AES256", "SSE-KMS": "aws:kms"}
+_TENANT: Final = re.compile(r"https://[^/]+/([^/]+)/")
+_GOOGLE: Final = "https://storage.googleapis.com"
+
+_Get = Callable[[str], str | None]
+
+
+def hadoop_of(uri: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of a session's Hadoop settings that are about the kind of store of ``uri``."""
+    prefix = hadoop_prefix(uri)
+    if not prefix:
+        return {}
+    return {name: text for name, text in settings.items() if name.startswith(prefix)}
+
+
+def hadoop_prefix(uri: str) -> str:
+    """What names of Hadoop's settings for the store of ``uri`` begin with; '' if it has none."""
+    return _SCHEMES.get(uri.partition("://")[0].lower(), "")
+
+
+def is_hadoop(name: str) -> bool:
+    """Whether a storage option is one of Hadoop's settings."""
+    return name.startswith(PREFIXES)
+
+
+def translate_hadoop(
+    protocol: str, authority: str, settings: Mapping[str, str], given: Collection[str]
+) -> dict[str, str]:
+    """The storage options that Hadoop's settings stand for.
+
+    ``protocol``: fsspec's name. ``authority``: bucket, or ``container@account.host``. ``settings``:
+    by their names in small letters. ``given``: arguments of the file system that storage options
+    set, which take precedence.
+    """
+    if not settings:
+        return {}
+    if protocol == "s3":
+        return dict(_translate_s3(_of_bucket(settings, authority), given))
+    if protocol == "abfs":
+        account = authority.partition("@")[2]
+        return dict(_translate_azure(_of_account(settings, account), account, given))
+    if protocol == "gcs":
+        return dict(_translate_google(settings.get, given))
+    return {}
+
+
+# S3 -----------------------------------------------------------------------------------------------
+
+
+def _of_bucket(settings: Mapping[str, str], bucket: str) -> _Get:
+    """Read a setting of S3A without its prefix: that of the bucket, else that of all buckets."""
+
+    def get(name: str) -> str | None:
+        own = settings.get(f"fs.s3a.bucket.{bucket.lower()}.{name}")
+        text = settings.get(f"fs.s3a.{name}") if own is None else own
+        return (text or "").strip() or None
+
+    return get
+
+
+def _translate_s3(get: _Get, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    if not {"key", "secret", "token", "anon", "profile"} & set(given):
+        yield from _s3_credentials(get)
+    endpoint, region = get("endpoint"), get("endpoint.region")
+    regional = _REGIONAL.fullmatch(endpoint or "")
+    if regional is not None:
+        region = region or regional[1]
+    if region is not None and region != "sdk" and "client_kwargs.region_name" not in given:
+        yield "region", region
+    if "endpoint_url" not in given:
+        is_custom = endpoint is not None and endpoint not in _CENTRAL and regional is None
+        yield from _s3_endpoint(get, endpoint if is_custom else None, given)
+    yield from _s3_encryption(get, given)
+    if _is_true(get("requester.pays.enabled")) and "requester_pays" not in given:
+        yield "requester_pays", "true"
+    host, port = get("proxy.host"), get("proxy.port")
+    if host is not None and "config_kwargs.proxies" not in given:
+        yield "proxy_url", f"http://{host}:{port or 80}"
+
+
+def _s3_endpoint(
+    get: _Get, endpoint: str | None, given: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Endpoint, scheme and addressing style, as S3A takes them together."""
+    is_plain = (get("connection.ssl.enabled") or "true").lower() == "false"
+    uses_paths = _is_true(get("path.style.access"))
+    if endpoint is None:
+        if is_plain and "allow_http" not in given:
+            yield "allow_http", "true"
+        if uses_paths and "virtual_hosted" not in given:
+            yield "virtual_hosted_style_request", "false"
+        return
+    if "://" not in endpoint and "allow_http" not in given:
+        endpoint = f"{'http' if is_plain else 'https'}://{endpoint}"
+    yield "endpoint_url", endpoint
+    if "virtual_hosted" not in given:
+        is_virtual = not uses_paths and not _is_address(urlsplit(endpoint).hostname or "")
+        yield "virtual_hosted_style_request", str(is_virtual).lower()
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host can have no buckets before it, as S3A's client finds, too."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
+def _s3_credentials(get: _Get) -> Iterator[tuple[str, str]]:
+    """What the first provider has that finds any, in Hadoop's order."""
+    key, secret, token = get("access.key"), get("secret.key"), get("session.token")
+    providers = get("aws.credentials.provider") or _DEFAULT_PROVIDERS
+    for provider in filter(None, re.split(r"[\s,]+", providers)):
+        name = provider.rpartition(".")[2]
+        if provider == f"{_S3A}AnonymousAWSCredentialsProvider" or name == (
+            "AnonymousCredentialsProvider"
+        ):
+            yield "anon", "true"
+            return
+        is_simple = provider == f"{_S3A}SimpleAWSCredentialsProvider"
+        is_temporary = provider == f"{_S3A}TemporaryAWSCredentialsProvider"
+        if is_simple or is_temporary:
+            if key and secret and (is_simple or token):
+                yield from (("key", key), ("secret", secret))
+                if is_temporary and token:
+                    yield "token", token
+                return
+            continue
+        if name in _BOTO_FINDS and provider.startswith(_AMAZON):
+            profile = get("auth.profile.name") if "Profile" in name else None
+            if profile is not None:
+                yield "profile", profile
+            return
+        raise UnsupportedFeatureError(
+            f"fs.s3a.aws.credentials.provider names {provider}, which runs in Java only",
+            hint="set storage.aws_access_key_id, storage.aws_secret_access_key (and "
+            "storage.aws_session_token); or storage.anon=false, for the credentials that boto3 "
+            "finds by itself",
+        )
+
+
+def _s3_encryption(get: _Get, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    algorithm, key = get("encryption.algorithm"), get("encryption.key")
+    if algorithm is None or "s3_additional_kwargs.ServerSideEncryption" in given:
+        return
+    chosen = _ENCRYPTIONS.get(algorithm.upper())
+    if chosen is None:
+        raise UnsupportedFeatureError(
+            f"fs.s3a.encryption.algorithm is {algorithm}, which is not supported",
+            hint="SSE-S3 and SSE-KMS are; storage.aws_server_side_encryption sets it for Lance "
+            "tables only",
+        )
+    yield "aws_server_side_encryption", chosen
+    if chosen == "aws:kms" and key is not None:
+        yield "aws_sse_kms_key_id", key
+
+
+# Azure --------------------------------------------------------------------------------------------
+
+
+def _of_account(settings: Mapping[str, str], account: str) -> _Get:
+    """Read a setting without its prefix: that of the account's host, else that of all."""
+    host = account.lower()
+
+    def get(name: str) -> str | None:
+        names = [f"fs.azure.{name}.{host}", f"fs.azure.{name}.{host.replace('.dfs.', '.blob.')}"]
+        found = (settings.get(one) for one in (*names, f"fs.azure.{name}"))
+        return next((text.strip() for text in found if text and text.strip()), None)
+
+    return get
+
+
+def _translate_azure(get: _Get, account: str, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    credentials = ("account_key", "sas_token", "connection_string", "client_id", "client_secret")
+    if not account or {*credentials, "anon", "credential"} & set(given):
+        return
+    kind = (get("account.auth.type") or "SharedKey").lower()
+    if kind == "sharedkey":
+        key = get("account.key")
+        if key is not None:
+            yield "account_key", key
+        return
+    if kind == "sas":
+        token = get("sas.fixed.token")
+        if token is not None:
+            yield "sas_token", token.removeprefix("?")
+            return
+        raise _azure_provider("sas.token.provider.type", get("sas.token.provider.type"))
+    provider = get("account.oauth.provider.type")
+    if kind != "oauth" or provider is None:
+        raise _azure_provider("account.auth.type", get("account.auth.type"))
+    name = provider.rpartition(".")[2]
+    if name == "ClientCredsTokenProvider":
+        yield from _azure_client(get)
+    elif name in ("MsiTokenProvider", "WorkloadIdentityTokenProvider"):
+        yield "anon", "false"  # then adlfs looks for the identity of the machine
+    else:
+        raise _azure_provider("account.oauth.provider.type", provider)
+
+
+def _azure_client(get: _Get) -> Iterator[tuple[str, str]]:
+    client, secret = get("account.oauth2.client.id"), get("account.oauth2.client.secret")
+    endpoint = _TENANT.match(get("account.oauth2.client.endpoint") or "")
+    if client is None or secret is None or endpoint is None:
+        raise InvalidInputError(
+            "fs.azure.account.oauth2.client.id, .client.secret and .client.endpoint belong "
+            "together, and one is missing or no https://…/TENANT/oauth2/token"
+        )
+    yield from (("client_id", client), ("client_secret", secret), ("tenant_id", endpoint[1]))
+
+
+def _azure_provider(name: str, value: str | None) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"fs.azure.{name} is {value}, which has no counterpart outside of Java",
+        hint="set storage.account_key, storage.sas_token, or storage.client_id, "
+        "storage.client_secret and storage.tenant_id",
+    )
+
+
+# Google -------------------------------------------------------------------------------------------
+
+
+def _translate_google(read: _Get, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    def get(name: str) -> str | None:
+        return (read(f"fs.gs.{name}") or "").strip() or None
+
+    if "token" not in given:
+        yield from _google_token(get)
+    project, root = get("project.id"), get("storage.root.url")
+    if project is not None and "project" not in given:
+        yield "project", project
+    if root is not None and root.rstrip("/") != _GOOGLE and "endpoint_url" not in given:
+        yield "endpoint_url", root.rstrip("/")
+
+
+def _google_token(get: _Get) -> Iterator[tuple[str, str]]:
+    file, kind = get("auth.service.account.json.keyfile"), (get("auth.type") or "").upper()
+    email, key = get("auth.service.account.email"), get("auth.service.account.private.key")
+    if kind == "UNAUTHENTICATED" or _is_true(get("auth.null.enable")):
+        yield "anon", "true"
+    elif file is not None and kind in ("", "COMPUTE_ENGINE", "SERVICE_ACCOUNT_JSON_KEYFILE"):
+        yield "token", file
+    elif email is not None and key is not None:
+        account = {
+            "type": "service_account",
+            "client_email": email,
+            "private_key_id": get("auth.service.account.private.key.id") or "",
+            "private_key": key.replace("\\n", "\n"),
+            "token_uri": "https://oauth2.googleapis.com/token",
+        }
+        yield "service_account_key", json.dumps(account)
+    elif kind not in ("", "COMPUTE_ENGINE", "APPLICATION_DEFAULT"):
+        raise UnsupportedFeatureError(
+            f"fs.gs.auth.type is {kind}, which has no counterpart here",
+            hint="set storage.token or storage.google_service_account_key",
+        )
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").lower() == "true"
