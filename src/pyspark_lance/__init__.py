@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.api.lance_table import LanceTable
     from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
     from pyspark_lance.spark.api.table_builder import LanceTableBuilder
-    from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
-    from pyspark_lance.spark.companion import companion_jar, enable
     from pyspark_lance.spark.options.hadoop_settings import hadoop_options
-    from pyspark_lance.table.change.row_change import ChangeResult
+    from pyspark_lance.table.cdf.change_feed import ChangeCounts
     from pyspark_lance.table.cleanup.cleanup import CleanupResult
     from pyspark_lance.table.cleanup.orphan_files import OrphanFile
     from pyspark_lance.table.columns.change_columns import ColumnResult
@@ -70,9 +68,9 @@ _DEFINED_IN = {
     "VectorIndexResult": "table.index_build.vector_request",
     "VerifyResult": "table.verify.findings",
     "ZoneMapResult": "table.index_build.zone_maps",
-    "companion_jar": "spark.companion",
-    "enable": "spark.companion",
+    "enable": "plugin",
     "hadoop_options": "spark.options.hadoop_settings",
+    "plugin_jar": "plugin",
 }
 
 __all__ = ["DefaultSource", "errors", *_DEFINED_IN]

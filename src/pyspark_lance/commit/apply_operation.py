@@ -176,8 +176,8 @@ def _replace_fragments(builder: ManifestBuilder, operation: Delete | Update) -> 
                 conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
             )
         if present.isdisjoint(changed_fields(before, fragment)):
-            # A Delete only changes deletion files.  Data files are those of the newest version: a file
-            # whose column was dropped after planning must not be added again.
+            # A Delete only changes deletion files.  Data files are those of the newest version: a
+            # file whose column was dropped after planning must not be added again.
             fragment = replace(before, deletion_file=fragment.deletion_file)
         elif isinstance(operation, Delete):
             raise CommitConflictError(f"a Delete with other data files for fragment {fragment.id}")

@@ -67,6 +67,8 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 _ROWS_AT_ONCE: Final = 1 << 20
 _SETS_AT_ONCE: Final = 256
+# Of one fragment that is no longer in the table: 1 GiB of numbers.
+_MAX_ROWS_OF_REMOVED: Final = 1 << 27
 _TOKENS_AT_ONCE: Final = 4096
 _OF_LENGTH: Final = np.uint64(0x746F6B656E73)
 _NULL_LIST: Final = np.uint64(0x6C6973745F6E756C)

@@ -68,7 +68,8 @@ public final class Python {
   /** With the session's settings: of times, ANSI mode, how names compare, and Hadoop's. */
   private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
     SQLConf session = SQLConf.get();
-    return Options.with(HadoopSettings.addTo(options), "_lance.time_zone", session.sessionLocalTimeZone(),
+    return Options.with(HadoopSettings.addTo(options),
+        "_lance.time_zone", session.sessionLocalTimeZone(),
         "_lance.ansi", String.valueOf(session.ansiEnabled()),
         "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()),
         "_lance.plugin", Plugin.identity());
