@@ -93,7 +93,7 @@ class TableFiles:
             raise self._outside(uri)
 
     def _is_trusted(self, base: str) -> bool:
-        """Whether a base path, which the writer of the manifest chose, may hold blobs.
+        """Whether a base path, which may come from a hostile manifest, may hold blobs: any files.
 
         It is the folder of a Lance table, or below this table or a place that the option names.
         """
@@ -105,7 +105,7 @@ class TableFiles:
 
     def _outside(self, uri: str) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
-            f"a blob is in {uri!r}, outside of the table and the tables that it shares files with",
+            f"a blob is in {uri!r}, outside of the table and of tables that it shares files with",
             where=self.table.uri,
             hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}",
         )
