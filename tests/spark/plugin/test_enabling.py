@@ -44,6 +44,10 @@ import io, contextlib
 with contextlib.redirect_stdout(io.StringIO()) as shown:
     frame.where("id < 3").select("id").explain()
 assert "filters: [id IS NOT NULL, id < 3]" in shown.getvalue(), shown.getvalue()
+kept = "SELECT count(*) FROM {} WHERE (i16 > 32767) IS NULL"  # an assertion of Spark without us
+rows = spark.range(10).selectExpr("CAST(IF(id % 4 = 0, NULL, id) AS smallint) AS i16")
+rows.write.format("lance").save(path + "-kept")
+assert spark.sql(kept.format(f"lance.`{path}-kept`")).first()[0] == 3
 near = f"lance.`{path}-near`"
 sizes = "TBLPROPERTIES (`v.fixed_size_list` = 2)"
 spark.sql(f"CREATE TABLE {near} (id bigint, v array<float>) {sizes}")
@@ -84,8 +88,23 @@ else:
 """
 
 
+_KEPT_FIRST = """
+other = spark.newSession()
+rows = spark.range(10).selectExpr("CAST(IF(id % 4 = 0, NULL, id) AS smallint) AS i16")
+rows.write.format("lance").save(path + "-first")
+for session in (spark, other, spark.newSession()):
+    shown = session.read.format("lance").load(path + "-first").where("(i16 > 32767) IS NULL")
+    assert shown.count() == 3 and len(shown.collect()) == 3
+"""
+
+
 def test_one_call_on_a_running_classic_session(jar, path):
     run_script(_CLASSIC + _CHECKS, path, jar=False)
+
+
+def test_conditions_stay_with_spark_in_sessions_that_ran_before(jar, path):
+    """The rule that marks them comes to a session whose optimizer has run already."""
+    run_script(_CLASSIC + _KEPT_FIRST, path)
 
 
 def test_one_call_on_a_connect_session(jar, path):
