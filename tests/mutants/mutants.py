@@ -40,6 +40,21 @@ _QUOTED_TEXT = (
 )
 
 MUTANTS = (
+    # Blobs
+    Mutant(
+        "each batch of a merge opens the files again that its blobs come from",
+        "table/rows/blob_bytes.py",
+        "        if self._blobs is None:\n",
+        "        if self._blobs is not self:\n",
+        ("tests/table/rows/test_described_blobs.py",),
+    ),
+    Mutant(
+        "an overwrite cannot say that members of structs stay blobs",
+        "spark/types/write_schema.py",
+        "    if not _has_blobs(marked):\n",
+        "    if marked.equals(field, check_metadata=True):\n",
+        ("tests/spark/plugin/test_blobs_in_statements.py",),
+    ),
     # Hadoop's settings of stores
     Mutant(
         "credentials of Hadoop complete those of storage options",
