@@ -1,4 +1,4 @@
-"""Every exception of the package, grouped by what a caller does next.
+"""Exceptions of the package, grouped by how a caller handles them.
 
 LanceError
 |-- TableNotFoundError         (also FileNotFoundError)
@@ -16,7 +16,7 @@ LanceError
 |   `-- RetryableCommitError
 `-- StorageError
 
-Only text crosses from a Spark worker to the driver, so the message alone must suffice: a stable
+Only text crosses from a Spark worker to the driver, so the message is self-contained: a stable
 code, what happened, where, and what to do.
 """
 
@@ -30,7 +30,7 @@ from typing import ClassVar
 
 
 class LanceError(Exception):
-    """Base class: carries what happened, where, and what to do about it.
+    """Base class: what happened, where, and what to do.
 
     Args:
         what: One line with the expected and the found values.
@@ -40,16 +40,16 @@ class LanceError(Exception):
 
     code: ClassVar[str] = "LANCE_ERROR"
     remedy: ClassVar[str] = "see the hint in the message"
-    # What is shown where nobody knew a better hint.
+    # Fallback for errors without a more specific hint.
     next_step: ClassVar[str] = ""
 
     def __init__(self, what: str, where: str = "", hint: str = "") -> None:
-        """Keeps the three parts as ``args``, which is all that pickle needs."""
+        """Keep the three parts as ``args``, as pickle requires."""
         super().__init__(what, where, hint)
         self.what, self.where, self.hint = what, where, hint
 
     def __str__(self) -> str:
-        """The code and the three parts, one line each."""
+        """Return the code and the three parts, one line each."""
         where = f"\n  at: {self.where}" if self.where else ""
         step = self.hint or self.next_step
         hint = f"\n  hint: {step}" if step else ""
@@ -57,21 +57,21 @@ class LanceError(Exception):
 
 
 class TableNotFoundError(LanceError, FileNotFoundError):
-    """There is no Lance table at the path."""
+    """The path has no Lance table."""
 
     code = "LANCE_TABLE_NOT_FOUND"
     remedy = "fix the path, or create the table"
 
 
 class VersionNotFoundError(TableNotFoundError):
-    """The table has no such version, tag or branch (any more)."""
+    """The table has no such version, tag or branch, or not any more."""
 
     code = "LANCE_VERSION_NOT_FOUND"
     remedy = "choose another version, tag or branch; an old version may have been cleaned up"
 
 
 class TableAlreadyExistsError(LanceError, FileExistsError):
-    """A table is in the way."""
+    """A table exists where one is to be created."""
 
     code = "LANCE_TABLE_ALREADY_EXISTS"
     remedy = "choose `append` or `overwrite`, or another path"
@@ -85,14 +85,14 @@ class NamespaceNotFoundError(LanceError, LookupError):
 
 
 class NamespaceNotEmptyError(LanceError):
-    """A namespace that is to be dropped has tables or namespaces in it."""
+    """The namespace to be dropped contains tables or namespaces."""
 
     code = "LANCE_NAMESPACE_NOT_EMPTY"
-    remedy = "drop what is in it first, or say `CASCADE`"
+    remedy = "drop its contents first, or use `CASCADE`"
 
 
 class InvalidInputError(LanceError, ValueError):
-    """The call cannot be carried out as it was made."""
+    """The arguments of the call are invalid."""
 
     code = "LANCE_INVALID_INPUT"
     remedy = "fix the call as the hint says"
@@ -106,15 +106,15 @@ class SchemaMismatchError(InvalidInputError):
 
 
 class TableReplacedError(InvalidInputError):
-    """Another table is at the path since one of its versions was read."""
+    """The table at the path was replaced by another one since a version was read."""
 
     code = "LANCE_TABLE_REPLACED"
     remedy = "read the new table from its start, or restore the old one; see the hint"
-    next_step = "read the table again: make a new DataFrame of it"
+    next_step = "read the table again: create a new DataFrame"
 
 
 class UnsupportedFeatureError(LanceError):
-    """A feature flag, file version, encoding or type that is not implemented."""
+    """A feature flag, file version, encoding or type is not implemented."""
 
     code = "LANCE_UNSUPPORTED_FEATURE"
     remedy = "upgrade this package, or read the table with another reader of Lance"
@@ -129,14 +129,14 @@ class CorruptFileError(LanceError):
 
 
 class MissingFileError(CorruptFileError):
-    """A file that a version of the table needs is not there (any more)."""
+    """A file that a version of the table needs is missing."""
 
     code = "LANCE_MISSING_FILE"
-    remedy = "read a newer version: the file may have been cleaned up; else restore it"
+    remedy = "read a newer version: the file may have been cleaned up; otherwise restore it"
 
 
 class ConflictReason(StrEnum):
-    """Why two commits do not go together; the names stay what they are.
+    """Reason why two commits conflict; the names are stable.
 
     Attributes:
         meaning: What happened.
@@ -145,34 +145,37 @@ class ConflictReason(StrEnum):
     meaning: str
 
     def __new__(cls, name: str, meaning: str) -> ConflictReason:
-        """A name with what it means."""
+        """Return a member with its meaning."""
         reason = str.__new__(cls, name)
         reason._value_, reason.meaning = name, meaning
         return reason
 
-    CONCURRENT_APPEND = "ConcurrentAppend", "others added rows that this work would have read"
-    CONCURRENT_DELETE_READ = "ConcurrentDeleteRead", "others deleted rows that this work had read"
-    CONCURRENT_ROW_CHANGE = "ConcurrentRowChange", "others changed the same rows or fragments"
-    CONCURRENT_REWRITE = "ConcurrentRewrite", "others moved the rows, as a compaction does"
-    INDEX_CHANGED = "IndexChanged", "others created an index of that name, or on those rows"
-    METADATA_CHANGED = "MetadataChanged", "others changed columns, or set the same property"
-    TABLE_REPLACED = "TableReplaced", "others overwrote, restored or recreated the table"
-    FILES_REMOVED = "FilesRemoved", "a cleanup removed files that this work needs"
-    VERSION_TAKEN = "VersionTaken", "others committed first every time; there is no other conflict"
-    UNKNOWN_OPERATION = "UnknownOperation", "the other operation is unknown: newer, or damaged"
-    OTHER = "Other", "none of these; the message says what"
+    CONCURRENT_APPEND = "ConcurrentAppend", "rows were added that this operation would have read"
+    CONCURRENT_DELETE_READ = (
+        "ConcurrentDeleteRead",
+        "rows were deleted that this operation had read",
+    )
+    CONCURRENT_ROW_CHANGE = "ConcurrentRowChange", "the same rows or fragments were changed"
+    CONCURRENT_REWRITE = "ConcurrentRewrite", "the rows were moved, as by a compaction"
+    INDEX_CHANGED = "IndexChanged", "an index of that name, or on those rows, was created"
+    METADATA_CHANGED = "MetadataChanged", "columns were changed, or the same property was set"
+    TABLE_REPLACED = "TableReplaced", "the table was overwritten, restored or recreated"
+    FILES_REMOVED = "FilesRemoved", "a cleanup removed files that this operation needs"
+    VERSION_TAKEN = "VersionTaken", "every attempt was outrun; there is no other conflict"
+    UNKNOWN_OPERATION = "UnknownOperation", "the concurrent operation is unknown: newer, or damaged"
+    OTHER = "Other", "another reason, given in the message"
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What does not go together, for machines.
+    """A conflict of two commits in machine-readable form.
 
     Attributes:
-        reason: Why.
-        ours: The operation that was to be committed, by its name in the format; may be empty.
-        theirs: The one that was committed before it; may be empty.
-        version: The version that theirs made; None if it is none in particular.
-        fragments: Ids of the fragments that both concern, ascending; may be empty.
+            reason: Why they conflict.
+        ours: Name of the operation to be committed; may be empty.
+        theirs: Name of the operation committed before it; may be empty.
+        version: The version that theirs committed; None if unspecific.
+        fragments: Ids of the fragments that both affect, ascending; may be empty.
     """
 
     reason: ConflictReason
@@ -182,12 +185,12 @@ class Conflict:
     fragments: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Refuse a plain string as reason."""
         if type(self.reason) is not ConflictReason:
             raise InvalidInputError(f"{self.reason!r} is not a ConflictReason")
 
     def __str__(self) -> str:
-        """As it stands in a message."""
+        """Return the text for a message."""
         text = str(self.reason)
         if self.ours or self.theirs:
             text += f", {self.ours or '-'} after {self.theirs or '-'}"
@@ -199,7 +202,7 @@ class Conflict:
 
     @classmethod
     def parse(cls, text: str) -> Conflict:
-        """What ``str`` gave."""
+        """Parse a text that ``str`` returned."""
         reason, *parts = text.split(", ")
         ours = theirs = ""
         version: int | None = None
@@ -216,22 +219,22 @@ class Conflict:
         return cls(known, ours, theirs, version, fragments)
 
 
-# Ids in a message; a compaction may concern all fragments there are.
+# Maximum number of ids in a message; a compaction may affect all fragments.
 _MAX_FRAGMENTS = 20
 
 
 class CommitConflictError(LanceError):
-    """Another commit makes this one impossible.
+    """A concurrent commit makes this one impossible.
 
     Args:
         what: One line with the expected and the found values.
-        where: The table, or the version of it that is in the way.
+        where: The table, or its conflicting version.
         hint: What the reader of the message can do.
-        conflict: The same for machines.
+        conflict: The conflict in machine-readable form.
     """
 
     code = "LANCE_COMMIT_CONFLICT"
-    remedy = "look at what the other commit did, then do the work anew if it still makes sense"
+    remedy = "check what the other commit did, then run the operation again if still appropriate"
 
     def __init__(
         self,
@@ -240,49 +243,49 @@ class CommitConflictError(LanceError):
         hint: str = "",
         conflict: Conflict | ConflictReason = ConflictReason.OTHER,
     ) -> None:
-        """Keeps all parts as ``args``, which is all that pickle needs."""
+        """Keep all parts as ``args``, as pickle requires."""
         super().__init__(what, where, hint)
         self.conflict = conflict if isinstance(conflict, Conflict) else Conflict(conflict)
         self.args = (what, where, hint, self.conflict)
 
     @property
     def reason(self) -> ConflictReason:
-        """Why, by a name that stays what it is."""
+        """Return the reason of the conflict, whose name is stable."""
         return self.conflict.reason
 
     def __str__(self) -> str:
-        """The code and the parts, one line each."""
+        """Return the code and the parts, one line each."""
         return f"{super().__str__()}\n  conflict: {self.conflict}"
 
 
 class RetryableCommitError(CommitConflictError):
-    """Another commit got in the way; the same call may succeed on the newer version."""
+    """A concurrent commit conflicts; the same call may succeed on the newer version."""
 
     code = "LANCE_COMMIT_RETRY"
     remedy = "run it again, or allow more with `commitRetries` and `commitTimeout`"
-    # The attempts that are left, as text, where the caller plans the same work again; else empty.
+    # The remaining attempts, as text, if the caller plans the same operation again; else empty.
     retries: str = ""
 
 
 class StorageError(LanceError):
-    """The store failed; the cause is chained."""
+    """The store failed; the exception's cause has the details."""
 
     code = "LANCE_STORAGE"
-    next_step = "look at the store, the network and what you may do there, then try again"
+    next_step = "check the store, the network and your permissions, then try again"
     remedy = (
-        "look at the store and its credentials; the cause is chained. After a commit it means "
-        "that the answer was lost: read the table before repeating the work"
+        "check the store and its credentials; the cause is chained. After a commit, its outcome is "
+        "unknown: read the table before repeating the operation"
     )
 
 
-# Set to anything, it keeps all that a traceback has, for whoever looks for a fault of the package.
+# If set, tracebacks keep all frames, for debugging the package.
 FULL_TRACEBACK = "PYSPARK_LANCE_FULL_TRACEBACK"
 
 
 def shorten(error: BaseException) -> None:
-    """Forgets the frames that an error and its causes came through.
+    """Remove the frames of an error and its causes.
 
-    Where it then leaves what users call, a traceback ends with their line and the message.
+    The traceback then ends with the user's call and the message.
 
     Examples:
         >>> try:
@@ -295,7 +298,7 @@ def shorten(error: BaseException) -> None:
     cause: BaseException | None = None if os.environ.get(FULL_TRACEBACK) else error
     while cause is not None and cause.__traceback__ is not None:
         cause.__traceback__ = None
-        cause.__suppress_context__ = True  # what else was tried before is no cause
+        cause.__suppress_context__ = True  # earlier attempts are not a cause
         cause = cause.__cause__
 
 
@@ -305,12 +308,12 @@ _SHOWN = re.compile(
 )
 
 
-# Spark puts it behind the text of raise_error, on the same line.
+# Spark appends it to the message of raise_error, on the same line.
 _STATE_OF_RAISED = " SQLSTATE: P0001"
 
 
 def error_in(text: str) -> LanceError | None:
-    """The last error of this module that a text shows; None if it shows none.
+    """Return the last error of this module that a text contains; None if it contains none.
 
     Examples:
         >>> error_in("Job failed: [LANCE_CORRUPT_FILE] no footer").code
@@ -336,7 +339,7 @@ _BY_CODE = {
 
 
 def errors_as_markdown() -> str:
-    """The codes with their meanings and remedies, as the table of the documents."""
+    """Return the codes with their meanings and remedies as a Markdown table."""
     lines = ["| code | class | meaning | what to do |", "|---|---|---|---|"]
     for kind in _BY_CODE.values():
         if kind is not LanceError:
@@ -346,7 +349,7 @@ def errors_as_markdown() -> str:
 
 
 def reasons_as_markdown() -> str:
-    """The reasons of conflicts with their meanings, as the table of the documents."""
+    """Return the conflict reasons with their meanings as a Markdown table."""
     lines = ["| reason | meaning |", "|---|---|"]
     lines += [f"| `{reason}` | {reason.meaning} |" for reason in ConflictReason]
     return "\n".join(lines)

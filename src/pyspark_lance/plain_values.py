@@ -1,7 +1,7 @@
-"""Scalars and arrays of plain values without ``pa.scalar`` and ``pa.array``.
+"""Conversion of plain values to and from Arrow without ``pa.scalar`` and ``pa.array``.
 
-Those make Arrow import pandas, to see whether they were given something of it. That takes a worker
-longer than all its other imports, and Spark starts workers for each step of a query.
+Those functions import pandas to check whether an argument is a pandas object. That takes longer
+than all other imports of a worker, and Spark starts workers for each stage of a query.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _FLOATS: dict[pa.DataType, np.dtype[Any]] = {
     pa.float32(): np.dtype(np.float32),
     pa.float64(): np.dtype(np.float64),
 }
-# The types of ``single_value``.
+# Types supported by ``single_value``.
 _SINGLE_VALUES = frozenset((pa.string(), pa.binary(), pa.large_string(), pa.large_binary()))
 
 
 def plain_dtype(data_type: pa.DataType) -> np.dtype[Any]:
-    """The dtype of a type of integers, floats or booleans.
+    """Return the dtype of an integer, float or boolean type.
 
-    Arrow 18 and 19 need pandas for their ``to_pandas_dtype``, whatever the type.
+    ``to_pandas_dtype`` of Arrow 18 and 19 imports pandas for any type.
     """
     return _FLOATS.get(data_type) or np.dtype(str(data_type))
 
 
 def plain_array(numbers: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Array of integers, floats or booleans, zero-copy but for booleans.
+    """Return an array of integers, floats or booleans, zero-copy except for booleans.
 
-    ``numbers``: shape (n,). ``missing``: where the array is null, shape (n,); None for nowhere.
+    ``numbers``: shape (n,). ``missing``: where the array is null, shape (n,); None for no nulls.
     """
     if numbers.dtype == np.bool_:
         data_type, values = pa.bool_(), _bits(numbers)
@@ -50,9 +50,9 @@ def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:
 
 
 def plain_numbers(array: pa.Array) -> NDArray[Any]:
-    """The values of an array of integers, floats or booleans without nulls; shape (n,).
+    """Return the values of an array of integers, floats or booleans without nulls; shape (n,).
 
-    Zero-copy but for booleans, and read-only then.
+    Zero-copy and read-only, except for booleans.
     """
     assert not array.null_count
     values = array.buffers()[1]
@@ -65,15 +65,15 @@ def plain_numbers(array: pa.Array) -> NDArray[Any]:
     return numbers[array.offset :]
 
 
-def numbers_or(missing: int | bool, array: pa.Array) -> NDArray[Any]:
-    """The values of an array of integers or booleans, and ``missing`` for nulls; shape (n,)."""
+def numbers_with_default(missing: int | bool, array: pa.Array) -> NDArray[Any]:
+    """Return the values of an integer or boolean array, with ``missing`` for nulls; shape (n,)."""
     if array.null_count:
         array = array.fill_null(plain_scalar(missing, array.type))
     return plain_numbers(array)
 
 
 def plain_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """As ``pa.array(values, data_type)`` of what a list of constants holds, none of it null."""
+    """Return ``pa.array(values, data_type)`` for the non-null constants of a list."""
     if not values:
         return pa.nulls(0, data_type)
     kinds = set(map(type, values))
@@ -95,7 +95,7 @@ def plain_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def plain_scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
-    """As ``pa.scalar(value, data_type)``, which it calls for what is not plain."""
+    """Return ``pa.scalar(value, data_type)``, which it calls only if necessary."""
     if value is None:
         return pa.nulls(1, data_type)[0]
     if isinstance(value, bool) and data_type == pa.bool_():
@@ -126,7 +126,7 @@ def _decimal(value: Decimal, data_type: pa.DataType) -> pa.Scalar:
 
 
 def single_value(content: bytes | pa.Buffer | None, data_type: pa.DataType) -> pa.Array:
-    """One string or binary value, or null; not of a view type."""
+    """Return an array of one string or binary value, or null; not of a view type."""
     validity = pa.py_buffer(b"\0") if content is None else None
     held = content if content is not None else b""
     is_large = data_type in (pa.large_string(), pa.large_binary())
@@ -135,9 +135,9 @@ def single_value(content: bytes | pa.Buffer | None, data_type: pa.DataType) -> p
 
 
 def pack_scalar(scalar: pa.Scalar) -> tuple[pa.DataType, Any]:
-    """The type of a scalar and its bytes, which ``unpack_scalar`` takes; small when pickled.
+    """Return the type of a scalar and its bytes, the arguments of ``unpack_scalar``.
 
-    Arrow pickles a scalar as a Python value, and those have no years beyond 1 to 9999 and no
+    Arrow pickles a scalar as a Python value, which supports neither years beyond 1 to 9999 nor
     nanoseconds.
     """
     kind, types = scalar.type, pa.types
@@ -150,7 +150,7 @@ def pack_scalar(scalar: pa.Scalar) -> tuple[pa.DataType, Any]:
 
 
 def unpack_scalar(data_type: pa.DataType, content: Any) -> pa.Scalar:
-    """The scalar that ``pack_scalar`` packed."""
+    """Return the scalar that ``pack_scalar`` packed."""
     if content is None:
         return pa.nulls(1, data_type)[0]
     if isinstance(content, pa.Array):
@@ -161,9 +161,9 @@ def unpack_scalar(data_type: pa.DataType, content: Any) -> pa.Scalar:
 
 
 def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as Python values, to be shown; times that Python does not have as text.
+    """Return the rows of a batch as Python values for display.
 
-    Python has no years beyond 1 to 9999, and no nanoseconds.
+    Times outside of Python's range, or with nanoseconds, are returned as text.
     """
     columns = [_python_values(column) for column in batch.columns]
     names = batch.schema.names
@@ -181,7 +181,7 @@ def _python_values(column: pa.Array) -> list[Any]:
 
 
 def _python_value(scalar: pa.Scalar) -> Any:
-    """A value to be shown, of a column that Python does not have all values of."""
+    """Return a value for display, from a column that may exceed Python's range."""
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.MapScalar):

@@ -1,4 +1,4 @@
-"""The names of what results hold: camelCase, as PySpark's; the same in snake_case can be read, too.
+"""Field names of results: camelCase as in PySpark, with snake_case accepted as well.
 
 The rule for all public names is in docs/api.md.
 """
@@ -18,14 +18,14 @@ _C = TypeVar("_C", bound=type)
 
 
 def snake_case(name: str) -> str:
-    """``numRows`` as ``num_rows``."""
+    """Convert ``numRows`` to ``num_rows``."""
     return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
 
 
 def also_snake_case(kind: _C) -> _C:
-    """Lets what a frozen dataclass holds be read, and given, in snake_case, too.
+    """Make the fields of a frozen dataclass readable and settable in snake_case, too.
 
-    It also shows itself in notebooks, by its own names.
+    The class also gets an HTML representation for notebooks, with its own field names.
 
     Examples:
         >>> from dataclasses import dataclass

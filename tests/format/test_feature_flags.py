@@ -49,7 +49,7 @@ def test_a_refusal_says_which_lance_knows_the_feature():
     ):
         with pytest.raises(UnsupportedFeatureError) as raised:
             check_readable(flag)
-        assert raised.value.hint.endswith(f"what knows them: {known_by}")
+        assert raised.value.hint.endswith(f"a client that supports them: {known_by}")
 
 
 def test_the_table_of_the_documents_says_of_each_flag_what_is_done():

@@ -75,7 +75,7 @@ def test_no_header_goes_to_where_a_catalog_redirects(status):
 @pytest.mark.parametrize("status", [200, 500])
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_of_a_huge_answer_no_more_is_read_than_is_of_use(monkeypatch, status, is_packed):
-    monkeypatch.setattr(rest_client, "_MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(rest_client, "_MAX_RESPONSE_BYTES", 1 << 20)
     body = b'{"error": "' + b"x" * (8 << 20) + b'"}'
     headers = {"Content-Type": "application/json"}
     if is_packed:  # some kilobytes

@@ -14,8 +14,8 @@ from pyspark_lance.metafile import version_names
 from pyspark_lance.metafile.manifest_file import (
     latest_version,
     list_versions,
-    newest_seen,
     newest_versions,
+    recently_listed_version,
 )
 from pyspark_lance.metafile.paths import (
     VERSION_HINT,
@@ -107,7 +107,7 @@ def store(tmp_path):
 
 def test_the_newest_version_of_the_last_listing_is_not_listed_again(store, monkeypatch):
     monkeypatch.setattr(LocalStore, "list_names", None)
-    seen = newest_seen(LocalStore(store.uri))
+    seen = recently_listed_version(LocalStore(store.uri))
     assert seen is not None
     assert (seen.version, seen.path) == (3, manifest_path(3, NamingScheme.V2))
 
@@ -121,32 +121,32 @@ def test_a_version_that_is_not_the_newest_any_more_is_not_taken_for_it(store, ch
         store.delete(path)
     else:
         store.put(path, b"another")
-    assert newest_seen(store) is None
+    assert recently_listed_version(store) is None
 
 
 def test_what_was_seen_some_time_ago_says_nothing(store, monkeypatch):
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 60)
-    assert newest_seen(store) is None
+    assert recently_listed_version(store) is None
 
 
 def test_stores_whose_listing_is_one_request_are_listed():
     store = MemoryStore()
     store.put(manifest_path(1, NamingScheme.V2), b"")
     assert latest_version(store).version == 1
-    assert newest_seen(store) is None
+    assert recently_listed_version(store) is None
 
 
 def test_what_a_request_has_listed_is_enough_for_a_put_that_follows(monkeypatch):
     store = MemoryStore()
     store.place = "bucket", "user"
     store.put(manifest_path(1, NamingScheme.V2), b"")
-    assert newest_seen(store, put_follows=True) is None
+    assert recently_listed_version(store, put_follows=True) is None
     assert latest_version(store).version == 1
     store.put(manifest_path(2, NamingScheme.V2), b"")
     monkeypatch.setattr(MemoryStore, "list", None)
     monkeypatch.setattr(MemoryStore, "stat", None)
-    assert newest_seen(store, put_follows=True).version == 1
-    assert newest_seen(store) is None
+    assert recently_listed_version(store, put_follows=True).version == 1
+    assert recently_listed_version(store) is None
     store.place = "bucket", "another user"
-    assert newest_seen(store, put_follows=True) is None
+    assert recently_listed_version(store, put_follows=True) is None

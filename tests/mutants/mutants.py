@@ -829,7 +829,7 @@ MUTANTS = (
     Mutant(
         "a restored version is not looked for again",
         "commit/commit_loop.py",
-        "            check_kept(self._store, find_version(self._store, version))",
+        "            check_not_removed(self._store, find_version(self._store, version))",
         "            find_version(self._store, version)",
         ("tests/table/cleanup/test_cleanup.py",),
     ),
@@ -2718,8 +2718,8 @@ MUTANTS = (
     Mutant(
         "null is the least of a set",
         "predicate/value_sets.py",
-        "    numbers = numbers_or(least, values",
-        "    numbers = numbers_or(least + 1, values",
+        "    numbers = numbers_with_default(least, values",
+        "    numbers = numbers_with_default(least + 1, values",
         ("tests/predicate/test_value_sets.py",),
     ),
     Mutant(
@@ -2928,7 +2928,7 @@ MUTANTS = (
     Mutant(
         "an update copies the objects of blobs that it keeps",
         "table/dml/moved_rows.py",
-        "rows_that_move(plan.schema) if plan.schema.manages_blobs else plan.schema",
+        "moving_rows_schema(plan.schema) if plan.schema.manages_blobs else plan.schema",
         "plan.schema",
         ("tests/spark/test_change_writer.py", "tests/table/rows/test_managed_blobs.py"),
     ),

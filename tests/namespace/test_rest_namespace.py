@@ -137,7 +137,7 @@ class _Answers(BaseHTTPRequestHandler):
     [
         (401, b'{"error": "who are you", "code": 14}', "401.*\n.*\n.*Authorization"),
         (503, b"busy", "503"),
-        (200, b"no json", "could not be asked"),
+        (200, b"no json", "the request to the catalog failed"),
         (200, b"{}", "did not say where"),
     ],
 )
@@ -159,5 +159,5 @@ def test_answers_that_help_nobody_are_typed_errors_without_secrets(status, body,
 
 
 def test_a_server_that_is_not_there_is_a_typed_error(server):
-    with pytest.raises(StorageError, match="could not be asked"):
+    with pytest.raises(StorageError, match="the request to the catalog failed"):
         open_namespace({"uri": "http://127.0.0.1:1"}).namespaces(())

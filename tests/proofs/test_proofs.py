@@ -62,7 +62,7 @@ def test_only_a_version_that_was_the_newest_meanwhile_may_be_taken_for_it():
     ("module", "name", "broken", "pair"),
     [
         (commit_loop, "fragments_in_common", lambda *a, **k: (), ("update @ same row",) * 2),
-        (tags, "check_kept", lambda *a: None, ("tag_oldest", "cleanup")),
+        (tags, "check_not_removed", lambda *a: None, ("tag_oldest", "cleanup")),
     ],
 )
 def test_interleavings_show_a_rule_that_is_broken(monkeypatch, module, name, broken, pair):

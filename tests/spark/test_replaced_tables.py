@@ -56,7 +56,7 @@ def test_a_frame_of_a_table_that_was_replaced_is_refused(spark, path, versions):
     near = table.scan(filter="id > 0")
     recreate(spark, path, versions)
     for one in (frame, old, feed, near):
-        refuses(one.collect, "make a new DataFrame")
+        refuses(one.collect, "create a new DataFrame")
     assert ids(read(spark, path)) == list(range(100, 100 + versions))
 
 

@@ -196,10 +196,10 @@ def test_a_failing_write_leaves_nothing(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "step"),
     [
-        (errno.EACCES, "let the user that runs Spark read and write the folder"),
+        (errno.EACCES, "grant the Spark user read and write permission"),
         (errno.EROFS, "the file system is mounted read-only"),
-        (errno.ENOSPC, "make room on the disk"),
-        (errno.EIO, "look at the store, the network"),
+        (errno.ENOSPC, "free space on the disk"),
+        (errno.EIO, "check the store, the network"),
     ],
 )
 def test_what_the_system_refuses_is_one_line_with_a_next_step(store, monkeypatch, number, step):

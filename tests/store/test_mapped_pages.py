@@ -52,9 +52,9 @@ def test_small_pieces_are_not_counted(store):
     pages = MappedPages(limit=MIB)
     view = store.get("x")
     for start in range(0, 8 * MIB, MIB // 8):
-        pages.handed_out(memoryview(view), start, start + MIB // 8)
+        pages.record_view(memoryview(view), start, start + MIB // 8)
     assert not pages._pieces
-    pages.handed_out(memoryview(b"not a map" * MIB), 0, 2 * MIB)
+    pages.record_view(memoryview(b"not a map" * MIB), 0, 2 * MIB)
     assert not pages._pieces
 
 
@@ -62,7 +62,7 @@ def test_one_piece_may_be_larger_than_the_limit(store):
     pages = MappedPages(limit=MIB)
     view = memoryview(store.get("x"))
     for start in (0, 3 * MIB + 17):
-        pages.handed_out(view, start, start + 20 * MIB)
+        pages.record_view(view, start, start + 20 * MIB)
     assert [piece[1:] for piece in pages._pieces] == [(3 * MIB + 17, 23 * MIB + 17)]
     assert bytes(view[:3]) == b"\0\1\2"
 
@@ -70,10 +70,10 @@ def test_one_piece_may_be_larger_than_the_limit(store):
 def test_a_map_that_nobody_uses_is_closed(store):
     pages = MappedPages(limit=MIB)
     view = memoryview(store.get("x"))
-    pages.handed_out(view, 0, 20 * MIB)
+    pages.record_view(view, 0, 20 * MIB)
     reference = pages._pieces[0][0]
     del view, store._maps
     assert reference() is None
     other = memoryview(mmap.mmap(-1, 4 * MIB))
-    pages.handed_out(other, 0, 4 * MIB)
+    pages.record_view(other, 0, 4 * MIB)
     assert len(pages._pieces) == 1

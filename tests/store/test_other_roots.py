@@ -50,7 +50,9 @@ FAR = [
 
 @pytest.mark.parametrize(("table", "other"), FAR)
 def test_other_places_are_refused_by_name(table, other):
-    with pytest.raises(UnsupportedFeatureError, match="another place") as refused:
+    with pytest.raises(
+        UnsupportedFeatureError, match="outside the table's own location"
+    ) as refused:
         options_for(table, other, OPTIONS)
     assert ALLOWED in str(refused.value)
     assert "abcdef" not in str(refused.value)

@@ -20,7 +20,7 @@ from collections import defaultdict, deque
 from typing import ClassVar
 
 from pyspark_lance.errors import StorageError
-from pyspark_lance.store.object_store import names_right_in
+from pyspark_lance.store.object_store import names_directly_in
 
 
 class Fault(enum.Enum):
@@ -191,7 +191,7 @@ class LateStore(FaultyStore):
         return iter([info for info in shown if info.path.startswith(folder)])
 
     def list_names(self, folder):
-        return names_right_in(folder, self.list(folder))
+        return names_directly_in(folder, self.list(folder))
 
 
 class _FaultyOutput:

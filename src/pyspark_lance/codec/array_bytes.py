@@ -13,7 +13,7 @@ from pyspark_lance.codec.shred import list_items, list_offsets
 
 
 def has_dictionaries(data_type: pa.DataType) -> bool:
-    """Whether the type is or holds a dictionary."""
+    """Return whether the type is or holds a dictionary."""
     data_type = storage_type(data_type)
     if pa.types.is_dictionary(data_type):
         return True
@@ -82,7 +82,7 @@ def _item_counts(array: pa.Array, bounds: NDArray[np.int64]) -> Iterator[NDArray
 
 
 def has_lists(data_type: pa.DataType) -> bool:
-    """Whether the type is or holds a list of any length."""
+    """Return whether the type is or holds a list of any length."""
     data_type = storage_type(data_type)
     return is_listlike(data_type) or any(
         has_lists(data_type.field(index).type) for index in range(data_type.num_fields)

@@ -48,7 +48,7 @@ def row_slot(word_bits: int, row: int) -> int:
 def unpack_blocks(
     packed: NDArray[np.unsignedinteger], packed_bits: int, out: NDArray[np.unsignedinteger]
 ) -> None:
-    """Unpacks blocks of one width.
+    """Unpack blocks of one width.
 
     ``packed``: shape (blocks, words per block), any stride between blocks; ``packed_bits``: bits
     per packed value, 0 to the bits of the words. ``out``: shape (blocks, 1024), same word type;
@@ -141,7 +141,7 @@ def _unpack_step(
 
 
 def order_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    """Puts the bits of one-bit blocks in the order of their elements.
+    """Put the bits of one-bit blocks in the order of their elements.
 
     By far the commonest level block. The low byte of lane l holds its rows 0 to 7, which are the
     elements ``128 * row + l``; the high byte rows 8 to 15, which are the elements

@@ -18,7 +18,7 @@ def require(condition: bool, what: str) -> None:
 
 
 def unsupported(what: str) -> NoReturn:
-    """Refuses an encoding by name.
+    """Refuse an encoding by name.
 
     Raises UnsupportedFeatureError: always. The caller adds where.
     """

@@ -134,7 +134,7 @@ class PageEncoder:
             yield self._encode_large_row(rows, nulls)
 
     def _is_constant(self, rows: LeafValues, nulls: NDArray[np.bool_] | None) -> bool:
-        """Whether the page has no values.
+        """Return whether the page has no values.
 
         Null items of lists do not count if the type has values at all: releases of Lance before 9
         lose entries of constant pages that have more entries than rows.
@@ -245,7 +245,7 @@ class PageEncoder:
         return compressed_block(block, self.request.dictionary, by_default=self.large_chunks)
 
     def _is_wide(self, num_bytes: int) -> bool:
-        """Whether the largest value of a page asks for the layout for large values."""
+        """Return whether the largest value of a page asks for the layout for large values."""
         if not self.request.mini_blocks:
             return num_bytes >= WIDE_BYTES
         if num_bytes > MAX_SMALL_CHUNK_BYTES // 2 and not self.large_chunks:
@@ -339,7 +339,7 @@ class PageEncoder:
         return smallest_chunks(values, floating=floating, rle_threshold=request.rle_threshold)
 
     def _shrinks_more_if_split(self, values: NDArray[np.unsignedinteger[Any]]) -> bool:
-        """Whether a sample becomes smaller if it is split into its bytes."""
+        """Return whether a sample becomes smaller if it is split into its bytes."""
         first = max(0, (len(values) - _SAMPLE) // 2)
         sample = values[first : first + _SAMPLE]
         whole, split = flat_chunks(sample, sample.itemsize * 8), byte_stream_split_chunks(sample)
@@ -347,7 +347,7 @@ class PageEncoder:
 
     @property
     def _as_asked(self) -> bool:
-        """Whether the metadata leave nothing to choose."""
+        """Return whether the metadata leave nothing to choose."""
         return self.request.compression is not None
 
     def _compressed(self, values: ValueChunks) -> ValueChunks:
@@ -391,7 +391,7 @@ def smallest_chunks(
 
 
 def _may_have_runs(values: NDArray[np.unsignedinteger[Any]]) -> bool:
-    """Whether, judged by four samples, at least every second value repeats its neighbour."""
+    """Return whether, judged by four samples, at least every second value repeats its neighbour."""
     step = max(1, len(values) // 4)
     samples = [values[first : first + _SAMPLE] for first in range(0, len(values), step)]
     runs = sum(count_runs(sample) for sample in samples)

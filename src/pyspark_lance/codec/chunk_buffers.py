@@ -29,7 +29,7 @@ class ChunkBuffers:
         return int(self.num_values.sum())
 
     def require_buffers(self, count: int, what: str) -> None:
-        """Raises if the chunks have another number of buffers than the encoding needs."""
+        """Raise if the chunks have another number of buffers than the encoding needs."""
         found = len(self.starts)
         require(found == count, f"{what} needs {count} buffers per chunk, the page has {found}")
 
@@ -72,7 +72,7 @@ class ChunkBuffers:
 def _join_bits(
     joined: NDArray[np.uint8], bits: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
-    """Drops the padding bits at the end of each piece."""
+    """Drop the padding bits at the end of each piece."""
     flags = np.unpackbits(joined, bitorder="little")
     starts = (np.cumsum(sizes) - sizes) * 8
     kept = gather(flags, starts, bits)

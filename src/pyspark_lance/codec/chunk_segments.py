@@ -24,7 +24,7 @@ class Segments:
     sizes: NDArray[np.int64]
 
     def copy_to(self, out: NDArray[np.uint8], targets: NDArray[np.int64]) -> None:
-        """Copies piece i to ``out[targets[i]:]``."""
+        """Copy piece i to ``out[targets[i]:]``."""
         regular = _regular_count(self.starts, self.sizes, targets)
         if regular:
             size = int(self.sizes[0])
@@ -55,7 +55,7 @@ class ChunkBuffer:
         return round_up(total, self.alignment)
 
     def copy_to(self, out: NDArray[np.uint8], targets: NDArray[np.int64]) -> None:
-        """Copies the buffer of chunk i to ``out[targets[i]:]``, which is zero so far."""
+        """Copy the buffer of chunk i to ``out[targets[i]:]``, which is zero so far."""
         for segments in self.segments:
             segments.copy_to(out, targets)
             targets = targets + segments.sizes

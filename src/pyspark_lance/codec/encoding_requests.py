@@ -92,17 +92,17 @@ class EncodingRequest:
 
     @property
     def plain(self) -> bool:
-        """Whether compression ``none`` was asked for: values as they are."""
+        """Return whether compression ``none`` was asked for: values as they are."""
         return self.compression == "none"
 
     @property
     def full_zip(self) -> bool:
-        """Whether the layout for large values is asked for."""
+        """Return whether the layout for large values is asked for."""
         return self.structure == "fullzip"
 
     @property
     def mini_blocks(self) -> bool:
-        """Whether the layout for small values is asked for."""
+        """Return whether the layout for small values is asked for."""
         return self.structure == "miniblock"
 
 
@@ -112,7 +112,7 @@ def asks_for_encoding(key: str) -> bool:
 
 
 def fits_type(key: str, value: str, data_type: pa.DataType) -> bool:
-    """Whether a key, known or not, may stand on a column of the type."""
+    """Return whether a key, known or not, may stand on a column of the type."""
     value = value.lower()
     if (key, value) == (_PREFIX + "compression", "fsst"):
         return is_variable_width(data_type)
@@ -132,7 +132,7 @@ def metadata_texts(field: pa.Field) -> dict[str, str]:
 def encoding_request(
     metadata: Mapping[str, str], column: str, data_type: pa.DataType, version: str = "2.2"
 ) -> EncodingRequest:
-    """Reads the keys."""
+    """Read the keys."""
     keys = _Keys(metadata, column)
     keys.check_known()
     _refuse_other_places(keys, data_type)
@@ -212,7 +212,7 @@ def blob_limits(metadata: Mapping[str, str], column: str) -> BlobLimits:
 def check_blob_request(
     metadata: Mapping[str, str], column: str, data_type: pa.DataType, version: str
 ) -> None:
-    """Refuses keys that ask for an encoding of blobs, which are stored as they are."""
+    """Refuse keys that ask for an encoding of blobs, which are stored as they are."""
     del data_type, version
     blob_limits(metadata, column)
     for key in metadata:
@@ -297,7 +297,7 @@ class _Keys:
 
 
 def _is_in_mini_blocks_only(data_type: pa.DataType) -> bool:
-    """Whether no full-zip page holds the type."""
+    """Return whether no full-zip page holds the type."""
     if pa.types.is_fixed_size_list(data_type):
         return _is_in_mini_blocks_only(data_type.value_type) or pa.types.is_boolean(
             data_type.value_type
@@ -306,7 +306,7 @@ def _is_in_mini_blocks_only(data_type: pa.DataType) -> bool:
 
 
 def _can_be_split(data_type: pa.DataType) -> bool:
-    """Whether values are numbers of 32 or 64 bits."""
+    """Return whether values are numbers of 32 or 64 bits."""
     if (
         is_variable_width(data_type)
         or pa.types.is_nested(data_type)

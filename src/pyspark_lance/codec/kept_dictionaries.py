@@ -29,7 +29,7 @@ _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.int32()}
 
 
 def can_be_kept(data_type: pa.DataType) -> bool:
-    """Whether values of the type, which is not that of a dictionary, may come as one."""
+    """Return whether values of the type, which is not that of a dictionary, may come as one."""
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 

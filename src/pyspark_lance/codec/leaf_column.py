@@ -54,12 +54,12 @@ class LeafColumn:
 
     @property
     def is_blob(self) -> bool:
-        """Whether the values are stored apart; a struct is a blob of the second kind."""
+        """Return whether the values are stored apart; a struct is a blob of the second kind."""
         return self.is_blob_v2 or self.metadata.get(BLOB_KEY, "").lower() == "true"
 
     @property
     def is_blob_v2(self) -> bool:
-        """Whether the values are bytes or references, each with a descriptor."""
+        """Return whether the values are bytes or references, each with a descriptor."""
         return _is_blob_v2(self.metadata)
 
     @property
@@ -82,7 +82,7 @@ class LeafColumn:
 
     @property
     def needs_definition(self) -> bool:
-        """Whether pages without nulls must have definition levels, too.
+        """Return whether pages without nulls must have definition levels, too.
 
         pylance 14 miscounts the nulls of a struct over a list when only some pages of the column
         have them.
@@ -176,7 +176,7 @@ def with_values(rows: LeafValues, values: pa.Array) -> LeafValues:
 
 
 def is_listlike(data_type: pa.DataType) -> bool:
-    """Whether the type has lists of any length, maps included."""
+    """Return whether the type has lists of any length, maps included."""
     return (
         pa.types.is_list(data_type)
         or pa.types.is_large_list(data_type)
@@ -185,7 +185,7 @@ def is_listlike(data_type: pa.DataType) -> bool:
 
 
 def is_one_column(field: pa.Field) -> bool:
-    """Whether a struct has one column for all its fields: it is packed, or it is a blob."""
+    """Return whether a struct has one column for all its fields: it is packed, or it is a blob."""
     if not pa.types.is_struct(storage_type(field.type)):
         return False
     metadata = metadata_texts(field)
@@ -198,7 +198,7 @@ def _is_blob_v2(metadata: Mapping[str, str]) -> bool:
 
 
 def is_struct_list(data_type: pa.DataType) -> bool:
-    """Whether the type is a fixed-size list that ends in structs."""
+    """Return whether the type is a fixed-size list that ends in structs."""
     return pa.types.is_fixed_size_list(data_type) and (
         pa.types.is_struct(data_type.value_type) or is_struct_list(data_type.value_type)
     )

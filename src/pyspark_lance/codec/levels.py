@@ -47,7 +47,7 @@ class Layers:
 
     @classmethod
     def from_message(cls, layers: Sequence[int]) -> Layers:
-        """Checks the numbers."""
+        """Check the numbers."""
         for layer in layers:
             require(layer in DEFINITIONS_OWNED, f"layer {layer} does not exist")
         return cls(tuple(layers))
@@ -74,7 +74,7 @@ class Layers:
 def check_levels(
     repetition: LevelArray | None, definition: LevelArray | None, layers: Layers
 ) -> None:
-    """Raises unless the levels are possible for the layers."""
+    """Raise unless the levels are possible for the layers."""
     if definition is not None and len(definition):
         highest, allowed = int(definition.max()), layers.max_definition
         require(highest <= allowed, f"a definition level is {highest}, {allowed} is the highest")
@@ -145,7 +145,7 @@ def _insert_raw_tails(
     counts: NDArray[np.int64],
     tails: NDArray[np.int64],
 ) -> NDArray[np.uint8]:
-    """Puts each raw tail behind the packed levels of its chunk."""
+    """Put each raw tail behind the packed levels of its chunk."""
     chosen = raw.nonzero()[0]
     raw_levels = gather(data, tail_starts[chosen], 2 * tails[chosen]).view("<u2")
     require(int(raw_levels.max()) < 256, "a level is higher than 255")
@@ -191,7 +191,7 @@ class Unraveler:
         return kinds[self._passed - 1]
 
     def require_done(self) -> None:
-        """Raises if the page has more layers than the schema."""
+        """Raise if the page has more layers than the schema."""
         kinds = self._layers.kinds
         require(self._passed == len(kinds), f"the layers {list(kinds)} do not fit the schema")
 

@@ -35,7 +35,7 @@ class RowRanges:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one range, so that slices do."""
+        """Return whether it is one range, so that slices do."""
         return len(self.starts) == 1
 
     @property

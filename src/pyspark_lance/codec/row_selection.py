@@ -46,14 +46,14 @@ def _safe(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _is_mishandled(data_type: pa.DataType) -> bool:
-    """Whether a fixed-size list of fixed-size lists is in ``data_type``."""
+    """Return whether a fixed-size list of fixed-size lists is in ``data_type``."""
     if pa.types.is_fixed_size_list(data_type) and pa.types.is_fixed_size_list(data_type.value_type):
         return True
     return any(_is_mishandled(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
 def _has_offset(array: pa.Array) -> bool:
-    """Whether the array or a part of it starts inside of its buffers."""
+    """Return whether the array or a part of it starts inside of its buffers."""
     if array.offset:
         return True
     if isinstance(array, pa.ExtensionArray):

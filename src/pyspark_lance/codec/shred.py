@@ -124,7 +124,7 @@ def _enter_item(array: pa.Array, field: pa.Field, name: str, entries: _Entries) 
 def _enter_list(
     array: pa.Array, field: pa.Field, name: str, entries: _Entries
 ) -> tuple[pa.Array, _Entries]:
-    """Opens the live, non-empty lists.
+    """Open the live, non-empty lists.
 
     Returns the items of the lists that were opened, and their entries.
     """

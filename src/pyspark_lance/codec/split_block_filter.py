@@ -46,7 +46,7 @@ def bits_of(hashes: NDArray[np.uint64], num_blocks: int) -> NDArray[np.int64]:
 
 
 def are_in(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether each hash is in a filter, or looks so; ``blocks`` of shape (num_blocks, 8)."""
+    """Return whether each hash is in a filter, or looks so; ``blocks`` of shape (num_blocks, 8)."""
     bits = np.uint32(1) << bits_in_words(hashes)
     return ((blocks[blocks_of(hashes, len(blocks))] & bits) == bits).all(axis=1)
 

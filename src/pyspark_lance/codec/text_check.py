@@ -37,7 +37,7 @@ def first_invalid_text(array: pa.Array) -> int:
 
 
 def holds_text(data_type: pa.DataType) -> bool:
-    """Whether values of the type, or parts of them, are strings."""
+    """Return whether values of the type, or parts of them, are strings."""
     if isinstance(data_type, pa.BaseExtensionType):
         return holds_text(data_type.storage_type)
     if pa.types.is_dictionary(data_type):

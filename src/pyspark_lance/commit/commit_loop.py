@@ -52,7 +52,7 @@ from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Restore, Update
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.cleanup_marks import check_kept
+from pyspark_lance.metafile.cleanup_marks import check_not_removed
 from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
@@ -60,8 +60,8 @@ from pyspark_lance.metafile.manifest_file import (
     encode_manifest,
     find_version,
     latest_version,
-    newest_seen,
     read_manifest,
+    recently_listed_version,
     retry_if_removed,
 )
 from pyspark_lance.metafile.paths import (
@@ -201,7 +201,7 @@ class _Commit:
         """
         seen = None
         if not self._has_listed and self._commit_request.create is None:
-            seen = newest_seen(self._store, put_follows=True)
+            seen = recently_listed_version(self._store, put_follows=True)
         self._has_listed = True
         self._used_early_listing = seen is not None and seen.version >= self._planned.read_version
         return seen if self._used_early_listing else latest_version(self._store)
@@ -400,7 +400,7 @@ class _Commit:
         if isinstance(transaction.operation, Restore):
             # Cleanups keep the restored version from now on; one that is already running may not.
             version = transaction.operation.version
-            check_kept(self._store, find_version(self._store, version))
+            check_not_removed(self._store, find_version(self._store, version))
 
         scheme = latest.location.scheme if latest is not None else NamingScheme.V2
         path = manifest_path(manifest.version, scheme)

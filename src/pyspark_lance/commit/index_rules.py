@@ -15,7 +15,7 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.fragment_reuse import ReuseDetails, covered_now, reuse_index_of
+from pyspark_lance.format.fragment_reuse import ReuseDetails, current_coverage, reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 
 # Rows are in a write-ahead log beside the table, so the table must not be written without it.
@@ -154,7 +154,7 @@ def _remap_compacted(indices: Indices) -> Indices:
     for index in indices:
         bitmap = index.fragment_bitmap
         if index.fields and bitmap:
-            now = BitMap() if versions is None else covered_now(bitmap, versions)
+            now = BitMap() if versions is None else current_coverage(bitmap, versions)
             index = index if now == bitmap else index.with_fragment_bitmap(now)
         result.append(index)
     return tuple(result)

@@ -26,7 +26,7 @@ class BlobObjects:
         self.paths: list[str] = []
 
     def write(self, data: memoryview, limits: BlobLimits) -> tuple[str, int]:
-        """Writes a blob.
+        """Write a blob.
 
         Returns the path of its object below the root of the table, and its place in there.
         """
@@ -51,13 +51,13 @@ class BlobObjects:
         return path, position
 
     def finish(self) -> None:
-        """Makes the objects appear that are being filled."""
+        """Make the objects appear that are being filled."""
         for _, output in self._filled.values():
             output.close()
         self._filled.clear()
 
     def abort(self) -> None:
-        """Removes all that was written; best effort, since a cleanup finds what is left."""
+        """Remove all that was written; best effort, since a cleanup finds what is left."""
         with contextlib.suppress(Exception):  # the error that led here matters more
             for _, output in self._filled.values():
                 output.abort()

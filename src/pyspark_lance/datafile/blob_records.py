@@ -87,7 +87,7 @@ def write_blobs(
     name: str,
     objects: tuple[BlobObjects, BlobLimits] | None = None,
 ) -> BlobRecords:
-    """Writes the bytes of blobs, each to a place of its own.
+    """Write the bytes of blobs, each to a place of its own.
 
     ``values``: binaries, or structs of ``data`` and ``uri``, possibly a range, and possibly the
     kind and the base path of the reference. ``objects``: where large blobs go.
@@ -142,7 +142,7 @@ def _write_values(
     is_null: NDArray[np.bool_],
     objects: tuple[BlobObjects, BlobLimits] | None,
 ) -> BlobRecords:
-    """Writes each value that has bytes."""
+    """Write each value that has bytes."""
     offsets = value_offsets(values).astype(np.int64)
     sizes = np.diff(offsets)
     sizes[is_null | plain_numbers(values.is_null())] = 0

@@ -27,10 +27,10 @@ class FieldWriter(Protocol):
         """Bytes collected and not yet written as pages."""
 
     def write(self, array: pa.Array) -> None:
-        """Appends rows; full pages are written to the sink."""
+        """Append rows; full pages are written to the sink."""
 
     def own(self) -> None:
-        """Copies what is buffered, so that nothing refers to the arrays that were written."""
+        """Copy what is buffered, so that nothing refers to the arrays that were written."""
 
     def flush(self) -> None:
-        """Writes what is still buffered."""
+        """Write what is still buffered."""

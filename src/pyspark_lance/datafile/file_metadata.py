@@ -160,7 +160,7 @@ class FileMetadata:
     """
 
     def __init__(self, path: str, file_size: int, footer: Footer, read: ReadRange) -> None:
-        """Parses both tables and the file descriptor.
+        """Parse both tables and the file descriptor.
 
         ``file_size``: length of the file in bytes; ``footer``: the checked footer; ``read``:
         returns the bytes of a range inside the file.
@@ -187,7 +187,7 @@ class FileMetadata:
 
     @classmethod
     def load(cls, store: ObjectStore, path: str, size_bytes: int | None = None) -> FileMetadata:
-        """Reads the metadata of a file, normally with one request.
+        """Read the metadata of a file, normally with one request.
 
         ``size_bytes``: its length according to the manifest, if that is known; checked.
         """
@@ -275,7 +275,7 @@ class FileMetadata:
         return info
 
     def require_rows(self, index: int, name: str, slots_per_row: int) -> None:
-        """Checks that a column has as many rows as the file.
+        """Check that a column has as many rows as the file.
 
         ``slots_per_row``: what pages count for each row.
         """

@@ -67,7 +67,7 @@ def file_version_of(tail: bytes | memoryview, where: str = "") -> str:
 
 
 def is_legacy(tail: bytes | memoryview) -> bool:
-    """Whether bytes are the end of a 0.1 file; they may be anything."""
+    """Return whether bytes are the end of a 0.1 file; they may be anything."""
     if len(tail) < VERSION_BYTES:
         return False
     major, minor, magic = _VERSION.unpack(bytes(tail[len(tail) - VERSION_BYTES :]))
@@ -87,7 +87,7 @@ class Footer:
 
     @classmethod
     def from_bytes(cls, tail: bytes | memoryview, file_size: int, where: str = "") -> Footer:
-        """Parses and checks the last 40 bytes.
+        """Parse and checks the last 40 bytes.
 
         ``tail``: the end of the file, 40 bytes or more; ``file_size``: length of the whole file in
         bytes.

@@ -22,11 +22,11 @@ class HeldArrays:
         return len(self._arrays)
 
     def add(self, array: pa.Array) -> None:
-        """Keeps a reference."""
+        """Keep a reference."""
         self._arrays.append(array)
 
     def own(self) -> None:
-        """Copies what still references the memory of others."""
+        """Copy what still references the memory of others."""
         own, borrowed = self._arrays[: self._num_owned], self._arrays[self._num_owned :]
         self._arrays = own + [pa.concat_arrays([array]) for array in borrowed]
         self._num_owned = len(self._arrays)

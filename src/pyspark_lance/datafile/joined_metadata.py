@@ -51,7 +51,7 @@ class JoinedMetadata:
         return self._columns[index]
 
     def require_rows(self, index: int, name: str, slots_per_row: int) -> None:
-        """Checks that a column has as many rows as the file, in each of them."""
+        """Check that a column has as many rows as the file, in each of them."""
         for part in self._parts:
             part.require_rows(index, name, slots_per_row)
 

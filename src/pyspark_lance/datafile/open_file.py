@@ -45,7 +45,7 @@ class FileBytes:
 
     @property
     def is_near(self) -> bool:
-        """Whether bytes come so fast that nothing is won by asking for many at once."""
+        """Return whether bytes come so fast that nothing is won by asking for many at once."""
         return isinstance(self.store, LocalStore)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
@@ -78,7 +78,7 @@ class FileBytes:
         self._ahead.buffers[:] = [buffers[i] for i in order]
 
     def keep_also(self, ranges: Sequence[ByteRange]) -> None:
-        """Fetches what is not kept of the ranges, and keeps it too."""
+        """Fetch what is not kept of the ranges, and keeps it too."""
         known = self._ahead
         missing = [wanted for wanted in ranges if wanted.num_bytes and known.find(wanted) is None]
         if not missing:
@@ -102,7 +102,7 @@ class OpenFile(FileBytes):
 
     @property
     def is_near(self) -> bool:
-        """Whether bytes come so fast that nothing is won by asking for many at once."""
+        """Return whether bytes come so fast that nothing is won by asking for many at once."""
         return self.content is not None or isinstance(self.store, LocalStore)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:

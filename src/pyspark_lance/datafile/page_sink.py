@@ -59,7 +59,7 @@ class PageSink:
         num_rows: int,
         priority: int = 0,
     ) -> None:
-        """Appends a page to a column.
+        """Append a page to a column.
 
         ``column``: physical column; pages of one column come in row order. ``buffers``: bytes,
         memoryviews, pyarrow buffers or contiguous arrays; ``encoding_type_url``: which message
@@ -71,7 +71,7 @@ class PageSink:
         self._pages.setdefault(column, []).append(page)
 
     def write_buffer(self, data: object) -> ByteRange:
-        """Appends bytes that belong to no page, such as the values of a blob column.
+        """Append bytes that belong to no page, such as the values of a blob column.
 
         Returns where they are; the start is aligned.
         """
@@ -81,7 +81,7 @@ class PageSink:
         return ByteRange(start, self._position)
 
     def write_global_buffer(self, data: object) -> int:
-        """Appends a global buffer.
+        """Append a global buffer.
 
         Returns its number, 1 or more; number 0 is the file descriptor.
         """
@@ -93,7 +93,7 @@ class PageSink:
         self._column_encodings[column] = (encoding_type_url, encoding)
 
     def finish(self, schema: LanceSchema, num_rows: int, version: str, num_columns: int) -> int:
-        """Writes descriptor, column metadata, tables and footer, and closes the file.
+        """Write descriptor, column metadata, tables and footer, and closes the file.
 
         ``version``: ``2.0``, ``2.1`` or ``2.2``; ``num_columns``: physical columns, also those
         without any page. Returns the length of the file in bytes.

@@ -76,7 +76,7 @@ class DataFileReader:
         base_id: int | None = None,
         ahead_bytes: int | None = None,
     ) -> DataFileReader:
-        """Reads the file's metadata, normally with one request.
+        """Read the file's metadata, normally with one request.
 
         ``size_bytes``: its length according to the manifest, if that is known; checked.
         ``base_id``: of the base path it is below.
@@ -388,7 +388,7 @@ class DataFileReader:
                 file.keep([], [])
 
     def _keep_exactly(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
-        """Fetches what is not kept of the rows, with one request for all columns or two."""
+        """Fetch what is not kept of the rows, with one request for all columns or two."""
         file = self._file
         file.keep_also([place for reader in readers for place in reader.state_ranges(rows)])
         with contextlib.suppress(BatchTooLargeError):  # then each of its windows looks for itself

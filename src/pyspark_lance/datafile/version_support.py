@@ -62,7 +62,7 @@ def version_need(schema: LanceSchema) -> VersionNeed:
 
 
 def check_writable(schema: LanceSchema, version: str) -> None:
-    """Refuses what a file of this version cannot hold, or what we do not write."""
+    """Refuse what a file of this version cannot hold, or what we do not write."""
     if version == "2.3":
         raise FILES_2_3.refused("data files of version 2.3 are not written")
     if version not in WRITABLE_VERSIONS:
@@ -96,7 +96,7 @@ def legacy_need(schema: LanceSchema, dictionaries: Collection[int] = ()) -> Vers
 
 
 def check_legacy_writable(schema: LanceSchema, dictionaries: Collection[int] = ()) -> None:
-    """Refuses what a 0.1 file cannot hold, or what we do not write into one.
+    """Refuse what a 0.1 file cannot hold, or what we do not write into one.
 
     ``dictionaries``: ids of the fields whose dictionaries the table has already.
     """
@@ -148,7 +148,7 @@ class _Refusal:
 
 
 def _check_part(path: str, part: Field, version: str) -> None:
-    """Refuses a field by the first rule that it breaks."""
+    """Refuse a field by the first rule that it breaks."""
     # Blobs are stored as blobs are, whatever they look like.
     for rule in (_refuse_blob,) if part.is_blob else _REFUSALS:
         refusal = rule(part, version)

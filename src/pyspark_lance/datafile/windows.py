@@ -64,5 +64,5 @@ class Windows:
         return RowRanges(starts + first[kept], starts + last[kept])
 
     def observe(self, num_rows: int, num_bytes: int) -> None:
-        """Takes the size of a decoded window as the best guess for the next ones."""
+        """Take the size of a decoded window as the best guess for the next ones."""
         self._row_bytes = max(num_bytes / num_rows, 0.01)

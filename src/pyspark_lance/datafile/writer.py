@@ -62,7 +62,7 @@ class DataFileWriter:
         return self._sink.bytes_written + sum(writer.buffered_bytes for writer in self._writers)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends the rows of a batch whose columns are the schema's, in its order."""
+        """Append the rows of a batch whose columns are the schema's, in its order."""
         if self._finished:
             raise InvalidInputError(f"the data file {self._path} is finished")
         self._check_columns(batch)
@@ -76,11 +76,11 @@ class DataFileWriter:
             self._referenced = 0
 
     def write_global_buffer(self, data: object) -> int:
-        """Appends bytes of the writer's own; their number is for a reader's ``global_buffer``."""
+        """Append bytes of the writer's own; their number is for a reader's ``global_buffer``."""
         return self._sink.write_global_buffer(data)
 
     def finish(self) -> DataFile:
-        """Writes what is buffered and the metadata, and makes the file appear."""
+        """Write what is buffered and the metadata, and makes the file appear."""
         if self._finished:
             raise InvalidInputError(f"the data file {self._path} is finished")
         for writer in self._writers:
@@ -148,7 +148,7 @@ def _of_type(array: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _same_shape(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether two types are equal but for names and nullability of nested fields."""
+    """Return whether two types are equal but for names and nullability of nested fields."""
     if isinstance(left, pa.BaseExtensionType):
         return _same_shape(left.storage_type, right)
     if left.id != right.id or left.num_fields != right.num_fields:

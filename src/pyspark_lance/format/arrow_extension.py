@@ -1,4 +1,4 @@
-"""Arrow extension types as the storage type and the two metadata keys that stand for them.
+"""Arrow extension types as their storage type and two metadata keys.
 
 Source: https://arrow.apache.org/docs/format/Columnar.html#extension-types
 """
@@ -28,7 +28,7 @@ class _CSchema(ctypes.Structure):
 
 
 def to_storage(field: pa.Field) -> tuple[pa.DataType, dict[str, bytes]]:
-    """The storage type of a field, and its metadata including what names the extension type."""
+    """The storage type of a field, and its metadata including the extension keys."""
     metadata = {_text(key): value for key, value in (field.metadata or {}).items()}
     data_type = field.type
     if not isinstance(data_type, pa.BaseExtensionType):
@@ -44,9 +44,9 @@ def _keys(name: str, parameters: bytes) -> dict[str, bytes]:
 
 
 def _serialized_parameters(data_type: pa.BaseExtensionType) -> bytes:
-    """Parameters of an extension type, as IPC would store them.
+    """Return the parameters of an extension type as IPC stores them.
 
-    pyarrow tells them in Python only for types written in Python; the C data interface has them
+    pyarrow exposes them in Python only for types written in Python; the C data interface has them
     for every type.
     """
     capsule = data_type.__arrow_c_schema__()

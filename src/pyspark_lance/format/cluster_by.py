@@ -1,7 +1,7 @@
-"""ClusterBy: the columns that a table is to be clustered by, as its configuration keeps them.
+"""ClusterBy: the clustering columns of a table, as stored in its configuration.
 
-Compactions that name no columns of their own sort rows by these.  Columns are kept by name, since
-an overwrite gives other ids to columns of the same names.  Pure, no I/O.
+Compactions without columns of their own sort rows by these.  Columns are stored by name, since an
+overwrite gives other ids to columns of the same names.  Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ DEFAULT_ORDER: Final = "hilbert"
 
 @dataclass(frozen=True, slots=True)
 class ClusterBy:
-    """What a table asks of compactions."""
+    """Clustering columns and order of a table."""
 
-    columns: tuple[str, ...]  # As the table spells them; a field of a struct is ``struct.field``.
-    order: str = DEFAULT_ORDER  # As users call it.
+    columns: tuple[str, ...]  # As spelled in the schema; a field of a struct is ``struct.field``.
+    order: str = DEFAULT_ORDER  # Public name of the order.
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> ClusterBy | None:
-        """What the configuration of a table asks; None for nothing that is understood."""
+        """Parse the configuration of a table; None if it has no valid entry."""
         try:
             known = json.loads(config[CLUSTER_BY_KEY])
             columns, order = tuple(map(str, known["columns"])), str(known["order"])
@@ -36,11 +36,11 @@ class ClusterBy:
         return cls(columns, order) if columns else None
 
     def to_text(self) -> str:
-        """What ``of`` understands; without columns, that there are none."""
+        """Return the text that ``of`` parses; without columns, that there are none."""
         return json.dumps({"columns": self.columns, "order": self.order}, separators=(",", ":"))
 
     def within(self, schema: LanceSchema, field_ids: Iterable[int]) -> tuple[str, ...]:
-        """Those of the columns that are some fields of a schema."""
+        """Return those of the columns whose ids are among some fields of a schema."""
         paths, ids = dict(_paths(schema.fields)), set(field_ids)
         return tuple(name for name in self.columns if paths.get(name) in ids)
 
@@ -48,7 +48,7 @@ class ClusterBy:
 def with_renamed_columns(
     config: Mapping[str, str], before: LanceSchema, after: LanceSchema
 ) -> Mapping[str, str]:
-    """The configuration once columns, which keep their ids, have other names."""
+    """Return the configuration after columns, which keep their ids, were renamed."""
     asked = ClusterBy.of(config)
     if asked is None:
         return config

@@ -1,7 +1,7 @@
 """Clustering: which fragments were sorted together, and by which columns.
 
-Kept among the configuration of the table, where Lance leaves it alone.  It only tells which work is
-done already: nobody reads rows by it.  Pure, no I/O.
+Stored in the table's configuration, which Lance preserves.  It only shows which work is done
+already; readers do not use it.  Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ CLUSTERING_KEY: Final = "pyspark_lance.clustering"
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
-    """Fragments whose rows are in an order."""
+    """Fragments whose rows are sorted."""
 
     field_ids: tuple[int, ...]  # Of the columns, the first one first.
-    order: str  # As users call it.
+    order: str  # Public name of the order.
     fragment_ids: FrozenBitMap = field(default_factory=FrozenBitMap)
-    num_split: int = 0  # Of the first so many columns each fragment has one value.
+    num_split: int = 0  # Number of leading columns with one value per fragment.
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> Clustering | None:
-        """What the configuration of a table says; None if it says nothing that is understood."""
+        """Parse the configuration of a table; None if it has no valid entry."""
         try:
             known = json.loads(config[CLUSTERING_KEY])
             spans = [range(first, last + 1) for first, last in known["fragments"]]
@@ -38,7 +38,7 @@ class Clustering:
             return None
 
     def to_text(self) -> str:
-        """What ``of`` understands."""
+        """Return the text that ``of`` parses."""
         spans: list[list[int]] = []
         for number in self.fragment_ids:
             if spans and spans[-1][1] == number - 1:
@@ -50,21 +50,21 @@ class Clustering:
             own["split"] = self.num_split
         return json.dumps(own, separators=(",", ":"))
 
-    def is_as_good_as(self, other: Clustering) -> bool:
-        """Whether rows that are in this order are in the other one, too."""
+    def satisfies(self, other: Clustering) -> bool:
+        """Return whether rows in this order are also in the other order."""
         is_same = (self.field_ids, self.order) == (other.field_ids, other.order)
         return is_same and self.num_split >= other.num_split
 
     def after(
         self, config: Mapping[str, str], sorted_now: Iterable[int], live: Iterable[int]
     ) -> dict[str, str]:
-        """The configuration after more fragments were sorted so.
+        """Return the configuration after more fragments were sorted.
 
-        ``live``: all fragments there are; others are forgotten.
+        ``live``: all existing fragments; others are dropped.
         """
         known = Clustering.of(config)
         before = FrozenBitMap()
-        if known is not None and known.is_as_good_as(self):
+        if known is not None and known.satisfies(self):
             before = known.fragment_ids
         now = (before | FrozenBitMap(sorted_now)) & FrozenBitMap(live)
         text = replace(self, fragment_ids=now).to_text()

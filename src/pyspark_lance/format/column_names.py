@@ -1,7 +1,7 @@
-"""Which column a name means: the one spelled so, otherwise the only one whatever its case.
+"""Resolution of column names: the exact spelling, else the only name that is equal ignoring case.
 
-The one rule for all look-ups of columns and of members of structs. A table may have columns that
-differ by case only; a name that fits several of them, and is spelled as none, is an error.
+All look-ups of columns and of struct fields use it. A table may have columns that differ only by
+case; a name that matches several of them, and none exactly, is an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark_lance.errors import InvalidInputError
 
 LONG_NAME: Final = 100
 _MAX_SHOWN: Final = 20
-# Columns that other readers of Lance compute -> how.
+# Columns computed by other readers of Lance -> how to compute them.
 _OF_OTHERS: Final = {
     "_fragid": "_fragid is _rowaddr divided by 4294967296, in SQL shiftright(_rowaddr, 32)"
 }
@@ -25,7 +25,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the field."""
 
 
 _T = TypeVar("_T")
@@ -33,7 +33,7 @@ _Part = TypeVar("_Part", bound=Named)
 
 
 class ColumnNames(Generic[_T]):
-    """What is known by name, such as the columns of a table."""
+    """Values by name, such as the columns of a table."""
 
     def __init__(self, known: Mapping[str, _T]) -> None:
         self._known = known
@@ -46,36 +46,38 @@ class ColumnNames(Generic[_T]):
         return iter(self._known)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the name fits at least one."""
+        """Return whether the name matches at least one."""
         return name.lower() in self._alike
 
     def spelled(self, name: str) -> str | None:
-        """The one that the name means, as it is spelled; None if there is none.
+        """Return the matching name as spelled; None if there is none.
 
-        Raises InvalidInputError: it may be several.
+        Raises:
+            InvalidInputError: Several names match.
         """
         if name in self._known:
             return name
         alike = self._alike.get(name.lower(), ())
         if len(alike) > 1:
-            raise _ambiguous(name, alike)
+            raise _ambiguous_error(name, alike)
         return alike[0] if alike else None
 
     def get(self, name: str) -> _T | None:
-        """What the name means; None if there is nothing of the name.
+        """Return the value of a name; None if there is none.
 
-        Raises InvalidInputError: it may be several.
+        Raises:
+            InvalidInputError: Several names match.
         """
         spelled = self.spelled(name)
         return None if spelled is None else self._known[spelled]
 
     def __getitem__(self, name: str) -> _T:
-        """As ``get``, of a name that is there."""
+        """Return the value of an existing name, as ``get`` does."""
         return self._known[self.spelled(name) or name]
 
 
 def spellings(names: Iterable[str]) -> ColumnNames[str]:
-    """Names by whatever case."""
+    """Names by any case."""
     return ColumnNames({name: name for name in names})
 
 
@@ -85,18 +87,21 @@ def by_name(parts: Iterable[_Part]) -> ColumnNames[_Part]:
 
 
 def named(parts: Iterable[_Part], name: str) -> _Part | None:
-    """The one of this name; None if there is none.
+    """Return the field with this name; None if there is none.
 
-    Raises InvalidInputError: it may be several.
+    Raises:
+        InvalidInputError: Several names match.
     """
     return by_name(parts).get(name)
 
 
 def matched(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """For each of the given names that is known, the known one; no known one is taken twice.
+    """Return the known name of each given name that has one; no known name is used twice.
 
-    Beside one that is spelled as it is known, another that differs by case is a name of its own.
-    Raises InvalidInputError: a name may be several, or several may be one.
+    If a name is spelled exactly as known, another one that differs by case is a separate name.
+
+    Raises:
+        InvalidInputError: A name matches several, or several match one.
     """
     given, names = tuple(given), spellings(known)
     exact = {name for name in given if names.spelled(name) == name}
@@ -107,27 +112,27 @@ def matched(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
         if spelled is None or (spelled in exact and spelled != name):
             continue
         if spelled in taken:
-            raise _ambiguous(spelled, [taken[spelled], name])
+            raise _ambiguous_error(spelled, [taken[spelled], name])
         taken[spelled] = name
         pairs[name] = spelled
     return pairs
 
 
 def sources_of(known: Iterable[str], given: Iterable[str]) -> dict[str, str]:
-    """As ``matched``, the other way round: for each known name that is given, the given one."""
+    """Return the inverse of ``matched``: the given name of each known name that has one."""
     return {spelled: name for name, spelled in matched(given, known).items()}
 
 
 def same_order(left: Iterable[str], right: Iterable[str]) -> bool:
-    """Whether names mean the same, one by one."""
+    """Return whether two sequences of names match one by one."""
     left, right = tuple(left), tuple(right)
     if len(left) != len(right):
         return False
     return left == right or [*matched(left, right).items()] == [*zip(left, right, strict=True)]
 
 
-def differ_by_case(one: str, other: str) -> InvalidInputError:
-    """The error of new columns that a session, in which case does not matter, cannot tell apart."""
+def differ_by_case_error(one: str, other: str) -> InvalidInputError:
+    """Return the error for new columns that a case-insensitive session cannot distinguish."""
     return InvalidInputError(
         f"the columns {one!r} and {other!r} differ by case only",
         hint="rename one of them, or set spark.sql.caseSensitive = true; a df.write without the "
@@ -135,7 +140,7 @@ def differ_by_case(one: str, other: str) -> InvalidInputError:
     )
 
 
-def _ambiguous(name: str, spelled: Iterable[str]) -> InvalidInputError:
+def _ambiguous_error(name: str, spelled: Iterable[str]) -> InvalidInputError:
     return InvalidInputError(
         f"{name!r} is ambiguous, it could be {', '.join(spelled)}",
         hint="spell it as one of them; where columns differ by case only, Spark needs "
@@ -143,14 +148,14 @@ def _ambiguous(name: str, spelled: Iterable[str]) -> InvalidInputError:
     )
 
 
-def column_of_others(name: str) -> str | None:
-    """How a column is computed that other readers of Lance add; None for all other names."""
+def external_system_column(name: str) -> str | None:
+    """Return how a column added by other readers of Lance is computed; None for all other names."""
     return _OF_OTHERS.get(name.lower())
 
 
-def near_names(name: str, names: Sequence[str]) -> str:
-    """A hint for a name that is none of some: what was meant, or else which there are."""
-    way = column_of_others(name)
+def name_hint(name: str, names: Sequence[str]) -> str:
+    """Return a hint for an unknown name: the closest name, or else a list of names."""
+    way = external_system_column(name)
     if way is not None:
         return way
     spelled_as = {known.lower(): known for known in names}

@@ -1,7 +1,7 @@
-"""Cuts a serialized manifest into its fragments, and finds those that a neighbour has too.
+"""Split a serialized manifest into its fragments, and find those shared with an adjacent version.
 
-Neighbouring versions have nearly all fragments in common.  Whoever reads many of them compares
-bytes, and looks at what differs.  No I/O.
+Adjacent versions share nearly all fragments.  A reader of many versions compares bytes and only
+decodes the differences.  No I/O.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from pyspark_lance.proto import table_pb2
 _FRAGMENTS_NUMBER = table_pb2.Manifest.FRAGMENTS_FIELD_NUMBER
 _FRAGMENT_TAG = _FRAGMENTS_NUMBER << 3 | LENGTH_DELIMITED
 _ID_TAG = bytes([table_pb2.DataFragment.ID_FIELD_NUMBER << 3 | VARINT])
-# Damaged messages state more.
+# Only damaged messages exceed this.
 _MOST: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class CutManifest:
-    """A serialized Manifest message, cut but not parsed."""
+    """A serialized Manifest message, split but not parsed."""
 
     data: bytes  # The message.
-    # Where each fragment begins in it, and where the last one ends; shape (n + 1,).
+    # Start of each fragment in it, and end of the last one; shape (n + 1,).
     offsets: NDArray[np.int64]
-    # Runs of fragments that a neighbour has too: position here, position there, count.
+    # Runs of shared fragments: position here, position in the adjacent version, count.
     shared: tuple[tuple[int, int, int], ...]
-    known: Fragments | None  # The neighbour; None for none.
+    known: Fragments | None  # Fragments of the adjacent version; None for none.
 
     def rest(self) -> bytes:
         """The message without its fragments."""
         return self.data[: self.offsets[0]] + self.data[self.offsets[-1] :]
 
     def fragments(self) -> tuple[Fragments, bool]:
-        """All fragments, and whether one that is new had fields that are not understood."""
+        """Return all fragments, and whether a new one had unknown fields."""
         items: list[Fragment | None] = []
         columns: list[FragmentColumns] = []
         has_unknown = False
@@ -66,7 +66,7 @@ class CutManifest:
             for start in range(first, last, PARSED):
                 stop = min(start + PARSED, last)
                 data = self.data[self.offsets[start] : self.offsets[stop]]
-                found, is_strange = _looked_at(data)
+                found, is_strange = _decode_columns(data)
                 has_unknown |= is_strange
                 columns.append(found)
             items.extend([None] * (last - first))
@@ -84,10 +84,10 @@ class CutManifest:
         return Fragments(items, stored, joined), has_unknown
 
 
-def _looked_at(data: bytes) -> tuple[FragmentColumns, bool]:
-    """The columns of neighbouring fragments, and whether one has fields not understood.
+def _decode_columns(data: bytes) -> tuple[FragmentColumns, bool]:
+    """Return the columns of adjacent fragments, and whether one has unknown fields.
 
-    A fragment that cannot be read without guessing is refused here.
+    Refuse a fragment that cannot be read reliably.
     """
     message = parse_message(table_pb2.Manifest, data)
     is_strange = drop_unknown_fields(message)
@@ -103,7 +103,7 @@ def _looked_at(data: bytes) -> tuple[FragmentColumns, bool]:
         if has_deletions:
             num_deleted = DeletionFile.from_proto(one.deletion_file).num_deleted_rows
         if fragment_id > MAX_FRAGMENT_ID or physical_rows > MAX_PHYSICAL_ROWS or one.overlays:
-            fragments_from_protos([one])  # says what is wrong
+            fragments_from_protos([one])  # raises the specific error
         rows.append(
             (
                 fragment_id,
@@ -118,14 +118,14 @@ def _looked_at(data: bytes) -> tuple[FragmentColumns, bool]:
 
 
 def cut_manifest(data: bytes, known: Fragments | None) -> CutManifest | None:
-    """Finds the fragments of a serialized Manifest message, and those that ``known`` has too.
+    """Find the fragments of a serialized Manifest message, and those that ``known`` has too.
 
-    Returns None if the fragments do not stand together; damaged bytes are left to the parser.
+    Returns None if the fragments are not contiguous; damaged bytes are left to the parser.
     """
     position = _first_fragment(data)
     if position is None:
         return None
-    neighbour = None if known is None else known.neighbours
+    neighbour = None if known is None else known.contiguous_bytes
     if known is None or neighbour is None:
         rest = _field_starts(data, position)
         return None if rest is None else CutManifest(data, np.array(rest), (), None)
@@ -147,7 +147,7 @@ def cut_manifest(data: bytes, known: Fragments | None) -> CutManifest | None:
         except CorruptFileError:
             return None
         if known.ids[there] < fragment_id:
-            # The neighbour has some that are not here.
+            # The adjacent version has some that are missing here.
             there += int(np.argmax(np.append(known.ids[there:], fragment_id) >= fragment_id))
             continue
         if known.ids[there] == fragment_id:
@@ -161,7 +161,7 @@ def cut_manifest(data: bytes, known: Fragments | None) -> CutManifest | None:
 
 
 def _field_starts(data: bytes, position: int) -> list[int] | None:
-    """Where the fragments from a position on begin, and the last one ends; None if damaged."""
+    """Return starts of the fragments from a position on, and the last end; None if damaged."""
     starts: list[int] = []
     length, add = len(data), starts.append
     while position < length and data[position] == _FRAGMENT_TAG:
@@ -183,7 +183,7 @@ def _field_starts(data: bytes, position: int) -> list[int] | None:
 
 
 def _first_fragment(data: bytes) -> int | None:
-    """Where the first fragment begins, or the message ends; None if the bytes are no message."""
+    """Return the start of the first fragment, or the end of the message; None if damaged."""
     try:
         for field in wire_fields(data):
             if field.number == _FRAGMENTS_NUMBER:
@@ -194,7 +194,7 @@ def _first_fragment(data: bytes) -> int | None:
 
 
 def _id_of(data: bytes, fragment: WireField) -> int:
-    """The id of a fragment, which leads its message where it is not zero."""
+    """Return the id of a fragment, the first field of its message unless it is zero."""
     if data[fragment.value_start : fragment.value_start + 1] != _ID_TAG:
         return 0
     return read_varint(data, fragment.value_start + 1)[0]

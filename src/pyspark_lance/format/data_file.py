@@ -1,4 +1,4 @@
-"""DataFile: one .lance file of a fragment, and which field is in which of its columns.
+"""DataFile: one .lance file of a fragment, and the mapping of fields to its columns.
 
 Source: docs/format/table-format.md, sections 1.1, 3.3, 4.2; protos/table.proto, message DataFile.
 """
@@ -13,12 +13,12 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.proto import table_pb2
 
 TOMBSTONE: Final = -2
-"""Field id of a column whose values are there but dead."""
+"""Field id of a column whose values exist but are dead."""
 SPILLED_ROW_ID: Final = -3
 SPILLED_CREATED_AT: Final = -4
 SPILLED_LAST_UPDATED_AT: Final = -5
 
-# (major, minor) as manifests state them -> file version. 2.0 files say 0.3 of themselves.
+# (major, minor) in manifests -> file version. Files of version 2.0 contain 0.3.
 _VERSION_NAMES: Final = {(0, 0): "0.1", (0, 1): "0.1", (0, 2): "0.1", (0, 3): "2.0"}
 
 
@@ -70,17 +70,17 @@ class DataFile:
 
 
 def file_version_name(major: int, minor: int) -> str:
-    """The version of the file format that a manifest states so."""
+    """Return the version of the file format for the numbers in a manifest."""
     return _VERSION_NAMES.get((major, minor), f"{major}.{minor}")
 
 
 def check_data_file(path: str, fields: Sequence[int], column_indices: Sequence[int]) -> None:
-    """Refuses what no reader may follow."""
+    """Refuse paths and field lists that are unsafe to read."""
     if len(fields) != len(column_indices) and column_indices:
         raise CorruptFileError(
             f"data file {path!r} lists {len(fields)} fields and {len(column_indices)} columns"
         )
-    # The first two tests are cheap and nearly always enough.
+    # The first two tests are cheap and nearly always sufficient.
     if (
         not path
         or path[0] == "/"
@@ -90,7 +90,7 @@ def check_data_file(path: str, fields: Sequence[int], column_indices: Sequence[i
 
 
 def new_data_file_name(uuid_bytes: bytes) -> str:
-    """The name of a new data file: spreads keys over the partitions of an object store.
+    """Return the name of a new data file, whose prefix spreads keys over object store partitions.
 
     ``uuid_bytes``: the 16 bytes of a random UUID.
     """

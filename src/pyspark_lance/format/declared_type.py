@@ -1,7 +1,7 @@
-"""The type that a column was declared to have, where Lance has only the type of its values.
+"""Declared types of columns that Lance stores as another type.
 
 Spark's ``varchar(5)`` is stored as a string, a vector of its ML library as a struct; the metadata
-of the field keep what Spark calls it.
+of the field contain Spark's type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 # As Spark writes the type: ``varchar(5)``, ``char(3)``, or the JSON of a user-defined type.
 SPARK_TYPE_KEY: Final = "spark.type"
-# The SQL text of the value that a row gets which is given none.
+# SQL text of the default value of the column.
 DEFAULT_KEY: Final = "spark.default"
 COMMENT_KEY: Final = "comment"
 
@@ -20,7 +20,7 @@ _TEXT_OF_LENGTH = re.compile(r"(char|varchar)\((\d+)\)")
 
 
 def declared_text(metadata: Mapping[str, bytes], key: str) -> str | None:
-    """A value of field metadata as text; None if it is not there."""
+    """Return a value of field metadata as text; None if it is absent."""
     value = metadata.get(key)
     if value is None:
         return None
@@ -28,7 +28,7 @@ def declared_text(metadata: Mapping[str, bytes], key: str) -> str | None:
 
 
 def longest_text(metadata: Mapping[bytes, bytes] | None) -> int | None:
-    """How many characters the metadata of an Arrow field allow; None for any number."""
+    """Return the maximum length in characters from Arrow field metadata; None if unlimited."""
     if not metadata:
         return None
     match = _TEXT_OF_LENGTH.fullmatch(metadata.get(SPARK_TYPE_KEY.encode(), b"").decode())

@@ -1,7 +1,7 @@
-"""DeletionVector: which rows of a fragment are deleted.  DeletionFile: where that is stored.
+"""DeletionVector: the deleted rows of a fragment.  DeletionFile: where they are stored.
 
-A deletion file holds the complete set, never a difference.  No I/O: the files themselves are read
-and written in ``metafile``.
+A deletion file contains the complete set, never a difference.  No I/O: ``metafile`` reads and
+writes the files.
 
 Source: docs/format/table-format.md, sections 4.3 and 5.
 """
@@ -20,7 +20,7 @@ from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.proto import table_pb2
 
-# Offsets that become an array at a time.
+# Number of offsets converted to an array at a time.
 _WINDOW_ROWS = 1 << 20
 _NO_RUN_COOKIE = (12346).to_bytes(4, "little")
 
@@ -52,17 +52,17 @@ class DeletionVector:
 
     @classmethod
     def from_bitmap_bytes(cls, data: bytes) -> DeletionVector:
-        """Decodes a portable 32-bit Roaring bitmap, which must be all of ``data``."""
+        """Decode a portable 32-bit Roaring bitmap, which must be all of ``data``."""
         data = bytes(data)
-        # The library indexes before it looks at the length.
+        # The library reads before it checks the length.
         if len(data) < 8:
             raise CorruptFileError(f"a roaring bitmap has at least 8 bytes, found {len(data)}")
         try:
             bitmap = FrozenBitMap.deserialize(data)
         except (ValueError, IndexError, MemoryError) as error:
             raise CorruptFileError(f"not a roaring bitmap: {error}") from error
-        # Without run containers there is one way to write a bitmap, so this finds trailing bytes
-        # and wrong container offsets, which the library does not look at.
+        # Without run containers a bitmap has one serialization, so this detects trailing bytes and
+        # wrong container offsets, which the library does not check.
         if data[:4] == _NO_RUN_COOKIE and bitmap.serialize() != data:
             raise CorruptFileError("roaring bitmap has trailing bytes or wrong container offsets")
         return cls(bitmap)
@@ -82,7 +82,7 @@ class DeletionVector:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row is deleted."""
+        """Return whether no row is deleted."""
         return not self.bitmap
 
     @property
@@ -107,7 +107,7 @@ class DeletionVector:
         return DeletionVector(self.bitmap - other.bitmap)
 
     def intersects(self, other: DeletionVector) -> bool:
-        """Whether some row is deleted in both."""
+        """Return whether some row is deleted in both."""
         return bool(self.bitmap.intersect(other.bitmap))
 
     def slice_array(self, start: int, end: int) -> NDArray[np.uint32]:
@@ -117,9 +117,10 @@ class DeletionVector:
         return _array_of(self.bitmap & BitMap(range(start, min(end, 1 << 32))))
 
     def runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Runs of consecutive deleted offsets, ascending: first, and one past the last.
+        """Return runs of consecutive deleted offsets, ascending: first, and one past the last.
 
-        Memory follows the runs, not the rows; a long one may come in parts that touch.
+        Memory depends on the number of runs, not of rows; a long run may be split into adjacent
+        parts.
         """
         firsts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         start, stop = (self.bitmap.min(), self.bitmap.max() + 1) if self.bitmap else (0, 0)
@@ -145,7 +146,7 @@ class DeletionVector:
 
 
 def _bitmap_of(offsets: NDArray[np.integer]) -> BitMap:
-    # pyroaring copies an array.array at once, any other iterable number by number.
+    # pyroaring copies an array.array in one step, other iterables element by element.
     numbers = array.array("I")
     numbers.frombytes(np.ascontiguousarray(offsets, dtype=np.uint32).tobytes())
     return BitMap(numbers)
@@ -158,7 +159,7 @@ def _array_of(bitmap: BitMap | FrozenBitMap) -> NDArray[np.uint32]:
 
 
 class DeletionFileType(enum.IntEnum):
-    """How a deletion file is encoded.  A reader trusts this alone, never the size or the name."""
+    """How a deletion file is encoded.  Readers use only this, never the size or the name."""
 
     ARROW_ARRAY = 0
     BITMAP = 1
@@ -178,7 +179,7 @@ class DeletionFile:
     base_id: int | None = None  # Base path the file lives under; None for the table root.
 
     def __post_init__(self) -> None:
-        """Refuses a plain number."""
+        """Refuse a plain number."""
         check_enum(self.file_type, DeletionFileType)
 
     @property
@@ -188,7 +189,7 @@ class DeletionFile:
 
     @classmethod
     def from_proto(cls, message: table_pb2.DeletionFile) -> DeletionFile:
-        """Decodes the message."""
+        """Decode the message."""
         try:
             file_type = DeletionFileType(message.file_type)
         except ValueError as error:

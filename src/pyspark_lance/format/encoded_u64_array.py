@@ -31,11 +31,11 @@ class EncodedU64Array:
             raise CorruptFileError(f"number array offsets have dtype {self.offsets.dtype}")
         if not 0 <= self.base <= MAX_U64 or (self.base and width.itemsize == 8):
             raise CorruptFileError(f"number array has base {self.base} at {width.itemsize} bytes")
-        # A view of read-only memory; a copy of what the caller could still change.
+        # A view of read-only memory; a copy of memory that the caller could modify.
         offsets = self.offsets.astype(width, copy=self.offsets.flags.writeable).view()
         offsets.flags.writeable = False
         object.__setattr__(self, "offsets", offsets)
-        # A base this low cannot overflow whatever the offsets are.
+        # With a base this low, no offset can overflow.
         if self.base >> 63 and len(offsets) and self.base + int(offsets.max()) > MAX_U64:
             raise CorruptFileError(
                 f"number array holds {self.base} + {int(offsets.max())}, more than 64 bits"
@@ -78,7 +78,7 @@ class EncodedU64Array:
 
     @classmethod
     def from_proto(cls, message: row_ids_pb2.EncodedU64Array) -> EncodedU64Array:
-        """Decodes the message; the numbers are a view of its bytes."""
+        """Decode the message; the numbers are a view of its bytes."""
         form = message.WhichOneof("array")
         if form == "u16_array":
             return cls(message.u16_array.base, _view(message.u16_array.offsets, 2))

@@ -1,7 +1,7 @@
 """Feature flags: which tables can be read and written, and the flags of the next version.
 
-A manifest has one word for readers and one for writers. Who meets a bit it does not implement
-refuses the table.
+A manifest has one word for readers and one for writers. A client refuses a table with a bit that it
+does not implement.
 
 Source: docs/format/table-format.md, section 2.3.
 """
@@ -32,7 +32,7 @@ ZONE_WRITE_SEED: Final = 65536
 _KNOWN = "Lance 14.0.2"
 _NEWER = "a Lance newer than 14.0.2"
 
-# What not every table that can be read can be written with: its name, and who knows it.
+# Features that may be readable but not writable: name, and implementations.
 _FEATURES: Final = {
     DATA_OVERLAYS: (
         "data overlay files",
@@ -49,7 +49,7 @@ _FEATURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Unflagged:
-    """A feature that no flag tells of."""
+    """A feature without a flag."""
 
     name: str
     read: str
@@ -57,8 +57,8 @@ class Unflagged:
     known_by: str
 
     def refused(self, what: str, where: str = "") -> UnsupportedFeatureError:
-        """The error for a table that has it."""
-        hint = f"use a newer version of this package, or what knows it: {self.known_by}"
+        """Return the error for a table with the feature."""
+        hint = f"use a newer version of this package, or a client with it: {self.known_by}"
         return UnsupportedFeatureError(what, where, hint)
 
 
@@ -68,13 +68,13 @@ FILES_2_3: Final = Unflagged(
 )
 FRAGMENT_TREE: Final = Unflagged("fragments in a tree (manifest field 22)", "no", "no", _KNOWN)
 FRAGMENT_OVERLAYS: Final = Unflagged("data overlays of a fragment", "no", "no", _OVERLAYS_KNOWN)
-UNKNOWN_FIELDS: Final = Unflagged("fields of a manifest that are not known", "yes", "no", _NEWER)
+UNKNOWN_FIELDS: Final = Unflagged("unknown fields of a manifest", "yes", "no", _NEWER)
 TRANSACTIONS_V2: Final = Unflagged(
-    "Transactions V2 (operation 116), committed by others meanwhile",
+    "Transactions V2 (operation 116), committed concurrently",
     "yes", "not over them: a conflict, `UnknownOperation`", _NEWER,
 )  # fmt: skip
 OTHER_OPERATIONS: Final = replace(
-    TRANSACTIONS_V2, name="other operations that are not known, committed by others meanwhile"
+    TRANSACTIONS_V2, name="other unknown operations, committed concurrently"
 )
 MEM_WAL: Final = Unflagged("a write-ahead log (MemWAL)", "without its rows", "no", _KNOWN)
 _UNFLAGGED: Final = (
@@ -95,28 +95,28 @@ _WRITABLE: Final = (
     | MANAGED_BLOBS
     | NON_REUSABLE_FIELD_IDS
 )
-# What is asked of writers alone: ids of columns that are to come, and how rows are laid out.
+# Requirements for writers only: allocation of column ids, and the layout of rows.
 _FOR_WRITERS: Final = NON_REUSABLE_FIELD_IDS | CLUSTERING_METADATA
-# A fragment-reuse index concerns look-ups in indices alone, and scans can do without these.
+# The fragment-reuse index concerns index look-ups; scans can work without them.
 _READABLE: Final = _WRITABLE & ~NON_REUSABLE_FIELD_IDS | TAGGED_FRAGMENT_REUSE
 
 _PAIRED: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, MANAGED_BLOBS, ZONE_WRITE_SEED)
 
 
 def check_readable(reader_flags: int) -> None:
-    """Refuses a table that takes more than is implemented to read."""
+    """Refuse a table with reader features that are not implemented."""
     _refuse(reader_flags & ~_READABLE, "read")
 
 
 def check_writable(reader_flags: int, writer_flags: int) -> None:
-    """Refuses a table that takes more than is implemented to write."""
+    """Refuse a table with writer features that are not implemented."""
     _refuse((reader_flags | writer_flags) & ~_WRITABLE, "written")
 
 
 def check_consistent(
     reader_flags: int, writer_flags: int, max_allocated_field_id: int | None
 ) -> None:
-    """Refuses words that contradict each other."""
+    """Refuse contradictory flag words."""
     for flag in _PAIRED:
         if (reader_flags ^ writer_flags) & flag:
             raise CorruptFileError(
@@ -145,14 +145,14 @@ def compute_flags(
     keeps_field_ids: bool = False,
     previous: tuple[int, int] = (0, 0),
 ) -> tuple[int, int]:
-    """The reader and the writer word of a new manifest.
+    """Return the reader and the writer word of a new manifest.
 
     ``has_deletion_files``: whether any fragment has a deletion file; ``stable_row_ids``: whether
     the table has stable row ids; ``has_config``: whether the table configuration is not empty;
-    ``has_base_paths``: whether files may live under other roots; ``has_spilled_lineage``: whether
-    lineage of any fragment is in hidden columns; ``manages_blobs``: whether the schema asks for
-    blobs in objects of the table; ``keeps_field_ids``: whether ids of columns are never used again;
-    ``previous``: reader and writer word of the version before. Returns (reader flags, writer
+    ``has_base_paths``: whether files may be below other roots; ``has_spilled_lineage``: whether
+    lineage of any fragment is in hidden columns; ``manages_blobs``: whether the schema requires
+    blobs in objects of the table; ``keeps_field_ids``: whether column ids are never reused;
+    ``previous``: reader and writer word of the previous version. Returns (reader flags, writer
     flags).
     """
     both = (
@@ -162,8 +162,8 @@ def compute_flags(
         | (SPILLED_LINEAGE if has_spilled_lineage else 0)
         | (MANAGED_BLOBS if manages_blobs else 0)
     )
-    # Said of things that are carried over: file versions once mixed stay mixed, and index entries
-    # are copied as they are.  Blobs of older versions stay where they are.
+    # Flags of inherited content: file versions once mixed stay mixed, index entries are copied as
+    # they are, and blobs of older versions stay where they are.
     sticky = MIXED_FILE_VERSIONS | COVERED_INDEXES | MANAGED_BLOBS
     reader = both | previous[0] & sticky
     writer = (
@@ -176,7 +176,7 @@ def compute_flags(
 
 
 def flags_as_markdown() -> str:
-    """What not everything works with, as the tables of the documents: flags, and what has none."""
+    """Return Markdown tables of unsupported features, with and without flags."""
     lines = ["| flag | feature | read | written | known by |", "|---|---|---|---|---|"]
 
     def yes(is_done: int) -> str:
@@ -199,7 +199,8 @@ def _refuse(flags: int, verb: str) -> None:
     known_by = dict.fromkeys(_FEATURES.get(flag, ("", _NEWER))[1] for flag in every)
     raise UnsupportedFeatureError(
         f"the table cannot be {verb}: unsupported feature flags {', '.join(map(_describe, every))}",
-        hint=f"use a newer version of this package, or what knows them: {', '.join(known_by)}",
+        hint="use a newer version of this package, or a client that supports them: "
+        f"{', '.join(known_by)}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Field: one node of the schema tree, with the id by which files refer to it.
+"""Field: one node of the schema tree, identified by an id in files.
 
 Source: docs/format/table-format.md, sections 3.1, 3.2, 3.5; protos/schema.proto, message Field.
 """
@@ -22,7 +22,7 @@ PRIMARY_KEY_POSITION: Final = "lance-schema:unenforced-primary-key:position"
 CLUSTERING_KEY_POSITION: Final = "lance-schema:unenforced-clustering-key:position"
 
 BLOB_KEY: Final = "lance-encoding:blob"
-# The second is how older writers spell it.
+# The second is the spelling of older writers.
 PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
 
 _LIST_TYPES: Final = frozenset(("list", "list.struct", "large_list", "large_list.struct"))
@@ -40,19 +40,19 @@ class Field:
     # Arrow field metadata, with the keys that name an extension type.
     metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     extension_name: str = ""  # Copy of the extension name; '' for none.
-    encoding: int = 0  # Informative.
-    # (offset, length) of dictionary values; means something in 0.1 files only.
+    encoding: int = 0  # Not used by readers.
+    # (offset, length) of dictionary values; used in 0.1 files only.
     dictionary: tuple[int, int] | None = None
     unenforced_primary_key: bool = False  # Mirrors the metadata key.
     unenforced_primary_key_position: int = 0  # Mirrors the metadata key; 0 if it has none.
     unenforced_clustering_key_position: int = 0  # Mirrors the metadata key; 0 if it has none.
-    type_code: int = 0  # Parent, repeated or leaf as old writers recorded it; carried along.
-    # Further members of a struct that nobody asks for: files that hold none of those that somebody
-    # asks for tell by these whether there is a struct.
+    type_code: int = 0  # Parent, repeated or leaf as old writers recorded it; preserved.
+    # Further members of a struct that are not read as columns: files without any of the requested
+    # members use them to determine where the struct is null.
     left_out: tuple[Field, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def to_arrow(self) -> pa.Field:
-        """The Arrow field, of storage type; an extension type is named in its metadata only."""
+        """Return the Arrow field, of storage type; an extension type is only in its metadata."""
         metadata = dict(self.metadata)
         if self.extension_name and EXTENSION_NAME_KEY not in metadata:
             metadata[EXTENSION_NAME_KEY] = self.extension_name.encode()
@@ -60,7 +60,7 @@ class Field:
         data_type = arrow_type_of(self.logical_type, children)
         try:
             return pa.field(self.name, data_type, self.nullable, metadata or None)
-        except ValueError as error:  # nulls that must not be null
+        except ValueError as error:  # null in a type that must not be
             raise CorruptFileError(f"field {self.name!r}: {error}") from error
 
     def walk(self) -> Iterator[Field]:
@@ -70,7 +70,7 @@ class Field:
             yield from child.walk()
 
     def with_only(self, children: Sequence[Field]) -> Field:
-        """The struct with some of its members, or with these cut down themselves."""
+        """Return the struct with some of its members, or with reduced members."""
         kept = {child.id for child in children}
         left_out = (child for child in self.children if child.id not in kept)
         return dataclasses.replace(
@@ -100,7 +100,7 @@ class Field:
 
     @classmethod
     def from_proto(cls, message: schema_pb2.Field, children: tuple[Field, ...]) -> Field:
-        """The field that ``message`` describes, with children made before."""
+        """Return the field that ``message`` describes, with existing children."""
         if message.storage_class not in ("", "default"):
             raise UnsupportedFeatureError(
                 f"column {message.name!r} has storage class {message.storage_class!r}",
@@ -127,7 +127,7 @@ class Field:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether there is nothing below: values, or a struct without members."""
+        """Return whether the field has no children: values, or a struct without members."""
         return not self.children
 
     @property
@@ -162,7 +162,7 @@ class Field:
 
     @property
     def is_blob(self) -> bool:
-        """A column of large values that are stored apart, of either blob version."""
+        """A column of large values stored separately, of either blob version."""
         return self.is_blob_v2 or _is_true(self.metadata.get(BLOB_KEY))
 
     @property
@@ -181,14 +181,14 @@ def _is_true(value: bytes | None) -> bool:
 
 
 def key_positions(metadata: Mapping[str, bytes]) -> tuple[bool, int, int]:
-    """What the key metadata says: is primary key, its position, position as clustering key."""
+    """Parse the key metadata: is primary key, its position, position as clustering key."""
     position = _number(metadata.get(PRIMARY_KEY_POSITION))
     marked = metadata.get(PRIMARY_KEY, b"").lower() in (b"true", b"1", b"yes")
     return marked or position > 0, position, _number(metadata.get(CLUSTERING_KEY_POSITION))
 
 
 def _number(text: bytes | None) -> int:
-    """A 32-bit number; 0 for anything else, as Lance does."""
+    """Parse a 32-bit number; 0 for anything else, as in Lance."""
     if text is None or not text.isdigit() or len(text) > 10 or int(text) >= 2**32:
         return 0
     return int(text)

@@ -1,7 +1,7 @@
 """Fragment: a horizontal slice of the table, with its files and its row-id and version sequences.
 
-Sequences are kept as the bytes that were read, so that a fragment that is not touched is written
-back byte for byte; ``row_id_sequence`` and ``version_sequence`` decode them.
+Sequences are kept as the bytes that were read, so that an unchanged fragment is written back byte
+for byte; ``row_id_sequence`` and ``version_sequence`` decode them.
 
 Source: docs/format/table-format.md, sections 4.1, 7.6; protos/table.proto, message DataFragment.
 """
@@ -29,7 +29,7 @@ MAX_PHYSICAL_ROWS: Final = 2**32
 
 @dataclass(frozen=True, slots=True)
 class ExternalFile:
-    """A sequence stored in a file of its own."""
+    """A sequence stored in a separate file."""
 
     path: str  # Relative to the table root.
     offset: int  # First byte.
@@ -37,7 +37,7 @@ class ExternalFile:
 
 
 class Spilled(enum.Enum):
-    """Type of ``SPILLED``; an enum, so that the marker survives pickling as itself."""
+    """Type of ``SPILLED``; an enum, so that the marker keeps its identity when pickled."""
 
     SPILLED = "values are in a hidden column of a data file"
 
@@ -46,19 +46,19 @@ SPILLED: Final = Spilled.SPILLED
 """Marks a sequence whose values are in a hidden column of one of the fragment's data files."""
 
 SequenceSource: TypeAlias = bytes | ExternalFile | Spilled | None
-"""Where a sequence is: inline bytes as read, a file, a hidden column, or nowhere."""
+"""Location of a sequence: inline bytes as read, a file, a hidden column, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Rows that share files."""
+    """Rows that share data files."""
 
     # Unique in the table, never reused, below 2**32. In a transaction 0 means "not yet given".
     id: int
-    files: tuple[DataFile, ...]  # Data files, each with other columns of the same rows.
+    files: tuple[DataFile, ...]  # Data files, with different columns of the same rows.
     # Rows in the data files, deleted ones included. 0 if very old software did not record it.
     physical_rows: int
-    # Where the deleted offsets are stored; None if nothing was deleted.
+    # Where the deleted offsets are stored; None if no row is deleted.
     deletion_file: DeletionFile | None = None
     row_ids: SequenceSource = None  # Stable row ids.
     created_at: SequenceSource = None  # Version that created each row.
@@ -76,7 +76,7 @@ class Fragment:
         return message
 
     def write_to(self, message: table_pb2.DataFragment) -> None:
-        """Fills an empty message, which may be inside another one: saves a copy."""
+        """Fill an empty message, which may be part of another one; saves a copy."""
         if self.id:
             message.id = self.id
         add_file = message.files.add
@@ -119,7 +119,7 @@ class Fragment:
 
     @property
     def has_spilled_lineage(self) -> bool:
-        """Whether row ids or versions are in hidden columns of its data files."""
+        """Return whether row ids or versions are in hidden columns of its data files."""
         return SPILLED in (self.row_ids, self.created_at, self.last_updated_at)
 
     @property
@@ -134,11 +134,11 @@ class Fragment:
 
 
 def fragments_from_protos(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragment, ...]:
-    """The fragments that ``messages`` describe; equal field and column lists are shared.
+    """Return the fragments that ``messages`` describe; equal field and column lists are shared.
 
-    A table may have 100,000 fragments, hence one loop with few calls in it.
+    A table may have 100,000 fragments, hence one loop with few calls.
     """
-    # Only live objects are made here: looking for garbage among them would take half the time.
+    # Only live objects are created here; garbage collection would double the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -172,7 +172,7 @@ def _read_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragmen
                     file.base_id if file.HasField("base_id") else None,
                 )
             )
-        # Inline bytes are by far the most frequent, and cheaper to ask for than the oneof.
+        # Inline bytes are by far the most frequent, and cheaper to check than the oneof.
         fragment = Fragment(
             message.id,
             tuple(files),
@@ -197,14 +197,14 @@ def _read_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragmen
 
 
 def _check_fragment(fragment: Fragment, *, has_overlays: bool) -> None:
-    """Refuses a fragment that cannot be read without guessing."""
+    """Refuse a fragment that cannot be read reliably."""
     if has_overlays:
         raise FRAGMENT_OVERLAYS.refused(f"fragment {fragment.id} has data overlay files")
     if fragment.id > MAX_FRAGMENT_ID:
         raise CorruptFileError(f"fragment id {fragment.id} has more than 32 bits")
     if fragment.physical_rows > MAX_PHYSICAL_ROWS:
         raise CorruptFileError(
-            f"fragment {fragment.id} states {fragment.physical_rows} rows, more than 2**32"
+            f"fragment {fragment.id} has {fragment.physical_rows} rows, more than 2**32"
         )
 
 
@@ -236,11 +236,13 @@ SEQUENCE_FIELDS: Final = {
     "created_at": ("inline_created_at_versions", "created_at_version_sequence"),
     "last_updated_at": ("inline_last_updated_at_versions", "last_updated_at_version_sequence"),
 }
-"""Where messages keep a sequence, by its name in ``Fragment``: inline, and in whichever form."""
+"""Fields of a sequence in messages, by its name in ``Fragment``: inline, and the oneof."""
 
 
-def sources_in(messages: Iterable[table_pb2.DataFragment], sequence: str) -> list[SequenceSource]:
-    """Where one of the sequences of each is.
+def sequence_sources(
+    messages: Iterable[table_pb2.DataFragment], sequence: str
+) -> list[SequenceSource]:
+    """Return the location of one sequence of each fragment.
 
     ``sequence``: its name in ``Fragment``.
     """
@@ -256,7 +258,7 @@ def _read_source(message: table_pb2.DataFragment, oneof: str) -> SequenceSource:
 def _write_source(
     source: ExternalFile | Spilled, external: table_pb2.ExternalFile, marker: table_pb2.Empty
 ) -> None:
-    """Fills the file reference or sets the marker message."""
+    """Fill the file reference or set the marker message."""
     if isinstance(source, ExternalFile):
         external.path, external.offset, external.size = source.path, source.offset, source.size
         external.SetInParent()

@@ -1,10 +1,9 @@
-"""The fragment reuse index: where rows went in compactions, for indices that know old addresses.
+"""Fragment reuse index: where compactions moved rows, for indices with old addresses.
 
-The entry ``__lance_frag_reuse`` among the indices of a table has one version for each compaction,
-oldest first, and in it one group for each set of fragments that were rewritten together.  The
-addresses of a group are those that its rows had before, ascending; the k-th of them is now the k-th
-row of the new fragments, laid end to end.  Addresses of old fragments that are not among them were
-deleted.
+The index entry ``__lance_frag_reuse`` of a table has one version per compaction, oldest first, and
+in it one group per set of fragments that were rewritten together.  The addresses of a group are
+those that its rows had before, ascending; the k-th of them is now the k-th row of the concatenated
+new fragments.  Addresses of old fragments that are not among them were deleted.
 
 Source: docs/format/table-format.md, section 10.7; protos/table.proto, message
 FragmentReuseIndexDetails.
@@ -25,7 +24,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import table_pb2
 
-# Row addresses in the indices are translated through this entry on the way to the fragments.
+# Row addresses from indices are translated through this entry.
 FRAGMENT_REUSE_INDEX: Final = "__lance_frag_reuse"
 FRAGMENT_REUSE_DETAILS: Final = "/lance.table.FragmentReuseIndexDetails"
 
@@ -34,7 +33,7 @@ _Details = table_pb2.FragmentReuseIndexDetails
 
 @dataclass(frozen=True, slots=True)
 class FragmentDigest:
-    """What is remembered of a fragment."""
+    """Recorded properties of a fragment."""
 
     id: int
     physical_rows: int
@@ -42,7 +41,7 @@ class FragmentDigest:
 
     @classmethod
     def of(cls, fragment: Fragment) -> FragmentDigest:
-        """Of a fragment as a version has it."""
+        """Return the digest of a fragment."""
         return cls(fragment.id, fragment.physical_rows, fragment.num_deleted_rows)
 
 
@@ -50,18 +49,18 @@ class FragmentDigest:
 class ReuseGroup:
     """Fragments that were rewritten together."""
 
-    row_addresses: bytes  # Of the rows that moved, before they did: a 64-bit Roaring bitmap.
-    old_fragments: tuple[FragmentDigest, ...]  # Where they were.
-    new_fragments: tuple[FragmentDigest, ...]  # Where they are.
+    row_addresses: bytes  # Old addresses of the moved rows, a 64-bit Roaring bitmap.
+    old_fragments: tuple[FragmentDigest, ...]  # Their old location.
+    new_fragments: tuple[FragmentDigest, ...]  # Their new location.
 
     @property
     def old_ids(self) -> frozenset[int]:
-        """Ids of the fragments that are gone."""
+        """Ids of the removed fragments."""
         return frozenset(fragment.id for fragment in self.old_fragments)
 
     @property
     def new_ids(self) -> frozenset[int]:
-        """Ids of those that took their place."""
+        """Ids of the fragments that replaced them."""
         return frozenset(fragment.id for fragment in self.new_fragments)
 
 
@@ -69,8 +68,7 @@ class ReuseGroup:
 class ReuseVersion:
     """One compaction.
 
-    ``dataset_version``: the version before the one that it made; ``groups``: independent of each
-    other.
+    ``dataset_version``: the version that it was based on; ``groups``: independent of each other.
     """
 
     dataset_version: int
@@ -81,7 +79,7 @@ ReuseVersions: TypeAlias = tuple[ReuseVersion, ...]
 
 
 def versions_from_bytes(data: bytes) -> ReuseVersions:
-    """Decodes an InlineContent message."""
+    """Decode an InlineContent message."""
     return _versions(parse_message(_Details.InlineContent, data))
 
 
@@ -107,12 +105,12 @@ def versions_to_bytes(versions: Iterable[ReuseVersion]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ReuseDetails:
-    """What an entry holds itself, or where that is."""
+    """Inline details of an entry, or their location."""
 
     versions: ReuseVersions | None  # Oldest first; None if they are in a file.
     file: str = ""  # The file's name in the directory of the index; '' if there is none.
-    start: int = 0  # Where in the file they begin.
-    size: int = 0  # How many bytes they are.
+    start: int = 0  # Position in the file.
+    size: int = 0  # Number of bytes.
 
     @classmethod
     def of(cls, index: IndexMetadata) -> ReuseDetails:
@@ -134,12 +132,12 @@ class ReuseDetails:
 
 
 def reuse_index_of(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
-    """The entry, if there is one."""
+    """Return the entry if it exists."""
     return next((index for index in indices if index.name == FRAGMENT_REUSE_INDEX), None)
 
 
-def covered_now(bitmap: BitMap, versions: Iterable[ReuseVersion]) -> BitMap:
-    """What an index covers whose bitmap may be older than some of the compactions.
+def current_coverage(bitmap: BitMap, versions: Iterable[ReuseVersion]) -> BitMap:
+    """Return the coverage of an index whose bitmap may be older than some of the compactions.
 
     An index that covers all old fragments of a group covers the new ones; one that covers only some
     of them covers none.

@@ -1,8 +1,8 @@
-"""Fragments: those of one version, as columns, and each as a value when somebody asks for it.
+"""Fragments: all fragments of a version, as columns and as lazily decoded values.
 
-A table may have a million fragments.  Of these a plan wants numbers, which are read into arrays,
-and a few messages; a commit wants most of them as they are, byte for byte.  So the bytes stay, and
-a message is decoded when it is asked for.  No I/O.
+A table may have a million fragments.  A plan needs numbers of all of them, which are read into
+arrays, and a few decoded messages; a commit copies most of them byte for byte.  So the bytes are
+kept, and a message is decoded on access.  No I/O.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from pyspark_lance.format.fragment import (
     Fragment,
     SequenceSource,
     fragments_from_protos,
-    sources_in,
+    sequence_sources,
 )
 from pyspark_lance.format.wire import length_delimited, parse_message
 from pyspark_lance.proto import table_pb2
 
 _NUMBER = table_pb2.Manifest.FRAGMENTS_FIELD_NUMBER
-# Bytes compared at a time: few at first, since the next difference may be near.
+# Bytes compared at a time: few at first, since the next difference may be close.
 _MIN_COMPARED, _MAX_COMPARED = 1 << 9, 1 << 18
-# Messages parsed at a time: of a million at once the parser would take more than a gigabyte.
+# Messages parsed at a time: parsing a million at once would take more than a gigabyte.
 PARSED: Final = 1024
 
-_Places = NDArray[np.int64] | slice
+_Positions = NDArray[np.int64] | slice
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentColumns:
-    """What plans ask of all fragments; arrays of shape (n,)."""
+    """Columns of all fragments that plans need; arrays of shape (n,)."""
 
     ids: NDArray[np.int64]
     physical_rows: NDArray[np.int64]  # As in ``Fragment``.
     num_deleted_rows: NDArray[np.int64]
     has_deletions: NDArray[np.bool_]  # Whether there is a deletion file.
-    has_row_ids: NDArray[np.bool_]  # Whether stable row ids are recorded, wherever they are.
+    has_row_ids: NDArray[np.bool_]  # Whether stable row ids are recorded, in any form.
     num_bytes: NDArray[np.int64]  # Of all data files.
 
     @property
@@ -51,8 +51,8 @@ class FragmentColumns:
         """Live rows."""
         return self.physical_rows - self.num_deleted_rows
 
-    def take(self, places: _Places) -> FragmentColumns:
-        """Those of some fragments."""
+    def take(self, places: _Positions) -> FragmentColumns:
+        """Return the rows of some fragments."""
         return FragmentColumns(*(column[places] for column in self._all()))
 
     def _all(self) -> tuple[NDArray[Any], ...]:
@@ -60,7 +60,7 @@ class FragmentColumns:
 
     @classmethod
     def joined(cls, parts: Sequence[FragmentColumns]) -> FragmentColumns:
-        """One behind another."""
+        """Concatenate columns."""
         if len(parts) == 1:
             return parts[0]
         columns = zip(*(part._all() for part in parts), strict=True)
@@ -68,7 +68,7 @@ class FragmentColumns:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int, bool, bool, int]]) -> FragmentColumns:
-        """The values of each fragment."""
+        """Build the columns from one row per fragment."""
         table = np.array(list(rows), np.int64).reshape(-1, 6).T
         ids, physical, deleted, has_deletions, has_row_ids, num_bytes = table
         return cls(
@@ -77,7 +77,7 @@ class FragmentColumns:
 
 
 class Fragments(Sequence[Fragment]):
-    """The fragments of a version, or some of them; never changes."""
+    """The fragments of a version, or some of them; immutable."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class Fragments(Sequence[Fragment]):
         stored: tuple[bytes, NDArray[np.int64], NDArray[np.int64]] | None = None,
         columns: FragmentColumns | None = None,
     ) -> None:
-        # Those that are decoded; None for the others.
+        # Decoded fragments; None for the others.
         self._items = items
-        # Bytes, and where in them the field of each fragment begins and ends; None without bytes.
+        # Bytes, and start and end of each fragment's field in them; None without bytes.
         self._stored = stored
-        # Those that these were taken from, and at which places.
+        # The sequence that these were taken from, and their positions in it.
         self._origin: tuple[Fragments, range | NDArray[np.int64]] | None = None
         if columns is not None:
             self.__dict__["columns"] = columns
@@ -101,7 +101,7 @@ class Fragments(Sequence[Fragment]):
 
     @cached_property
     def columns(self) -> FragmentColumns:
-        """Numbers of all."""
+        """Numbers of all fragments."""
         return FragmentColumns.of(
             (
                 fragment.id,
@@ -116,12 +116,12 @@ class Fragments(Sequence[Fragment]):
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The id of each."""
+        """Ids of all fragments."""
         return self.columns.ids
 
     @property
     def num_rows(self) -> int:
-        """Live rows of all."""
+        """Number of live rows."""
         return int(self.columns.num_rows.sum())
 
     def rows_by_id(self) -> dict[int, int]:
@@ -144,7 +144,7 @@ class Fragments(Sequence[Fragment]):
 
     @property
     def items(self) -> list[Fragment | None]:
-        """Those that are decoded; None for the others."""
+        """Decoded fragments; None for the others."""
         return self._items
 
     def __len__(self) -> int:
@@ -185,7 +185,7 @@ class Fragments(Sequence[Fragment]):
     def __repr__(self) -> str:
         return f"Fragments.of({list(self)!r})"
 
-    def take(self, places: _Places) -> Fragments:
+    def take(self, places: _Positions) -> Fragments:
         """The fragments at some places, in that order."""
         if not isinstance(places, slice) and np.array_equal(places, np.arange(len(self))):
             return self
@@ -204,16 +204,16 @@ class Fragments(Sequence[Fragment]):
         return taken
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the others."""
+        """Return the state without fragments outside of this selection."""
         return {**self.__dict__, "_origin": None}
 
     def place_of(self, fragment_id: int) -> int | None:
-        """Where the fragment with this id is, of fragments by ascending id."""
+        """Return the position of the fragment with this id, if ids ascend."""
         place = int(np.searchsorted(self.ids, fragment_id))
         return place if place < len(self) and self.ids[place] == fragment_id else None
 
     def encoded(self) -> bytes:
-        """The fields of a Manifest message, one for each."""
+        """Return the fields of a Manifest message, one per fragment."""
         if self._stored is None:
             message = table_pb2.Manifest()
             add = message.fragments.add
@@ -223,7 +223,7 @@ class Fragments(Sequence[Fragment]):
         return self._spans(0, len(self))
 
     def _spans(self, first: int, last: int) -> bytes:
-        """The bytes of [first, last); neighbours are copied together."""
+        """Return the bytes of [first, last); adjacent fragments are copied together."""
         assert self._stored is not None
         data, starts, ends = self._stored
         starts, ends = starts[first:last], ends[first:last]
@@ -233,13 +233,13 @@ class Fragments(Sequence[Fragment]):
         return b"".join([data[starts[a] : ends[b - 1]] for a, b in runs if b > a])
 
     def messages(self) -> Iterator[table_pb2.Manifest]:
-        """Manifests with the messages of some neighbours; no values are made, nor kept."""
+        """Yield Manifest messages with some fragments each, without decoding or caching values."""
         for first in range(0, len(self), PARSED):
             some = self[first : first + PARSED]
             yield parse_message(table_pb2.Manifest, some.encoded())
 
     def sources(self, sequence: str) -> Iterator[list[SequenceSource]]:
-        """Where one of the sequences of each is, in lists for some neighbours.
+        """Yield the location of one sequence of each fragment, in lists of adjacent fragments.
 
         ``sequence``: its name in ``Fragment``.
         """
@@ -247,10 +247,10 @@ class Fragments(Sequence[Fragment]):
             yield [getattr(fragment, sequence) for fragment in self]
             return
         for messages in self.messages():
-            yield sources_in(messages.fragments, sequence)
+            yield sequence_sources(messages.fragments, sequence)
 
     def _decode(self, first: int, last: int) -> None:
-        """Decodes those of [first, last) that are not."""
+        """Decode those of [first, last) that are not decoded yet."""
         missing = [place for place in range(first, last) if self._items[place] is None]
         if not missing:
             return
@@ -260,18 +260,18 @@ class Fragments(Sequence[Fragment]):
             if len(missing) == last - first
             else self.take(np.array(missing, np.int64)).encoded(),
         )
-        self._know(missing, fragments_from_protos(message.fragments))
+        self._cache(missing, fragments_from_protos(message.fragments))
 
-    def _know(self, places: Sequence[int], fragments: Sequence[Fragment]) -> None:
-        """Keeps what was decoded, also for others who ask the version for some of it."""
+    def _cache(self, places: Sequence[int], fragments: Sequence[Fragment]) -> None:
+        """Cache decoded fragments, also in the sequence they were taken from."""
         for place, fragment in zip(places, fragments, strict=True):
             self._items[place] = fragment
         if self._origin is not None:
             whole, there = self._origin
-            whole._know([int(there[place]) for place in places], fragments)
+            whole._cache([int(there[place]) for place in places], fragments)
 
     def changed(self, put: Iterable[Fragment], gone: Iterable[int]) -> Fragments:
-        """By ascending id, without ``gone`` ids, and with others put in or replaced."""
+        """Return fragments by ascending id, without ``gone`` ids, ``put`` added or replaced."""
         new = Fragments.of(sorted(put, key=lambda fragment: fragment.id))
         left_out = np.concatenate((np.fromiter(gone, np.int64), new.ids))
         kept = self.take(np.flatnonzero(~np.isin(self.ids, left_out)))
@@ -281,7 +281,7 @@ class Fragments(Sequence[Fragment]):
         return together.take(np.argsort(together.ids, kind="stable"))
 
     def followed_by(self, other: Fragments) -> Fragments:
-        """These, and then others."""
+        """Return the concatenation with ``other``."""
         columns = FragmentColumns.joined((self.columns, other.columns))
         items = [*self._items, *other._items]
         if self._stored is None:
@@ -298,8 +298,8 @@ class Fragments(Sequence[Fragment]):
         return Fragments(items, stored, columns)
 
     def same_run(self, here: int, other: Fragments, there: int) -> int:
-        """How many are those of another version, from two places on."""
-        mine, theirs = self.neighbours, other.neighbours
+        """Return how many fragments from two positions on are equal to those of another version."""
+        mine, theirs = self.contiguous_bytes, other.contiguous_bytes
         if mine is None or theirs is None:
             pairs = zip(range(here, len(self)), range(there, len(other)), strict=False)
             same = (number for number, (a, b) in enumerate(pairs) if self[a] != other[b])
@@ -307,10 +307,10 @@ class Fragments(Sequence[Fragment]):
         return same_bytes(mine[0], int(mine[1][here]), theirs, there)
 
     @cached_property
-    def neighbours(self) -> tuple[bytes, NDArray[np.int64]] | None:
-        """Bytes, and where in them each fragment begins and the last one ends; shape (n + 1,).
+    def contiguous_bytes(self) -> tuple[bytes, NDArray[np.int64]] | None:
+        """Return bytes, and the start of each fragment and the last end in them.
 
-        None unless the fragments stand one behind another.
+        Shape of the positions: (n + 1,). None unless the fragments are contiguous.
         """
         if self._stored is None or not len(self):
             return None
@@ -321,7 +321,7 @@ class Fragments(Sequence[Fragment]):
 def same_bytes(
     data: bytes, position: int, known: tuple[bytes, NDArray[np.int64]], there: int
 ) -> int:
-    """How many fragments from one position on are those of the neighbour, byte for byte."""
+    """Return how many fragments from one position on are equal to the known ones, byte for byte."""
     known_data, offsets = known
     start = begin = int(offsets[there])
     end = int(offsets[-1])

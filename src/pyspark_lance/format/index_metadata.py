@@ -1,7 +1,7 @@
-"""IndexMetadata: one index entry, carried through byte for byte.
+"""IndexMetadata: one index entry, preserved byte for byte.
 
-What writers owe an index that they do not know is to keep its entry, unknown fields
-included, and to take fragments out of its coverage whose indexed values they change.
+Writers must keep the entry of an index of unknown type, unknown fields included, and remove
+fragments from its coverage whose indexed values they change.
 
 Source: docs/format/table-format.md, section 10.6; protos/table.proto, message IndexMetadata.
 """
@@ -35,17 +35,17 @@ class IndexMetadata:
     name: str  # Entries of one name are segments of one index.
     fields: tuple[int, ...]  # Ids of the indexed fields; empty for system indices.
     dataset_version: int  # Version the segment was built from.
-    # Ids of the covered fragments; None if unknown. Not to be changed in place.
+    # Ids of the covered fragments; None if unknown. Must not be modified.
     fragment_bitmap: BitMap | None
-    details_type: str  # Type URL that tells the kind; '' if absent.
+    details_type: str  # Type URL of the kind of index; '' if absent.
     base_id: int | None  # Base path the index lives under; None for the table's own root.
     index_version: int = 0  # Layout version of the kind of index; 0 if absent.
-    # File name below the directory -> bytes, as the writer noted them; older ones note none.
+    # File name below the directory -> bytes, as recorded by the writer; older writers record none.
     file_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> IndexMetadata:
-        """Decodes a serialized IndexMetadata message."""
+        """Decode a serialized IndexMetadata message."""
         message = parse_message(table_pb2.IndexMetadata, raw)
         if len(message.uuid.uuid) != 16:
             raise CorruptFileError(
@@ -68,7 +68,7 @@ class IndexMetadata:
         )
 
     def with_fragment_bitmap(self, bitmap: BitMap | None) -> IndexMetadata:
-        """This entry with other coverage; every other byte stays as it is.
+        """Return this entry with another coverage; all other bytes are kept.
 
         ``bitmap``: covered fragment ids; None removes the field, which means "unknown".
         """
@@ -78,13 +78,13 @@ class IndexMetadata:
         return dataclasses.replace(self, raw=raw, fragment_bitmap=kept)
 
     def with_base_id(self, base_id: int) -> IndexMetadata:
-        """This entry below another root; every other byte stays as it is."""
+        """Return this entry below another root; all other bytes are kept."""
         new = table_pb2.IndexMetadata(base_id=base_id).SerializeToString()
         raw = self._with_field(_BASE_ID_FIELD, new)
         return dataclasses.replace(self, raw=raw, base_id=base_id)
 
     def _with_field(self, number: int, new: bytes) -> bytes:
-        """The message with ``new`` in the place of all fields of this number."""
+        """Return the message with ``new`` in place of all fields of this number."""
         pieces: list[bytes] = []
         for field in wire_fields(self.raw):
             if field.number >= number and new:

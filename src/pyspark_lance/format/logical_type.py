@@ -1,6 +1,6 @@
-"""Logical types: the strings in which a schema writes Arrow types.
+"""Logical types: the strings that represent Arrow types in a schema.
 
-Types here are storage types; extension types are a matter of field metadata (``field.py``).
+Types here are storage types; extension types are in field metadata (``field.py``).
 
 Source: docs/format/table-format.md, section 3.2.
 """
@@ -50,7 +50,7 @@ _ARROW_OF: Final[dict[str, pa.DataType]] = {
     "duration:ms": pa.duration("ms"),
     "duration:us": pa.duration("us"),
     "duration:ns": pa.duration("ns"),
-    # JSONB: bytes on disk, text only in the hands of a JSON-aware reader.
+    # JSONB: bytes on disk; readers that support JSON convert it to text.
     "json": pa.large_binary(),
 }
 
@@ -61,7 +61,7 @@ _LOGICAL_OF: Final[dict[pa.DataType, str]] = {
 _TIME_UNITS: Final = ("s", "ms", "us", "ns")
 _LIST_TYPES: Final = ("list", "list.struct", "large_list", "large_list.struct")
 
-# What field 7 of the Field message says; readers of files since 2.0 ignore it.
+# Value of field 7 of the Field message; readers of files since 2.0 ignore it.
 _NO_ENCODING, _PLAIN, _VAR_BINARY, _DICTIONARY = 0, 1, 2, 3
 _ENCODING_OF: Final = {
     "null": _NO_ENCODING,
@@ -99,13 +99,13 @@ def logical_type_of(data_type: pa.DataType) -> str:
         return "map"
     if types.is_dictionary(data_type) and not types.is_nested(data_type.value_type):
         index = logical_type_of(data_type.index_type)
-        # The format has no room for the ordered flag.
+        # The format cannot represent the ordered flag.
         return f"dict:{logical_type_of(data_type.value_type)}:{index}:false"
     raise UnsupportedFeatureError(f"the type {data_type} cannot be stored in a Lance table")
 
 
 MAX_VALUE_BYTES = (1 << 31) - 1
-"""What one value may take."""
+"""Maximum size of one value in bytes."""
 
 
 def arrow_type_of(logical_type: str, children: Sequence[pa.Field] = ()) -> pa.DataType:
@@ -113,7 +113,7 @@ def arrow_type_of(logical_type: str, children: Sequence[pa.Field] = ()) -> pa.Da
     simple = _ARROW_OF.get(logical_type)
     if simple is not None:
         if children:
-            raise _wrong_children(logical_type, 0, len(children))
+            raise _children_error(logical_type, 0, len(children))
         return simple
     try:
         return _parse(logical_type, children, depth=0)
@@ -122,14 +122,14 @@ def arrow_type_of(logical_type: str, children: Sequence[pa.Field] = ()) -> pa.Da
 
 
 def informative_encoding(logical_type: str) -> int:
-    """What writers put into the ``encoding`` of a field; files since 2.0 do without it."""
+    """Return the ``encoding`` of a field, which files since 2.0 do not need."""
     if logical_type.startswith("dict:"):
         return _DICTIONARY
     return _ENCODING_OF.get(logical_type, _PLAIN)
 
 
 def _fixed_size_list(data_type: pa.FixedSizeListType) -> str:
-    """Items without children are part of the string; a struct is a child field."""
+    """Format a list type; its string contains items without children, a struct is a child."""
     item, size = data_type.value_field, data_type.list_size
     extension = (item.metadata or {}).get(EXTENSION_NAME_KEY.encode(), b"")
     if extension.decode(errors="replace") == BFLOAT16:
@@ -145,14 +145,14 @@ def _is_variable_list(data_type: pa.DataType) -> bool:
 
 
 def _has_child_fields(data_type: pa.DataType) -> bool:
-    """Whether a fixed size list ends in a struct."""
+    """Return whether a fixed size list ends in a struct."""
     while pa.types.is_fixed_size_list(data_type):
         data_type = data_type.value_type
     return bool(pa.types.is_struct(data_type))
 
 
 def _parse(logical_type: str, children: Sequence[pa.Field], *, depth: int) -> pa.DataType:
-    """Types with parameters or children."""
+    """Parse types with parameters or children."""
     simple = _ARROW_OF.get(logical_type)
     if simple is not None:
         return simple
@@ -163,7 +163,7 @@ def _parse(logical_type: str, children: Sequence[pa.Field], *, depth: int) -> pa
     if nested is not None:
         return nested
     if children:
-        raise _wrong_children(logical_type, 0, len(children))
+        raise _children_error(logical_type, 0, len(children))
     if kind == "dict":
         return _parse_dictionary(parameters, depth)
     parse = _PARAMETRIC.get(kind)
@@ -188,7 +188,7 @@ def _parse_decimal(parameters: str) -> pa.DataType:
 
 
 def _parse_dictionary(parameters: str, depth: int) -> pa.DataType:
-    # From the right: the value type may itself hold colons.
+    # From the right: the value type may itself contain colons.
     value, index, _ = parameters.rsplit(":", 2)
     index_type = _ARROW_OF.get(index)
     if index_type is None or not pa.types.is_integer(index_type):
@@ -199,17 +199,17 @@ def _parse_dictionary(parameters: str, depth: int) -> pa.DataType:
 
 
 def _parse_nested(logical_type: str, children: Sequence[pa.Field]) -> pa.DataType | None:
-    """Types whose children are fields of their own; None for other types."""
+    """Parse types whose children are separate fields; None for other types."""
     if logical_type == "struct":
         return pa.struct(list(children))
     if logical_type in _LIST_TYPES:
         if len(children) != 1:
-            raise _wrong_children(logical_type, 1, len(children))
+            raise _children_error(logical_type, 1, len(children))
         make = pa.large_list if logical_type.startswith("large") else pa.list_
         return make(children[0])
     if logical_type == "map":
         if len(children) != 1:
-            raise _wrong_children(logical_type, 1, len(children))
+            raise _children_error(logical_type, 1, len(children))
         entries = children[0].type
         if not pa.types.is_struct(entries) or entries.num_fields != 2:
             raise ValueError(f"map entries are {entries}, not a struct of key and value")
@@ -225,10 +225,10 @@ def _parse_fixed_size_list(
     size = _size(size_text)
     if item == "struct":
         if len(children) != 1:
-            raise _wrong_children(logical_type, 1, len(children))
+            raise _children_error(logical_type, 1, len(children))
         return _checked_list(children[0], size)
     if children:
-        raise _wrong_children(logical_type, 0, len(children))
+        raise _children_error(logical_type, 0, len(children))
     if item == BFLOAT16:
         metadata = {EXTENSION_NAME_KEY: BFLOAT16, EXTENSION_METADATA_KEY: ""}
         return _checked_list(pa.field("item", pa.binary(2), metadata=metadata), size)
@@ -238,7 +238,7 @@ def _parse_fixed_size_list(
 
 
 def _checked_list(item: pa.Field, size: int) -> pa.DataType:
-    """A list, each of which fits into an array: a row of nulls takes as much as one of values."""
+    """Build a list type, whose values are limited: a null row takes as much space as a value."""
     data_type = pa.list_(item, size)
     num_bytes = least_bytes(data_type)
     if num_bytes > MAX_VALUE_BYTES:
@@ -247,7 +247,7 @@ def _checked_list(item: pa.Field, size: int) -> pa.DataType:
 
 
 def least_bytes(data_type: pa.DataType) -> int:
-    """Bytes that any value of a type takes, null or not; 0 for less than one."""
+    """Return the minimum size in bytes of any value of a type, null or not; 0 for less than one."""
     if isinstance(data_type, pa.BaseExtensionType):
         return least_bytes(data_type.storage_type)
     if pa.types.is_fixed_size_list(data_type):
@@ -264,13 +264,13 @@ def least_bytes(data_type: pa.DataType) -> int:
 
 
 def _size(text: str) -> int:
-    """A byte width or list size: what Arrow can hold in 32 bits."""
+    """Parse a byte width or list size, limited to Arrow's 32 bits."""
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) >= 2**31:
         raise ValueError(f"size {text!r}")
     return int(text)
 
 
-def _wrong_children(logical_type: str, expected: int, found: int) -> CorruptFileError:
+def _children_error(logical_type: str, expected: int, found: int) -> CorruptFileError:
     return CorruptFileError(f"a {logical_type!r} field has {found} children, not {expected}")
 
 

@@ -1,7 +1,7 @@
-"""Logical views of columns whose stored form is for machines: JSON as text, blobs by reference.
+"""Logical views of columns with another stored form: JSON as text, blobs by reference.
 
-A logical view is a ``Field`` with the id of the stored field and another type. Readers that are
-asked for it give values of that type; files and manifests never hold one. Pure: no I/O.
+A logical view is a ``Field`` with the id of the stored field and another type. Readers return
+values of that type on request; files and manifests never contain one. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pyspark_lance.format.schema import LanceSchema
 _SHOWN_KEY: Final = "pyspark_lance.shown"
 _JSON_TEXT: Final = b"json"
 _LOCATED: Final = b"located"
-# Members of a descriptor have no id of their own, as in the schema of a data file.
+# Members of a descriptor have no ids, as in the schema of a data file.
 _NO_ID: Final = -1
 
 BLOB_V1_DESCRIPTOR: Final = tuple(
     Field(_NO_ID, name, "uint64", nullable=False) for name in ("position", "size")
 )
-"""Where the bytes of a blob are in its data file."""
+"""Location of the bytes of a blob in its data file."""
 
 BLOB_V2_DESCRIPTOR: Final = tuple(
     Field(_NO_ID, name, logical_type, nullable=False)
@@ -37,22 +37,22 @@ BLOB_V2_DESCRIPTOR: Final = tuple(
         ("blob_uri", "string"),
     )
 )
-"""Where the bytes of a blob are: in the data file, in a file beside it, or anywhere."""
+"""Location of the bytes of a blob: in the data file, in a file beside it, or anywhere."""
 
 BLOB_FILE: Final = "lance_blob_file"
-"""The member of a located descriptor that has the URI of its data file.
+"""The member of a located descriptor with the URI of its data file.
 
-The other members mean nothing without it, so only located descriptors stand for bytes wherever
-they go. The name is one that structs of users do not have by chance.
+The other members depend on it, so only located descriptors can be copied to other tables. The name
+is unlikely to occur in structs of users.
 """
 
 LOCATED_BLOB: Final = (*BLOB_V2_DESCRIPTOR, Field(_NO_ID, BLOB_FILE, "string", nullable=False))
-"""A located descriptor, of either kind: rows of tables of all versions go well together."""
+"""A located descriptor, of either kind: rows of tables of all versions can be combined."""
 
 BLOB_DATA: Final = "lance_blob_data"
-"""The member of a located descriptor that has the bytes themselves, where these are known.
+"""The member of a located descriptor with the bytes themselves, if loaded.
 
-Readers give none; rows have it whose blobs come partly from a table and partly from elsewhere.
+Readers return none; rows have it whose blobs come partly from a table and partly from elsewhere.
 """
 
 _LOCATED_NAMES: Final = frozenset(member.name for member in LOCATED_BLOB)
@@ -74,10 +74,10 @@ _MOVING_BLOB: Final = tuple(
 def logical_schema(
     schema: LanceSchema, *, binary_blobs: Collection[str] = (), located: bool = False
 ) -> LanceSchema:
-    """The columns as users see them.
+    """Return the columns as users see them.
 
-    ``binary_blobs``: top-level columns whose blobs are wanted as bytes instead of
-    as descriptors. ``located``: whether descriptors name their data file.
+    ``binary_blobs``: top-level columns whose blobs are returned as bytes instead of descriptors.
+    ``located``: whether descriptors contain the URI of their data file.
     """
     return LanceSchema(
         tuple(
@@ -89,7 +89,7 @@ def logical_schema(
 
 
 def logical_field(field: Field, *, binary_blobs: bool = False, located: bool = False) -> Field:
-    """The field as users see it; itself if nothing in it has another logical view."""
+    """Return the field as users see it; the field itself if it has no logical view."""
     if field.is_blob:
         as_bytes = replace(field, logical_type="large_binary", children=())
         return as_bytes if binary_blobs else blob_as_descriptor(field, located=located)
@@ -109,9 +109,9 @@ def logical_field(field: Field, *, binary_blobs: bool = False, located: bool = F
 
 
 def stored_field(field: Field) -> Field:
-    """The form in which files are read for a logical view: text of JSON is made from its bytes.
+    """Return the stored form that a logical view is read from: JSON text is converted from bytes.
 
-    Blobs stay as they are, since readers of files give them in any form.
+    Blobs are unchanged, since file readers return them in any form.
     """
     if is_json_text(field):
         metadata = {key: value for key, value in field.metadata.items() if key != _SHOWN_KEY}
@@ -125,14 +125,15 @@ def stored_field(field: Field) -> Field:
 
 
 def is_json_text(field: Field) -> bool:
-    """Whether the field is JSON shown as text."""
+    """Return whether the field is JSON as text."""
     return field.metadata.get(_SHOWN_KEY) == _JSON_TEXT
 
 
 def blob_as_descriptor(field: Field, *, located: bool = False) -> Field:
-    """A blob column shown as where its bytes are.
+    """Return a blob column as a descriptor of the location of its bytes.
 
-    ``located``: whether that has the member ``BLOB_FILE``, and URIs that need no table.
+    ``located``: whether it has the member ``BLOB_FILE``, and URIs that are independent of the
+    table.
     """
     children = BLOB_V2_DESCRIPTOR if field.is_blob_v2 else BLOB_V1_DESCRIPTOR
     if not located:
@@ -141,8 +142,8 @@ def blob_as_descriptor(field: Field, *, located: bool = False) -> Field:
     return replace(field, logical_type="struct", children=LOCATED_BLOB, metadata=metadata)
 
 
-def rows_that_move(schema: LanceSchema) -> LanceSchema:
-    """The columns as rows are read that move: their blobs stay in the objects of the table."""
+def moving_rows_schema(schema: LanceSchema) -> LanceSchema:
+    """Return the columns for reading rows that move: blobs stay in the objects of the table."""
     return LanceSchema(tuple(map(_moving, schema.fields)), schema.metadata)
 
 
@@ -154,7 +155,7 @@ def _moving(field: Field) -> Field:
 
 
 def is_blob_descriptor(field: Field) -> bool:
-    """Whether the field is a blob column shown as where its bytes are, or as a part of that."""
+    """Return whether the field is a blob column as a descriptor, or a part of one."""
     return (
         field.is_blob
         and bool(field.children)
@@ -164,25 +165,25 @@ def is_blob_descriptor(field: Field) -> bool:
 
 
 def is_located(field: Field) -> bool:
-    """Whether a blob column is shown by located descriptors, or by a part of these."""
+    """Return whether a blob column is read as located descriptors, or as a part of them."""
     return is_blob_descriptor(field) and field.metadata.get(_SHOWN_KEY) == _LOCATED
 
 
 def is_located_type(data_type: pa.DataType) -> bool:
-    """Whether values are located descriptors, which their shape says."""
+    """Return whether values are located descriptors, which are recognized by their members."""
     return pa.types.is_struct(data_type) and are_located(data_type.names)
 
 
 def are_located(names: Collection[str]) -> bool:
-    """Whether a struct with these members is a located descriptor.
+    """Return whether a struct with these members is a located descriptor.
 
-    That outlives every expression, function and other format, as metadata of columns do not.
+    Members are preserved by all expressions, functions and other formats, unlike column metadata.
     """
     return _LOCATED_NAMES.issubset(names)
 
 
 def holds_located(data_type: pa.DataType) -> bool:
-    """Whether values are located descriptors, or have such parts."""
+    """Return whether values are located descriptors or contain some."""
     if not pa.types.is_nested(data_type):
         return False
     return is_located_type(data_type) or any(

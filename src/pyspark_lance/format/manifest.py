@@ -1,7 +1,7 @@
-"""Manifest: everything about one version of a table.
+"""Manifest: the metadata of one version of a table.
 
 Source: docs/format/table-format.md, section 2.2; protos/table.proto, message Manifest.
-How a manifest is framed and found is in ``metafile/manifest_file.py``.
+``metafile/manifest_file.py`` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class WriterVersion:
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """Another place where files of the table live."""
+    """Another root of files of the table."""
 
-    id: int  # What files refer to; 0 is valid, and differs from "no base".
+    id: int  # Referenced by files; 0 is valid, and differs from "no base".
     name: str | None  # Alias, if it has one.
-    # Whether it holds ``data/``, ``_deletions/`` and so on, or data files only.
+    # Whether it contains ``data/``, ``_deletions/`` and so on, or data files only.
     is_dataset_root: bool
     path: str  # Absolute URI or absolute local path.
 
@@ -67,7 +67,7 @@ class BasePath:
     def from_proto(cls, message: table_pb2.BasePath) -> BasePath:
         """The base path that ``message`` describes."""
         if "\0" in message.path:
-            raise CorruptFileError(f"the base path {message.path!r} has a NUL in it")
+            raise CorruptFileError(f"the base path {message.path!r} contains a NUL")
         name = message.name if message.HasField("name") else None
         return cls(message.id, name, message.is_dataset_root, message.path)
 
@@ -80,7 +80,7 @@ class BasePath:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSections:
-    """What a manifest says of its file: all that it takes to find the transaction."""
+    """Positions of the sections of a manifest file, needed to find the transaction."""
 
     version: int  # As in ``Manifest``, like the others.
     transaction_file: str  # Name inside ``_transactions/``.
@@ -89,7 +89,7 @@ class ManifestSections:
 
     @classmethod
     def from_bytes(cls, data: Any, where: str = "") -> ManifestSections:
-        """Decodes no more of a serialized Manifest message; arguments and errors as there."""
+        """Decode only these fields; arguments and errors as in ``Manifest.from_bytes``."""
         message = parse_message(table_pb2.Manifest, data, where)
         return cls(
             version=message.version,
@@ -105,7 +105,7 @@ class Manifest:
 
     version: int  # Number of the version; bit 63 marks a detached one.
     schema: LanceSchema  # Columns, and schema metadata.
-    # By ascending id; any sequence of fragments is taken.
+    # By ascending id; any sequence of fragments is accepted.
     fragments: Fragments = dataclasses.field(default_factory=lambda: Fragments.of(()))
     timestamp_ns: int = 0  # Commit time, nanoseconds since 1970 UTC; 0 if it was not recorded.
     tag: str = ""  # Unused in practice.
@@ -114,47 +114,46 @@ class Manifest:
     # Highest fragment id ever used; None if there never was a fragment.
     max_fragment_id: int | None = None
     transaction_file: str = ""  # Name inside ``_transactions/``; '' if there is none.
-    writer_version: WriterVersion | None = None  # Who wrote it; None if it was not recorded.
+    writer_version: WriterVersion | None = None  # Software that wrote it; None if not recorded.
     next_row_id: int = 0  # First unused stable row id.
     file_format: str = "lance"  # Always 'lance'.
-    # File version that new data files get; '' if it was not recorded.
+    # File version of new data files; '' if it was not recorded.
     data_storage_version: str = ""
     config: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Table configuration.
     # Free key/value pairs.
     table_metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    base_paths: tuple[BasePath, ...] = ()  # Other places where files live.
+    base_paths: tuple[BasePath, ...] = ()  # Other roots of files.
     branch: str | None = None  # Branch the manifest belongs to; None for main.
     # Position of the index section in the file; None if there are no indices.
     index_section: int | None = None
     # Position of the inline transaction; None if there is none.
     transaction_section: int | None = None
-    # Highest field id ever used, where ids may not be used again.
+    # Highest field id ever used, if ids must not be reused.
     max_allocated_field_id: int | None = None
-    version_aux_data: int = 0  # Unused; carried along.
-    # What stands at the start of the file, before all sections: in tables of file version 0.1 the
-    # values of dictionaries, where ``Field.dictionary`` points to.
+    version_aux_data: int = 0  # Unused; preserved.
+    # Bytes at the start of the file, before all sections: in tables of file version 0.1 the values
+    # of dictionaries, which ``Field.dictionary`` refers to.
     dictionary_values: bytes = dataclasses.field(default=b"", repr=False)
-    # Whether anything in the message, at any depth, is not understood and would be lost by writing
-    # it again.
+    # Whether the message has unknown fields, at any depth, which would be lost by writing it again.
     has_unknown_fields: bool = False
 
     def __post_init__(self) -> None:
-        """Takes fragments in any form."""
+        """Accept fragments in any form."""
         object.__setattr__(self, "fragments", Fragments.of(self.fragments))
 
     @classmethod
     def from_bytes(cls, data: Any, where: str = "", known: Fragments | None = None) -> Manifest:
-        """Decodes a serialized Manifest message, but of its fragments only the columns.
+        """Decode a serialized Manifest message; of its fragments, only the columns.
 
-        ``data``: bytes-like; ``where``: file and byte range, for errors. ``known``: fragments of a
-        neighbouring version, which are not looked at again; None for none.
+        ``data``: bytes-like; ``where``: file and byte range, for errors. ``known``: fragments of an
+        adjacent version, which are not checked again; None for none.
         """
         data = bytes(data)
         cut = cut_manifest(data, known)
         try:
             found = None if cut is None else _from_cut(cut)
         except LanceError:
-            # Read as a whole, it says what is wrong.
+            # Parsing the whole message raises the specific error.
             found = None
         try:
             return found or _from_message(parse_message(table_pb2.Manifest, data, where))
@@ -179,7 +178,7 @@ class Manifest:
             base_paths=[base.to_proto() for base in self.base_paths],
             table_metadata=self.table_metadata,
             branch=self.branch,
-            # Older Lance reads the transaction's own file where it does not know this number.
+            # Older releases of Lance read the transaction file if they do not know this field.
             transaction_section=self.transaction_section,
             max_allocated_field_id=self.max_allocated_field_id,
         )
@@ -198,7 +197,7 @@ class Manifest:
         if self.data_storage_version:
             message.data_format.file_format = self.file_format
             message.data_format.version = self.data_storage_version
-        # In the order of their numbers, as the library would have it.
+        # In the order of field numbers, as the library writes them.
         return b"".join(
             (
                 fields.SerializeToString(deterministic=True),
@@ -209,15 +208,15 @@ class Manifest:
 
     @property
     def has_dictionary_values(self) -> bool:
-        """Whether a field refers to ``dictionary_values``."""
+        """Return whether a field refers to ``dictionary_values``."""
         return any(field.dictionary and field.dictionary[1] for field in self.schema.walk())
 
     @property
     def file_version(self) -> str:
-        """Version of the data files, also of those to come.
+        """Version of existing and new data files.
 
-        Lance 0.15 and 0.16 recorded 0.1 for newer files too, and those before recorded nothing; so
-        that the files decide, as long as they are of one version.
+        Lance 0.15 and 0.16 recorded 0.1 for newer files too, and older releases recorded nothing,
+        so the files decide if all have one version.
         """
         versions = self.file_versions()
         if len(versions) == 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
@@ -227,11 +226,11 @@ class Manifest:
         )
 
     def file_versions(self) -> set[str]:
-        """Versions of the data files that there are."""
+        """Versions of the existing data files."""
         return {file_version_name(*version) for version in self.fragments.file_versions}
 
     def check_file_versions(self) -> None:
-        """Refuses data files of several versions that nothing says may be mixed."""
+        """Refuse data files of several versions unless a flag allows them."""
         versions = self.file_versions()
         if len(versions) > 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
             raise UnsupportedFeatureError(
@@ -242,7 +241,7 @@ class Manifest:
             )
 
     def check_fragment_ids(self) -> None:
-        """Refuses a manifest in which an id does not say which fragment is meant."""
+        """Refuse a manifest with duplicate fragment ids."""
         ids = self.fragments.ids
         for place in np.flatnonzero(ids[1:] == ids[:-1])[:1]:
             raise UnsupportedFeatureError(
@@ -253,12 +252,12 @@ class Manifest:
 
     @property
     def uses_stable_row_ids(self) -> bool:
-        """Whether rows keep their id when they move."""
+        """Return whether rows keep their ids when they move."""
         return bool(self.reader_flags & STABLE_ROW_IDS)
 
     @property
     def is_detached(self) -> bool:
-        """Whether this version is never the latest."""
+        """Return whether this version is never the latest."""
         return bool(self.version & DETACHED_BIT)
 
     def fragment(self, fragment_id: int) -> Fragment:
@@ -270,19 +269,19 @@ class Manifest:
 
 
 def _from_cut(cut: CutManifest) -> Manifest | None:
-    """As ``_from_message``; None if some fragments stand apart from the others."""
+    """Return the manifest as ``_from_message`` does; None if the fragments are not contiguous."""
     message = parse_message(table_pb2.Manifest, cut.rest())
     return None if message.fragments else _from_message(message, cut)
 
 
 def _from_message(message: table_pb2.Manifest, cut: CutManifest | None = None) -> Manifest:
-    """The manifest, checked as far as one manifest alone allows.
+    """Return the manifest, checked as far as one manifest alone allows.
 
     ``message``: all of it, or without the fragments; ``cut``: has the fragments if ``message`` does
-    not have them.
+    not.
     """
     max_allocated = _optional(message, "max_allocated_field_id")
-    # Flags first: behind a flag that is not understood, nothing means what it seems to.
+    # Flags first: with an unknown flag, other fields may have another meaning.
     check_consistent(message.reader_feature_flags, message.writer_feature_flags, max_allocated)
     check_readable(message.reader_feature_flags)
     if message.HasField("fragment_tree"):
@@ -299,7 +298,7 @@ def _from_message(message: table_pb2.Manifest, cut: CutManifest | None = None) -
         has_unknown = False
     else:
         stored, has_unknown = cut.fragments()
-    fragments = _in_order(stored)
+    fragments = _sort_by_id(stored)
     manifest = Manifest(
         version=message.version,
         schema=schema,
@@ -321,17 +320,17 @@ def _from_message(message: table_pb2.Manifest, cut: CutManifest | None = None) -
         transaction_section=_transaction_section(message),
         max_allocated_field_id=max_allocated,
         version_aux_data=message.version_aux_data,
-        # Last: it changes the message.
+        # Last: it modifies the message.
         has_unknown_fields=drop_unknown_fields(message) or has_unknown,
     )
     _check_rows(manifest)
     return manifest
 
 
-def _in_order(fragments: Fragments) -> Fragments:
-    """The fragments by ascending id, as most manifests have them already.
+def _sort_by_id(fragments: Fragments) -> Fragments:
+    """Return the fragments by ascending id, which is the order of most manifests.
 
-    Releases of Lance before 0.17 may have given one id to several; such a table is only read.
+    Releases of Lance before 0.17 may have given one id to several; such a table is read-only.
     """
     ids = fragments.ids
     if (ids[1:] >= ids[:-1]).all():
@@ -340,17 +339,17 @@ def _in_order(fragments: Fragments) -> Fragments:
 
 
 def _max_fragment_id(message: table_pb2.Manifest, fragments: Fragments) -> int | None:
-    """Releases of Lance up to 0.22 leave out a highest id of zero."""
+    """Return the highest id; releases of Lance up to 0.22 omit it if it is zero."""
     if message.HasField("max_fragment_id"):
         return int(message.max_fragment_id)
     return int(fragments.ids.max()) if len(fragments) else None
 
 
 def _check_rows(manifest: Manifest) -> None:
-    """Refuses fragments whose rows would have to be guessed."""
+    """Refuse fragments with inconsistent row counts."""
     columns = manifest.fragments.columns
     ids, rows, deleted = columns.ids, columns.physical_rows, columns.num_deleted_rows
-    # Counts without a writer, or of zero, are not known: the files are asked.
+    # Counts that are zero or of an unknown writer are read from the files.
     if manifest.writer_version is not None:
         for place in np.flatnonzero((rows > 0) & (rows < deleted))[:1]:
             raise CorruptFileError(

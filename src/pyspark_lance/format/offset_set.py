@@ -1,7 +1,7 @@
-"""OffsetSet: some rows of one fragment, in memory that follows their runs rather than their number.
+"""OffsetSet: rows of one fragment in a compressed set, whose memory depends on its runs.
 
-A set of runs takes a few bytes for each, one of scattered rows about two bytes a row; and so do
-the pickles of tasks that carry it.
+A set of runs takes a few bytes per run, one of scattered rows about two bytes per row; the same is
+true for the pickles of tasks that contain it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pyroaring import BitMap, FrozenBitMap
 from pyspark_lance.format.deletion_vector import DeletionVector
 
 WINDOW_ROWS = 1 << 17
-"""Rows that are looked at together, one by one."""
+"""Number of rows processed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSet:
-    """Offsets within one fragment; it never changes.
+    """An immutable set of offsets within one fragment.
 
     ``bitmap``: the offsets.
     """
@@ -42,7 +42,7 @@ class OffsetSet:
 
     @classmethod
     def live(cls, physical_rows: int, deleted: DeletionVector | None) -> OffsetSet:
-        """All rows of a fragment but the deleted ones."""
+        """All rows of a fragment except the deleted ones."""
         every = BitMap(range(physical_rows))
         return cls(every if deleted is None else every - deleted.bitmap)
 
@@ -61,12 +61,12 @@ class OffsetSet:
         return np.frombuffer(self.bitmap.to_array(), dtype=np.uint32)
 
     def windows(self) -> Iterator[NDArray[np.uint32]]:
-        """The offsets, ascending, a bounded number at a time."""
+        """Yield the offsets, ascending, a bounded number at a time."""
         for first in range(0, len(self.bitmap), WINDOW_ROWS):
             yield self.part(first, first + WINDOW_ROWS).to_array()
 
     def stretches(self, rows: int) -> Iterator[OffsetSet]:
-        """The offsets in ascending sets, each inside of ``rows`` neighbouring rows."""
+        """Yield the offsets in ascending sets, each within ``rows`` consecutive rows."""
         if not self.bitmap:
             return
         first, last = self.bitmap.min(), self.bitmap.max()
@@ -79,7 +79,7 @@ class OffsetSet:
                 yield OffsetSet(part)
 
     def part(self, first: int, last: int) -> OffsetSet:
-        """Those that are the ``first`` to the last but one, counted from zero."""
+        """Return the offsets from position ``first`` to ``last`` (exclusive), counted from zero."""
         count = len(self.bitmap)
         if first <= 0 and last >= count:
             return self
@@ -89,22 +89,22 @@ class OffsetSet:
         return OffsetSet(self.bitmap & BitMap(range(start, end)))
 
     def both(self, other: OffsetSet) -> OffsetSet:
-        """Those in both sets."""
+        """Return the intersection."""
         return OffsetSet(self.bitmap & other.bitmap)
 
     def without(self, other: OffsetSet) -> OffsetSet:
-        """Those that are not in the other one."""
+        """Return the difference."""
         return OffsetSet(self.bitmap - other.bitmap)
 
     def contains_each(self, offsets: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Which of ``offsets``, ascending and different, are in the set; same shape."""
+        """Return which of ``offsets``, ascending and unique, are in the set; same shape."""
         if not len(offsets) or not self.bitmap:
             return np.zeros(len(offsets), dtype=np.bool_)
         span = BitMap(range(int(offsets[0]), int(offsets[-1]) + 1))
         return np.isin(offsets, np.frombuffer((self.bitmap & span).to_array(), dtype=np.uint32))
 
     def complement(self, physical_rows: int) -> DeletionVector | None:
-        """The other rows of the fragment, as if they were deleted; None for none."""
+        """Return the other rows of the fragment as a deletion vector; None for none."""
         others = BitMap(range(physical_rows)) - self.bitmap
         return DeletionVector(FrozenBitMap(others)) if others else None
 
@@ -126,7 +126,7 @@ class OffsetSetBuilder:
             self._bitmap |= DeletionVector.of(offsets).bitmap
 
     def done(self) -> OffsetSet:
-        """The set of all that were added."""
+        """Return the set of all added offsets."""
         self._bitmap.run_optimize()
         return OffsetSet(self._bitmap)
 

@@ -1,4 +1,4 @@
-"""Operation: what a transaction does to a table. One class for each kind the format has.
+"""Operation: the changes of a transaction to a table. One class per kind in the format.
 
 Field names are those of protos/transaction.proto; the protobuf form is in ``operation_proto``.
 
@@ -22,7 +22,7 @@ from pyspark_lance.format.schema import LanceSchema
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Adds fragments; those with id 0 get their id when the version is made."""
+    """Adds fragments; ids of 0 are assigned by the commit."""
 
     fragments: tuple[Fragment, ...] = ()
 
@@ -31,10 +31,10 @@ class Append:
 class Delete:
     """Deletes rows: whole fragments, or by new deletion files."""
 
-    # The whole fragment each, with its new deletion file.
+    # Each is the whole fragment, with its new deletion file.
     updated_fragments: tuple[Fragment, ...] = ()
-    deleted_fragment_ids: tuple[int, ...] = ()  # Fragments without a row left.
-    predicate: str = ""  # What was asked for; for people.
+    deleted_fragment_ids: tuple[int, ...] = ()  # Fragments without remaining rows.
+    predicate: str = ""  # The condition, for display.
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class CreateIndex:
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Fragments and what takes their place, with the same live rows."""
+    """Old fragments and the new ones that replace them, with the same live rows."""
 
-    old_fragments: tuple[Fragment, ...] = ()  # The fragments.
-    new_fragments: tuple[Fragment, ...] = ()  # What takes their place.
-    # The old addresses of the rows (``fragment_reuse.ReuseGroup``), for indices that are to follow
+    old_fragments: tuple[Fragment, ...] = ()  # The replaced fragments.
+    new_fragments: tuple[Fragment, ...] = ()  # The new fragments.
+    # Old addresses of the rows (``fragment_reuse.ReuseGroup``), for indices that are remapped
     # later; not part of the transaction.
     row_addresses: bytes | None = field(default=None, repr=False, compare=False)
 
@@ -72,25 +72,25 @@ class RewriteGroup:
 class Rewrite:
     """Moves rows to other fragments: compaction."""
 
-    # Independent of each other. What old writers put beside the groups is one of them.
+    # Independent of each other. Fragments that old writers list outside of groups form one.
     groups: tuple[RewriteGroup, ...] = ()
-    # Serialized RewrittenIndex messages, as they were read.
+    # Serialized RewrittenIndex messages, as read.
     rewritten_indices: tuple[bytes, ...] = ()
-    # Tells indices, which stay as they are, where the rows went; as in Lance not part of the
+    # Entry that records where rows moved, for unchanged indices; as in Lance, not part of the
     # transaction.
     reuse_index: IndexMetadata | None = field(default=None, compare=False)
-    # The entry whose place it takes; None for the first one.
+    # UUID of the entry that it replaces; None for the first one.
     replaces: UUID | None = field(default=None, compare=False)
-    # In which order the rows of new fragments are, for the configuration; not part of the
-    # transaction either.
+    # Sort order of rows in the new fragments, for the configuration; not part of the transaction
+    # either.
     clustering: Clustering | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Changes columns together with the files that hold them."""
+    """Changes columns together with the files that contain them."""
 
-    fragments: tuple[Fragment, ...] = ()  # The whole list of the new version.
+    fragments: tuple[Fragment, ...] = ()  # All fragments of the new version.
     # New schema, with the new schema metadata.
     schema: LanceSchema = field(default_factory=LanceSchema)
     preserves_nullability: bool = False  # Whether no column became stricter.
@@ -105,22 +105,22 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class ReserveFragments:
-    """Takes fragment ids out of circulation, for a compaction that is under way."""
+    """Reserves fragment ids for a running compaction."""
 
     num_fragments: int
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Changes rows: by moving them to new fragments, or by replacing columns."""
+    """Changes rows by moving them to new fragments or by replacing columns."""
 
-    removed_fragment_ids: tuple[int, ...] = ()  # Fragments without a row left.
-    # The whole fragment each, with new deletion or data files.
+    removed_fragment_ids: tuple[int, ...] = ()  # Fragments without remaining rows.
+    # Each is the whole fragment, with new deletion or data files.
     updated_fragments: tuple[Fragment, ...] = ()
     new_fragments: tuple[Fragment, ...] = ()  # Rows that moved or were inserted.
     fields_modified: tuple[int, ...] = ()  # Ids of the fields with new values.
     merged_generations: tuple[bytes, ...] = ()  # Of a mem-WAL; serialized, as they were read.
-    # Ids of fields whose indices must not grow.
+    # Ids of fields whose indices must not be extended.
     fields_for_preserving_frag_bitmap: tuple[int, ...] = ()
     update_mode: int = 0  # 0 moves rows, 1 replaces columns.
     # Serialized KeyFilter of inserted keys, as it was read; None for none.
@@ -147,7 +147,7 @@ class UpdateMap:
     replace: bool = False  # Whether the map is emptied first.
 
     def apply_to(self, values: Mapping[str, str]) -> dict[str, str]:
-        """The map with the changes made; ``values`` stays as it is."""
+        """Return the updated map; ``values`` is not modified."""
         changed = {} if self.replace else dict(values)
         for key, value in self.entries:
             if value is None:
@@ -167,7 +167,7 @@ class UpdateConfig:
     schema_metadata_updates: UpdateMap | None = None  # Schema metadata.
     # Field id -> changes of its metadata.
     field_metadata_updates: Mapping[int, UpdateMap] = field(default_factory=dict)
-    # Configuration to set; an older form, like all that follow.
+    # Configuration to set; an older form, as are all fields below.
     upsert_values: Mapping[str, str] = field(default_factory=dict)
     delete_keys: tuple[str, ...] = ()  # Configuration keys to delete.
     schema_metadata: Mapping[str, str] = field(default_factory=dict)  # The new schema metadata.
@@ -177,7 +177,7 @@ class UpdateConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataReplacementGroup:
-    """The file that takes the place of the one with the same fields."""
+    """The file that replaces the one with the same fields."""
 
     fragment_id: int
     new_file: DataFile
@@ -199,25 +199,25 @@ class UpdateMemWalState:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """Makes a table of the files of another one."""
+    """Creates a table from the files of another one."""
 
-    is_shallow: bool  # Whether the files stay where they are.
+    is_shallow: bool  # Whether the files are not copied.
     ref_version: int  # Version that was cloned.
     ref_path: str  # Root of the origin.
     ref_name: str | None = None  # Tag or branch that was cloned.
-    branch_name: str | None = None  # Branch that this makes.
+    branch_name: str | None = None  # Branch to be created.
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateBases:
-    """Adds base paths; id 0 means "not yet given"."""
+    """Adds base paths; ids of 0 are assigned by the commit."""
 
     new_bases: tuple[BasePath, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownOperation:
-    """An operation this package does not know; nothing may be assumed of it."""
+    """An operation unknown to this package, whose effects are unknown."""
 
     field_number: int  # Its number in the Transaction message; 0 if there is no operation at all.
     raw: bytes = b""  # The serialized transaction.

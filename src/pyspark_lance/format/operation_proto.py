@@ -43,13 +43,13 @@ _Txn = transaction_pb2.Transaction
 
 
 def operation_from_proto(message: _Txn) -> Operation | None:
-    """The operation that is set in ``message``; None if there is none that is known."""
+    """Return the operation that is set in ``message``; None if it has no known one."""
     kind = message.WhichOneof("operation")
     return None if kind is None else _READERS[kind](getattr(message, kind))
 
 
 def write_operation(operation: Operation, message: _Txn) -> None:
-    """Sets ``operation`` in ``message``."""
+    """Set ``operation`` in ``message``."""
     if isinstance(operation, UnknownOperation):
         raise InvalidInputError(
             f"a transaction with the unknown operation {operation.field_number} cannot be written"

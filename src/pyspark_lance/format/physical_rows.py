@@ -1,4 +1,4 @@
-"""Checks that everything with one value for each physical row of a fragment shares; no I/O."""
+"""Checks of values per physical row of a fragment; pure, no I/O."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pyspark_lance.format.deletion_vector import DeletionVector
 
 
 def check_row_count(count: int, physical_rows: int, what: str) -> None:
-    """Raises CorruptFileError when there is not one value for each row."""
+    """Raise CorruptFileError unless there is one value per row."""
     if count != physical_rows:
         raise CorruptFileError(f"{count} {what} for {physical_rows} physical rows")
 
 
 def check_rows(start: int, end: int, count: int) -> None:
-    """Raises InvalidInputError when rows [start, end) are not inside [0, count)."""
+    """Raise InvalidInputError when rows [start, end) are not inside [0, count)."""
     if not 0 <= start <= end <= count:
         raise InvalidInputError(f"rows [{start}, {end}) are not inside [0, {count})")
 
 
 def check_deleted_offsets(deleted: DeletionVector, physical_rows: int) -> None:
-    """Raises CorruptFileError when a deleted offset is not inside [0, physical_rows)."""
+    """Raise CorruptFileError when a deleted offset is not inside [0, physical_rows)."""
     largest = deleted.max_offset
     if largest is not None and largest >= physical_rows:
         raise CorruptFileError(f"deleted offset {largest} of a fragment with {physical_rows} rows")
 
 
 def as_positions(offsets: ArrayLike, count: int) -> NDArray[np.int64]:
-    """The offsets as numbers to index with."""
+    """Return the offsets as numbers for indexing."""
     positions = np.asarray(offsets)
     if positions.size == 0:
         return np.empty(0, dtype=np.int64)

@@ -1,9 +1,9 @@
-"""The plain Arrow types that Lance values are shown in outside of the format.
+"""Plain Arrow types that represent Lance values outside of the format.
 
 Lance stores types that a SQL engine does not have: unsigned integers, half floats, fixed-size
-lists, dictionaries, timestamps of four units.  Each has one plain type that holds all its values;
-a value that does not fit (nanoseconds that are no whole microseconds) is an error, never a
-rounding.  Pure: no I/O.
+lists, dictionaries, timestamps of four units.  Each maps to one plain type that can represent all
+its values; a value that does not fit (nanoseconds that are no whole microseconds) is an error and
+never rounded.  Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _MAX_DECIMAL128 = 38
 
 
 def plain_type(stored: pa.DataType, name: str, *, time_as_integer: bool = False) -> pa.DataType:
-    """The plain type of a stored type.
+    """Return the plain type of a stored type.
 
-    ``time_as_integer``: show times of day as int64 nanoseconds, for engines without such a type.
+    ``time_as_integer``: return times of day as int64 nanoseconds, for engines without such a type.
     """
     if stored in _SAME:
         return stored
@@ -87,7 +87,7 @@ def _plain_nested(stored: pa.DataType, name: str, *, time_as_integer: bool) -> p
 
 
 def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    """``array``, as Lance stores it, in its plain type ``target``."""
+    """Convert ``array``, as Lance stores it, to its plain type ``target``."""
     if array.type == target:
         return array
     try:
@@ -99,7 +99,7 @@ def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
             return array.view(target)  # lineage columns: a cast would copy them
         return array.cast(target)
     except pa.ArrowInvalid as error:
-        if array.type.num_fields:  # it may be a value that is before a slice, or below a null
+        if array.type.num_fields:  # the value may be outside of a slice, or below a null
             return _to_plain_nested(array, target, name)
         raise InvalidInputError(
             f"a value of column {name!r} ({array.type}) does not fit {target}: {error}",
@@ -110,21 +110,21 @@ def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
 
 
 def _fits_int64(array: pa.Array) -> bool:
-    import pyarrow.compute as pc  # whoever only asks for types does without it
+    import pyarrow.compute as pc  # not needed for types only
 
     largest = pc.max(array).as_py()
     return largest is None or largest < 1 << 63
 
 
 def _members(array: pa.StructArray, target: pa.StructType) -> list[pa.Array]:
-    """The members that ``target`` has, by name or else by place; null where the struct is."""
+    """Return the members of ``target``, by name or else by position; null where the struct is."""
     parts = array.flatten()
     places = [array.type.get_field_index(member.name) for member in target]
     return [parts[at if place < 0 else place] for at, place in enumerate(places)]
 
 
 def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    """Converts level by level where Arrow has no cast for the whole."""
+    """Convert level by level if Arrow has no cast for the whole type."""
     types = pa.types
     validity = array.is_valid().buffers()[1] if array.null_count else None
     if types.is_struct(target):
@@ -139,7 +139,7 @@ def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Arra
         lists = array.cast(pa.list_(array.type.value_type))
         first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
         items = to_plain(lists.values.slice(first, last - first), target.value_type, name)
-        offsets = rebased_offsets(lists.offsets, first)
+        offsets = rebase_offsets(lists.offsets, first)
         return pa.Array.from_buffers(
             target, len(array), [validity, offsets], null_count=array.null_count, children=[items]
         )
@@ -150,15 +150,15 @@ def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Arra
         entries = pa.StructArray.from_arrays(
             [keys, values], fields=[target.key_field, target.item_field]
         )
-        offsets = rebased_offsets(array.offsets, first)
+        offsets = rebase_offsets(array.offsets, first)
         return pa.Array.from_buffers(
             target, len(array), [validity, offsets], null_count=array.null_count, children=[entries]
         )
     raise UnsupportedFeatureError(f"the column {name!r} ({array.type}) cannot be shown as {target}")
 
 
-def rebased_offsets(offsets: pa.Array, first: int) -> pa.Buffer:
-    """Offsets that start at 0, in their own width: Arrow would widen them to 64 bits."""
+def rebase_offsets(offsets: pa.Array, first: int) -> pa.Buffer:
+    """Return offsets that start at 0, with unchanged width: Arrow would widen them to 64 bits."""
     import pyarrow.compute as pc
 
     return pc.subtract(offsets, pa.scalar(first, offsets.type)).buffers()[1]

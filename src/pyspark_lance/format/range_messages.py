@@ -1,6 +1,6 @@
-"""Many ranges as protobuf at once: what most row-id and row-version sequences consist of.
+"""Vectorized protobuf coding of ranges, which most row-id and row-version sequences consist of.
 
-A sequence of ranges is nothing but varints: tags, lengths and numbers.  So its bytes are cut into
+A sequence of ranges consists of varints: tags, lengths and numbers.  So its bytes are split into
 varints by array operations, and the shape of all messages is checked together.  Bytes of another
 shape, and damaged ones, are left to the protobuf library.  No I/O.
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pyspark_lance.format.u64_segment import MAX_ROWS
 
 WORTHWHILE_RANGES = 16
-"""For fewer, the protobuf library is as fast."""
+"""Below this number, the protobuf library is as fast."""
 WORTHWHILE_BYTES = WORTHWHILE_RANGES * 8
 
 _MAX_VARINT_BYTES = 10
@@ -30,12 +30,12 @@ _CONTINUES = 0x80
 _HEAD_BYTES = np.uint64(2)
 
 _Columns = list[tuple[NDArray[np.uint64], NDArray[np.int64]]]
-"""The n-th varint of every message, and how many bytes it has; 0 where there is none."""
+"""The n-th varint of every message, and its length in bytes; 0 where absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Ranges, and for runs the version of each; arrays of one length."""
+    """Ranges, and for runs the version of each; arrays of equal length."""
 
     starts: NDArray[np.uint64]  # First value of each.
     ends: NDArray[np.uint64]  # One past the last value of each.
@@ -46,7 +46,7 @@ class Ranges:
 
 
 def encode_ranges(ranges: Ranges) -> bytes:
-    """The bytes that the protobuf library would write, message after message."""
+    """Return the bytes that the protobuf library would write, message after message."""
     columns = _nested([*_field(_FIRST_TAG, ranges.starts), *_field(_SECOND_TAG, ranges.ends)])
     if ranges.versions is not None:
         columns = [*_nested(columns), *_field(_SECOND_TAG, ranges.versions)]
@@ -54,7 +54,7 @@ def encode_ranges(ranges: Ranges) -> bytes:
 
 
 def encode_each(ranges: Ranges) -> list[bytes]:
-    """The bytes of sequences of one range each."""
+    """Return the bytes of sequences of one range each."""
     data = encode_ranges(ranges)
     starts = _message_starts(data)
     assert starts is not None
@@ -62,13 +62,13 @@ def encode_each(ranges: Ranges) -> list[bytes]:
 
 
 def _field(tag: int, values: NDArray[np.uint64]) -> _Columns:
-    """A number, which is left out where it is zero."""
+    """Encode a number field, which is omitted where it is zero."""
     present = (values != 0).astype(np.int64)
     return [(np.full(len(values), tag, np.uint64), present), (values, _varint_sizes(values))]
 
 
 def _nested(content: _Columns) -> _Columns:
-    """A message in field 1, short enough for its length to take one byte."""
+    """Encode a message in field 1, short enough for a length of one byte."""
     lengths = np.sum([sizes for _, sizes in content], axis=0)
     one_byte = np.ones(len(lengths), np.int64)
     tags = np.full(len(lengths), _MESSAGE_TAG, np.uint64)
@@ -76,7 +76,7 @@ def _nested(content: _Columns) -> _Columns:
 
 
 def _varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Bytes of each value as a varint; 0 for zero, which is not written."""
+    """Return the size of each value as a varint; 0 for zero, which is omitted."""
     sizes = np.zeros(len(values), np.int64)
     for index in range(_MAX_VARINT_BYTES):
         sizes += values >= np.uint64(1 << 7 * index)
@@ -101,7 +101,7 @@ def _varint_bytes(columns: _Columns) -> bytes:
 
 
 def decode_each(sequences: Sequence[object], *, versions: bool) -> Ranges | None:
-    """The range of each serialized sequence; None if some have none or several, or for few."""
+    """Return the range of each sequence; None if one has none or several, or for few."""
     if len(sequences) < WORTHWHILE_RANGES:
         return None
     data = [one for one in sequences if isinstance(one, bytes) and one]
@@ -112,7 +112,7 @@ def decode_each(sequences: Sequence[object], *, versions: bool) -> Ranges | None
 
 
 def decode_ranges(data: bytes, *, versions: bool) -> Ranges | None:
-    """The ranges that ``data`` consist of; None if that is not plain to see.
+    """Return the ranges that ``data`` consists of; None for other shapes.
 
     ``versions``: whether the ranges are the spans of runs.
     """
@@ -146,7 +146,7 @@ def decode_ranges(data: bytes, *, versions: bool) -> Ranges | None:
 
 
 def _message_starts(data: bytes) -> NDArray[np.int64] | None:
-    """Where each message begins; None if one is too long to be a range."""
+    """Return the start of each message; None if one is too long for a range."""
     starts, position, length = [], 0, len(data)
     while position + 1 < length:
         starts.append(position)
@@ -159,15 +159,15 @@ def _message_starts(data: bytes) -> NDArray[np.int64] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Varints:
-    """All numbers of a message, as if it held nothing else."""
+    """All varints of a message, as if it contained nothing else."""
 
-    values: NDArray[np.uint64]  # The numbers, and some zeros behind the last.
-    # Where each begins; the length of the data for those behind the last.
+    values: NDArray[np.uint64]  # The numbers, padded with zeros.
+    # Start of each; the length of the data for padding.
     starts: NDArray[np.uint64]
 
     @classmethod
     def read(cls, data: bytes) -> _Varints | None:
-        """None if the bytes are no varints, or one does not fit 64 bits."""
+        """Return None if the bytes are no varints, or one does not fit 64 bits."""
         raw = np.frombuffer(data, np.uint8)
         lasts = np.flatnonzero(raw < _CONTINUES)
         if not len(lasts) or lasts[-1] != len(raw) - 1:
@@ -182,17 +182,17 @@ class _Varints:
             chosen = np.flatnonzero(sizes > index)
             part = (raw[starts[chosen] + index] & np.uint8(0x7F)).astype(np.uint64)
             values[chosen] |= part << np.uint64(7 * index)
-        behind = 16  # more than the numbers of a run
+        padding = 16  # more than the numbers of a run
         return cls(
-            np.concatenate((values, np.zeros(behind, np.uint64))),
-            np.concatenate((starts, np.full(behind, len(raw)))).astype(np.uint64),
+            np.concatenate((values, np.zeros(padding, np.uint64))),
+            np.concatenate((starts, np.full(padding, len(raw)))).astype(np.uint64),
         )
 
     def message(
         self, place: NDArray[np.int64], begin: NDArray[np.uint64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
-        """Whether a short message in field 1 begins at each place; and where it ends."""
-        # Tag and length take a byte each, or the bytes do not mean what they seem to.
+        """Return whether a short message in field 1 starts at each position, and its end."""
+        # Tag and length take a byte each; otherwise the shape does not match.
         is_message = (self.values[place] == _MESSAGE_TAG) & (self.starts[place] == begin)
         is_message &= self.starts[place + 1] == begin + np.uint64(1)
         is_message &= self.starts[place + 2] == begin + _HEAD_BYTES
@@ -202,6 +202,6 @@ class _Varints:
     def number(
         self, place: NDArray[np.int64], tag: int, end: NDArray[np.uint64]
     ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """The numbers of a field, zero where it is absent; and the places behind it."""
+        """Return the numbers of a field, zero where it is absent, and the positions after it."""
         present = (self.values[place] == tag) & (self.starts[place] < end)
         return np.where(present, self.values[place + 1], np.uint64(0)), place + 2 * present

@@ -1,4 +1,4 @@
-"""Row addresses: where a row lies in one version, ``fragment id << 32 | offset``.
+"""Row addresses: the location of a row in one version, ``fragment id << 32 | offset``.
 
 The offset counts all physical rows of the fragment, deleted ones included.  No I/O.
 

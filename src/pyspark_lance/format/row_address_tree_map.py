@@ -1,7 +1,7 @@
-"""RowAddrTreeMap: sets of rows as indices store them, by the high halves of their numbers.
+"""RowAddrTreeMap: sets of rows in indices, by the high halves of their numbers.
 
-u32 entries, ascending; for each u32 high half, u32 length, a 32-bit Roaring bitmap of the low
-halves.  A length of zero means all rows of a fragment.  No I/O.
+Number of u32 entries, ascending; for each entry the u32 high half, a u32 length and a 32-bit
+Roaring bitmap of the low halves.  A length of zero means all rows of a fragment.  No I/O.
 
 Source: docs/format/table-format.md, section 10.8.
 """
@@ -27,7 +27,7 @@ TreeMap: TypeAlias = dict[int, BitMap | None]
 
 
 def parse_tree_map(data: bytes, where: str = "") -> TreeMap:
-    """Decodes a set of rows."""
+    """Decode a set of rows."""
     parsed: TreeMap = {}
     try:
         (count,) = _U32.unpack_from(data)
@@ -36,12 +36,12 @@ def parse_tree_map(data: bytes, where: str = "") -> TreeMap:
             (high,), (length,) = _U32.unpack_from(data, at), _U32.unpack_from(data, at + 4)
             at += 2 * _U32.size
             if high in parsed or at + length > len(data):
-                raise CorruptFileError("a set of rows is cut short, or has a part twice", where)
+                raise CorruptFileError("a set of rows is truncated, or has a duplicate part", where)
             content = data[at : at + length]
             parsed[high] = BitMap(_bitmap_of(content)) if length else None
             at += length
     except struct.error as error:
-        raise CorruptFileError("a set of rows is cut short", where) from error
+        raise CorruptFileError("a set of rows is truncated", where) from error
     if at != len(data):
         raise CorruptFileError(f"a set of rows ends {len(data) - at} bytes before its end", where)
     return parsed

@@ -1,12 +1,12 @@
-"""RowIdIndex: from stable row ids to row addresses, for one version of a table.
+"""RowIdIndex: map stable row ids to row addresses, for one version of a table.
 
-Built in memory and never stored.  Its size follows the encoded sequences, not the rows: ranges
-stay two numbers, holes stay a list of the missing ids, bitmaps stay bits; only ids that are stored
-one by one take one entry each.
+Built in memory and never stored.  Its size depends on the encoded sequences, not on the rows:
+ranges stay two numbers, holes stay a list of the missing ids, bitmaps stay bits; only ids that are
+stored one by one take one entry each.
 
 Ids of different fragments interleave after updates and compactions, and a deleted row keeps its id
-while the same id lives elsewhere.  So spans are dealt onto layers: within one layer they are
-disjoint and sorted, which makes a lookup one binary search per layer for all ids at once.
+while the same id exists elsewhere.  So spans are distributed to layers: within a layer they are
+disjoint and sorted, so that a lookup is one binary search per layer for all ids at once.
 
 Source: docs/format/table-format.md, section 6.3.  No I/O.
 """
@@ -36,7 +36,7 @@ from pyspark_lance.format.u64_segment import (
 _U64Array = NDArray[np.uint64]
 _BoolArray = NDArray[np.bool_]
 
-# Ids looked at together by check_unique; bounds its memory.
+# Ids checked together by check_unique; bounds its memory.
 _CHECK_CHUNK = 1 << 20
 _WORD_BITS = 64
 
@@ -47,7 +47,7 @@ class RowIdIndex:
     def __init__(
         self, spans: _Spans, layers: tuple[_Layer, ...], deletions: dict[int, DeletionVector]
     ) -> None:
-        """For internal use; see ``build``."""
+        """Internal; use ``build``."""
         self._spans = spans
         self._layers = layers
         self._deletions = deletions
@@ -57,13 +57,17 @@ class RowIdIndex:
     def build(
         cls, fragments: Iterable[tuple[int, RowIdSequence, DeletionVector | None]]
     ) -> RowIdIndex:
-        """Indexes fragments given as (fragment id, row ids, deleted offsets).
+        """Index fragments given as (fragment id, row ids, deleted offsets).
 
-        Time and size follow the number of segments and of ids stored one by one.  The lengths of
-        the sequences are taken as checked (``RowIdSequence.expect_length``). Raises
-        CorruptFileError: a deleted offset outside its fragment, or one id stored one by one for two
-        live rows.  Other duplicates are found by ``addresses_of``, when somebody asks for such an
-        id, and by ``check_unique``.
+        Time and size depend on the number of segments and of ids stored one by one.  The lengths
+        of the sequences must have been checked (``RowIdSequence.expect_length``).  Other
+        duplicates than those below are detected by ``addresses_of`` on lookup, and by
+        ``check_unique``.
+
+        Raises:
+            CorruptFileError: A deleted offset is outside its fragment, or an id that is stored one
+            by
+                one belongs to two live rows.
         """
         collected = _Collector()
         for fragment_id, sequence, deleted in fragments:
@@ -78,10 +82,10 @@ class RowIdIndex:
         return cls(spans, tuple(layers), collected.deletions)
 
     def addresses_of(self, row_ids: ArrayLike) -> tuple[_U64Array, _BoolArray]:
-        """Addresses of the live rows with these ids.
+        """Return the addresses of the live rows with these ids.
 
         ``row_ids``: any order, duplicates allowed, shape (n,). Returns (addresses, found), both of
-        shape (n,).  An address means nothing where found is False.
+        shape (n,).  An address is undefined where found is False.
         """
         wanted = np.asarray(row_ids, dtype=np.uint64)
         if len(wanted) > 1 and not (wanted[1:] > wanted[:-1]).all():
@@ -91,7 +95,7 @@ class RowIdIndex:
         return self._addresses_of_rising(wanted)
 
     def check_unique(self) -> None:
-        """Looks for row ids of more than one live row, among ids that two segments may share."""
+        """Raise if a row id belongs to several live rows; checks ids that two segments share."""
         for layer in self._layers:
             if isinstance(layer, _PointLayer):
                 for start in range(0, len(layer.row_ids), _CHECK_CHUNK):
@@ -116,13 +120,13 @@ class RowIdIndex:
             again = np.flatnonzero(found[places])
             if len(again):
                 place, hit = places[again[0]], hits[again[0]]
-                raise _duplicate(row_ids[place], addresses[place], candidates[hit])
+                raise _duplicate_error(row_ids[place], addresses[place], candidates[hit])
             addresses[places] = candidates[hits]
             found[places] = True
         return addresses, found
 
     def _live(self, addresses: _U64Array) -> _BoolArray:
-        """Which of ``addresses`` are not deleted."""
+        """Return which of ``addresses`` are not deleted."""
         live = np.ones(len(addresses), dtype=np.bool_)
         if not self._deletions or not len(addresses):
             return live
@@ -138,7 +142,7 @@ class RowIdIndex:
 
 
 class _Collector:
-    """Gathers segments by how they are looked up."""
+    """Collects segments by the kind of their lookup."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int, int]] = []  # start, end, first address
@@ -195,7 +199,7 @@ class _Collector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Spans:
-    """Bounds of everything that is not stored id by id; ends are exclusive."""
+    """Bounds of all spans that are not stored id by id; ends are exclusive."""
 
     range_starts: _U64Array
     range_ends: _U64Array
@@ -203,7 +207,7 @@ class _Spans:
     bitmap_ends: _U64Array
 
     def overlaps(self) -> Iterator[tuple[int, int]]:
-        """Stretches [start, end) that more than one span covers."""
+        """Yield intervals [start, end) that more than one span covers."""
         starts = np.sort(np.concatenate((self.range_starts, self.bitmap_starts)))
         ends = np.sort(np.concatenate((self.range_ends, self.bitmap_ends)))
         edges = np.unique(np.concatenate((starts, ends)))
@@ -218,8 +222,8 @@ class _Spans:
 class _Layer(Protocol):
     """Ids without duplicates, looked up by binary search.
 
-    ``find`` takes rising ids inside [first, last] and returns an address for each, and which of
-    them mean something.
+    ``find`` takes ascending ids inside [first, last] and returns an address for each, and which of
+    them are defined.
     """
 
     @property
@@ -236,9 +240,9 @@ class _RangeLayer:
     starts: _U64Array  # First id of each range.
     ends: _U64Array  # One past the last id of each range.
     first_addresses: _U64Array  # Address of the first id of each range.
-    # Missing ids of all ranges, ascending, then a sentinel that no range can hold.
+    # Missing ids of all ranges, ascending, then a sentinel greater than any id.
     holes: _U64Array
-    holes_before: _U64Array  # How many holes lie in the ranges before each.
+    holes_before: _U64Array  # Number of holes in the preceding ranges.
 
     @property
     def first(self) -> np.uint64:
@@ -266,7 +270,7 @@ class _BitmapLayer:
     starts: _U64Array  # Id of the first bit of each bitmap.
     ends: _U64Array  # One past the id of the last bit of each bitmap.
     first_addresses: _U64Array  # Address of the first id that is present, per bitmap.
-    first_words: NDArray[np.int64]  # Where each bitmap begins in ``words``.
+    first_words: NDArray[np.int64]  # Start of each bitmap in ``words``.
     words: _U64Array  # The bits, least significant first; each bitmap padded to whole words.
     # Bits set in the words before, within the same bitmap; dtype uint32.
     bits_before: NDArray[np.uint32]
@@ -311,7 +315,7 @@ class _PointLayer:
 
 
 def _disjoint_groups(starts: _U64Array, ends: _U64Array) -> list[NDArray[np.intp]]:
-    """As few groups of span numbers as possible, each ascending and without overlaps."""
+    """Return as few groups of span numbers as possible, each ascending and without overlaps."""
     order = np.argsort(starts, kind="stable")
     if (starts[order][1:] >= ends[order][:-1]).all():
         return [order] if len(order) else []
@@ -382,12 +386,12 @@ def _point_layer(collected: _Collector) -> _PointLayer | None:
     equal = np.flatnonzero(row_ids[1:] == row_ids[:-1])
     if len(equal):
         place = equal[0]
-        raise _duplicate(row_ids[place], addresses[place], addresses[place + 1])
+        raise _duplicate_error(row_ids[place], addresses[place], addresses[place + 1])
     return _PointLayer(row_ids, addresses)
 
 
 def _bit_count(words: _U64Array) -> _U64Array:
-    """Bits set in each word: sums of 2, 4, 8 bits side by side, then of all bytes."""
+    """Count the bits of each word: sums of 2, 4 and 8 adjacent bits, then of all bytes."""
     pairs = words - ((words >> np.uint64(1)) & np.uint64(0x5555_5555_5555_5555))
     nibbles = np.uint64(0x3333_3333_3333_3333)
     fours = (pairs & nibbles) + ((pairs >> np.uint64(2)) & nibbles)
@@ -396,7 +400,7 @@ def _bit_count(words: _U64Array) -> _U64Array:
     return counts
 
 
-def _duplicate(row_id: np.uint64, first: np.uint64, second: np.uint64) -> CorruptFileError:
+def _duplicate_error(row_id: np.uint64, first: np.uint64, second: np.uint64) -> CorruptFileError:
     places = [
         f"fragment {int(address) >> OFFSET_BITS} offset {int(address) & (1 << OFFSET_BITS) - 1}"
         for address in sorted((first, second))

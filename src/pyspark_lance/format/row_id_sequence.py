@@ -45,7 +45,7 @@ from pyspark_lance.proto import row_ids_pb2
 def single_ranges(
     sequences: Sequence[object],
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
-    """First and last id of serialized sequences that are one range each; None if some are not."""
+    """Return first and last id of serialized sequences of one range each; None if some are not."""
     ranges = decode_each(sequences, versions=False)
     if ranges is None or (ranges.starts == ranges.ends).any():
         return None
@@ -54,9 +54,9 @@ def single_ranges(
 
 @dataclass(frozen=True, slots=True)
 class RowIdSequence:
-    """Row ids as segments, one after the other.
+    """Row ids as consecutive segments.
 
-    ``segments``: kept as they were read, so that writing gives the same bytes.
+    ``segments``: kept as read, so that writing returns the same bytes.
     """
 
     segments: tuple[U64Segment, ...]
@@ -70,7 +70,7 @@ class RowIdSequence:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowIdSequence:
-        """Decodes a serialized RowIdSequence message; allocates no more than its size."""
+        """Decode a serialized RowIdSequence message; allocates no more than its size."""
         ranges = decode_ranges(data, versions=False) if len(data) >= WORTHWHILE_BYTES else None
         if ranges is not None:
             bounds = zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)
@@ -106,7 +106,7 @@ class RowIdSequence:
 
     @classmethod
     def concat(cls, sequences: Iterable[RowIdSequence]) -> RowIdSequence:
-        """All ids, one sequence after the other; neighbouring ranges that touch become one."""
+        """Concatenate sequences; adjacent contiguous ranges are merged."""
         segments: list[U64Segment] = []
         for sequence in sequences:
             for segment in sequence.segments:
@@ -125,10 +125,10 @@ class RowIdSequence:
         return self._length
 
     def expect_length(self, physical_rows: int) -> RowIdSequence:
-        """This sequence, if it has one id per physical row.
+        """Return this sequence if it has one id per physical row; raise otherwise.
 
-        Call this before anything that expands a sequence read from a file: a few damaged bytes
-        can claim billions of ids.
+        Must be called before expanding a sequence read from a file: a few damaged bytes can claim
+        billions of ids.
         """
         check_row_count(self._length, physical_rows, "row ids")
         return self
@@ -149,7 +149,7 @@ class RowIdSequence:
             for segment in self.segments
             if isinstance(segment, RangeSegment)
         ]
-        if len(bounds) == len(self.segments) > 1:  # each of few ids, after updates
+        if len(bounds) == len(self.segments) > 1:  # many short ranges, after updates
             starts, lengths = np.array(bounds, dtype=np.uint64).T
             before = np.cumsum(lengths) - lengths  # subtracted without a sign: modulo 2**64
             return np.repeat(starts - before, lengths.astype(np.int64)) + consecutive(0, len(self))
@@ -191,10 +191,10 @@ class RowIdSequence:
         return row_ids
 
     def without(self, deleted: DeletionVector) -> RowIdSequence:
-        """The ids of live rows; segments that lose a value are encoded anew.
+        """Return the ids of live rows; segments that lose a value are encoded again.
 
-        Lance also turns rising neighbour ranges of one sequence into a single segment.  That can
-        make two numbers into an array of every id, so ranges stay ranges here.
+        Lance also merges ascending adjacent ranges of one sequence into a single segment.  That
+        can turn two numbers into an array of all ids, so ranges stay ranges here.
 
         Source: docs/format/table-format.md, section 6.4.
         """
@@ -203,7 +203,7 @@ class RowIdSequence:
         check_deleted_offsets(deleted, self._length)
         ends = np.cumsum([len(segment) for segment in self.segments], dtype=np.int64)
         offsets = deleted.to_array()
-        # Most of a long sequence loses nothing, and is not looked at.
+        # Most segments of a long sequence lose nothing and are kept.
         places = np.searchsorted(offsets, ends).tolist()
         segments: list[U64Segment] = []
         for segment, end, first, last in zip(
@@ -220,9 +220,9 @@ class RowIdSequence:
     def live_runs(
         self, deleted: DeletionVector | None
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """The ids of live rows as runs of consecutive numbers: the first and the last of each.
+        """Return first and last of each run of consecutive ids of live rows.
 
-        Memory follows the encoded sequence and the runs of deleted rows, not the rows.
+        Memory depends on the encoded sequence and the runs of deleted rows, not on the rows.
         """
         starts, lengths = runs_of_segments(self.segments)
         if deleted is None or deleted.is_empty:
@@ -231,13 +231,13 @@ class RowIdSequence:
         ends = np.cumsum(lengths.astype(np.int64))
         firsts = ends - lengths.astype(np.int64)
         gone_firsts, gone_ends = deleted.runs()
-        # A live run begins where a run of ids begins or deleted rows end, and the other way round;
-        # each of them lies inside of one run of ids.
+        # A live run begins where a run of ids begins or deleted rows end, and vice versa; each of
+        # them is inside one run of ids.
         live_firsts = np.sort(np.concatenate((firsts, gone_ends)))
         live_ends = np.sort(np.concatenate((ends, gone_firsts)))
         filled = live_firsts < live_ends
         live_firsts, live_ends = live_firsts[filled], live_ends[filled]
         owners = np.searchsorted(firsts, live_firsts, side="right") - 1
         ids = starts[owners] + (live_firsts - firsts[owners]).astype(np.uint64)
-        # One past the last would not fit for the greatest number.
+        # One past the last would overflow for the greatest number.
         return ids, ids + (live_ends - live_firsts - 1).astype(np.uint64)

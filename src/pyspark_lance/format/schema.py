@@ -19,7 +19,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.arrow_extension import BLOB_V2, LANCE_JSON, to_storage
-from pyspark_lance.format.column_names import near_names
+from pyspark_lance.format.column_names import name_hint
 from pyspark_lance.format.field import Field, key_positions
 from pyspark_lance.format.logical_type import (
     EXTENSION_NAME_KEY,
@@ -34,7 +34,7 @@ TOP_LEVEL: Final = -1
 RESERVED_NAMES: Final = frozenset(
     ("_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
 )
-"""Names of columns that every table has already."""
+"""Reserved names, which every table has as lineage columns."""
 
 _MANAGED_BLOBS_KEY: Final = "lance.blob.managed"
 # Id of the fields that describe a blob v2 column in the schema of a data file; not columns.
@@ -54,16 +54,16 @@ class LanceSchema:
 
     @property
     def manages_blobs(self) -> bool:
-        """Whether large blobs go to objects of the table, which rows share wherever they move."""
+        """Return whether large blobs are objects of the table, which rows share when they move."""
         return self.metadata.get(_MANAGED_BLOBS_KEY) == b"true"
 
     @classmethod
     def from_protos(
         cls, messages: Iterable[schema_pb2.Field], metadata: Mapping[str, bytes] | None = None
     ) -> LanceSchema:
-        """The tree of a depth-first list of fields.
+        """Build the tree from a depth-first list of fields.
 
-        Pseudo fields of blob v2 columns (id -1) are left out.
+        Pseudo fields of blob v2 columns (id -1) are omitted.
         """
         children: dict[int, list[schema_pb2.Field]] = {TOP_LEVEL: []}
         depth = {TOP_LEVEL: 0}
@@ -74,8 +74,8 @@ class LanceSchema:
                 raise CorruptFileError(f"two fields of the schema have the id {message.id}")
             if message.parent_id not in depth:
                 raise CorruptFileError(
-                    f"field {message.name!r} names {message.parent_id} as its parent, "
-                    "which is no earlier field"
+                    f"field {message.name!r} has the parent {message.parent_id}, "
+                    "which is not an earlier field"
                 )
             depth[message.id] = depth[message.parent_id] + 1
             if depth[message.id] > _MAX_DEPTH:
@@ -108,7 +108,7 @@ class LanceSchema:
         """The schema for Arrow data, with new ids from ``first_id`` on, parents first."""
         for name in schema.names:
             if "." in name:
-                raise dotted_name(name)
+                raise dotted_name_error(name)
             if name in RESERVED_NAMES:
                 raise InvalidInputError(
                     f"the column name {name!r} is reserved for row lineage",
@@ -149,7 +149,7 @@ class LanceSchema:
         for field in self.fields:
             if field.name == name:
                 return field
-        raise InvalidInputError(f"there is no column {name!r}", hint=near_names(name, self.names))
+        raise InvalidInputError(f"there is no column {name!r}", hint=name_hint(name, self.names))
 
     def select(self, names: Sequence[str]) -> LanceSchema:
         """The top-level fields with these names, in the order asked for."""
@@ -167,13 +167,13 @@ class LanceSchema:
 
 
 class _FieldBuilder:
-    """Makes fields from Arrow fields and numbers them."""
+    """Builds fields from Arrow fields and assigns ids."""
 
     def __init__(self, first_id: int) -> None:
         self._next_id = first_id
 
     def build(self, arrow_field: pa.Field, path: str, depth: int = 1) -> Field:
-        """The field for ``arrow_field``; ``path`` names it in errors."""
+        """Return the field for ``arrow_field``; ``path`` is for errors."""
         data_type, metadata = to_storage(arrow_field)
         extension = metadata.get(EXTENSION_NAME_KEY, b"").decode("utf-8", "replace")
         try:
@@ -210,9 +210,10 @@ class _FieldBuilder:
 
 
 def _shape(data_type: pa.DataType) -> pa.DataType:
-    """``data_type`` with the item of a list replaced by its storage type.
+    """Return ``data_type`` with the item of a list replaced by its storage type.
 
-    The logical type of a list says whether the item is a struct, which an extension type hides.
+    The logical type of a list depends on whether the item is a struct, which an extension type
+    hides.
     """
     types = pa.types
     if types.is_list(data_type) or types.is_large_list(data_type):
@@ -226,7 +227,7 @@ def _shape(data_type: pa.DataType) -> pa.DataType:
 
 
 def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
-    """The children that are fields of their own."""
+    """Return the children that are separate fields."""
     types = pa.types
     if types.is_struct(data_type):
         return [data_type.field(index) for index in range(data_type.num_fields)]
@@ -242,8 +243,8 @@ def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
     return []
 
 
-def dotted_name(name: str) -> InvalidInputError:
-    """The error of a column whose name others would take for a member of a struct."""
+def dotted_name_error(name: str) -> InvalidInputError:
+    """Return the error for a column name with a dot, which denotes a struct field elsewhere."""
     return InvalidInputError(
         f"the column name {name!r} contains a dot",
         hint="rename the column, or make it a member of a struct",
@@ -251,7 +252,7 @@ def dotted_name(name: str) -> InvalidInputError:
 
 
 def _check_unique(names: Sequence[str], path: str) -> None:
-    """Refuses names that occur twice in one struct or schema."""
+    """Refuse duplicate names in one struct or schema."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -263,7 +264,7 @@ def _check_unique(names: Sequence[str], path: str) -> None:
 
 
 def primary_key(schema: LanceSchema) -> tuple[str, ...]:
-    """Paths of the key's columns in the order of the key; none for a table without one.
+    """Return the paths of the primary key columns in key order; empty without a key.
 
     Columns without a position come last, as in Lance.
     """

@@ -1,7 +1,7 @@
-"""The four lineage columns that a reader synthesizes: names, types, and how each is computed.
+"""The four lineage columns that a reader computes: names and types.
 
 They are not stored like other columns: row ids come from a fragment's row-id sequence, row
-addresses from the position, the two versions from run lengths.  No I/O.
+addresses from the position, the two versions from runs.  No I/O.
 
 Source: docs/format/table-format.md, sections 0, 6.3, 7.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import column_of_others
+from pyspark_lance.format.column_names import external_system_column
 from pyspark_lance.plain_values import plain_array
 
 ROW_ID: Final = "_rowid"
@@ -33,11 +33,11 @@ def system_field(name: str) -> pa.Field:
 
 
 def parse_metadata_columns(text: str, *, stable_row_ids: bool) -> tuple[str, ...]:
-    """The lineage columns that ``metadataColumns`` asks for, in their fixed order.
+    """Return the lineage columns that ``metadataColumns`` selects, in their fixed order.
 
-    ``text``: ``all``, ``none`` or a comma list of names (upper and lower case are the same).
-    ``stable_row_ids``: whether the table has stable row ids; without them ``all`` leaves out the
-    version columns, which would carry no information.
+    ``text``: ``all``, ``none`` or a comma list of names, case-insensitive.
+    ``stable_row_ids``: whether the table has stable row ids; without them ``all`` omits the version
+    columns, which would carry no information.
     """
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
     if words == ["all"]:
@@ -48,25 +48,25 @@ def parse_metadata_columns(text: str, *, stable_row_ids: bool) -> tuple[str, ...
     if unknown:
         raise InvalidInputError(
             f"metadataColumns names {unknown[0]!r}, which is not a lineage column",
-            hint=column_of_others(unknown[0])
+            hint=external_system_column(unknown[0])
             or f"use all, none, or a comma list of {', '.join(SYSTEM_COLUMNS)}",
         )
     return tuple(name for name in SYSTEM_COLUMNS if name in words)
 
 
 def check_version_columns(names: tuple[str, ...], *, stable_row_ids: bool, uri: str) -> None:
-    """Refuses the version columns on a table that does not keep row versions."""
+    """Refuse the version columns on a table without row versions."""
     wanted = [name for name in names if name in VERSION_COLUMNS]
     if wanted and not stable_row_ids:
         raise InvalidInputError(
             f"{wanted[0]} needs stable row ids, which the rows of this table do not have",
             where=uri,
-            hint="LanceTable.enableStableRowIds() gives them some",
+            hint="LanceTable.enableStableRowIds() assigns them",
         )
 
 
 def constant_column(value: int, length: int) -> pa.Array:
-    """``length`` times the uint64 ``value``."""
+    """Return ``length`` copies of the uint64 ``value``."""
     return plain_array(np.full(length, value, dtype=np.uint64))
 
 

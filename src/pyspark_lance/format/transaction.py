@@ -1,4 +1,4 @@
-"""Transaction: an operation, and the version it was made against.
+"""Transaction: an operation, and the version it was planned on.
 
 Source: docs/format/table-format.md, section 8.1; protos/transaction.proto.
 """
@@ -20,29 +20,28 @@ _FIRST_OPERATION: Final = 100
 
 
 MESSAGE_PROPERTY = "__lance_commit_message"
-"""Of a transaction: the user's note on it, where pylance, too, keeps it."""
+"""Transaction property: the user's comment, under the same key as in pylance."""
 APPLICATION_PROPERTY = "pyspark_lance.spark_application_id"
-"""Of a transaction: which Spark application made it."""
+"""Transaction property: id of the Spark application."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What one commit does."""
+    """The changes of one commit."""
 
     read_version: int  # Version the work is based on; 0 for creating a table.
     uuid: str  # Hyphenated, lower case.
-    operation: Operation  # What it does.
+    operation: Operation  # The changes.
     tag: str = ""  # Copied into the manifest; unused in practice.
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Free key/value pairs.
-    # Whether anything in the message, at any depth, is not understood and would be lost by writing
-    # it again.
+    # Whether the message has unknown fields, at any depth, which would be lost by writing it again.
     has_unknown_fields: bool = False
 
     @classmethod
     def from_bytes(cls, data: Any, where: str = "") -> Transaction:
-        """Decodes a serialized Transaction message.
+        """Decode a serialized Transaction message.
 
-        An operation that is not known becomes an ``UnknownOperation``.
+        An unknown operation becomes an ``UnknownOperation``.
 
         ``data``: bytes-like; ``where``: file and byte range, for errors.
         """
@@ -58,7 +57,7 @@ class Transaction:
             operation=operation,
             tag=message.tag,
             properties=dict(message.transaction_properties),
-            # Last: it changes the message.
+            # Last: it modifies the message.
             has_unknown_fields=drop_unknown_fields(message),
         )
 
@@ -75,6 +74,6 @@ class Transaction:
 
 
 def _unknown_operation(data: bytes) -> UnknownOperation:
-    """Names the field that holds the operation nobody here knows."""
+    """Return the unknown operation with the number of its field."""
     numbers = [field.number for field in wire_fields(data) if field.number >= _FIRST_OPERATION]
     return UnknownOperation(numbers[0] if numbers else 0, data)

@@ -1,6 +1,6 @@
-"""U64Segment: a piece of a sequence of 64-bit numbers, in the cheapest of five shapes.
+"""U64Segment: a piece of a sequence of 64-bit numbers, in the smallest of five encodings.
 
-A segment belongs to one fragment, whose rows are counted in 32 bits, so none is longer than that.
+A segment belongs to one fragment, whose rows are counted in 32 bits, which limits its length.
 Expanding one allocates eight bytes per value: check the length against the fragment first.
 No I/O.
 
@@ -27,7 +27,7 @@ from pyspark_lance.proto import row_ids_pb2
 MAX_ROWS = 1 << 32
 Runs: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 """First value and length of each run."""
-# What every shape but the range costs before its first value, when shapes are compared.
+# Overhead of every encoding but the range, used when sizes are compared.
 _SHAPE_OVERHEAD_BYTES = 24
 
 
@@ -115,14 +115,14 @@ class RangeWithHolesSegment:
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The values at ``positions``, which must lie inside [0, len(self))."""
         holes = self.holes.to_array() - np.uint64(self.start)
-        # How many values precede each hole; a position skips the holes with no more than it.
+        # Number of values before each hole; a position skips the holes with at most that many.
         values_before = holes - np.arange(len(holes), dtype=np.uint64)
         wanted = positions.astype(np.uint64)
         skipped = np.searchsorted(values_before, wanted, side="right").astype(np.uint64)
         return wanted + skipped + np.uint64(self.start)
 
     def slice(self, start: int, end: int) -> U64Segment:
-        """The values at positions [start, end), in whatever shape suits them."""
+        """The values at positions [start, end), in the best encoding."""
         _check_slice(start, end, len(self))
         return choose_segment(self.take(np.arange(start, end, dtype=np.int64)))
 
@@ -185,7 +185,7 @@ class RangeWithBitmapSegment:
         return self._positions_of_set_bits()[positions].astype(np.uint64) + np.uint64(self.start)
 
     def slice(self, start: int, end: int) -> U64Segment:
-        """The values at positions [start, end), in whatever shape suits them."""
+        """The values at positions [start, end), in the best encoding."""
         _check_slice(start, end, len(self))
         return choose_segment(self.take(np.arange(start, end, dtype=np.int64)))
 
@@ -228,7 +228,7 @@ class _StoredValues:
         return self._values(positions)
 
     def slice(self, start: int, end: int) -> U64Segment:
-        """The values at positions [start, end), in whatever shape suits them."""
+        """The values at positions [start, end), in the best encoding."""
         _check_slice(start, end, len(self))
         return choose_segment(self._values(slice(start, end)))
 
@@ -238,7 +238,7 @@ class _StoredValues:
 
 @dataclass(frozen=True, slots=True)
 class SortedArraySegment(_StoredValues):
-    """The values of ``array``, which never fall."""
+    """The values of ``array``, in ascending order."""
 
     def __post_init__(self) -> None:
         offsets = self.array.offsets
@@ -278,7 +278,7 @@ U64Segment = (
 
 
 def choose_segment(values: NDArray[np.uint64]) -> U64Segment:
-    """The shape that Lance would choose for ``values``, byte for byte.
+    """Return the encoding that Lance chooses for ``values``, byte for byte.
 
     Source: docs/format/table-format.md, section 6.2.
     """
@@ -290,7 +290,7 @@ def choose_segment(values: NDArray[np.uint64]) -> U64Segment:
         return ArraySegment(EncodedU64Array.choose(values))
     first, last = int(values[0]), int(values[-1])
     if last == MAX_U64:
-        # No range can end beyond it.
+        # No range can end after it.
         return SortedArraySegment(EncodedU64Array.choose(values))
     span = last - first + 1
     if span == count:
@@ -310,14 +310,14 @@ def choose_segment(values: NDArray[np.uint64]) -> U64Segment:
 
 
 def segment_from_proto(message: row_ids_pb2.U64Segment) -> U64Segment:
-    """Decodes the message."""
+    """Decode the message."""
     shape = message.WhichOneof("segment")
     if shape == "range":
         content = message.range
         return RangeSegment(content.start, content.end)
     if shape == "range_with_holes":
         holed = message.range_with_holes
-        # A message left out is one whose fields are all unset: no holes.
+        # An absent message has only default fields: no holes.
         holes = EncodedU64Array.from_proto(holed.holes) if holed.HasField("holes") else _NO_HOLES
         return RangeWithHolesSegment(holed.start, holed.end, holes)
     if shape == "range_with_bitmap":
@@ -334,7 +334,7 @@ _NO_HOLES = EncodedU64Array(0, np.empty(0, dtype="<u8"))
 
 
 def _gaps(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The numbers missing between the first and the last of strictly rising ``values``."""
+    """Return the numbers missing in strictly ascending ``values``."""
     missing = (np.diff(values) - np.uint64(1)).astype(np.int64)
     before = np.flatnonzero(missing)
     lengths = missing[before]
@@ -347,7 +347,7 @@ def runs_of_segments(segments: Sequence[U64Segment]) -> Runs:
     """First and length of the runs of consecutive values, segment after segment."""
     firsts, lengths = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for are_ranges, some in groupby(segments, lambda one: isinstance(one, RangeSegment)):
-        if are_ranges:  # there may be as many as rows
+        if are_ranges:  # there may be one per row
             bounds = [(one.start, one.end) for one in some if isinstance(one, RangeSegment)]
             starts, ends = np.array(bounds, dtype=np.uint64).T
             firsts.append(starts)
@@ -381,17 +381,17 @@ def _check_slice(start: int, end: int, length: int) -> None:
         raise InvalidInputError(f"positions [{start}, {end}) are not inside [0, {length})")
 
 
-# Adding to numbers that are there takes half the time of counting; so many (512 KiB) are kept.
+# Adding to cached numbers takes half the time of counting; 512 KiB are cached.
 _KEPT_NUMBERS = 1 << 16
 
 
 def consecutive(start: int, count: int) -> NDArray[np.uint64]:
-    """``start`` and the ``count - 1`` numbers after it; all must fit into 64 bits."""
+    """Return ``start`` and the ``count - 1`` numbers after it; all must fit into 64 bits."""
     if count > _KEPT_NUMBERS:
         numbers = np.arange(count, dtype=np.uint64)
         numbers += np.uint64(start)
         return numbers
-    # Arrow's pool keeps memory that was given back; fresh pages would cost more than the numbers.
+    # Arrow's pool reuses freed memory; new pages would cost more than the numbers.
     numbers = np.frombuffer(pa.allocate_buffer(max(1, 8 * count)), np.uint64, count)
     return np.add(_first_numbers()[:count], np.uint64(start), out=numbers)
 

@@ -1,4 +1,4 @@
-"""RowDatasetVersionSequence: the version at which each row of a fragment was made or last changed.
+"""RowDatasetVersionSequence: the version that created or last updated each row of a fragment.
 
 Aligned with the physical rows, deleted ones included.  No I/O.
 
@@ -36,16 +36,16 @@ from pyspark_lance.proto import row_ids_pb2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDatasetVersionSequence:
-    """Versions as runs of equal values; runs have rows, and neighbours differ.
+    """Versions as runs of equal values; runs are not empty, and adjacent runs differ.
 
-    ``ends``: one past the last row of each run, rising; ``versions``: the version of each run.
+    ``ends``: one past the last row of each run, ascending; ``versions``: the version of each run.
     """
 
     ends: NDArray[np.int64]
     versions: NDArray[np.uint64]
 
     def __post_init__(self) -> None:
-        """Refuses what no fragment has."""
+        """Refuse more rows than a fragment can have."""
         if len(self) > MAX_ROWS:
             raise CorruptFileError(
                 f"{len(self)} row versions are more than a fragment can have rows"
@@ -63,10 +63,10 @@ class RowDatasetVersionSequence:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowDatasetVersionSequence:
-        """Decodes a serialized RowDatasetVersionSequence message, runs normalized."""
+        """Decode a serialized RowDatasetVersionSequence message, runs normalized."""
         ranges = decode_ranges(data, versions=True) if len(data) >= WORTHWHILE_BYTES else None
         if ranges is not None and ranges.versions is not None:
-            # Of a span only the number of values counts (section 7.1).
+            # Of a span only the number of values matters (section 7.1).
             return _from_lengths((ranges.ends - ranges.starts).astype(np.int64), ranges.versions)
         message = parse_message(row_ids_pb2.RowDatasetVersionSequence, data)
         return _of_merged(
@@ -113,10 +113,10 @@ class RowDatasetVersionSequence:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def expect_length(self, physical_rows: int) -> RowDatasetVersionSequence:
-        """This sequence, if it has one version per physical row.
+        """Return this sequence if it has one version per physical row; raise otherwise.
 
-        Call this before anything that expands a sequence read from a file: a few damaged bytes
-        can claim billions of rows.
+        Must be called before expanding a sequence read from a file: a few damaged bytes can claim
+        billions of rows.
         """
         check_row_count(len(self), physical_rows, "row versions")
         return self
@@ -133,7 +133,7 @@ class RowDatasetVersionSequence:
 
     @property
     def only_version(self) -> int | None:
-        """The version of all rows; None when they have several or there are none."""
+        """The version of all rows; None if they differ or there are no rows."""
         return int(self.versions[0]) if len(self.versions) == 1 else None
 
     def to_array(self) -> NDArray[np.uint64]:
@@ -143,7 +143,7 @@ class RowDatasetVersionSequence:
         return np.repeat(self.versions, np.diff(self.ends, prepend=0))
 
     def slice(self, start: int, end: int) -> RowDatasetVersionSequence:
-        """The versions of rows [start, end); the cost follows its runs."""
+        """The versions of rows [start, end); the cost depends on its runs."""
         check_rows(start, end, len(self))
         if start == end:
             return self.constant(0, 0)
@@ -170,11 +170,11 @@ class RowDatasetVersionSequence:
         return _from_lengths(np.diff(self.ends - deleted_before, prepend=0), self.versions)
 
     def replaced_at(self, offsets: ArrayLike, version: int) -> RowDatasetVersionSequence:
-        """These versions, but ``version`` for the rows at ``offsets`` (any order)."""
+        """Return these versions with ``version`` for the rows at ``offsets`` (any order)."""
         rows = np.unique(as_positions(offsets, len(self)))
         if rows.size == 0:
             return self
-        # Stretches of consecutive offsets, then every place where old or new value may change.
+        # Runs of consecutive offsets, then every position where the old or new value may change.
         breaks = np.flatnonzero(np.diff(rows) != 1) + 1
         firsts = rows[np.concatenate(([0], breaks))]
         lasts = rows[np.concatenate((breaks - 1, [len(rows) - 1]))]
@@ -189,7 +189,7 @@ class RowDatasetVersionSequence:
 
 
 def _merged(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Without empty runs, and with equal neighbours merged."""
+    """Return runs without empty ones, equal adjacent ones merged."""
     merged: list[tuple[int, int]] = []
     for length, version in runs:
         if not length:
@@ -213,7 +213,7 @@ def _of_merged(runs: Sequence[tuple[int, int]]) -> RowDatasetVersionSequence:
 def _from_lengths(
     lengths: NDArray[np.int64], versions: NDArray[np.uint64]
 ) -> RowDatasetVersionSequence:
-    """Like ``_merged``, over arrays."""
+    """Return ``_merged`` of arrays."""
     filled = lengths > 0
     lengths, versions = lengths[filled], versions[filled]
     firsts = np.flatnonzero(np.concatenate(([True], versions[1:] != versions[:-1])))

@@ -1,7 +1,7 @@
-"""The protobuf wire format, as far as it is needed to keep unknown bytes exactly as they are.
+"""Protobuf wire format, as needed to preserve unknown bytes exactly.
 
-Generated classes drop the order and the encoding of what they read. Where the format says "byte
-for byte", messages are cut into fields here and put together again.
+Generated classes lose the order and the encoding of fields. Where the format requires messages to
+be kept byte for byte, they are split into fields here and reassembled.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -33,9 +33,9 @@ class WireField:
 
 
 def wire_fields(data: bytes, position: int = 0) -> Iterator[WireField]:
-    """The top-level fields of a serialized message, in the order they are stored.
+    """Yield the top-level fields of a serialized message, in stored order.
 
-    ``position``: where the first of them begins.
+    ``position``: start of the first field.
     """
     while position < len(data):
         start = position
@@ -63,7 +63,7 @@ def length_delimited(number: int, value: bytes) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """An unsigned number, seven bits per byte, lowest first."""
+    """Encode an unsigned number, seven bits per byte, lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -73,7 +73,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def parse_message(message_class: type[_M], data: Any, where: str = "") -> _M:
-    """Parses ``data`` as a generated message.
+    """Parse ``data`` as a generated message.
 
     ``data``: bytes-like; ``where``: file and byte range, for the error.
     """
@@ -86,14 +86,14 @@ def parse_message(message_class: type[_M], data: Any, where: str = "") -> _M:
 
 
 def drop_unknown_fields(message: Message) -> bool:
-    """Removes fields the generated class does not know; whether there were any, at any depth."""
+    """Remove fields unknown to the generated class; return whether there were any, at any depth."""
     size = message.ByteSize()
     message.DiscardUnknownFields()
     return message.ByteSize() != size
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at ``position``, and the position after it."""
+    """Return the number at ``position``, and the position after it."""
     value = shift = 0
     for index in range(position, min(position + 10, len(data))):
         byte = data[index]

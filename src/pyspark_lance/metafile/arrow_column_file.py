@@ -1,8 +1,8 @@
-"""An Arrow IPC file that holds one column of uint32 values in one batch: a deletion file.
+"""Reader of an Arrow IPC file with one batch of one uint32 column: a deletion file.
 
-Read here byte by byte, since damaged bytes can crash the process inside a general IPC reader, and
-since everything but this one shape is to be refused anyway. Every position is checked before it is
-used, and nothing is expanded before its size is known to be right.
+The file is parsed here because damaged bytes can crash a general IPC reader, and every other shape
+has to be refused anyway. Every position is checked before use, and no buffer is decompressed before
+its size is checked.
 
 Source: https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format and its File.fbs,
 Message.fbs, Schema.fbs; https://flatbuffers.dev/internals/
@@ -30,7 +30,7 @@ _CODECS: Final = {0: "lz4", 1: "zstd"}
 _STORED: Final = -1
 # Buffers may be padded to a multiple of this.
 _PADDING: Final = 64
-# Footers of so many bytes are remembered, so many of them.
+# Maximum size and number of cached footers.
 _SHORT_BYTES: Final = 1024
 _MAX_SHORT: Final = 512
 
@@ -52,14 +52,14 @@ class _Table:
         return default if position is None else _number(self.data, layout, position)
 
     def table(self, index: int) -> _Table | None:
-        """A table; None if it is absent."""
+        """Return a table; None if it is absent."""
         position = self._field(index)
         if position is None:
             return None
         return _Table(self.data, position + _number(self.data, "<I", position))
 
     def vector(self, index: int) -> tuple[int, int]:
-        """(number of elements, position of the first); (0, 0) if it is absent."""
+        """Return (number of elements, position of the first); (0, 0) if it is absent."""
         position = self._field(index)
         if position is None:
             return 0, 0
@@ -67,7 +67,7 @@ class _Table:
         return _number(self.data, "<I", start), start + 4
 
     def text(self, index: int) -> bytes:
-        """A string; empty if it is absent."""
+        """Return a string; empty if it is absent."""
         length, start = self.vector(index)
         return bytes(_cut(self.data, start, start + length))
 
@@ -83,18 +83,22 @@ class _Table:
 def read_uint32_column(
     content: Buffer, name: str, num_values: int | None, *, at_most: int
 ) -> NDArray[np.uint32]:
-    """The values of the only column, in stored order.
+    """Return the values of the only column, in stored order.
 
-    ``name``: what the column must be called. ``num_values``: values there must be; None if nobody
-    knows. ``at_most``: more values than that are never expanded. Raises CorruptFileError: the file
-    is damaged, or is anything but one batch of ``num_values`` values of one column of this name, of
-    type uint32, not nullable and without nulls.
+    ``name``: the expected column name. ``num_values``: expected number of values; None if unknown.
+    ``at_most``: maximum number of values to decompress.
+
+    Raises:
+        CorruptFileError: The file is damaged, or is not exactly one batch of ``num_values`` values
+        of
+            one column of this name, of type uint32, not nullable and without nulls.
     """
     data = memoryview(content).cast("B").toreadonly()
     try:
         footer = _footer(data)
-        # Files of one writer and of like content have the same footer: it is parsed once.
-        find = _place_of_short if len(footer) <= _SHORT_BYTES else _place_of_batch
+        # Files of one writer with the same kind of content have equal footers, so parsing is
+        # cached.
+        find = _place_of_short if len(footer) <= _SHORT_BYTES else _locate_batch
         message, body = _only_batch(data, *find(bytes(footer), name))
         return _values(message, body, num_values, at_most)
     except (struct.error, pa.ArrowException, OSError, ValueError) as error:
@@ -109,14 +113,14 @@ def _footer(data: memoryview) -> memoryview:
     return _cut(data, end - 4 - length, end - 4)
 
 
-def _place_of_batch(content: bytes, name: str) -> tuple[int, int, int]:
-    """Position, length of the metadata and of the body of the only batch, as the footer has it."""
+def _locate_batch(content: bytes, name: str) -> tuple[int, int, int]:
+    """Return position, metadata length and body length of the only batch, from the footer."""
     footer = _Table.root(memoryview(content))
     _check_column(footer, name)
     dictionaries, _ = footer.vector(2)
     batches, start = footer.vector(3)
     if dictionaries or batches != 1:
-        raise CorruptFileError(f"{batches} batches and {dictionaries} dictionaries, 1 and 0 wanted")
+        raise CorruptFileError(f"{batches} batches, {dictionaries} dictionaries, 1 and 0 expected")
     return (
         _number(footer.data, "<q", start),
         _number(footer.data, "<i", start + 8),
@@ -124,7 +128,7 @@ def _place_of_batch(content: bytes, name: str) -> tuple[int, int, int]:
     )
 
 
-_place_of_short = lru_cache(_MAX_SHORT)(_place_of_batch)
+_place_of_short = lru_cache(_MAX_SHORT)(_locate_batch)
 
 
 def _check_column(footer: _Table, name: str) -> None:
@@ -154,9 +158,9 @@ def _check_column(footer: _Table, name: str) -> None:
 def _only_batch(
     data: memoryview, position: int, metadata_length: int, body_length: int
 ) -> tuple[_Table, memoryview]:
-    """The record batch and its body."""
+    """Return the record batch and its body."""
     metadata = _cut(data, position, position + metadata_length)
-    # Before Arrow 0.15 there was the length alone.
+    # Before Arrow 0.15 the message started with its length alone.
     prefix = 8 if _number(metadata, "<I", 0) == _CONTINUATION else 4
     length = _number(metadata, "<i", prefix - 4)
     message = _Table.root(_cut(metadata, prefix, prefix + length))
@@ -181,19 +185,19 @@ def _values(
     if length != num_values and (num_values is not None or not 0 <= length <= at_most):
         expected = f"at most {at_most}" if num_values is None else num_values
         raise CorruptFileError(f"{length} values in the Arrow file, {expected} expected")
-    # The first buffer is the validity, which says nothing where there are no nulls.
+    # The first buffer is the validity bitmap, which is irrelevant without nulls.
     start = _number(batch.data, "<q", buffer + 16)
     stored = _cut(body, start, start + _number(batch.data, "<q", buffer + 24))
     if length == 0:
         return np.empty(0, dtype=np.uint32)
     compression = batch.table(3)
     if compression is not None:
-        stored = _expanded(stored, compression, 4 * length)
+        stored = _decompress(stored, compression, 4 * length)
     return np.frombuffer(_cut(stored, 0, 4 * length), dtype="<u4").astype(np.uint32, copy=False)
 
 
-def _expanded(stored: memoryview, compression: _Table, wanted: int) -> memoryview:
-    """A buffer after decompression: its expanded length comes first, -1 if stored as it is."""
+def _decompress(stored: memoryview, compression: _Table, wanted: int) -> memoryview:
+    """Return a decompressed buffer; its expanded length comes first, -1 if uncompressed."""
     expanded = _number(stored, "<q", 0)
     compressed = stored[8:]
     if expanded == _STORED:
@@ -204,7 +208,7 @@ def _expanded(stored: memoryview, compression: _Table, wanted: int) -> memoryvie
     if codec is None:
         raise CorruptFileError(f"unknown compression {compression.number(0, '<b')}")
     with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(compressed)), codec) as stream:
-        # In steps, so that memory follows what is there and not what is claimed.
+        # In steps, so that memory grows with the actual and not with the claimed length.
         pieces: list[bytes] = []
         left = expanded
         while left and (piece := stream.read(min(left, 1 << 20))):
@@ -216,14 +220,14 @@ def _expanded(stored: memoryview, compression: _Table, wanted: int) -> memoryvie
 
 
 def _number(data: memoryview, layout: str, position: int) -> int:
-    """A number at a position; struct.error outside, also before the start."""
+    """Return a number at a position; raise struct.error outside, also before the start."""
     if position < 0:
         raise struct.error("position before the start")
     return int(struct.unpack_from(layout, data, position)[0])
 
 
 def _cut(data: memoryview, start: int, end: int) -> memoryview:
-    """The bytes of [start, end), which must all be there."""
+    """Return the bytes of [start, end), which must be inside the data."""
     if not 0 <= start <= end <= len(data):
         raise CorruptFileError(f"bytes {start}..{end} lie outside a part of {len(data)} bytes")
     return data[start:end]

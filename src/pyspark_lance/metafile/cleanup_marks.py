@@ -1,17 +1,17 @@
-"""Marks of cleanups: which old versions somebody is about to remove.
+"""Cleanup marks: announce which old versions a cleanup is about to remove.
 
-Nobody can lock a table.  Whoever begins to need an old version (tags it, forks a branch off it,
-restores it) says so first, by the tag, the branch or the file of the transaction, and looks for
-marks then.  A cleanup puts its mark first, and looks then who has said so.  Whatever the order of
-the steps, one of the two sees the other: either the first is told that the version goes, or the
-cleanup leaves it alone.
+Tables have no locks.  An operation that refers to an old version (by a tag, a branch or a restore)
+first writes its reference, that is the tag, the branch or the transaction file, and then checks for
+marks.  A cleanup first writes its mark and then checks for references.  In any interleaving one of
+the two sees the other: either the operation fails because the version is being removed, or the
+cleanup keeps the version.
 
-A cleanup renews its mark while it sets manifests aside, and gives up if it could not for half an
-hour; so a mark that is older than an hour is that of a cleanup that died, and counts for nothing.
-The next cleanup removes it, and those whose versions are gone.  Clocks may differ by half an hour.
+A cleanup renews its mark while it sets manifests aside, and stops if it could not renew it for half
+an hour.  So a mark older than an hour belongs to a dead cleanup and is ignored.  The next cleanup
+removes it, and marks whose versions are gone.  Clocks may differ by half an hour.
 
-A full disk has no room for the content of a mark, nor perhaps for its folder.  Then the mark is a
-file without content among the manifests, and its name says the lowest and the highest version.
+On a full disk neither the content of a mark nor its folder may be writable.  Then the mark is an
+empty file among the manifests, with the lowest and the highest version in its name.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pyspark_lance.metafile.paths import CLEANUPS, VERSIONS, mark_path, versions
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore, is_out_of_room
 
 SAFE_AGE_S: Final = 7 * 24 * 3600.0
-"""Whoever has not finished after this time is taken for dead."""
+"""A cleanup that has not finished within this time is considered dead."""
 
 
 _MARK_S: Final = 3600.0
-"""A cleanup that has not renewed its mark for this time is taken for dead."""
+"""A mark that has not been renewed for this time belongs to a dead cleanup."""
 
 _MAY_NOT_RENEW_S: Final = _MARK_S / 2
 
 
 class CleanupMark:
-    """Says that versions are about to be removed.
+    """Announces that versions are about to be removed.
 
     ``clock``: seconds since 1970.
     """
@@ -56,14 +56,15 @@ class CleanupMark:
         self._put()
 
     def renew(self) -> None:
-        """Before each step that takes versions away.
+        """Renew the mark before each removal of versions.
 
-        Raises StorageError: others may have taken this cleanup for dead by now.
+        Raises:
+            StorageError: Other writers may already consider this cleanup dead.
         """
         asleep_s = self._clock() - self._renewed_at
         if asleep_s > _MAY_NOT_RENEW_S:
             raise StorageError(
-                f"the cleanup was held up for {asleep_s:.0f} s; versions that it was about to "
+                f"the cleanup was suspended for {asleep_s:.0f} s; versions that it was about to "
                 "remove may be needed by now",
                 self._store.uri,
                 hint="run the cleanup again",
@@ -71,7 +72,7 @@ class CleanupMark:
         self._put()
 
     def remove(self) -> None:
-        """When it is done."""
+        """Remove the mark of a finished cleanup."""
         for path in self._paths:
             self._store.delete(path)
 
@@ -87,9 +88,9 @@ class CleanupMark:
 
 
 def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]]) -> None:
-    """Removes the marks of cleanups that died, and those that say nothing any more.
+    """Remove the marks of dead cleanups, and those whose versions are gone.
 
-    ``there``: numbers of all versions that are left; asked for if there are marks.
+    ``there``: returns the numbers of all remaining versions; only called if there are marks.
     """
     marks = _marks(store)
     left = set(there()) if marks else set()
@@ -101,8 +102,8 @@ def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]])
         store.delete(info.path)
 
 
-def check_kept(store: ObjectStore, location: ManifestLocation) -> None:
-    """For whoever has just said that an old version is needed."""
+def check_not_removed(store: ObjectStore, location: ManifestLocation) -> None:
+    """Raise if an old version that was just referenced is being removed."""
     is_doomed = any(
         location.version in _versions_in(store, info)
         for info in _marks(store)
@@ -117,9 +118,9 @@ def check_kept(store: ObjectStore, location: ManifestLocation) -> None:
 
 
 def _marks(store: ObjectStore) -> list[ObjectInfo]:
-    """All marks, without those that are being written."""
+    """Return all complete marks."""
     marks = [info for info in store.list(CLEANUPS) if info.path.endswith(".json")]
-    if store.lists_names_only:  # a disk, which may be full
+    if store.lists_names_only:  # a local disk, which may be full
         marks += [info for info in store.list(VERSIONS) if versions_in_mark(info.path) is not None]
     return marks
 
@@ -140,4 +141,4 @@ def _versions_inside(store: ObjectStore, info: ObjectInfo) -> Iterator[int]:
     except FileNotFoundError:
         return  # removed meanwhile
     except (ValueError, TypeError, KeyError, RecursionError):
-        return  # written by nobody whom we know
+        return  # not written by this package

@@ -1,4 +1,4 @@
-"""Deletion files: the complete set of deleted offsets of one fragment, in one of two encodings.
+"""Deletion files: all deleted offsets of one fragment, as an Arrow array or a bitmap.
 
 Source: docs/format/table-format.md, section 5.
 """
@@ -23,22 +23,22 @@ from pyspark_lance.store.object_store import Buffer, ObjectStore
 from pyspark_lance.store.recently_used import RecentlyUsed
 
 BITMAP_THRESHOLD: Final = 5000
-"""From so many offsets on, the set is written as a bitmap."""
+"""Sets with at least this many offsets are written as a bitmap."""
 
 _COLUMN: Final = "row_id"
 _MIN_COMPRESSED: Final = 128
-# Where their number is not known: releases write so many in another way.
+# Limit if the number of rows is unknown: releases write larger sets as bitmaps.
 _MAX_OF_AN_ARRAY: Final = 1 << 20
-# Of a set with offsets behind the last row, which becomes an array.
+# Limit for a set with offsets beyond the last row, which is expanded to an array.
 _MAX_EXCEEDING: Final = 1 << 24
-# Of files that were read or written, so many bytes are kept.
+# Cache size in bytes for files that were read or written.
 _MAX_KNOWN_BYTES: Final = 16 << 20
 _BYTES_OF_ONE: Final = 512
 _SMALL_BYTES: Final = 64 * 1024
 
 
 def _bytes_of(vector: DeletionVector) -> int:
-    """About what a vector takes, at most."""
+    """Return the approximate size of a vector, at most."""
     return _BYTES_OF_ONE + 2 * len(vector)
 
 
@@ -54,35 +54,35 @@ def read_deletion_file(
     may_exceed: bool = False,
     may_be_known: bool = True,
 ) -> DeletionVector:
-    """The deleted offsets of a fragment.
+    """Return the deleted offsets of a fragment.
 
-    ``file``: what the manifest says of the file; its type decides the parser. Releases of Lance
-    before 0.8 left the number of rows out, which is 0 then. ``may_exceed``: pass over offsets
-    behind the last row, as long as Lance does so: in tables with stable row ids, releases 0.22 to
-    0.29 put row ids among the offsets. ``may_be_known``: False reads the file, whatever this
-    process knows of it.
+    ``file``: entry of the manifest; its type selects the parser. Releases of Lance before 0.8
+    omitted the number of rows, which is 0 then. ``may_exceed``: ignore offsets beyond the last row
+    as Lance does: in tables with stable row ids, releases 0.22 to 0.29 wrote row ids among the
+    offsets. ``may_be_known``: False bypasses the cache of this process.
     """
     path = deletion_path(fragment_id, file)
-    written = _name_of(store, path, file) if may_be_known else None
+    written = _cache_key(store, path, file) if may_be_known else None
     if written is None:
         return _read(store, path, file, physical_rows, may_exceed=may_exceed)
-    # Most versions change few fragments: what the others have deleted was read before.
+    # Most versions change few fragments, so most deletion files were read before.
     key = *written, physical_rows, may_exceed
     known = _known.get(key)
     if known is None:
         known = _known.get(written)
-    # Of what was written it is not known whether it fits.
+    # Vectors cached by a write were not checked against the manifest.
     if known is None or (known.max_offset or 0) >= physical_rows:
         known = _read(store, path, file, physical_rows, may_exceed=may_exceed)
         _known.put(key, known)
     return known
 
 
-def _name_of(store: ObjectStore, path: str, file: DeletionFile) -> tuple[Hashable, ...] | None:
-    """What is known of a file is kept by this; None if nothing is.
+def _cache_key(store: ObjectStore, path: str, file: DeletionFile) -> tuple[Hashable, ...] | None:
+    """Return the cache key of a file; None if it is not cached.
 
-    Nobody replaces such a file, whose name has a random number in it. In a folder a look tells that
-    at hardly any cost; elsewhere it would take as long as to read the file.
+    Deletion files are never replaced, since their names contain a random number. In a local folder
+    a ``stat`` call verifies that cheaply; in an object store it would cost as much as reading the
+    file.
     """
     if isinstance(store, LocalStore):
         return store.uri, path, store.stat(path).identity, file
@@ -112,7 +112,7 @@ def _read(
                     f"row {vector.max_offset} is deleted in a fragment of {physical_rows} rows, "
                     f"with {whole} offsets"
                 )
-            vector = _inside(vector, physical_rows)
+            vector = _existing_offsets(vector, physical_rows)
         if file.num_deleted_rows not in (0, whole, len(vector)):
             raise CorruptFileError(f"{whole} offsets, the manifest says {file.num_deleted_rows}")
     except CorruptFileError as error:
@@ -121,10 +121,9 @@ def _read(
 
 
 def _content(store: ObjectStore, path: str) -> Buffer:
-    """The whole file.
+    """Return the whole file.
 
-    In a folder a small one is not mapped, which takes longer than to read it, and would keep no
-    room for the maps of data files.
+    Small local files are read and not mapped: that is faster, and maps are left to data files.
     """
     if isinstance(store, LocalStore):
         tail, size = store.get_tail(path, _SMALL_BYTES)
@@ -133,11 +132,10 @@ def _content(store: ObjectStore, path: str) -> Buffer:
     return store.get(path)
 
 
-def _inside(vector: DeletionVector, physical_rows: int) -> DeletionVector:
-    """The offsets of rows that there are.
+def _existing_offsets(vector: DeletionVector, physical_rows: int) -> DeletionVector:
+    """Return the offsets of existing rows.
 
-    Lance goes from one run of live rows to the next as long as it has not come to the last row,
-    and fails if such a run ends behind the last row.
+    Like Lance, accept offsets beyond the last row unless a run of live rows ends there.
     """
     offsets = vector.to_array().astype(np.int64)
     run_starts = np.concatenate(([0], offsets[:-1] + 1))
@@ -159,7 +157,7 @@ def write_deletion_file(
     *,
     id: int,  # noqa: A002  # the format's word
 ) -> DeletionFile:
-    """Writes the deleted offsets of a fragment.
+    """Write the deleted offsets of a fragment.
 
     ``id``: random number below 2**64.
     """
@@ -175,19 +173,19 @@ def write_deletion_file(
     content = vector.to_bitmap_bytes() if is_bitmap else _to_arrow(vector.to_array())
     path = deletion_path(fragment_id, file)
     store.put(path, content)
-    # The next change of the fragment begins with it.
+    # The next change of the fragment starts from it.
     with contextlib.suppress(LanceError, OSError):
-        name = _name_of(store, path, file)
+        name = _cache_key(store, path, file)
         if name is not None:
             _known.put(name, vector)
     return file
 
 
 def _to_arrow(offsets: NDArray[np.uint32]) -> bytes:
-    """An Arrow IPC file of sorted offsets."""
+    """Return an Arrow IPC file of sorted offsets."""
     schema = pa.schema([pa.field(_COLUMN, pa.uint32(), nullable=False)])
     sink = pa.BufferOutputStream()
-    # To hand so little to other threads, or to compress a few numbers, takes longer than all else.
+    # For so little data, threads and compression cost more than they save.
     compression = "zstd" if len(offsets) >= _MIN_COMPRESSED else None
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with pa.ipc.new_file(sink, schema, options=options) as writer:

@@ -1,9 +1,8 @@
-"""A table whose versions are decided by an external manifest store.
+"""Tables whose versions are committed by an external manifest store.
 
-A version is made in four steps: its manifest is written under a staging name, that name is put into
-the external store unless the version is there, the manifest is copied to its final name, and the
-external store is told.  The second step decides.  Whoever reads a version that is half made does
-the rest.
+A commit has four steps: write the manifest under a staging name, insert that name into the external
+store unless the version exists, copy the manifest to its final name, and update the external store.
+The second step decides.  A reader that finds an incomplete version completes it.
 
 Source: docs/format/table-format.md, section 8.5.
 """
@@ -43,8 +42,10 @@ _FOLDER: Final = f"{VERSIONS}/"
 _T = TypeVar("_T")
 
 
-def without_manifest_store(root: str, storage: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """``s3+ddb://bucket/path?ddbTableName=T`` as the root in S3 and a storage option."""
+def split_manifest_store_uri(
+    root: str, storage: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """Split ``s3+ddb://bucket/path?ddbTableName=T`` into the root in S3 and a storage option."""
     if not root.lower().startswith(_SCHEME):
         return root, storage
     path, _, query = root[len(_SCHEME) :].partition("?")
@@ -58,8 +59,8 @@ def without_manifest_store(root: str, storage: Mapping[str, str]) -> tuple[str, 
 
 
 def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
-    """The store of a table or branch, with its external manifest store if an option names one."""
-    if not storage:  # asked for a local table many times in each commit
+    """Open the store of a table or branch, with an external manifest store if configured."""
+    if not storage:  # called many times per commit of a local table
         return open_store(uri)
     storage = with_fresh_credentials(storage)
     store = open_store(uri, storage)
@@ -67,7 +68,7 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
     if not chosen:
         return store
     kind, _, where = chosen.partition(":")
-    # Other tables need neither of them, and one of them loads an SDK.
+    # Imported only if needed, since one of them loads an SDK.
     if kind == "dynamodb" and where:
         from pyspark_lance.store.external_manifests.dynamodb_manifests import DynamoDBManifests  # noqa: PLC0415
 
@@ -80,14 +81,14 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
         return ExternallyCommittedStore(store, SqliteManifests(where, store.uri))
     raise InvalidInputError(
         f"{chosen!r} is not an external manifest store",
-        hint=f"{PREFIX}{MANIFEST_STORE} is dynamodb:TABLE or sqlite:FILE",
+        hint=f"{PREFIX}{MANIFEST_STORE} must be dynamodb:TABLE or sqlite:FILE",
     )
 
 
 class ExternallyCommittedStore(ObjectStore):
-    """The store of a table, in which a manifest is there as soon as the external store has it.
+    """Store of a table in which a manifest exists as soon as the external store has it.
 
-    Manifests can be created only if they are absent, whatever the store below can do.
+    Manifests are always created atomically, whatever the inner store supports.
     """
 
     def __init__(self, inner: ObjectStore, versions: ExternalManifestTable) -> None:
@@ -96,7 +97,7 @@ class ExternallyCommittedStore(ObjectStore):
         self.lists_names_only = inner.lists_names_only
         self.unproven_server = ""
         self.server = inner.server
-        # Not that of the store below, which may show other versions.
+        # Not the inner store's key, since that store may show other versions.
         self.place = None if inner.place is None else (inner.place, versions.name)
         self._inner = inner
         self._versions = versions
@@ -104,20 +105,21 @@ class ExternallyCommittedStore(ObjectStore):
     def __repr__(self) -> str:
         return f"ExternallyCommittedStore({self._inner!r}, {self._versions.name!r})"
 
-    # Making a version ---------------------------------------------------------------------------
+    # Commits ------------------------------------------------------------------------------------
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
-        """Creates the object unless there is one; a manifest in the four steps.
+        """Create the object unless it exists; a manifest in the four steps.
 
-        Raises StorageError: the store failed; the manifest may be there.
+        Raises:
+            StorageError: The store failed; the manifest may exist.
         """
         version = _version_of(path)
-        if version is None:  # a tag or a branch: as other clients do
+        if version is None:  # tags and branches use the inner store, as in other clients
             if self._inner.exists(path):
                 return False
             self._inner.put(path, data)
             return True
-        if self._inner.exists(path):  # made before the table had an external store
+        if self._inner.exists(path):  # committed before the table had an external store
             return False
         staged = ManifestEntry(version, staged_manifest_path(path, str(uuid.uuid4())), len(data))
         self._inner.put(staged.path, data)
@@ -127,19 +129,19 @@ class ExternallyCommittedStore(ObjectStore):
         try:
             self._finish(staged)
         except Exception as error:  # noqa: BLE001 - a client raises errors of its own, too
-            # The version is made, and whoever reads it next does the rest.
+            # The version is committed; its next reader completes it.
             logger.warning("version %d of %s is not finished: %s", version, self.uri, error)
         return True
 
     def _finish(self, entry: ManifestEntry) -> None:
-        """Brings the manifest of a version to its final name, if it is not there."""
+        """Copy the manifest of a version to its final name, if missing."""
         final = final_manifest_path(entry.path)
         if final == entry.path:
             return
         try:
             self._inner.copy(entry.path, final)
         except FileNotFoundError:
-            # Somebody else has finished it, and removed the staged file.
+            # Another client has completed it and removed the staged file.
             newer = self._versions.get(entry.version)
             if newer is None or newer.path == final:
                 return
@@ -147,7 +149,7 @@ class ExternallyCommittedStore(ObjectStore):
                 f"version {entry.version} is in the external manifest store "
                 f"{self._versions.name}, but its manifest is not there",
                 where=f"{self.uri}/{entry.path}",
-                hint="restore that file, or remove the row if the version may be given up",
+                hint="restore that file, or remove the row if the version can be discarded",
             ) from None
         self._versions.replace_path(replace(entry, path=final))
         self._inner.delete(entry.path)
@@ -155,44 +157,44 @@ class ExternallyCommittedStore(ObjectStore):
     # Reading --------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Buffer:
-        """The whole object."""
+        """Return the whole object."""
         return self._read(path, lambda: self._inner.get(path))
 
     def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
-        """The last bytes and the object's size."""
+        """Return the last bytes and the object's size."""
         return self._read(path, lambda: self._inner.get_tail(path, length))
 
     def get_range(self, path: str, start: int, end: int) -> Buffer:
-        """Exactly the bytes from ``start`` to ``end``."""
+        """Return exactly the bytes from ``start`` to ``end``."""
         return self._read(path, lambda: self._inner.get_range(path, start, end))
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
-        """The bytes of each range."""
+        """Return the bytes of each range."""
         return self._read(path, lambda: self._inner.get_ranges(path, ranges))
 
     def list_names(self, folder: str) -> list[str]:
-        """The names of the objects right in the folder, as ``list`` shows them."""
+        """Return the names of the objects directly in the folder, as ``list`` does."""
         self._finish_newest(folder)
         return self._inner.list_names(folder)
 
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
-        """All objects in the folder and below, the newest version's manifest among them."""
+        """List all objects in the folder and below, including the newest version's manifest."""
         self._finish_newest(prefix)
         return self._inner.list(prefix, first=first)
 
     def _finish_newest(self, prefix: str) -> None:
-        """Makes the newest version visible where ``prefix`` has the versions in it."""
+        """Complete the newest version if ``prefix`` contains the versions."""
         if _FOLDER.startswith(prefix.rstrip("/") + "/") or not prefix:
             latest = self._versions.latest()
             if latest is not None:
                 self._finish(latest)
 
     def stat(self, path: str) -> ObjectInfo:
-        """Size and time of change."""
+        """Return size and modification time."""
         return self._read(path, lambda: self._inner.stat(path))
 
     def _read(self, path: str, read: Callable[[], _T]) -> _T:
-        """Reads; a manifest that is not there yet is finished first."""
+        """Read; complete the version first if its manifest is missing."""
         try:
             return read()
         except FileNotFoundError:
@@ -203,27 +205,28 @@ class ExternallyCommittedStore(ObjectStore):
             self._finish(entry)
         return read()
 
-    # The rest -------------------------------------------------------------------------------------
+    # Other methods --------------------------------------------------------------------------------
 
     def put(self, path: str, data: Buffer) -> None:
-        """Creates or replaces the object."""
+        """Create or replace the object."""
         self._inner.put(path, data)
 
     def copy(self, source: str, target: str) -> None:
-        """Copies the object."""
+        """Copy the object."""
         self._inner.copy(source, target)
 
     def open_output(self, path: str) -> OutputFile:
-        """Starts an object that is written piece by piece."""
+        """Start an object that is written in pieces."""
         return self._inner.open_output(path)
 
     def delete(self, path: str) -> None:
-        """Removes the object; a manifest from the external store, too."""
+        """Remove the object; a manifest also from the external store."""
         self.delete_many([path])
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Removes the objects; manifests from the external store, too."""
-        # First the objects: a row without one is taken for a version, and no other takes its place.
+        """Remove the objects; manifests also from the external store."""
+        # Objects first: a row without an object still counts as a version, so its number is not
+        # reused.
         doomed = list(paths)
         self._inner.delete_many(doomed)
         versions = [version for path in doomed if (version := _version_of(path)) is not None]
@@ -232,7 +235,7 @@ class ExternallyCommittedStore(ObjectStore):
 
 
 def _version_of(path: str) -> int | None:
-    """The version whose manifest has this path; None for other files and detached versions."""
+    """Return the version whose manifest has this path; None for others and detached versions."""
     if not path.startswith(_FOLDER):
         return None
     name = parse_manifest_name(path.removeprefix(_FOLDER))

@@ -1,7 +1,7 @@
-"""Manifest files: how they are framed, found, read and encoded.
+"""Manifest files: list, read and encode them.
 
-Layout: index section, transaction section, manifest, each behind its length in four bytes, then a
-footer of 16 bytes that says where the manifest is. In tables of file version 0.1 the values of
+Layout: index section, transaction section and manifest, each after its length in four bytes, then a
+footer of 16 bytes with the position of the manifest. In tables of file version 0.1 the values of
 dictionaries come first.
 
 Source: docs/format/table-format.md, sections 1.2, 1.4, 2.1.
@@ -46,16 +46,16 @@ from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore, missing
 
 _TAIL_BYTES: Final = 64 * 1024
-# Manifests of a listing that have no more are read whole: that takes less than a second request.
+# Listed manifests up to this size are read whole, which is cheaper than a second request.
 _WHOLE_BYTES: Final = 4 << 20
-# Of manifests that are read one after the other, so many are fetched ahead, and so many bytes.
+# Limits of prefetching when manifests are read in sequence: number and bytes.
 _MAX_FETCHES: Final = 16
 _MAX_FETCHED_BYTES: Final = 8 << 20
-# So many other objects may be listed before the newest manifest.
+# Number of other objects that may be listed before the newest manifest.
 _NO_MANIFESTS: Final = 14
-# Each time others have committed and cleaned up since the listing.
-_MAX_LOOKS: Final = 100
-# So long the newest version of a listing may be taken for the newest.
+# Attempts; each fails if versions were committed and cleaned up since the listing.
+_MAX_ATTEMPTS: Final = 100
+# Maximum age of a listing whose newest version may be reused.
 _SEEN_S: Final = 2.0
 _MAX_SEEN: Final = 64
 _LENGTH: Final = struct.Struct("<I")
@@ -66,21 +66,21 @@ _MAJOR, _MINOR = 0, 2
 
 _T = TypeVar("_T")
 
-# By root and place of a table: when a listing of this process began, and the newest version in it.
+# By root and server of a table: start of the last listing in this process, and its newest version.
 _seen: dict[tuple[str, Hashable], tuple[float, ManifestLocation]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestLocation:
-    """Where the manifest of a version is."""
+    """Location of the manifest of a version."""
 
     path: str  # Relative to the table root.
     version: int
     scheme: NamingScheme
     size: int | None = None  # Length in bytes; None if unknown.
-    # Another one for another manifest of the same name; '' if unknown.
+    # Identifies the content of a manifest among those of the same name; '' if unknown.
     identity: str = field(default="", compare=False)
-    # When the listing says that it was written; 0 if unknown.
+    # Modification time in the listing; 0 if unknown.
     modified_ns: int = field(default=0, compare=False)
 
 
@@ -90,28 +90,28 @@ class ManifestFile:
 
     location: ManifestLocation
     manifest: Manifest
-    indices: tuple[IndexMetadata, ...] = ()  # Index entries; empty if they were not asked for.
+    indices: tuple[IndexMetadata, ...] = ()  # Index entries; empty if not requested.
     _bytes: _FileBytes | None = field(default=None, repr=False, compare=False)
 
     def drop_buffers(self) -> ManifestFile:
-        """The same without bytes of the file, for whoever keeps many; it has no transaction."""
+        """Return a copy without the file's bytes, for caches; it has no transaction."""
         return dataclasses.replace(self, _bytes=None)
 
     @property
     def transaction_bytes(self) -> bytes | None:
-        """The inline copy of the transaction; None if there is none.
+        """Return the inline copy of the transaction; None if there is none.
 
-        Read when asked for, since the transaction of a large overwrite is as large as the manifest.
+        Read on demand, since the transaction of a large overwrite is as large as the manifest.
         """
         return None if self._bytes is None else self._bytes.transaction_bytes(self.manifest)
 
     def transaction(self) -> Transaction | None:
-        """The transaction that made this version, from the inline copy; None if there is none."""
+        """Return the transaction of this version from the inline copy; None if there is none."""
         return None if self._bytes is None else self._bytes.transaction(self.manifest)
 
 
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
-    """The manifests of the table by ascending version, without detached ones."""
+    """Return the manifests of the table by ascending version, without detached ones."""
     if store.lists_names_only:
         return _newest_by_name(store)[::-1]
     locations = sorted(_locations(store), key=lambda location: location.version)
@@ -120,18 +120,18 @@ def list_versions(store: ObjectStore) -> list[ManifestLocation]:
 
 
 def latest_version(store: ObjectStore) -> ManifestLocation | None:
-    """The manifest with the highest version; None if there is no table."""
+    """Return the manifest with the highest version; None if there is no table."""
     return next(iter(newest_versions(store, 1)), None)
 
 
 def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
-    """The manifests with the highest versions, newest first; one request."""
+    """Return the manifests with the highest versions, newest first; one request."""
     if store.lists_names_only:
         return _newest_by_name(store, count)
     began = time.monotonic()
     locations = _locations(store, first=count + _NO_MANIFESTS)
     manifests = list(itertools.islice(locations, count))
-    # Names of scheme V2 sort newest first, so one page of the listing is enough.
+    # Names of scheme V2 sort newest first, so one page of the listing suffices.
     if manifests and not (store.lists_in_order and manifests[0].scheme is NamingScheme.V2):
         manifests += locations
         check_one_scheme(store, manifests)
@@ -142,19 +142,19 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
 
 
 def _newest_by_name(store: ObjectStore, count: int | None = None) -> list[ManifestLocation]:
-    """The same in a folder, where it takes a call for each file to see more than its name.
+    """Return the newest versions of a local table, where each file's attributes cost a call.
 
-    Between the two looks others may commit and clean up.  A cleanup never removes the newest
-    version: if the highest name of a listing is gone, there is a higher one, and the rest of the
-    listing says nothing about the table of now.
+    Other writers may commit and clean up between listing and ``stat``.  A cleanup never removes the
+    newest version: if the highest listed name is gone, there is a higher one, and the listing is
+    outdated.
 
-    ``count``: how many; None for all.
+    ``count``: number of versions; None for all.
     """
 
     def look() -> list[ManifestLocation]:
         began = time.monotonic()
         names = names_in_history(store, store.list_names(VERSIONS))
-        # Older ones that were removed since the listing leave their places to others.
+        # Older versions removed since the listing are replaced by the next ones.
         located = (_stat(store, name.version, name.scheme) for name in names)
         first = [_there(store, one) for one in itertools.islice(located, 1)]
         if first:
@@ -165,15 +165,17 @@ def _newest_by_name(store: ObjectStore, count: int | None = None) -> list[Manife
     return retry_if_removed(store, look)
 
 
-def newest_seen(store: ObjectStore, *, put_follows: bool = False) -> ManifestLocation | None:
-    """The newest version that a listing of this process has just shown, if it still may be that.
+def recently_listed_version(
+    store: ObjectStore, *, put_follows: bool = False
+) -> ManifestLocation | None:
+    """Return the newest version of a recent listing of this process, if it may still be the newest.
 
-    In a folder that costs two calls, and a listing of thousands of versions milliseconds.  But it
-    is not more than a listing of that time: newer versions may be there, also where the next number
-    is free.  So it is for those who look again after what they do, as a commit does.
+    That costs two calls in a local folder, while listing thousands of versions takes milliseconds.
+    The result is only as good as the earlier listing: newer versions may exist, even if the next
+    number is free.  So it is for callers that list again afterwards, such as a commit.
 
-    ``put_follows``: the next version is put at once, which tells whether there is one already;
-    then no request is spent on that in an object store.
+    ``put_follows``: the next version is put at once, which detects whether it exists; then an
+    object store is not queried.
     """
     seen = _seen.get((store.uri, store.place))
     if seen is None or time.monotonic() - seen[0] > _SEEN_S:
@@ -200,15 +202,15 @@ def _there(store: ObjectStore, location: ManifestLocation | None) -> ManifestLoc
 
 
 def retry_if_removed(store: ObjectStore, look: Callable[[], _T]) -> _T:
-    """Lists and reads, and does both again as long as what was listed is gone when it is read.
+    """List and read; repeat both as long as a listed file is gone when it is read.
 
-    Names that were listed and are gone say that others have committed and cleaned up, and nothing
-    else: least of all that there is no table.
+    Missing files that were listed only prove that versions were committed and cleaned up, not that
+    the table is gone.
 
-    ``store``: where; for the message. ``look``: lists and reads; a raw ``FileNotFoundError`` says
-    that something is gone by now.
+    ``store``: for the message. ``look``: lists and reads; raises ``FileNotFoundError`` if a file is
+    gone.
     """
-    for _ in range(_MAX_LOOKS):
+    for _ in range(_MAX_ATTEMPTS):
         try:
             return look()
         except FileNotFoundError as error:
@@ -216,16 +218,16 @@ def retry_if_removed(store: ObjectStore, look: Callable[[], _T]) -> _T:
                 raise
             gone = error
     raise StorageError(
-        f"versions were removed faster than they could be read, {_MAX_LOOKS} times",
+        f"versions were removed faster than they could be read, {_MAX_ATTEMPTS} times",
         where=store.uri,
         hint="clean up less often",
     ) from gone
 
 
 def versions_not_listed(store: ObjectStore, newest: ManifestLocation) -> list[ManifestLocation]:
-    """The versions right after the newest that a listing shows, on stores that list late.
+    """Return the versions after the newest listed one, for stores with stale listings.
 
-    One request more than there are such versions.
+    Costs one request more than there are such versions.
     """
     versions: list[ManifestLocation] = []
     while location := _stat(store, newest.version + len(versions) + 1, newest.scheme):
@@ -234,7 +236,7 @@ def versions_not_listed(store: ObjectStore, newest: ManifestLocation) -> list[Ma
 
 
 def find_version(store: ObjectStore, version: int) -> ManifestLocation:
-    """The manifest of ``version``, which may be a detached one."""
+    """Return the manifest of ``version``, which may be a detached one."""
     if 0 < version < 2**64:
         schemes = (NamingScheme.V2,) if version & DETACHED_BIT else tuple(NamingScheme)[::-1]
         for scheme in schemes:
@@ -255,7 +257,7 @@ def find_version(store: ObjectStore, version: int) -> ManifestLocation:
 
 
 def _stat(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLocation | None:
-    """The manifest of a version by its name, without a listing."""
+    """Return the manifest of a version by its name, without a listing."""
     path = manifest_path(version, scheme)
     try:
         info = store.stat(path)
@@ -271,11 +273,11 @@ def read_manifest(
     with_indices: bool = True,
     known: Fragments | None = None,
 ) -> ManifestFile:
-    """Reads and checks one manifest.
+    """Read and check one manifest.
 
-    ``known``: fragments of another version, which are not looked at again; None for none.
+    ``known``: fragments of another version that need not be checked again; None for none.
     """
-    return _manifest_of(location, _opened(store, location), with_indices, known)
+    return _manifest_of(location, _open(store, location), with_indices, known)
 
 
 def _manifest_of(
@@ -283,45 +285,44 @@ def _manifest_of(
 ) -> ManifestFile:
     position, end = file.manifest_range()
     manifest = Manifest.from_bytes(file.read(position, end), file.where(position, end), known)
-    return _checked(location, file, manifest, with_indices=with_indices)
+    return _parse_checked(location, file, manifest, with_indices=with_indices)
 
 
-def known_to_neighbours(file: ManifestFile) -> Fragments | None:
-    """The fragments that a neighbour need not look at again; None where it must.
+def reusable_fragments(file: ManifestFile) -> Fragments | None:
+    """Return the fragments that adjacent versions need not check again; None if they must.
 
-    What nobody understands is looked for in each manifest anew.
+    Unknown fields are searched for in each manifest.
     """
     return None if file.manifest.has_unknown_fields else file.manifest.fragments
 
 
-def _opened(store: ObjectStore, location: ManifestLocation) -> _FileBytes:
+def _open(store: ObjectStore, location: ManifestLocation) -> _FileBytes:
     is_small = (location.size or 0) <= _WHOLE_BYTES
     return _FileBytes.open(store, location.path, location.size if is_small else None)
 
 
-def read_neighbours(
+def read_consecutive_manifests(
     store: ObjectStore, locations: Sequence[ManifestLocation]
 ) -> Iterator[ManifestFile]:
-    """Reads and checks the manifests of versions that follow each other, without index entries.
+    """Read and check the manifests of consecutive versions, without index entries.
 
-    Of each only what the one before does not have is parsed; the others are fetched meanwhile.
+    Of each, only the difference from the previous one is parsed; the next ones are prefetched.
     """
     known: Fragments | None = None
-    for location, file in zip(locations, _fetched(store, locations), strict=True):
+    for location, file in zip(locations, _prefetch(store, locations), strict=True):
         found = _manifest_of(location, file, False, known)
-        known = known_to_neighbours(found)
+        known = reusable_fragments(found)
         yield found
 
 
 def read_transactions(
     store: ObjectStore, locations: Sequence[ManifestLocation]
 ) -> Iterator[tuple[Transaction | None, str]]:
-    """The inline transactions of versions, and the names of the files that have the same.
+    """Return the inline transactions of versions, or the names of their transaction files.
 
-    Nothing else of the versions is looked at, so that it costs what they changed and not what the
-    table has.
+    Nothing else is read, so the cost depends on the changes and not on the size of the table.
     """
-    for location, file in zip(locations, _fetched(store, locations), strict=True):
+    for location, file in zip(locations, _prefetch(store, locations), strict=True):
         position, end = file.manifest_range()
         where = file.where(position, end)
         sections = ManifestSections.from_bytes(file.read(position, end), where)
@@ -336,8 +337,8 @@ def _check_version(version: int, location: ManifestLocation, where: str) -> None
         )
 
 
-def _fetched(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Iterator[_FileBytes]:
-    """The files one after the other; some are asked for ahead of time."""
+def _prefetch(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Iterator[_FileBytes]:
+    """Yield the files in order, and prefetch the next ones."""
 
     def whole(location: ManifestLocation) -> _FileBytes:
         return _FileBytes.open(store, location.path, location.size)
@@ -361,10 +362,10 @@ def _fetched(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Itera
                 future.cancel()
 
 
-def _checked(
+def _parse_checked(
     location: ManifestLocation, file: _FileBytes, manifest: Manifest, *, with_indices: bool
 ) -> ManifestFile:
-    """The manifest with what else is in its file."""
+    """Return the manifest with the other sections of its file."""
     position, end = file.manifest_range()
     where = file.where(position, end)
     _check_version(manifest.version, location, where)
@@ -386,8 +387,8 @@ def _checked(
 def encode_manifest(
     manifest: Manifest, indices: Sequence[IndexMetadata], transaction: Transaction | None
 ) -> bytes:
-    """The bytes of a manifest file; the section offsets of ``manifest`` are replaced."""
-    # Fields give the places of dictionary values, so these stay at the start of the file.
+    """Return the bytes of a manifest file; the section offsets of ``manifest`` are replaced."""
+    # Fields refer to dictionary values by position, so these stay at the start of the file.
     values = manifest.dictionary_values if manifest.has_dictionary_values else b""
     pieces: list[bytes] = [values]
     position = len(values)
@@ -410,18 +411,18 @@ def encode_manifest(
 
 
 def _end_of_dictionaries(manifest: Manifest, manifest_position: int) -> int:
-    """Where the bytes end that hold the values of all dictionaries."""
+    """Return the end of the values of all dictionaries."""
     sections = (manifest.index_section, manifest.transaction_section)
     known = [section for section in sections if section is not None]
     first = min([*known, manifest_position])
     last = max(f.dictionary[0] for f in manifest.schema.walk() if f.dictionary and f.dictionary[1])
-    # Lance has the values first; other orders are conceivable.
+    # Lance writes the values first; other orders are possible.
     return first if 0 <= last < first else manifest_position
 
 
 @dataclass(frozen=True, slots=True)
 class _FileBytes:
-    """A manifest file of which the last bytes are at hand."""
+    """A manifest file of which the last bytes are loaded."""
 
     store: ObjectStore
     path: str
@@ -430,12 +431,12 @@ class _FileBytes:
 
     @classmethod
     def open(cls, store: ObjectStore, path: str, length: int | None = None) -> _FileBytes:
-        """Reads the tail, so much as the message of the manifest is in it.
+        """Read at least the tail that contains the manifest message.
 
-        ``length``: how much to ask for first; None for what most manifests have.
+        ``length``: size of the first request; None for that of most manifests.
         """
         length = max(length or 0, _TAIL_BYTES)
-        if isinstance(store, LocalStore):  # mapped: the rest is as near as the tail
+        if isinstance(store, LocalStore):  # mapped, so the whole file costs no more than the tail
             length = _TAIL_BYTES
         tail, size = store.get_tail(path, length)
         file = cls(store, path, size, bytes(tail))
@@ -443,28 +444,28 @@ class _FileBytes:
         position = file.footer_position()
         if isinstance(store, LocalStore) or not 0 <= position < first:
             return file
-        # What comes before the manifest may be as large, and is rarely wanted.
+        # The sections before the manifest may be as large and are rarely needed.
         before = store.get_range(path, position, first)
         return cls(store, path, size, bytes(before) + file.tail)
 
     @property
     def name(self) -> str:
-        """The file, for errors."""
+        """Return the path of the file, for errors."""
         return f"{self.store.uri}/{self.path}"
 
     def where(self, start: int, end: int) -> str:
-        """How messages name a place of this file."""
+        """Return the name of a byte range of this file for messages."""
         return f"{self.name} bytes {start}..{end}"
 
     def read(self, start: int, end: int) -> Buffer:
-        """The bytes of [start, end), which the caller has checked to be inside the file."""
+        """Return the bytes of [start, end), which the caller has checked to be inside the file."""
         first = self.size - len(self.tail)
         if start >= first:
             return self.tail[start - first : end - first]
         return self.store.get_range(self.path, start, end)
 
     def footer_position(self) -> int:
-        """Where the footer puts the manifest; not checked."""
+        """Return the position of the manifest according to the footer; not checked."""
         footer_start = self.size - _FOOTER.size
         if footer_start < _LENGTH.size:
             raise CorruptFileError(
@@ -477,7 +478,7 @@ class _FileBytes:
         return int(position)
 
     def manifest_range(self) -> tuple[int, int]:
-        """Where the manifest message is, as the footer has it."""
+        """Return the range of the manifest message according to the footer."""
         position = self.footer_position()
         footer_start = self.size - _FOOTER.size
         where = f"{self.name} bytes {footer_start}..{self.size}"
@@ -494,12 +495,12 @@ class _FileBytes:
         return start, footer_start
 
     def transaction_bytes(self, manifest: Manifest | ManifestSections) -> bytes | None:
-        """The inline copy of the transaction; None if there is none."""
+        """Return the inline copy of the transaction; None if there is none."""
         section = manifest.transaction_section
         return None if section is None else self.section(section, manifest)
 
     def transaction(self, manifest: Manifest | ManifestSections) -> Transaction | None:
-        """The same, parsed."""
+        """Return the parsed inline transaction."""
         data = self.transaction_bytes(manifest)
         if data is None:
             return None
@@ -507,7 +508,7 @@ class _FileBytes:
         return Transaction.from_bytes(data, where)
 
     def section(self, position: int, manifest: Manifest | ManifestSections) -> bytes:
-        """The section whose length is at ``position``; one request at most."""
+        """Return the section whose length is at ``position``; one request at most."""
         manifest_position = self.manifest_range()[0] - _LENGTH.size
         starts = (manifest.index_section, manifest.transaction_section, manifest_position)
         limit = min(
@@ -527,9 +528,9 @@ class _FileBytes:
 
 
 def _locations(store: ObjectStore, first: int | None = None) -> Iterator[ManifestLocation]:
-    """The manifests in the order of the listing, without detached ones.
+    """Return the manifests in the order of the listing, without detached ones.
 
-    ``first``: about how many objects will be looked at; None for all.
+    ``first``: expected number of objects to be used; None for all.
     """
     for info in store.list(VERSIONS, first=first):
         name = _name_in_history(info.path)
@@ -540,6 +541,6 @@ def _locations(store: ObjectStore, first: int | None = None) -> Iterator[Manifes
 
 
 def _name_in_history(path: str) -> ManifestName | None:
-    """What the path of an object says if it is a manifest, and not a detached one."""
+    """Parse the path of an object if it is a manifest, and not a detached one."""
     name = parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))
     return None if name is None or name.is_detached else name

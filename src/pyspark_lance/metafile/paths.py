@@ -1,4 +1,4 @@
-"""Names of folders and files below a table root, and both naming schemes of manifests.
+"""Names of folders and files below a table root, and the two naming schemes of manifests.
 
 Paths are relative to the table root.
 
@@ -22,20 +22,20 @@ DATA: Final = "data"
 DELETIONS: Final = "_deletions"
 INDICES: Final = "_indices"
 BLOBS: Final = "_blobs"
-"""Objects that hold large blobs, which rows share wherever they move."""
+"""Objects with large blobs, which rows share when they move."""
 TREE: Final = "tree"
-"""The branches, each with all folders of a table."""
+"""The branches, each a folder with the structure of a table."""
 REFERENCES: Final = "_refs"
 TAGS: Final = f"{REFERENCES}/tags"
 BRANCHES: Final = f"{REFERENCES}/branches"
 CLEANUPS: Final = f"{REFERENCES}/cleanups"
-"""Marks of cleanups that are under way."""
+"""Marks of running cleanups."""
 
 VERSION_HINT: Final = f"{VERSIONS}/latest_version_hint.json"
 """Never authoritative."""
 
 _MANIFEST_SUFFIX: Final = ".manifest"
-# After the digits in the order of names: the newest version stays the first in a listing.
+# Follows the digits in the sort order of names: the newest version stays first in a listing.
 _ASIDE_PREFIX: Final = "removed_"
 _ASIDE_SUFFIX: Final = ".part"
 _MARK: Final = "versions_"
@@ -54,19 +54,19 @@ class NamingScheme(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ManifestName:
-    """What the name of a manifest says."""
+    """Parsed name of a manifest."""
 
     version: int  # Version number; bit 63 marks a detached one.
     scheme: NamingScheme  # Naming scheme; detached versions exist in V2 tables only.
 
     @property
     def is_detached(self) -> bool:
-        """Whether the version is outside the history."""
+        """Return whether the version is outside the history."""
         return bool(self.version & DETACHED_BIT)
 
 
 def manifest_name(version: int, scheme: NamingScheme) -> str:
-    """File name of the manifest of ``version``."""
+    """Return the file name of the manifest of ``version``."""
     if version & DETACHED_BIT:
         return f"d{version}{_MANIFEST_SUFFIX}"
     if scheme is NamingScheme.V1:
@@ -75,7 +75,7 @@ def manifest_name(version: int, scheme: NamingScheme) -> str:
 
 
 def parse_manifest_name(name: str) -> ManifestName | None:
-    """What a file name in ``_versions/`` says; None if it is not the name of a manifest.
+    """Parse a file name in ``_versions/``; None if it is not the name of a manifest.
 
     Staging files and the hint do not end in ``.manifest``.
     """
@@ -100,45 +100,45 @@ def parse_manifest_name(name: str) -> ManifestName | None:
 
 
 def staged_manifest_path(path: str, uuid: str) -> str:
-    """Where a manifest waits that an external manifest store has not accepted yet."""
+    """Return the path of a manifest that the external manifest store has not accepted yet."""
     return f"{path}-{uuid}"
 
 
 def final_manifest_path(path: str) -> str:
-    """The path of a manifest, given that or where it was staged."""
+    """Return the final path of a manifest, given its final or staged path."""
     stem, staged, _ = path.partition(f"{_MANIFEST_SUFFIX}-")
     return f"{stem}{_MANIFEST_SUFFIX}" if staged else path
 
 
 def is_staged_manifest(name: str) -> bool:
-    """Whether the file is a manifest that waits to be accepted."""
+    """Return whether the file is a staged manifest."""
     final = final_manifest_path(name)
     return final != name and parse_manifest_name(final) is not None
 
 
 def pending_removal_path(path: str) -> str:
-    """Where a manifest is from the time when a cleanup takes it away until all is removed."""
+    """Return the path of a manifest while a cleanup removes its version."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/{_ASIDE_PREFIX}{name}{_ASIDE_SUFFIX}"
 
 
 def name_before_removal(name: str) -> str | None:
-    """The name that a manifest had before it was set aside; None for other files."""
+    """Return the name that a manifest had before it was set aside; None for other files."""
     if not (name.startswith(_ASIDE_PREFIX) and name.endswith(_ASIDE_SUFFIX)):
         return None
     return name.removeprefix(_ASIDE_PREFIX).removesuffix(_ASIDE_SUFFIX)
 
 
 def mark_path(first: int, last: int, name: str) -> str:
-    """Path of the mark of a cleanup that has no room for its content: versions are in its name.
+    """Return the path of a cleanup mark without content, whose name contains the versions.
 
-    As other names of manifests on their way out, it is nothing to readers, and goes when it is old.
+    Readers ignore it, and cleanups remove it when it is old, like other manifests pending removal.
     """
     return f"{VERSIONS}/{_ASIDE_PREFIX}{_MARK}{first}_{last}_{name}{_ASIDE_SUFFIX}"
 
 
 def versions_in_mark(path: str) -> range | None:
-    """The versions that the path of such a mark says; None for other files."""
+    """Return the versions in the path of such a mark; None for other files."""
     name = name_before_removal(path.removeprefix(f"{VERSIONS}/")) or ""
     first, _, rest = name.removeprefix(_MARK).partition("_")
     last = rest.partition("_")[0]
@@ -148,52 +148,52 @@ def versions_in_mark(path: str) -> range | None:
 
 
 def manifest_path(version: int, scheme: NamingScheme) -> str:
-    """Path of the manifest of ``version``."""
+    """Return the path of the manifest of ``version``."""
     return f"{VERSIONS}/{manifest_name(version, scheme)}"
 
 
 def transaction_path(read_version: int, uuid: str) -> str:
-    """Path of a transaction file."""
+    """Return the path of a transaction file."""
     return f"{TRANSACTIONS}/{read_version}-{uuid}.txn"
 
 
 def data_path(name: str) -> str:
-    """Path of a data file, given what the manifest calls its path."""
+    """Return the path of a data file, given its path in the manifest."""
     return f"{DATA}/{name}"
 
 
 def deletion_path(fragment_id: int, file: DeletionFile) -> str:
-    """Path of the deletion file of a fragment."""
+    """Return the path of the deletion file of a fragment."""
     return f"{DELETIONS}/{fragment_id}-{file.read_version}-{file.id}.{file.suffix}"
 
 
 def index_path(uuid: UUID, name: str) -> str:
-    """Path of a file of an index."""
+    """Return the path of a file of an index."""
     return f"{INDICES}/{uuid}/{name}"
 
 
 def tag_path(name: str) -> str:
-    """Path of a tag, below the root of the main branch."""
+    """Return the path of a tag, below the root of the main branch."""
     return f"{TAGS}/{quote(name, safe='')}{_JSON_SUFFIX}"
 
 
 def branch_path(name: str) -> str:
-    """Path of the description of a branch; a slash in the name is written as %2F."""
+    """Return the path of a branch's description; a slash in the name is written as %2F."""
     return f"{BRANCHES}/{quote(name, safe='')}{_JSON_SUFFIX}"
 
 
 def parse_reference_name(file_name: str) -> str | None:
-    """The tag or branch that a file describes; None if it describes neither."""
+    """Return the tag or branch that a file describes; None if it describes neither."""
     if not file_name.endswith(_JSON_SUFFIX) or "/" in file_name:
         return None
     return unquote(file_name.removesuffix(_JSON_SUFFIX)) or None
 
 
 def is_branch_name(name: str) -> bool:
-    """Whether the folder of a branch with this name is below ``tree/``, however it is addressed.
+    """Return whether the branch name maps to a folder below ``tree/`` in every kind of URI.
 
-    The name becomes a part of the URI of the branch, so nothing may mean something else there:
-    ``%2e%2e`` is ``..`` in ``file://``, and ``::`` begins another URI.
+    The name becomes part of the URI of the branch, so it must have no special meaning there:
+    ``%2e%2e`` is ``..`` in ``file://``, and ``::`` starts another URI.
     """
     if any(sign in name for sign in _SIGNS_OF_URIS):
         return False

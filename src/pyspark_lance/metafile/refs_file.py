@@ -33,7 +33,7 @@ _R = TypeVar("_R")
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A name for a version; cleanup keeps the version.
+    """A named reference to a version, which cleanup keeps.
 
     Attributes:
         name: Unique among the tags of the table.
@@ -50,11 +50,11 @@ class Tag:
     createdAt: datetime | None = None  # noqa: N815
     updatedAt: datetime | None = None  # noqa: N815
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # The texts of both times as they are stored, which have nanoseconds.
+    # Both times as stored, with nanoseconds.
     _stored: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def in_place_of(self, before: Tag) -> Tag:
-        """This tag with the creation time and further metadata of the one that it replaces."""
+        """Return this tag with the creation time and further metadata of the tag it replaces."""
         created = before._stored.get("createdAt") or before._stored.get("updatedAt")
         return dataclasses.replace(
             self,
@@ -64,7 +64,7 @@ class Tag:
         )
 
     def times(self) -> dict[str, str | None]:
-        """The texts of both times, RFC 3339."""
+        """Return the texts of both times, RFC 3339."""
         return {
             name: self._stored.get(name, _time_text(moment))
             for name, moment in (("createdAt", self.createdAt), ("updatedAt", self.updatedAt))
@@ -74,7 +74,7 @@ class Tag:
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of versions of its own, with its own root ``tree/{name}``.
+    """A separate line of versions, with its own root ``tree/{name}``.
 
     Attributes:
         name: Parts joined by slashes.
@@ -94,30 +94,30 @@ class Branch:
 
 
 def read_tag(store: ObjectStore, name: str) -> Tag:
-    """The tag called ``name``."""
+    """Read the tag ``name``."""
     return _TAGS.read(store, name)
 
 
 def list_tags(store: ObjectStore) -> list[Tag]:
-    """All tags by name."""
+    """Return all tags by name."""
     return _TAGS.all(store)
 
 
 def read_branch(store: ObjectStore, name: str) -> Branch:
-    """The branch called ``name``."""
+    """Read the branch ``name``."""
     return _BRANCHES.read(store, name)
 
 
 def list_branches(store: ObjectStore) -> list[Branch]:
-    """All branches but main, by name."""
+    """Return all branches but main, by name."""
     return _BRANCHES.all(store)
 
 
 def write_tag(store: ObjectStore, tag: Tag, *, manifest_size: int, replace: bool) -> bool:
-    """Writes the file of a tag; whether it did.
+    """Write the file of a tag and return True; without ``replace`` return False if the tag exists.
 
-    ``manifest_size``: bytes of the manifest of the version; Lance wants to know. ``replace``:
-    replaces a tag of this name; without it nothing is written if there is one.
+    ``manifest_size``: bytes of the manifest of the version, a field of the file. ``replace``:
+    replace an existing tag of this name.
     """
     _check_name(tag.name, "tag", _TAG_NAME)
     content = {
@@ -135,12 +135,12 @@ def write_tag(store: ObjectStore, tag: Tag, *, manifest_size: int, replace: bool
 
 
 def delete_tag(store: ObjectStore, name: str) -> None:
-    """Removes the tag called ``name``."""
+    """Remove the tag ``name``."""
     _TAGS.delete(store, name)
 
 
 def write_branch(store: ObjectStore, branch: Branch, *, manifest_size: int) -> bool:
-    """Writes the description of a new branch; false if there is one of this name.
+    """Write the description of a new branch; return False if the branch exists.
 
     ``manifest_size``: bytes of its first manifest.
     """
@@ -157,17 +157,17 @@ def write_branch(store: ObjectStore, branch: Branch, *, manifest_size: int) -> b
 
 
 def delete_branch(store: ObjectStore, name: str) -> None:
-    """Removes the description of the branch called ``name``; its files stay."""
+    """Remove the description of the branch ``name``; its files stay."""
     _BRANCHES.delete(store, name)
 
 
-# ASCII only: Lance writes other letters in another way than it reads them.
+# ASCII only: Lance writes other letters differently from how it reads them.
 _TAG_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _BRANCH_NAME = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 
 def check_branch_name(name: str) -> None:
-    """Refuses names that Lance gives no branch."""
+    """Refuse names that Lance does not allow for branches."""
     _check_name(name, "branch", _BRANCH_NAME)
     if name == "main" or not is_branch_name(name):
         raise InvalidInputError(f"a branch cannot be called {name!r}")
@@ -186,7 +186,7 @@ def _check_name(name: str, word: str, pattern: re.Pattern[str]) -> None:
 class _References(Generic[_R]):
     """One folder of references.
 
-    ``parse``: makes the value of a name from the content of its file.
+    ``parse``: builds a reference from its name and the content of its file.
     """
 
     word: str
@@ -197,13 +197,13 @@ class _References(Generic[_R]):
     def read(self, store: ObjectStore, name: str) -> _R:
         try:
             return self.parse(name, _Json.read(store, self.path_of(name)))
-        except (FileNotFoundError, UnicodeEncodeError) as error:  # no path has such a name
+        except (FileNotFoundError, UnicodeEncodeError) as error:  # such a name cannot be a path
             raise _no_such(self.word, name, self._paths(store), store) from error
 
     def all(self, store: ObjectStore) -> list[_R]:
         found = []
         for name, path in sorted(self._paths(store).items()):
-            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            with contextlib.suppress(FileNotFoundError):  # removed since the listing
                 found.append(self.parse(name, _Json.read(store, path)))
         return found
 
@@ -214,7 +214,7 @@ class _References(Generic[_R]):
         store.delete(paths[name])
 
     def _paths(self, store: ObjectStore) -> dict[str, str]:
-        """Name -> path of everything in the folder."""
+        """Return name -> path of everything in the folder."""
         prefix = f"{self.folder}/"
         paths = {}
         for info in store.list(self.folder):
@@ -282,7 +282,7 @@ class _Json:
         where = f"{store.uri}/{path}"
         try:
             values = json.loads(bytes(store.get(path)).decode())
-        # RecursionError: brackets nested by the thousand.
+        # RecursionError: thousands of nested brackets.
         except (ValueError, RecursionError) as error:
             raise CorruptFileError(f"not a JSON file: {error}", where) from error
         if not isinstance(values, dict):
@@ -290,32 +290,32 @@ class _Json:
         return cls(values, where)
 
     def version(self, key: str) -> int:
-        """A version number, which must be there."""
+        """Return a required version number."""
         value = self.values.get(key)
         if not _is_version(value):
             raise CorruptFileError(f"{key!r} is {value!r}, not a version number", self.where)
         return value
 
     def branch(self, key: str) -> str | None:
-        """The name of a branch, which is a folder; None for main."""
+        """Return the name of a branch, which is a folder; None for main."""
         name: str | None = self.optional(key, str)
         if name is not None and not is_branch_name(name):
             raise CorruptFileError(f"{key!r} is {name!r}, not the name of a branch", self.where)
         return name
 
     def optional(self, key: str, kind: type) -> Any:
-        """A value of ``kind``; None if it is absent or null."""
+        """Return a value of ``kind``; None if it is absent or null."""
         value = self.values.get(key)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise CorruptFileError(f"{key!r} is {value!r}, not of type {kind.__name__}", self.where)
         return value
 
     def time(self, key: str, kind: type) -> datetime | None:
-        """A time: RFC 3339 text, or seconds since 1970; None also for what is none of these."""
+        """Return a time from RFC 3339 text or seconds since 1970; None for anything else."""
         value = self.optional(key, kind)
         if value is None:
             return None
-        # A reference with an odd time still names its version.
+        # A reference with an invalid time still refers to its version.
         with contextlib.suppress(ValueError, OverflowError, OSError):
             if isinstance(value, int):
                 return datetime.fromtimestamp(value, UTC)

@@ -1,6 +1,6 @@
 """Row-id and version sequences stored outside the manifest.
 
-No Lance writes them; the format has them.
+Lance does not write them, but the format allows them.
 
 Source: docs/format/table-format.md, section 4.1 (ExternalFile).
 """
@@ -13,14 +13,14 @@ from pyspark_lance.errors import CorruptFileError, InvalidInputError, MissingFil
 from pyspark_lance.format.fragment import ExternalFile
 from pyspark_lance.store.object_store import ObjectStore
 
-_RESTORE: Final = "put the file back as it was, from a copy; or read or restore another version"
+_RESTORE: Final = "restore the file from a copy; or read or restore another version"
 
 
 def read_sequence(store: ObjectStore, file: ExternalFile) -> bytes:
-    """The serialized sequence."""
+    """Read the serialized sequence."""
     where = f"{store.uri}/{file.path} bytes {file.offset}..{file.offset + file.size}"
     try:
-        # The size comes out of a message: looked at before anything of that size is asked for.
+        # The size comes from a message, so it is checked before that much is requested.
         there = store.size(file.path)
         if file.offset + file.size > there:
             what = f"a sequence ends outside its file of {there} bytes"

@@ -1,4 +1,4 @@
-"""Transaction files: one bare Transaction message each.
+"""Transaction files: one Transaction message each, without a frame.
 
 Source: docs/format/table-format.md, section 8.1.
 """
@@ -13,20 +13,20 @@ from pyspark_lance.store.object_store import ObjectStore
 
 
 def transaction_name(transaction: Transaction) -> str:
-    """File name of a transaction, which is also what the manifest calls it."""
+    """Return the file name of a transaction, as in the manifest."""
     path = transaction_path(transaction.read_version, transaction.uuid)
     return path.removeprefix(f"{TRANSACTIONS}/")
 
 
 def write_transaction(store: ObjectStore, transaction: Transaction) -> str:
-    """Writes the file of ``transaction``, replacing that of an earlier attempt."""
+    """Write the file of ``transaction``, replacing the file of an earlier attempt."""
     name = transaction_name(transaction)
     store.put(f"{TRANSACTIONS}/{name}", transaction.to_bytes())
     return name
 
 
 def read_transaction(store: ObjectStore, name: str) -> Transaction:
-    """Reads the transaction file with this name."""
+    """Read the transaction file with this name."""
     path = f"{TRANSACTIONS}/{name}"
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise CorruptFileError(f"{name!r} is not the name of a transaction file", where=store.uri)
@@ -34,7 +34,7 @@ def read_transaction(store: ObjectStore, name: str) -> Transaction:
 
 
 def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
-    """The transaction that made a version: inline, else its file; None if both are gone."""
+    """Return the transaction of a version: inline, else from its file; None if both are gone."""
     inline, name = file.transaction(), file.manifest.transaction_file
     if inline is not None or not name:
         return inline

@@ -1,8 +1,8 @@
-"""The versions of a table, as the names in ``_versions/`` tell them, the newest first.
+"""Versions of a table from the names in ``_versions/``, newest first.
 
-A listing is all there is to go by.  No number that was known before can take its place: versions
-with a tag stay when those after them are cleaned up, so that a version may be there, the next one
-not, and newer ones all the same.  So what is to be had cheaply is the listing itself.
+Only a listing shows which versions exist: tagged versions are kept when later ones are cleaned up,
+so a version may exist while the next one does not and newer ones do.  This module makes the listing
+cheap.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark_lance.store.object_store import ObjectStore
 
 _NAME_OF_V2: Final = manifest_name(1, NamingScheme.V2)
 _SUFFIX: Final = _NAME_OF_V2.lstrip("0123456789")
-# Nearly always one or two are asked for.
+# Usually one or two are needed.
 _FIRST_NAMES: Final = 16
 
 
@@ -34,15 +34,15 @@ class _HasScheme(Protocol):
 
 
 def names_in_history(store: ObjectStore, names: Iterable[str]) -> Iterator[ManifestName]:
-    """What the names of manifests say, the highest version first, without detached ones.
+    """Yield the parsed names of manifests, highest version first, without detached ones.
 
-    Where all are of scheme V2, as in nearly all tables, their order is that of the versions, and
-    only those are parsed that are asked for: there may be tens of thousands.
+    If all names have scheme V2, as in nearly all tables, they sort by version, and only the names
+    that the caller consumes are parsed: there may be tens of thousands.
 
-    ``names``: what is in ``_versions/``.
+    ``names``: the names in ``_versions/``.
     """
     names = list(names)
-    # Without a step of the interpreter for each: that would take as long as the listing.
+    # A loop per name in the interpreter would take as long as the listing.
     others = compress(names, map(len(_NAME_OF_V2).__ne__, map(len, names)))
     if any(name.endswith(_SUFFIX) and name[0] != "d" for name in others):
         parsed = list(_in_history(names))
@@ -66,7 +66,7 @@ def _in_history(names: Iterable[str]) -> Iterator[ManifestName]:
 
 
 def check_one_scheme(store: ObjectStore, manifests: Iterable[_HasScheme]) -> None:
-    """Refuses a table whose migration to the other naming scheme is under way."""
+    """Refuse a table during a migration to the other naming scheme."""
     if len({manifest.scheme for manifest in manifests}) > 1:
         raise UnsupportedFeatureError(
             "the table has manifests of both naming schemes",

@@ -58,7 +58,7 @@ def cast_array(values: pa.Array, wanted: pa.DataType, time_zone: str = "UTC") ->
 
 
 def can_cast(source: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether ``cast_array`` knows how to cast ``source`` to ``wanted``."""
+    """Return whether ``cast_array`` knows how to cast ``source`` to ``wanted``."""
     return source == wanted or pa.types.is_null(source) or _find_cast(source, wanted) is not None
 
 
@@ -130,7 +130,7 @@ def _to_decimal(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _checked(values: pa.Array, pattern: str, wanted: pa.DataType) -> None:
-    """Raises for the first text that does not match ``pattern`` as a whole."""
+    """Raise for the first text that does not match ``pattern`` as a whole."""
     matches = pc.match_substring_regex(values, rf"\A(?:{pattern})\z")
     bad = values.filter(pc.invert(matches))
     if len(bad):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import LONG_NAME, named, near_names
+from pyspark_lance.format.column_names import LONG_NAME, name_hint, named
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.tree import Column
 from pyspark_lance.predicate.types import spark_type_of
@@ -37,7 +37,7 @@ def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
     field = named(fields, name)
     if field is not None:
         return field
-    hint = near_names(name, [field.name for field in fields])
+    hint = name_hint(name, [field.name for field in fields])
     raise InvalidInputError(f"there is no {what} {_shown(name)}", hint=hint)
 
 

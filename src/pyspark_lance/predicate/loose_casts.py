@@ -26,7 +26,7 @@ _TOO_LARGE = 1e39
 
 
 def can_become_null(source: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast differs without ANSI mode: a value may become NULL or wrap around."""
+    """Return whether a cast differs without ANSI mode: a value may become NULL or wrap around."""
     if pa.types.is_string(source):
         return wanted not in (STRING, BINARY)
     if pa.types.is_boolean(source):

@@ -167,7 +167,7 @@ class _Parser:
         return token
 
     def _take(self, *words: str) -> bool:
-        """Whether the next tokens are ``words``, which are then passed."""
+        """Return whether the next tokens are ``words``, which are then passed."""
         ahead = self._tokens[self._at : self._at + len(words)]
         if [token.upper for token in ahead] != list(words):
             return False
@@ -180,7 +180,7 @@ class _Parser:
 
     @contextmanager
     def _placed(self) -> Iterator[None]:
-        """Adds the place to errors that do not know it yet."""
+        """Add the place to errors that do not know it yet."""
         start = self._token.position
         try:
             yield

@@ -259,19 +259,19 @@ class _Sides:
 
     @property
     def nullable(self) -> bool | NDArray[np.bool_]:
-        """Whether a side may be null."""
+        """Return whether a side may be null."""
         known = [bounds.nullable for bounds in self.bounds if bounds is not None]
         return np.logical_or.reduce(np.broadcast_arrays(*known)) if known else False
 
     @property
     def all_null(self) -> bool | NDArray[np.bool_]:
-        """Whether a side is nothing but null."""
+        """Return whether a side is nothing but null."""
         known = [bounds.all_null for bounds in self.bounds if bounds is not None]
         return np.logical_or.reduce(np.broadcast_arrays(*known)) if known else False
 
     @property
     def may_both_be_null(self) -> bool:
-        """Whether the sides may be null together."""
+        """Return whether the sides may be null together."""
         return all(bounds is not None and np.any(bounds.nullable) for bounds in self.bounds)
 
     def test(
@@ -367,7 +367,7 @@ def _unknown_for_false(answers: _Answers) -> _Answers:
 
 
 def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Answers:
-    """Whether values are among ``numbers``, which ascend."""
+    """Return whether values are among ``numbers``, which ascend."""
     low = _known(bounds.minimum, _INT64.min)
     high = _known(bounds.maximum, _INT64.max)
     inside = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low, "left")
@@ -378,7 +378,7 @@ def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Answers:
 
 
 def _among_texts(bounds: Bounds, values: pa.Array) -> _Answers:
-    """Whether texts can be among ``values``; between two of them may be any other."""
+    """Return whether texts can be among ``values``; between two of them may be any other."""
     num_parts = len(bounds.minimum)
     # In a sorted list of all, an end has as many values before it as it is larger than; a stable
     # sort puts a minimum before, and a maximum behind a value that equals it.

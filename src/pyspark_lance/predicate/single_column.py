@@ -99,7 +99,7 @@ def only_values(predicate: Predicate, path: ColumnPath) -> list[pa.Array] | None
 
 
 def is_only_of_null(predicate: Predicate, path: ColumnPath) -> bool:
-    """Whether ``predicate`` asks for nothing but nulls of the column."""
+    """Return whether ``predicate`` asks for nothing but nulls of the column."""
     return isinstance(predicate, IsNull) and _is_column(predicate.value, path)
 
 
@@ -133,7 +133,7 @@ def _is_column(value: Expression, path: ColumnPath) -> bool:
 
 
 def is_true_of_null(predicate: Predicate, path: ColumnPath, data_type: pa.DataType) -> bool:
-    """Whether ``predicate`` is true where the one column that it reads is null."""
+    """Return whether ``predicate`` is true where the one column that it reads is null."""
     return bool(matching_values(predicate, path, pa.nulls(1, data_type))[0])
 
 

@@ -24,7 +24,7 @@ _ENDS = {
 
 
 def contains(values: pa.Array | pa.Scalar, part: str | bytes) -> pa.Array | pa.Scalar:
-    """Whether each text, or binary value, contains ``part``; null for null."""
+    """Return whether each text, or binary value, contains ``part``; null for null."""
     wanted = part.encode() if isinstance(part, str) else part
     is_array = isinstance(values, pa.Array) and values.type in _ENDS
     if not is_array or not wanted or _can_overlap_itself(wanted):
@@ -46,7 +46,7 @@ def contains(values: pa.Array | pa.Scalar, part: str | bytes) -> pa.Array | pa.S
 
 
 def matches(values: pa.Array | pa.Scalar, pattern: str, part: str) -> pa.Array | pa.Scalar:
-    """Whether each text has a match of ``pattern`` (RE2 syntax), which contains ``part``."""
+    """Return whether each text has a match of ``pattern`` (RE2 syntax), which contains ``part``."""
     if not part or isinstance(values, pa.Scalar):
         return pc.match_substring_regex(values, pattern=pattern)
     may_match = contains(values, part)

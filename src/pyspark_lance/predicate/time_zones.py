@@ -21,7 +21,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers, plain_values
+from pyspark_lance.plain_values import (
+    numbers_with_default,
+    plain_array,
+    plain_numbers,
+    plain_values,
+)
 from pyspark_lance.predicate.types import DATE, TIMESTAMP, TIMESTAMP_NTZ
 
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{1,2})?:?(\d{2})?")
@@ -94,9 +99,9 @@ def to_local_dates(instants: pa.Array, time_zone: str) -> pa.Array:
 def year_of(moments: pa.Array) -> pa.Array:
     """The years of dates and of zoneless timestamps; Arrow has 16 bits for them."""
     if pa.types.is_date32(moments.type):
-        times = numbers_or(0, moments.view(pa.int32())).astype("datetime64[D]")
+        times = numbers_with_default(0, moments.view(pa.int32())).astype("datetime64[D]")
     elif moments.type == pa.timestamp("s"):
-        times = numbers_or(0, moments.view(pa.int64())).astype("datetime64[s]")
+        times = numbers_with_default(0, moments.view(pa.int64())).astype("datetime64[s]")
     else:
         times = _seconds(moments).astype("datetime64[s]")
     years = times.astype("datetime64[Y]")
@@ -105,7 +110,7 @@ def year_of(moments: pa.Array) -> pa.Array:
 
 def date_text(dates: pa.Array) -> pa.Array:
     """Dates as Spark prints them: years of more than four digits have a sign."""
-    days = numbers_or(0, dates.view(pa.int32())).astype("datetime64[D]")
+    days = numbers_with_default(0, dates.view(pa.int32())).astype("datetime64[D]")
     is_far = (days < _FIRST_SHOWN) | (days > _LAST_SHOWN)
     text = dates.cast(pa.string())
     if not is_far.any():
@@ -119,7 +124,7 @@ def date_text(dates: pa.Array) -> pa.Array:
 
 def _seconds(moments: pa.Array) -> NDArray[np.int64]:
     """Whole seconds since 1970, of null too."""
-    return numbers_or(0, moments.cast(pa.int64())) // _MICROS
+    return numbers_with_default(0, moments.cast(pa.int64())) // _MICROS
 
 
 def _offsets(zone: ZoneInfo | timezone, seconds: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ class Literal:
 
     @property
     def is_null(self) -> bool:
-        """Whether the constant is NULL."""
+        """Return whether the constant is NULL."""
         return not self.scalar.is_valid
 
     @property
@@ -293,7 +293,7 @@ def _node_can_raise(node: Expression) -> bool:
 
 
 def always_fits(source: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast of ``source`` to ``wanted`` surely fails for no value."""
+    """Return whether a cast of ``source`` to ``wanted`` surely fails for no value."""
     kinds = pa.types
     if source == wanted or kinds.is_null(source):
         return True

@@ -42,7 +42,7 @@ def spark_type_of(stored: pa.DataType) -> pa.DataType:
 
 
 def is_comparable(data_type: pa.DataType) -> bool:
-    """Whether values of the Spark type can be compared here (not lists, structs, …)."""
+    """Return whether values of the Spark type can be compared here (not lists, structs, …)."""
     return data_type in _NAMES or pa.types.is_decimal(data_type)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers
+from pyspark_lance.plain_values import numbers_with_default, plain_array, plain_numbers
 
 # A flag takes a byte; all have to be set up again for each batch.
 _FLAGS_PER_VALUE = 8
@@ -19,7 +19,7 @@ _FEWEST_VALUES = 256
 
 
 def is_in(values: pa.Array, wanted: pa.Array) -> pa.BooleanArray:
-    """Whether each of ``values`` is one of ``wanted``, which has no null; false for null.
+    """Return whether each of ``values`` is one of ``wanted``, which has no null; false for null.
 
     Both are of one type; floats are compared by their bits.
     """
@@ -27,7 +27,7 @@ def is_in(values: pa.Array, wanted: pa.Array) -> pa.BooleanArray:
     if flags is None:
         return pc.is_in(values, value_set=wanted, skip_nulls=True)
     least, is_wanted = flags
-    numbers = numbers_or(least, values.view(_INTEGERS.get(values.type, values.type)))
+    numbers = numbers_with_default(least, values.view(_INTEGERS.get(values.type, values.type)))
     # What is outside goes to an end, of which no value is, as null does.
     places = np.clip(numbers, least, least + len(is_wanted) - 1) - least
     return plain_array(is_wanted[places])

@@ -60,15 +60,15 @@ class LanceDataSource(DataSource):
 
     def __getstate__(self) -> dict[str, Any]:
         """Storage options are among the options, and Spark keeps the pickle."""
-        from pyspark_lance.store.masked_options import masked
+        from pyspark_lance.store.masked_options import mask_options
 
-        return {**self.__dict__, "options": (type(self.options), masked(dict(self.options)))}
+        return {**self.__dict__, "options": (type(self.options), mask_options(dict(self.options)))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        from pyspark_lance.store.masked_options import unmasked
+        from pyspark_lance.store.masked_options import unmask_options
 
         kind, options = state["options"]
-        self.__dict__.update(state, options=kind(unmasked(options)))
+        self.__dict__.update(state, options=kind(unmask_options(options)))
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Objects of fsspec file systems while they are written; none appears before ``close``."""
+"""Output files of fsspec file systems; no object appears before ``close``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MultipartOutput:
         self._written = 0
 
     def write(self, data: object) -> int:
-        """Appends the bytes; uploads a part when there is enough for one."""
+        """Append the bytes; upload a part once it is large enough."""
         if self._file is None:
             raise ValueError("write to a closed output file")
         view = as_byte_view(data)
@@ -28,11 +28,11 @@ class MultipartOutput:
         return view.nbytes
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._written
 
     def close(self) -> None:
-        """Uploads the rest and completes the object; discards it when that fails."""
+        """Upload the rest and complete the object; discard it on failure."""
         if self._file is None:
             return
         try:
@@ -42,13 +42,13 @@ class MultipartOutput:
             self.abort()
 
     def abort(self) -> None:
-        """Discards the parts that were uploaded."""
+        """Discard the uploaded parts."""
         file, self._file = self._file, None
         if file is not None:
-            # The store drops unfinished uploads by its own rules if it cannot be told now.
+            # If the request fails, the store's lifecycle rules drop unfinished uploads.
             with contextlib.suppress(Exception):
                 file.discard()
-            # Or the file object would complete the upload when it is collected.
+            # Otherwise the file object would complete the upload when it is garbage-collected.
             file.closed = True
 
 
@@ -61,7 +61,7 @@ class SpooledOutput:
         self._written = 0
 
     def write(self, data: object) -> int:
-        """Appends the bytes."""
+        """Append the bytes."""
         if self._file is None:
             raise ValueError("write to a closed output file")
         view = as_byte_view(data)
@@ -70,11 +70,11 @@ class SpooledOutput:
         return view.nbytes
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._written
 
     def close(self) -> None:
-        """Uploads the file."""
+        """Upload the file."""
         file, self._file = self._file, None
         if file is not None:
             with file:
@@ -82,7 +82,7 @@ class SpooledOutput:
                 self._upload(file.name)
 
     def abort(self) -> None:
-        """Removes the file."""
+        """Remove the file."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

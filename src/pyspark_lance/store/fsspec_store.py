@@ -34,7 +34,7 @@ from pyspark_lance.store.object_store import (
     check_path,
     folder_prefix,
     missing,
-    names_right_in,
+    names_directly_in,
     too_short,
 )
 from pyspark_lance.store.storage_options import SAME_PROTOCOL, StorageOptions, parse_storage_options
@@ -222,7 +222,7 @@ class FsspecStore(ObjectStore):
 
     def list_names(self, folder: str) -> list[str]:
         """The names of the objects right in the folder."""
-        return names_right_in(folder, self.list(folder))
+        return names_directly_in(folder, self.list(folder))
 
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder and below; on S3 page by page as they are asked for."""

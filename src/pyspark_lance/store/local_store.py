@@ -1,11 +1,11 @@
 """LocalStore: a folder of a POSIX file system.
 
-Reads are views of memory maps; nothing is copied, but from other machines. Writes go to a staging
-file beside the final name and are moved there when complete, so no reader ever sees half a file.
-Everything is synced before it gets its name: a manifest that survives a power cut must not point at
+Reads are views of memory maps without a copy, except on network mounts.  Writes go to a staging
+file beside the final name and are renamed when complete, so no reader sees a partial file.
+Everything is synced before the rename: a manifest that survives a power failure must not refer to
 data that did not.
 
-Staging files are named ``.tmp_{name}_{uuid}.part``: no reader takes such a name for a manifest.
+Staging files are named ``.tmp_{name}_{uuid}.part``, which no reader takes for a manifest.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from pyspark_lance.store.object_store import (
     missing,
     too_short,
 )
-from pyspark_lance.store.stale_handles import looked_up_anew
+from pyspark_lance.store.stale_handles import retry_stale_handles
 
 MAX_OPEN_MAPS = 32
 WRITE_BUFFER_BYTES = 1 << 20
-# A call of the system reads no more than 2 GB at once.
+# A read system call returns at most 2 GB.
 _MAX_READ_BYTES = 1 << 30
 
-# A folder, or something below a plain file, is not an object, as in any object store.
+# As in object stores, a folder, or a path below a plain file, is not an object.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-# Its name and "."; each folder in it would bring one more, by its "..".
+# A folder without subfolders has two links, its name and "."; each subfolder adds one by "..".
 _LINKS_WITHOUT_FOLDERS = 2
 _VERBS_OF_READERS = ("read", "stat", "list", "delete")
 _HINTS = {
-    errno.EACCES: "let the user that runs Spark read and write the folder, on every machine",
-    errno.EPERM: "let the user that runs Spark read and write the folder, on every machine",
+    errno.EACCES: "grant the Spark user read and write permission on the folder, on every machine",
+    errno.EPERM: "grant the Spark user read and write permission on the folder, on every machine",
     errno.ENOTSUP: "choose a local disk, NFS, or an object store such as s3://",
     errno.EROFS: "the file system is mounted read-only; choose another path",
-    errno.ENOSPC: "make room on the disk",
-    errno.EDQUOT: "make room within the quota",
+    errno.ENOSPC: "free space on the disk",
+    errno.EDQUOT: "free space within the quota",
     errno.ENOTDIR: "the path leads through a file; choose another path",
-    errno.ESTALE: "the server of this network mount has it no more; mount it again",
+    errno.ESTALE: "the server no longer has the file of this network mount; mount it again",
 }
 
 
@@ -65,7 +65,7 @@ class LocalStore(ObjectStore):
 
     ``root``: absolute path of the folder, which may be a symbolic link; it need not exist before
     the first write. ``allowed_roots``: other folders. Nothing is created, replaced or removed
-    where a link below the root leads to a place outside of all of them.
+    where a link below the root leads outside of all of them.
     """
 
     unproven_server = ""
@@ -82,29 +82,29 @@ class LocalStore(ObjectStore):
         return f"LocalStore({self.uri!r})"
 
     def get(self, path: str) -> Buffer:
-        """The whole object, a view."""
+        """Return the whole object as a view."""
         with self._errors("read", path):
-            content = self._mapped(path)
+            content = self._map_object(path)
             return self._read(path, None)[0] if content is None else content
 
     def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
-        """The last bytes and the object's size; a view of a map if there are more bytes."""
+        """Return the last bytes and the object's size; a view of a map if the object is longer."""
         with self._errors("read", path):
-            full = self._full(path)
-            small = looked_up_anew(lambda: _read_small(full, length))
-            content = self._mapped(path) if small is None else small
+            full = self._absolute_path(path)
+            small = retry_stale_handles(lambda: _read_small(full, length))
+            content = self._map_object(path) if small is None else small
             if content is None:
                 return self._read_tail(path, length)
         return content[max(len(content) - length, 0) :], len(content)
 
     def get_range(self, path: str, start: int, end: int) -> Buffer:
-        """Exactly the bytes from ``start`` to ``end``, a view."""
+        """Return exactly the bytes from ``start`` to ``end`` as a view."""
         return self.get_ranges(path, [ByteRange(start, end)])[0]
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
-        """The bytes of each range, views of one map."""
+        """Return the bytes of each range as views of one map."""
         with self._errors("read", path):
-            content = self._mapped(path)
+            content = self._map_object(path)
             if content is None:
                 return self._read(path, ranges)
         size = len(content)
@@ -113,45 +113,45 @@ class LocalStore(ObjectStore):
             if not 0 <= start <= end <= size:
                 raise too_short(self.uri, path, start, end, size)
             pieces.append(content[start:end])
-            MAPPED_PAGES.handed_out(content, start, end)
+            MAPPED_PAGES.record_view(content, start, end)
         return pieces
 
-    def _mapped(self, path: str) -> memoryview | None:
-        """The whole object, a view; None where it is not to be mapped."""
-        full = self._full(path)
-        return looked_up_anew(lambda: self._maps.view(full))
+    def _map_object(self, path: str) -> memoryview | None:
+        """Return the whole object as a view; None if it must not be mapped."""
+        full = self._absolute_path(path)
+        return retry_stale_handles(lambda: self._maps.view(full))
 
     def _read(self, path: str, ranges: Sequence[ByteRange] | None) -> list[Buffer]:
-        """The bytes of each range, or all of them, copied."""
-        full = self._full(path)
+        """Return a copy of the bytes of each range, or of all bytes."""
+        full = self._absolute_path(path)
 
         def read() -> list[Buffer]:
-            with _opened(full) as (descriptor, size):
+            with _open(full) as (descriptor, size):
                 wanted = [ByteRange(0, size)] if ranges is None else ranges
                 for start, end in wanted:
                     if not 0 <= start <= end <= size:
                         raise too_short(self.uri, path, start, end, size)
                 return [_read_range(descriptor, start, end) for start, end in wanted]
 
-        return looked_up_anew(read)
+        return retry_stale_handles(read)
 
     def _read_tail(self, path: str, length: int) -> tuple[Buffer, int]:
-        full = self._full(path)
+        full = self._absolute_path(path)
 
         def read() -> tuple[Buffer, int]:
-            with _opened(full) as (descriptor, size):
+            with _open(full) as (descriptor, size):
                 return _read_range(descriptor, max(size - length, 0), size), size
 
-        return looked_up_anew(read)
+        return retry_stale_handles(read)
 
     def stat(self, path: str) -> ObjectInfo:
-        """Size and time of change."""
+        """Return size and modification time."""
         with self._errors("stat", path):
-            full = self._full(path)
-            return _info(path, looked_up_anew(lambda: _stat_file(full)))
+            full = self._absolute_path(path)
+            return _info(path, retry_stale_handles(lambda: _stat_file(full)))
 
     def put(self, path: str, data: Buffer) -> None:
-        """Creates or replaces the object by renaming a complete staging file."""
+        """Create or replace the object by renaming a complete staging file."""
         output = self.open_output(path)
         try:
             output.write(data)
@@ -160,10 +160,10 @@ class LocalStore(ObjectStore):
             output.abort()
 
     def copy(self, source: str, target: str) -> None:
-        """Creates or replaces ``target`` by renaming a complete staging file.
+        """Create or replace ``target`` by renaming a complete staging file.
 
-        On a full disk it gets a second name of the same file, which takes no room: no object is
-        ever changed in place.
+        On a full disk ``target`` becomes a hard link, which needs no space: objects are never
+        changed in place.
         """
         try:
             self.put(target, self.get(source))
@@ -174,92 +174,92 @@ class LocalStore(ObjectStore):
 
     def _link_copy(self, source: str, target: str) -> None:
         with self._errors("create", target):
-            final = self._own(target)
+            final = self._writable_path(target)
             staging = _staging_path(final)
-            origin = self._full(source)
-            with contextlib.suppress(FileExistsError):  # nobody else has such a name
-                looked_up_anew(lambda: os.link(origin, staging))
-            number = looked_up_anew(lambda: os.stat(staging)).st_ino
+            origin = self._absolute_path(source)
+            with contextlib.suppress(FileExistsError):  # the staging name is unique
+                retry_stale_handles(lambda: os.link(origin, staging))
+            number = retry_stale_handles(lambda: os.stat(staging)).st_ino
             try:
                 _rename(staging, final, number)
             finally:
-                # Both names of one file: then a rename does nothing.
+                # A rename between two links of one file does nothing.
                 with contextlib.suppress(*_NOT_THERE):
-                    looked_up_anew(lambda: os.unlink(staging))
+                    retry_stale_handles(lambda: os.unlink(staging))
             _sync_folder(final)
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
-        """Creates the object by linking a complete staging file to its name.
+        """Create the object by linking a complete staging file to its name.
 
-        ``link`` fails when the name is taken, and only then does the name appear: both in one
-        step of the file system, for all processes.
+        ``link`` fails if the name exists and otherwise creates it, atomically for all processes.
         """
         with self._errors("create", path):
-            final = self._own(path)
+            final = self._writable_path(path)
             staging, file = _open_staging(final)
             try:
                 with file:
                     file.write(as_byte_view(data))
                     _sync(file)
-                return looked_up_anew(lambda: _link(staging, final))
+                return retry_stale_handles(lambda: _link(staging, final))
             finally:
-                with contextlib.suppress(*_NOT_THERE):  # removed by a call whose answer was lost
-                    looked_up_anew(lambda: os.unlink(staging))
+                with contextlib.suppress(*_NOT_THERE):  # removed by a call whose response was lost
+                    retry_stale_handles(lambda: os.unlink(staging))
                 _sync_folder(final)
 
     def open_output(self, path: str) -> LocalOutput:
-        """Starts a staging file that gets its name at close."""
+        """Create a staging file that is renamed at close."""
         with self._errors("create", path):
-            return LocalOutput(self, path, self._own(path))
+            return LocalOutput(self, path, self._writable_path(path))
 
     def list_names(self, folder: str) -> list[str]:
-        """The names of the files right in the folder, with no call for each.
+        """Return the names of the files directly in the folder, without a system call for each.
 
-        Where the number of its links tells that it has no folders, which is so on most file
-        systems, not even the kind of each name is looked at: that would take longer than all else.
+        If the folder's link count shows that it has no subfolders, as on most file systems, the
+        types of the entries are not read either, which would dominate the time.
         """
         full = self._prefix + folder_prefix(folder)
         with self._errors("list", folder):
-            return looked_up_anew(lambda: _names(full))
+            return retry_stale_handles(lambda: _names(full))
 
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
-        """All files in the folder and below; symbolic links to folders are not followed."""
+        """List all files in the folder and below; symbolic links to folders are not followed."""
         folder = folder_prefix(prefix)
         with self._errors("list", folder):
             for path, entry in self._walk(folder):
-                with contextlib.suppress(*_NOT_THERE):  # removed since the folder was read
-                    status = looked_up_anew(entry.stat)
+                with contextlib.suppress(*_NOT_THERE):  # removed since the listing
+                    status = retry_stale_handles(entry.stat)
                     if stat.S_ISREG(status.st_mode):
                         yield _info(path, status)
 
     def delete(self, path: str) -> None:
-        """Removes the file; its folder stays."""
+        """Remove the file; its folder stays."""
         with self._errors("delete", path):
-            full = self._own(path)
+            full = self._writable_path(path)
             # The map would keep the disk space of the removed file.
             self._maps.forget(full)
             with contextlib.suppress(*_NOT_THERE):
-                looked_up_anew(lambda: os.unlink(full))
+                retry_stale_handles(lambda: os.unlink(full))
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Removes the files."""
+        """Remove the files."""
         for path in paths:
             self.delete(path)
 
-    def _full(self, path: str) -> str:
+    def _absolute_path(self, path: str) -> str:
         return self._prefix + check_path(path)
 
-    def _own(self, path: str) -> str:
-        """As ``_full``, of an object that is to be created, replaced or removed.
+    def _writable_path(self, path: str) -> str:
+        """Return the absolute path of an object to be created, replaced or removed.
 
-        Raises UnsupportedFeatureError: a folder on the way is a link out of the root.
+        Raises:
+            UnsupportedFeatureError: A folder of the path is a link out of the root.
         """
-        full = self._full(path)
+        full = self._absolute_path(path)
         folder = self.uri.rstrip("/")
         for name in path.split("/")[:-1]:
             folder += f"/{name}"
             try:
-                status = looked_up_anew(lambda: os.lstat(folder))  # noqa: B023 - called at once
+                status = retry_stale_handles(lambda: os.lstat(folder))  # noqa: B023 - called at once
             except _NOT_THERE:
                 break
             if stat.S_ISLNK(status.st_mode):
@@ -273,16 +273,16 @@ class LocalStore(ObjectStore):
             if f"{target}/".startswith(f"{os.path.realpath(root).rstrip('/')}/"):
                 return
         raise UnsupportedFeatureError(
-            f"a folder of the table is a symbolic link to another place, {target!r}, in which "
-            "nothing is written or removed",
+            f"a folder of the table is a symbolic link to {target!r}, outside the table; "
+            "nothing is written or removed there",
             where=link,
             hint="mount the place there instead of linking it; if you trust it, name it in "
             "storage.allowed_base_paths",
         )
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """The files below ``folder`` ('' or ending with a slash)."""
-        files, folders = looked_up_anew(lambda: _contents(self._prefix + folder))
+        """List the files below ``folder`` ('' or ending with a slash)."""
+        files, folders = retry_stale_handles(lambda: _list_folder(self._prefix + folder))
         for entry in files:
             yield folder + entry.name, entry
         for name in folders:
@@ -290,7 +290,7 @@ class LocalStore(ObjectStore):
 
     @contextlib.contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[None]:
-        """Turns the errors of the system into those every store has."""
+        """Translate system errors to the errors common to all stores."""
         try:
             yield
         except OSError as error:
@@ -316,7 +316,7 @@ class LocalOutput:
         self._written = 0
 
     def write(self, data: object) -> int:
-        """Appends the bytes."""
+        """Append the bytes."""
         if self._file is None:
             raise ValueError("write to a closed output file")
         view = as_byte_view(data)
@@ -326,11 +326,11 @@ class LocalOutput:
         return view.nbytes
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._written
 
     def close(self) -> None:
-        """Syncs the staging file and gives it the final name; drops it when that fails."""
+        """Sync the staging file and rename it to the final name; remove it on failure."""
         if self._file is None:
             return
         try:
@@ -345,20 +345,20 @@ class LocalOutput:
             self.abort()
 
     def abort(self) -> None:
-        """Removes the staging file."""
+        """Remove the staging file."""
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # a full disk fails again when the buffer is flushed
+            with contextlib.suppress(OSError):  # flushing the buffer fails on a full disk
                 file.close()
             with contextlib.suppress(OSError):
-                looked_up_anew(lambda: os.unlink(self._staging))
+                retry_stale_handles(lambda: os.unlink(self._staging))
 
 
 class _OpenMaps:
-    """The memory maps used last, each with the identity of the file it shows.
+    """Cache of the most recently used memory maps, each with the identity of its file.
 
     A map is only used while the file still has the size it was mapped with: touching pages past
-    the end of a file that was cut short kills the process.
+    the end of a truncated file kills the process.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -367,7 +367,7 @@ class _OpenMaps:
         self._views: OrderedDict[str, tuple[tuple[int, ...], memoryview]] = OrderedDict()
 
     def view(self, full: str) -> memoryview | None:
-        """The whole file, read-only; None for one of another machine."""
+        """Return the whole file, read-only; None for a file on a network mount."""
         status = _stat_file(full)
         if is_on_network(status.st_dev):
             return None
@@ -386,7 +386,7 @@ class _OpenMaps:
         return content
 
     def forget(self, full: str) -> None:
-        """Lets go of a file; views that were handed out stay valid."""
+        """Drop the map of a file; existing views stay valid."""
         with self._lock:
             self._views.pop(full, None)
 
@@ -395,19 +395,19 @@ def _map(full: str) -> tuple[tuple[int, ...], memoryview]:
     descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
-        if status.st_size == 0:  # nothing to map
+        if status.st_size == 0:  # an empty file cannot be mapped
             return _identity(status), memoryview(b"")
         content = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
         return _identity(status), memoryview(content)
-    except ValueError as error:  # cut short between the two calls
+    except ValueError as error:  # truncated between the two calls
         raise OSError(errno.EIO, "the file changes while it is read") from error
     finally:
-        os.close(descriptor)  # the map has its own
+        os.close(descriptor)  # the map has its own descriptor
 
 
 @contextlib.contextmanager
-def _opened(full: str) -> Iterator[tuple[int, int]]:
-    """A descriptor, and the size of the file."""
+def _open(full: str) -> Iterator[tuple[int, int]]:
+    """Return a descriptor and the size of the file."""
     descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor, os.fstat(descriptor).st_size
@@ -426,10 +426,10 @@ def _read_range(descriptor: int, start: int, end: int) -> memoryview:
     return memoryview(content).toreadonly()
 
 
-def _contents(full: str) -> tuple[list[os.DirEntry[str]], list[str]]:
-    """The files of a folder and the names of its folders; nothing if it is not there.
+def _list_folder(full: str) -> tuple[list[os.DirEntry[str]], list[str]]:
+    """Return the files of a folder and the names of its subfolders; nothing if it does not exist.
 
-    Whole before the first is used, so that a listing that breaks off can begin anew.
+    The listing is complete before the first entry is used, so that it can be repeated on failure.
     """
     files: list[os.DirEntry[str]] = []
     folders: list[str] = []
@@ -447,17 +447,17 @@ def _contents(full: str) -> tuple[list[os.DirEntry[str]], list[str]]:
 
 
 def _names(full: str) -> list[str]:
-    """The names of the files right in a folder; nothing if it is not there."""
+    """Return the names of the files directly in a folder; nothing if it does not exist."""
     try:
         if os.stat(full).st_nlink == _LINKS_WITHOUT_FOLDERS:
             return os.listdir(full)
-        return [entry.name for entry in _contents(full)[0]]
+        return [entry.name for entry in _list_folder(full)[0]]
     except _NOT_THERE:
         return []
 
 
 def _read_small(full: str, most: int) -> memoryview | None:
-    """A whole file of at most ``most`` bytes: to map it costs more. None for larger ones."""
+    """Return a whole file of at most ``most`` bytes, without mapping; None if larger."""
     descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
@@ -469,7 +469,7 @@ def _read_small(full: str, most: int) -> memoryview | None:
 
 
 def _stat_file(full: str) -> os.stat_result:
-    """Like ``os.stat``, but only regular files are there."""
+    """Return ``os.stat`` of a regular file; other files count as missing."""
     status = os.stat(full)
     if not stat.S_ISREG(status.st_mode):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), full)
@@ -486,50 +486,50 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _open_staging(final: str) -> tuple[str, BinaryIO]:
-    """A new file in the folder of ``final``, which is created when missing."""
+    """Create a file in the folder of ``final``; create the folder if missing."""
 
     def opened() -> tuple[str, BinaryIO]:
-        # Another name each time: a call that failed may have made the file.
+        # A new name for each attempt: a failed call may have created the file.
         staging = _staging_path(final)
         return staging, open(staging, "xb", buffering=WRITE_BUFFER_BYTES)
 
     try:
-        return looked_up_anew(opened)
+        return retry_stale_handles(opened)
     except FileNotFoundError:
-        looked_up_anew(lambda: os.makedirs(os.path.dirname(final), exist_ok=True))
-        return looked_up_anew(opened)
+        retry_stale_handles(lambda: os.makedirs(os.path.dirname(final), exist_ok=True))
+        return retry_stale_handles(opened)
 
 
 def _staging_path(final: str) -> str:
     folder, _, name = final.rpartition("/")
-    # 255 bytes is what most file systems allow for a name.
+    # Most file systems allow names of at most 255 bytes.
     return f"{folder}/.tmp_{name[:150]}_{uuid.uuid4().hex}.part"
 
 
 def _link(staging: str, final: str) -> bool:
-    """Gives the staging file its final name unless that is taken."""
+    """Link the staging file to its final name; return False if the name exists."""
     try:
         os.link(staging, final)
     except FileExistsError:
-        # A network file system may repeat a request whose answer was lost: two names mean that
-        # the first one had succeeded.
+        # A network file system may repeat a request whose response was lost: a link count of two
+        # means that the first one succeeded.
         return os.stat(staging).st_nlink == 2
     except OSError as error:
         if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
             raise OSError(
-                errno.ENOTSUP, "this file system has no hard links, which safe commits need"
+                errno.ENOTSUP, "this file system has no hard links, which commits require"
             ) from error
         raise
     return True
 
 
 def _rename(staging: str, final: str, number: int) -> None:
-    """Gives the staging file, whose inode is ``number``, its final name."""
+    """Rename the staging file, whose inode is ``number``, to its final name."""
     try:
-        looked_up_anew(lambda: os.rename(staging, final))
+        retry_stale_handles(lambda: os.rename(staging, final))
     except FileNotFoundError:
-        # As with ``_link``: the file has its name if the answer to the first request was lost.
-        if looked_up_anew(lambda: os.stat(final)).st_ino != number:
+        # As in ``_link``: the rename succeeded if the response to the first request was lost.
+        if retry_stale_handles(lambda: os.stat(final)).st_ino != number:
             raise
 
 
@@ -539,11 +539,11 @@ def _sync(file: BinaryIO) -> None:
 
 
 def _sync_folder(final: str) -> None:
-    """Makes the names in the folder of ``final`` survive a power cut."""
+    """Make the names in the folder of ``final`` survive a power failure."""
     folder = final.rpartition("/")[0] or "/"
-    descriptor = looked_up_anew(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+    descriptor = retry_stale_handles(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
     try:
-        # Some network file systems cannot sync a folder; they keep names by themselves.
+        # Some network file systems cannot sync a folder; they persist names themselves.
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
     finally:

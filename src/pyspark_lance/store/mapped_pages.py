@@ -1,7 +1,7 @@
-"""MappedPages: a scan through a mapped file need not keep all of it resident.
+"""MappedPages: bound the resident memory of memory maps.
 
-The pages of a map count as memory of the process until the system takes them back, which it only
-does when it runs short; container limits and monitors see them before. Letting them go is always
+The pages of a map count as memory of the process until the system reclaims them, which it only does
+when memory is short; container limits and monitors count them before.  Dropping them is always
 safe: a read-only map reads them again from the page cache.
 """
 
@@ -20,9 +20,9 @@ _DONT_NEED: Final = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class MappedPages:
-    """Remembers which large pieces of maps were handed out, and lets go of the oldest.
+    """Tracks large views of maps and drops the pages of the oldest.
 
-    ``limit``: about how many bytes of them stay resident.
+    ``limit``: approximate number of bytes that stay resident.
     """
 
     def __init__(self, limit: int = MAX_RESIDENT_BYTES) -> None:
@@ -31,8 +31,8 @@ class MappedPages:
         self._pieces: deque[tuple[weakref.ref[mmap.mmap], int, int]] = deque()
         self._total = 0
 
-    def handed_out(self, view: memoryview, start: int, end: int) -> None:
-        """Takes note of a piece; small ones do not count."""
+    def record_view(self, view: memoryview, start: int, end: int) -> None:
+        """Record a view; small ones do not count."""
         content = view.obj
         if end - start < _MIN_BYTES or _DONT_NEED is None or not isinstance(content, mmap.mmap):
             return
@@ -52,4 +52,4 @@ class MappedPages:
 
 
 MAPPED_PAGES: Final = MappedPages()
-"""Those of all maps of this process."""
+"""Tracker of all maps of this process."""

@@ -1,8 +1,8 @@
-"""Storage options in pickles, where no text of theirs is to be read.
+"""Masking of storage options in pickles, so that they contain no readable secrets.
 
-Tasks carry them to the executors, and Spark may spill tasks to disks and show them in dumps.  This
-is no encryption: who has a pickle and this package can open the store, as the executor does.
-The mask is always the same, so that equal tasks have equal pickles.
+Tasks carry the options to the executors, and Spark may spill tasks to disk and show them in dumps.
+Masking is not encryption: with the pickle and this package, anyone can open the store.  The mask is
+constant, so that equal tasks have equal pickles.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final
 _MASK: Final = b"storage options of pyspark-lance"
 
 
-def masked(options: Mapping[str, str]) -> bytes:
-    """The options as bytes that hold none of their names or values."""
+def mask_options(options: Mapping[str, str]) -> bytes:
+    """Return the options as bytes that do not contain their names or values."""
     return _applied(json.dumps(dict(options)).encode()) if options else b""
 
 
-def unmasked(content: bytes) -> dict[str, str]:
-    """The options that were masked."""
+def unmask_options(content: bytes) -> dict[str, str]:
+    """Return the options from masked bytes."""
     options: dict[str, str] = json.loads(_applied(content)) if content else {}
     return options
 

@@ -1,4 +1,4 @@
-"""MemoryStore: a dict; for tests and examples."""
+"""MemoryStore: an object store in a dict, for tests and examples."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pyspark_lance.store.object_store import (
     check_path,
     folder_prefix,
     missing,
-    names_right_in,
+    names_directly_in,
     too_short,
 )
 
 
 class MemoryStore(ObjectStore):
-    """Objects in a dict of this process; gone with the store."""
+    """Objects in a dict of this process."""
 
     lists_in_order = True
     lists_names_only = False
@@ -37,65 +37,65 @@ class MemoryStore(ObjectStore):
         return f"MemoryStore({self.uri!r})"
 
     def get(self, path: str) -> Buffer:
-        """The whole object."""
+        """Return the whole object."""
         return self._object(path)[0]
 
     def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
-        """The last bytes and the object's size."""
+        """Return the last bytes and the object's size."""
         content = self.get(path)
         return memoryview(content)[max(len(content) - length, 0) :], len(content)
 
     def get_range(self, path: str, start: int, end: int) -> Buffer:
-        """Exactly the bytes from ``start`` to ``end``, a view."""
+        """Return exactly the bytes from ``start`` to ``end`` as a view."""
         content = self.get(path)
         if not 0 <= start <= end <= len(content):
             raise too_short(self.uri, path, start, end, len(content))
         return memoryview(content)[start:end]
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
-        """The bytes of each range, views."""
+        """Return the bytes of each range as views."""
         return [self.get_range(path, start, end) for start, end in ranges]
 
     def stat(self, path: str) -> ObjectInfo:
-        """Size and time of change."""
+        """Return size and modification time."""
         content, modified_ns = self._object(path)
         return ObjectInfo(path, len(content), modified_ns)
 
     def put(self, path: str, data: Buffer) -> None:
-        """Creates or replaces the object."""
+        """Create or replace the object."""
         self._objects[check_path(path)] = (bytes(as_byte_view(data)), self._now_ns())
 
     def copy(self, source: str, target: str) -> None:
-        """Creates or replaces ``target`` with what ``source`` holds."""
+        """Create or replace ``target`` with what ``source`` holds."""
         self.put(target, self.get(source))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
-        """Creates the object unless there is one."""
+        """Create the object unless there is one."""
         ours = (bytes(as_byte_view(data)), self._now_ns())
-        # setdefault is one step for all threads.
+        # setdefault is atomic across threads.
         return self._objects.setdefault(check_path(path), ours) is ours
 
     def open_output(self, path: str) -> MemoryOutput:
-        """Starts an object that is written piece by piece."""
+        """Start an object that is written in pieces."""
         return MemoryOutput(self, check_path(path))
 
     def list_names(self, folder: str) -> list[str]:
-        """The names of the objects right in the folder."""
-        return names_right_in(folder, self.list(folder))
+        """Return the names of the objects directly in the folder."""
+        return names_directly_in(folder, self.list(folder))
 
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
-        """All objects in the folder and below, in order."""
+        """List all objects in the folder and below, in order."""
         folder = folder_prefix(prefix)
         for path, (content, modified_ns) in sorted(self._objects.items()):
             if path.startswith(folder):
                 yield ObjectInfo(path, len(content), modified_ns)
 
     def delete(self, path: str) -> None:
-        """Removes the object."""
+        """Remove the object."""
         self._objects.pop(check_path(path), None)
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Removes the objects."""
+        """Remove the objects."""
         for path in paths:
             self.delete(path)
 
@@ -107,7 +107,7 @@ class MemoryStore(ObjectStore):
 
 
 class MemoryOutput:
-    """Collects the pieces and puts them at close."""
+    """Collects the written bytes and puts them at close."""
 
     def __init__(self, store: MemoryStore, path: str) -> None:
         self._store = store
@@ -116,7 +116,7 @@ class MemoryOutput:
         self._written = 0
 
     def write(self, data: object) -> int:
-        """Appends the bytes."""
+        """Append the bytes."""
         if self._content is None:
             raise ValueError("write to a closed output file")
         view = as_byte_view(data)
@@ -125,15 +125,15 @@ class MemoryOutput:
         return view.nbytes
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._written
 
     def close(self) -> None:
-        """Puts the object."""
+        """Put the object."""
         content, self._content = self._content, None
         if content is not None:
             self._store.put(self._path, memoryview(content))
 
     def abort(self) -> None:
-        """Drops what was written."""
+        """Discard what was written."""
         self._content = None

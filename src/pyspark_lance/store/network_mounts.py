@@ -1,8 +1,7 @@
-"""Network mounts: folders of other machines, whose files are read and never mapped.
+"""Detection of network mounts, whose files are read instead of mapped.
 
-A page of a mapped file that is not in memory yet is fetched when it is touched.  Where another
-machine has removed the file meanwhile, or the server does not answer, that ends the process
-(``SIGBUS``), while a read only fails.
+A page of a mapped file is fetched when it is first touched.  If another machine has removed the
+file, or the server does not respond, that kills the process (``SIGBUS``), while a read only fails.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ _KINDS: Final = frozenset(
     | {"nfs", "nfs4", "ocfs2", "orangefs", "smb3", "smbfs", "virtiofs"}
 )
 _MOUNTS: Final = "/proc/self/mountinfo"
-# A process sees few mounts; one more is looked up when it is first met.
+# A process uses few mounts; each is looked up once.
 _MAX_DEVICES: Final = 256
 
 
 @lru_cache(maxsize=_MAX_DEVICES)
 def is_on_network(device: int) -> bool:
-    """Whether the files of a device (``st_dev``) are those of another machine, as far as is known.
+    """Return whether the files of a device (``st_dev``) are known to be on another machine.
 
-    Only Linux tells; anything else counts as a disk of this machine.
+    Supported on Linux only; elsewhere all devices count as local.
     """
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
@@ -34,9 +33,9 @@ def is_on_network(device: int) -> bool:
 
 
 def network_devices(mounts: str) -> frozenset[int]:
-    """The devices of network mounts.
+    """Return the devices of network mounts.
 
-    ``mounts``: as ``/proc/self/mountinfo`` has it: a line for each mount.
+    ``mounts``: the contents of ``/proc/self/mountinfo``, one line per mount.
     """
     found = set()
     for line in mounts.splitlines():

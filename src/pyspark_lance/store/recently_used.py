@@ -1,4 +1,4 @@
-"""RecentlyUsed: values that a process keeps because it may need them again."""
+"""RecentlyUsed: a cache of the most recently used values, bounded by bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _V = TypeVar("_V")
 
 
 class RecentlyUsed(Generic[_V]):
-    """The values that were used last; ``bytes_of``: about what one takes, at most."""
+    """The most recently used values; ``bytes_of``: approximate size of a value, at most."""
 
     def __init__(self, most_bytes: int, bytes_of: Callable[[_V], int]) -> None:
         self._most_bytes = most_bytes
@@ -21,7 +21,7 @@ class RecentlyUsed(Generic[_V]):
         self._values: OrderedDict[Hashable, _V] = OrderedDict()
 
     def get(self, key: Hashable) -> _V | None:
-        """The value, if it is kept."""
+        """Return the value if it is cached."""
         with self._lock:
             value = self._values.get(key)
             if value is not None:
@@ -29,7 +29,7 @@ class RecentlyUsed(Generic[_V]):
             return value
 
     def put(self, key: Hashable, value: _V) -> None:
-        """Keeps a value, perhaps in the place of others."""
+        """Cache a value; evict the least recently used values if necessary."""
         with self._lock:
             if key in self._values:
                 return

@@ -1,7 +1,7 @@
-"""What a REST catalog is asked about one table: where it lies, and the credentials for its store.
+"""Client of a REST catalog for one table: its location and the credentials of its store.
 
-Credentials that a catalog hands out end after a while, so whoever opens a table carries along whom
-to ask for new ones: the storage option ``issuer``.  Executors ask for themselves.
+Credentials from a catalog expire, so an opened table carries a reference to the catalog that can
+renew them, the storage option ``issuer``.  Executors renew credentials themselves.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pyspark_lance.errors import (
 from pyspark_lance.store.storage_options import ALLOWED, EXPIRES, ISSUER, PREFIX, named_options
 
 _EARLY_MS: Final = 60_000
-"""Credentials are renewed this long before they end, so that a request has time."""
-_MAX_ANSWER_BYTES: Final = 64 << 20  # after it is decompressed
+"""Credentials are renewed this long before they expire, so that a request can complete."""
+_MAX_RESPONSE_BYTES: Final = 64 << 20  # after it is decompressed
 _PIECE_BYTES: Final = 1 << 20
 _MAX_ERROR_TEXT: Final = 1000
 _TIMEOUT_S: Final = (10.0, 60.0)  # to connect, to read
@@ -47,19 +47,19 @@ _ERRORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RestCatalog:
-    """A server that speaks the REST protocol of Lance namespaces."""
+    """A server of the REST protocol of Lance namespaces."""
 
     uri: str  # Of the server, without ``/v1``.
-    # Sent with every request; secret.
+    # Headers of every request; secret.
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     delimiter: str = "$"
 
     def id_of(self, name: tuple[str, ...]) -> str:
-        """A name as the protocol writes it in paths."""
+        """Return a name as the protocol writes it in paths."""
         return self.delimiter.join(name) or self.delimiter
 
     def call(self, group: str, operation: str, *arguments: object, **named: object) -> Any:
-        """Calls an operation of the protocol.
+        """Call an operation of the protocol.
 
         ``group``: ``NamespaceApi`` or ``TableApi``.
         """
@@ -67,7 +67,7 @@ class RestCatalog:
         server = client.Configuration(host=self.uri.rstrip("/"), retries=_retries())
         with self._typed_errors(client, operation), client.ApiClient(server) as connection:
             pool = connection.rest_client.pool_manager
-            pool.request = partial(self._bounded_answer, pool.request)
+            pool.request = partial(self._bounded_response, pool.request)
             for name, value in self.headers.items():
                 connection.set_default_header(name, value)
             method = getattr(getattr(client, group)(connection), operation)
@@ -76,20 +76,20 @@ class RestCatalog:
             )
 
     def request(self, model: str, **values: object) -> Any:
-        """The body of a request."""
+        """Return the body of a request."""
         return getattr(_client(), model)(**values)
 
-    def _bounded_answer(self, request: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        """The answer to a request, of which no more is read than is of use."""
+    def _bounded_response(self, request: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """Return the response to a request; raise if it is too large."""
         from urllib3 import HTTPResponse  # noqa: PLC0415  # comes with the client
 
         with request(*given, **named) as answer:
             content = bytearray()
             while piece := answer.read(_PIECE_BYTES, decode_content=True):
                 content += piece
-                if len(content) > _MAX_ANSWER_BYTES:
+                if len(content) > _MAX_RESPONSE_BYTES:
                     raise StorageError(
-                        f"an answer of the catalog has more than {_MAX_ANSWER_BYTES} bytes",
+                        f"a response of the catalog has more than {_MAX_RESPONSE_BYTES} bytes",
                         self.uri,
                     )
             return HTTPResponse(
@@ -108,19 +108,19 @@ class RestCatalog:
         try:
             yield
         except client.ApiException as error:
-            raise self._error(error, operation) from None  # it shows the headers
+            raise self._error(error, operation) from None  # the original shows the headers
         except MaxRetryError as error:
             redirected = isinstance(error.reason, ResponseError)
             raise StorageError(
-                f"the catalog could not be asked ({operation}): "
-                f"{'it names another address' if redirected else type(error.reason).__name__}",
+                f"the request to the catalog failed ({operation}): "
+                f"{'the server redirects' if redirected else type(error.reason).__name__}",
                 self.uri,
-                "requests, which hold credentials, follow no redirection: set uri to the address "
-                "where the catalog is" * redirected,
+                "requests contain credentials and follow no redirection: set uri to the catalog's "
+                "address" * redirected,
             ) from None
         except (HTTPError, OSError, ValueError) as error:
             raise StorageError(
-                f"the catalog could not be asked ({operation}): {type(error).__name__}", self.uri
+                f"the request to the catalog failed ({operation}): {type(error).__name__}", self.uri
             ) from None
 
     def _error(self, error: Any, operation: str) -> LanceError:
@@ -129,23 +129,23 @@ class RestCatalog:
             answer = json.loads(error.body)
         found = answer if isinstance(answer, dict) else {}
         text, code = str(found.get("error", ""))[:_MAX_ERROR_TEXT], found.get("code", -1)
-        what = f"the catalog answered {error.status} to {operation}: {text}"
+        what = f"the catalog returned {error.status} for {operation}: {text}"
         is_known = isinstance(code, int) and not isinstance(code, bool)
         kind: type[LanceError] = _ERRORS.get(int(code), StorageError) if is_known else StorageError
         if error.status in (401, 403):
-            return StorageError(what, self.uri, "give the catalog's setting headers.Authorization")
+            return StorageError(what, self.uri, "set headers.Authorization of the catalog")
         return kind(what, self.uri)
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Whom to ask for the place and the credentials of a table."""
+    """The catalog that returns the location and the credentials of a table."""
 
     catalog: RestCatalog
     name: tuple[str, ...]
 
     def ask(self) -> tuple[str, dict[str, str]]:
-        """Location and storage options of the table, these with who gave them."""
+        """Return location and storage options of the table, including the issuer."""
         request = self.catalog.request("DescribeTableRequest", vend_credentials=True)
         reply = self.catalog.call(
             "TableApi", "describe_table", self.catalog.id_of(self.name), request
@@ -153,9 +153,9 @@ class Issuer:
         return self.read(reply)
 
     def read(self, reply: Any) -> tuple[str, dict[str, str]]:
-        """Location and storage options that an answer tells."""
+        """Return location and storage options from a response."""
         if not reply.location:
-            raise StorageError("the catalog did not say where the table is", self.catalog.uri)
+            raise StorageError("the catalog returned no location of the table", self.catalog.uri)
         given = dict(reply.storage_options or {})
         for name in _OF_USERS:
             given.pop(name, None)
@@ -164,32 +164,32 @@ class Issuer:
         return reply.location, {f"{PREFIX}{name}": text for name, text in given.items()}
 
 
-# A catalog neither allows places outside of a table nor names another catalog to be asked.
+# A catalog must neither allow roots outside of a table nor name another catalog.
 _OF_USERS: Final = (ALLOWED, f"{PREFIX}{ALLOWED}", ISSUER, f"{PREFIX}{ISSUER}")
 
 
 def _retries() -> Any:
-    """As urllib3 does by default, but without following redirections."""
+    """Return urllib3's default retries without following redirections."""
     from urllib3 import Retry  # noqa: PLC0415  # comes with the client
 
     return Retry(3, redirect=0)
 
 
-# By issuer, those that were asked for last come last.
+# By issuer, in order of the last request.
 _renewed: OrderedDict[str, Mapping[str, str]] = OrderedDict()
 _MAX_RENEWED: Final = 256
 _lock = threading.Lock()
 
 
 def with_fresh_credentials(options: Mapping[str, str]) -> Mapping[str, str]:
-    """The storage options, with new credentials if theirs are about to end."""
+    """Return the storage options, with new credentials if theirs expire soon."""
     named = dict(named_options(options))
     issuer = named.get(ISSUER)
-    if issuer is None or not _is_ending(named):
+    if issuer is None or not _expires_soon(named):
         return options
     with _lock:
         renewed = _renewed.get(issuer)
-        if renewed is None or _is_ending(dict(named_options(renewed))):
+        if renewed is None or _expires_soon(dict(named_options(renewed))):
             _, renewed = _issuer_of(issuer).ask()
             _renewed[issuer] = renewed
             while len(_renewed) > _MAX_RENEWED:
@@ -198,7 +198,7 @@ def with_fresh_credentials(options: Mapping[str, str]) -> Mapping[str, str]:
     return {**options, **renewed}
 
 
-def _is_ending(named: Mapping[str, str]) -> bool:
+def _expires_soon(named: Mapping[str, str]) -> bool:
     try:
         return int(named.get(EXPIRES, "0")) - _EARLY_MS < time.time() * 1000
     except ValueError:
@@ -210,7 +210,7 @@ def _issuer_of(text: str) -> Issuer:
         value = json.loads(text)
         return Issuer(RestCatalog(**value["catalog"]), tuple(value["name"]))
     except (ValueError, TypeError, KeyError):
-        raise InvalidInputError(f"the storage option {ISSUER} cannot be read") from None
+        raise InvalidInputError(f"the storage option {ISSUER} is invalid") from None
 
 
 def _client() -> Any:

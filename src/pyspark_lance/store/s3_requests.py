@@ -1,4 +1,4 @@
-"""Requests to S3 that fsspec's interface has no words for, or needs two of.
+"""Requests to S3 that fsspec's interface lacks, or needs two requests for.
 
 Coroutines over the client of an ``s3fs.S3FileSystem``; the caller runs them on the file system's
 event loop and translates their errors.
@@ -10,27 +10,27 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-# A server that takes no connection, or sends nothing for so long, is asked again.
+# A request is repeated if the server accepts no connection or sends nothing within this time.
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 15.0
-# By botocore, after ever longer times with jitter, and as long as most requests of the client work.
+# Attempts of botocore, with backoff and jitter; sufficient for most requests of the client.
 _RETRIES: Final = 4
 ROUNDS_OF_RETRIES: Final = 3
-"""Of s3fs: after time-outs and cut connections it begins anew with botocore's retries."""
-# Bodies break off now and then, after the client's own retries are over.
+"""Attempts of s3fs: after time-outs and broken connections it repeats botocore's attempts."""
+# Response bodies may break off after the client's own retries.
 _READ_ATTEMPTS = 3
 MAX_KEYS_PER_DELETE = 1000
 
 
 def client_config(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
-    """Arguments of botocore's ``Config``; each request ends some time, if the user says nothing."""
+    """Return arguments of botocore's ``Config``; requests time out by default."""
     config: dict[str, Any] = {
         "max_pool_connections": connections,
         "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": READ_TIMEOUT_S,
         **given,
     }
-    # What botocore is told here counts more than its variables.
+    # Arguments given here override botocore's environment variables.
     if not {"AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"} & os.environ.keys():
         default = {"mode": "standard", "max_attempts": _RETRIES}
         config["retries"] = {**default, **given.get("retries", {})}
@@ -38,9 +38,9 @@ def client_config(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
 
 
 async def get_object(fs: Any, full: str, last_bytes: int | None = None) -> tuple[bytes, int]:
-    """The object, or its last bytes, and its size, in one request.
+    """Return the object, or its last bytes, and its size, in one request.
 
-    ``last_bytes``: how many bytes of the end; None for all. Must not be 0.
+    ``last_bytes``: number of bytes at the end; None for all. Must not be 0.
     """
     bucket, key, _ = fs.split_path(full)
     wanted = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
@@ -61,7 +61,7 @@ async def get_object(fs: Any, full: str, last_bytes: int | None = None) -> tuple
 
 
 async def head_object(fs: Any, full: str) -> Mapping[str, Any]:
-    """Size and time of change; a missing object costs no second request."""
+    """Return size and modification time; a missing object costs no second request."""
     bucket, key, _ = fs.split_path(full)
     answer: Mapping[str, Any] = await fs._call_s3(
         "head_object", Bucket=bucket, Key=key, **fs.req_kw
@@ -70,7 +70,7 @@ async def head_object(fs: Any, full: str) -> Mapping[str, Any]:
 
 
 async def copy_object(fs: Any, full: str, target: str) -> None:
-    """Copies an object of at most 5 GB."""
+    """Copy an object of at most 5 GB."""
     bucket, key, _ = fs.split_path(full)
     target_bucket, target_key, _ = fs.split_path(target)
     await fs._call_s3(
@@ -85,10 +85,10 @@ async def copy_object(fs: Any, full: str, target: str) -> None:
 async def list_page(
     fs: Any, full_prefix: str, continuation: str | None, most: int | None = None
 ) -> Mapping[str, Any]:
-    """One page of the listing, with ``Contents`` and perhaps ``NextContinuationToken``.
+    """Return one page of the listing, with ``Contents`` and perhaps ``NextContinuationToken``.
 
-    ``continuation``: the token of the page before. ``most``: how many keys at most; None for as
-    many as the server gives.
+    ``continuation``: the token of the previous page. ``most``: maximum number of keys; None for the
+    server's default.
     """
     bucket, _, prefix = full_prefix.partition("/")
     if bucket.startswith("arn:"):  # the name of an access point contains a slash
@@ -103,7 +103,7 @@ async def list_page(
 
 
 async def delete_objects(fs: Any, fulls: Sequence[str]) -> None:
-    """Removes up to ``MAX_KEYS_PER_DELETE`` objects of one bucket."""
+    """Remove up to ``MAX_KEYS_PER_DELETE`` objects of one bucket."""
     bucket = fs.split_path(fulls[0])[0]
     keys = [{"Key": fs.split_path(full)[1]} for full in fulls]
     answer = await fs._call_s3(
@@ -119,7 +119,7 @@ async def delete_objects(fs: Any, fulls: Sequence[str]) -> None:
 
 
 def error_codes(error: BaseException | None) -> set[str]:
-    """S3's error codes and HTTP statuses anywhere in the chain of causes."""
+    """Return S3's error codes and HTTP statuses anywhere in the chain of causes."""
     codes: set[str] = set()
     while error is not None:
         answer = getattr(error, "response", None)

@@ -1,10 +1,9 @@
-"""Stale handles: what a network file system says of a name that it remembers and the server not.
+"""Stale handles: retry calls whose file an NFS client has cached and the server has removed.
 
-A client of NFS remembers which file a name stands for.  Where another machine removed or replaced
-that file, or the folder it is in, a call may fail with ``ESTALE`` before the client has looked the
-name up anew.  So that error says nothing of what is there now, neither that there is a file nor
-that there is none: the call is made again, by the name.  Where it fails for good, it is a failure
-of the store, never a missing object.
+A client of NFS caches which file a name refers to.  If another machine removed or replaced that
+file, or its folder, a call may fail with ``ESTALE`` before the client has looked the name up again.
+So the error neither means that the file exists nor that it is missing: the call is repeated by
+name.  If it keeps failing, that is a failure of the store, never a missing object.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Final, TypeVar
 
 _T = TypeVar("_T")
 
-# With the first failure the client forgets what it knew of the name.
+# The first failure makes the client drop its cached name.
 _PAUSES_S: Final = (0.0, 0.01, 0.05, 0.25)
 
 
-def looked_up_anew(call: Callable[[], _T]) -> _T:
-    """What ``call`` returns, which is made again as long as a handle is stale.
+def retry_stale_handles(call: Callable[[], _T]) -> _T:
+    """Return the result of ``call``, repeated while a handle is stale.
 
-    ``call``: names the file itself, so that each time the name is looked up; may be made again.
+    ``call``: opens the file by name, so that each attempt looks the name up; must be repeatable.
     """
     for pause in _PAUSES_S:
         try:

@@ -355,7 +355,7 @@ def test_a_cleanup_that_was_held_up_for_long_gives_up(path):
         now += seconds
         mark.renew()
     now += 1801
-    with pytest.raises(StorageError, match="held up for 1801 s"):
+    with pytest.raises(StorageError, match="suspended for 1801 s"):
         mark.renew()
     mark.remove()
     assert list(Path(path, "_refs/cleanups").iterdir()) == []

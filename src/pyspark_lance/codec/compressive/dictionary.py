@@ -42,7 +42,7 @@ class PageItems:
 
     @property
     def is_joinable(self) -> bool:
-        """Whether the items can be put behind those of other pages."""
+        """Return whether the items can be put behind those of other pages."""
         if isinstance(self.items, FixedWidthValues):
             return self.items.bits_per_value % 8 == 0
         return isinstance(self.items, VariableWidthValues)

@@ -56,7 +56,7 @@ def _only_string(values: pa.Array) -> tuple[NDArray[np.uint8], ...] | None:
 
 
 def _all_equal(values: NDArray[Any]) -> bool:
-    """Whether all values, or rows of bytes, are as the first one; bits are compared."""
+    """Return whether all values, or rows of bytes, are as the first one; bits are compared."""
     look = values[:_FIRST_LOOK]
     return bool((look == values[0]).all()) and bool((values == values[0]).all())
 

@@ -106,7 +106,7 @@ def few_items(
 def saves_enough(
     encoded_bytes: float, plain_bytes: float, ratio: float = _USUAL.size_ratio
 ) -> bool:
-    """Whether a dictionary page is enough smaller to be worth the detour."""
+    """Return whether a dictionary page is enough smaller to be worth the detour."""
     return encoded_bytes < ratio * plain_bytes
 
 
@@ -133,7 +133,7 @@ def _distinct_values(values: pa.Array, sample_size: int) -> tuple[int, float]:
 
 
 def compact(array: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Drops the items that no index names, if the dictionary is longer than the array."""
+    """Drop the items that no index names, if the dictionary is longer than the array."""
     if len(array.dictionary) <= max(len(array), MIN_VALUES):
         return array
     indices = array.indices

@@ -97,7 +97,7 @@ def _pack_by_width(
     firsts: NDArray[np.int64],
     out: NDArray[np.unsignedinteger[Any]],
 ) -> None:
-    """Packs block i to ``widths[i]`` bits and puts it to ``out[firsts[i]:]``."""
+    """Pack block i to ``widths[i]`` bits and puts it to ``out[firsts[i]:]``."""
     for width in np.flatnonzero(np.bincount(widths)).tolist():
         if width == 0:
             continue

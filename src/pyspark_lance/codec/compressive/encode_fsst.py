@@ -143,7 +143,7 @@ class _Walk:
 def tokens_of(
     piece_offsets: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
 ) -> Tokens:
-    """Takes short pieces apart.
+    """Take short pieces apart.
 
     All pieces are walked side by side. Those at their end walk on until it pays to leave them
     out; what they find there does not count.

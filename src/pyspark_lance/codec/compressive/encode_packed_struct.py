@@ -64,7 +64,7 @@ def _has_nulls(array: pa.Array, *, items: bool) -> bool:
 
 
 def is_fixed_record(data_type: pa.DataType) -> bool:
-    """Whether all fields are plain values of fixed width."""
+    """Return whether all fields are plain values of fixed width."""
     return not any(
         is_variable_width(child.type) or pa.types.is_nested(child.type) for child in data_type
     )

@@ -76,5 +76,5 @@ def plain_flat_bits(flat: encodings_v2_1_pb2.Flat) -> int:
 
 
 def require_level_bits(bits: int) -> None:
-    """Raises unless levels are as wide as all writers make them."""
+    """Raise unless levels are as wide as all writers make them."""
     require(bits == LEVEL_BITS, f"levels of {bits} bits, expected {LEVEL_BITS}")

@@ -28,7 +28,7 @@ from pyspark_lance.codec.values import FixedWidthValues
 
 
 def require_width(bits_per_value: int) -> None:
-    """Raises unless Arrow could have values of that width."""
+    """Raise unless Arrow could have values of that width."""
     fine = bits_per_value == 1 or (bits_per_value % 8 == 0 and 0 < bits_per_value < 1 << 35)
     require(fine, f"values of {bits_per_value} bits do not exist")
 

@@ -111,7 +111,7 @@ class SymbolTable:
 
     @classmethod
     def from_bytes(cls, table: bytes) -> SymbolTable:
-        """Parses ``Fsst.symbol_table``."""
+        """Parse ``Fsst.symbol_table``."""
         require(len(table) == TABLE_BYTES, f"an FSST table of {len(table)} bytes")
         content = np.frombuffer(table, np.uint8)
         header = int(content[:8].view("<u8")[0])
@@ -357,7 +357,7 @@ class _Expansion:
         self.text[base:end] = apart[: end - base]
 
     def _step(self, number: int, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
-        """Writes the contents of a step to ``text``; ``starts`` has room for where they begin."""
+        """Write the contents of a step to ``text``; ``starts`` has room for where they begin."""
         first = number * _STEP_CODES
         part = self.chosen[first : first + _STEP_CODES]
         starts = self.starts.fill(starts, first, len(part))
@@ -370,7 +370,7 @@ class _Expansion:
         starts: NDArray[np.int64],
         chosen: NDArray[np.unsignedinteger],
     ) -> None:
-        """Puts the slots of ``chosen`` to ``starts``, same shape."""
+        """Put the slots of ``chosen`` to ``starts``, same shape."""
         # A slot at every byte. numpy assigns in the order of the indices, so that a later slot
         # covers the zeros behind an earlier one.
         places = np.lib.stride_tricks.as_strided(

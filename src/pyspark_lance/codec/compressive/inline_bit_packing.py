@@ -64,7 +64,7 @@ def _unpack_runs(
     widths: NDArray[np.int64],
     out: NDArray[np.unsignedinteger],
 ) -> None:
-    """Unpacks block i, which begins at word ``starts[i]``, to ``out[i]``."""
+    """Unpack block i, which begins at word ``starts[i]``, to ``out[i]``."""
     count = len(starts)
     breaks = np.flatnonzero(np.diff(widths) != 0) + 1
     if len(breaks) <= count // 16 + 2:

@@ -37,7 +37,7 @@ def pack_blocks(
     packed_bits: int,
     out: NDArray[np.unsignedinteger[Any]],
 ) -> None:
-    """Packs blocks to one width.
+    """Pack blocks to one width.
 
     ``blocks``: shape (blocks, 1024); no value needs more than ``packed_bits``. ``packed_bits``:
     bits per packed value, 1 to the bits of the words. ``out``: shape (blocks, words per block),

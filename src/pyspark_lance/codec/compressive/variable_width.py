@@ -41,7 +41,7 @@ def offset_type(offset_bits: int) -> np.dtype[np.signedinteger]:
 
 
 def require_ascending(offsets: NDArray[np.signedinteger], end: int) -> None:
-    """Raises unless the offsets ascend from at least 0 to at most ``end``."""
+    """Raise unless the offsets ascend from at least 0 to at most ``end``."""
     if len(offsets) == 0:
         return
     fine = offsets[0] >= 0 and offsets[-1] <= end and bool((offsets[1:] >= offsets[:-1]).all())
@@ -80,7 +80,7 @@ def _join_offsets(
     shifts: NDArray[np.int64],
     kind: np.dtype[np.signedinteger],
 ) -> NDArray[np.signedinteger]:
-    """Drops the first offset of each chunk and adds the chunk's shift to the others."""
+    """Drop the first offset of each chunk and adds the chunk's shift to the others."""
     total = int(counts.sum())
     offsets = allocate((total + 1) * kind.itemsize).view(kind)
     offsets[0] = 0

@@ -47,7 +47,7 @@ class ConstantPage:
         self._row_starts: NDArray[np.int64] | None = None
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Takes the value and the levels: everything there is."""
+        """Take the value and the levels: everything there is."""
         rest = list(buffers)
         if self._has_block:
             self._block = rest.pop(0)

@@ -135,7 +135,7 @@ class FullZipPage:
         return value_bytes
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Takes the repetition index: where each row begins."""
+        """Take the repetition index: where each row begins."""
         if not self._needs_index:
             return
         index = buffers[0]

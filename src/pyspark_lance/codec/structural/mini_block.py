@@ -74,7 +74,7 @@ class ChunkTable:
     def from_words(
         cls, words: NDArray[np.unsignedinteger], num_values: int, num_bytes: int
     ) -> ChunkTable:
-        """Parses the metadata words."""
+        """Parse the metadata words."""
         sizes = ((words >> 4).astype(np.int64) + 1) * _ALIGNMENT
         counts = np.left_shift(1, (words & 15).astype(np.int64))
         starts = np.zeros(len(words) + 1, np.int64)
@@ -147,7 +147,7 @@ class RepetitionIndex:
     def from_words(
         cls, words: NDArray[np.uint64], num_chunks: int, num_rows: int
     ) -> RepetitionIndex:
-        """Parses the index: per chunk the rows that end in it and the levels left over."""
+        """Parse the index: per chunk the rows that end in it and the levels left over."""
         require(len(words) == 2 * num_chunks, "the repetition index does not fit the chunks")
         pairs = words.reshape(-1, 2)
         sane = not len(pairs) or bool((pairs[:, 0] <= num_rows).all())
@@ -240,7 +240,7 @@ class MiniBlockPage:
         self._items: PageItems | None = None
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Takes metadata words, dictionary and repetition index."""
+        """Take metadata words, dictionary and repetition index."""
         form, rest = self._form, list(buffers)
         num_items = form.num_items
         if form.decode_repetition is None:
@@ -281,7 +281,7 @@ class MiniBlockPage:
         return PagePlan(rows, table.ranges(chunks), chunks, wanted)
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
-        """Decodes the planned chunks together."""
+        """Decode the planned chunks together."""
         table, chunks = self._loaded_table(), plan.chunks
         assert chunks is not None
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
@@ -308,7 +308,7 @@ class MiniBlockPage:
 
     @property
     def has_dictionary(self) -> bool:
-        """Whether values are indices into items of the page."""
+        """Return whether values are indices into items of the page."""
         return self._items is not None
 
     @classmethod

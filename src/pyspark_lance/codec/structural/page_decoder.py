@@ -80,7 +80,7 @@ class PageDecoder(Protocol):
     state_buffers: tuple[int, ...]  # Buffers that ``load`` needs before the first ``plan``.
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Takes the contents of ``state_buffers``."""
+        """Take the contents of ``state_buffers``."""
 
     def plan(self, rows: RowRanges) -> PagePlan:
         """Which bytes hold the rows; the ranges must not be empty."""

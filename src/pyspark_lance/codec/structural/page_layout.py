@@ -45,7 +45,7 @@ class BlobPage:
         self.state_buffers = self._inner.state_buffers
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Takes the state of the records' page."""
+        """Take the state of the records' page."""
         self._inner.load(buffers)
 
     def plan(self, rows: RowRanges) -> PagePlan:

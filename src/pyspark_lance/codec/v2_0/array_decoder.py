@@ -67,7 +67,7 @@ def bit_width_of(data_type: pa.DataType) -> int:
 
 
 def check_array_bytes(data_type: pa.DataType, num_values: int) -> None:
-    """Refuses ranges whose size comes from a damaged count and not from stored bytes."""
+    """Refuse ranges whose size comes from a damaged count and not from stored bytes."""
     num_bytes = num_values * max(bit_width_of(data_type), 1) // 8
     require(
         num_bytes <= MAX_ARRAY_BYTES,

@@ -70,7 +70,7 @@ class BitpackedForNonNegDecoder:
         return [BufferSlice(self._index, first * self._block_bytes, last * self._block_bytes)]
 
     def decode(self, start: int, end: int) -> pa.Array:
-        """Unpacks the blocks and cuts the range out of them."""
+        """Unpack the blocks and cuts the range out of them."""
         place = self.slices(start, end)[0]
         blocks = (place.end - place.start) // self._block_bytes
         stored = np.frombuffer(self._buffers.read(place), np.uint8)

@@ -184,7 +184,7 @@ def _valid_items(items: pa.Array) -> NDArray[np.bool_]:
 
 
 def _looks_repetitive(array: pa.Array) -> bool:
-    """Whether a sample leaves hope; hashing a whole page for nothing is expensive."""
+    """Return whether a sample leaves hope; hashing a whole page for nothing is expensive."""
     step = max(len(array) // _SAMPLE_ROWS, 1)
     sample = array.take(plain_array(np.arange(0, len(array), step)))
     return len(sample.unique()) <= MAX_PLAIN_ITEMS + 1

@@ -47,7 +47,7 @@ class PackedStructDecoder:
         return [BufferSlice(self._index, start * self._row_bytes, end * self._row_bytes)]
 
     def decode(self, start: int, end: int) -> pa.Array:
-        """Copies each child out of the records."""
+        """Copy each child out of the records."""
         count = end - start
         stored = self._buffers.read(self.slices(start, end)[0])
         records = np.frombuffer(stored, np.uint8).reshape(count, self._row_bytes)

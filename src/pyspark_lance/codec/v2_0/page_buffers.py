@@ -38,7 +38,7 @@ class BufferCollector:
         self.buffers: list[object] = []
 
     def add(self, data: object) -> int:
-        """Takes a buffer; returns its number."""
+        """Take a buffer; returns its number."""
         self.buffers.append(data)
         return len(self.buffers) - 1
 

@@ -283,7 +283,7 @@ def value_offsets(array: pa.Array) -> NDArray[np.signedinteger]:
 
 
 def is_large(data_type: pa.DataType) -> bool:
-    """Whether offsets of the type have 64 bits."""
+    """Return whether offsets of the type have 64 bits."""
     types = pa.types
     return bool(
         types.is_large_string(data_type)
@@ -293,7 +293,7 @@ def is_large(data_type: pa.DataType) -> bool:
 
 
 def is_variable_type(data_type: pa.DataType) -> bool:
-    """Whether the type is a string or binary of variable width."""
+    """Return whether the type is a string or binary of variable width."""
     types = pa.types
     return bool(
         types.is_string(data_type)
@@ -304,5 +304,5 @@ def is_variable_type(data_type: pa.DataType) -> bool:
 
 
 def check_variable_type(data_type: pa.DataType) -> None:
-    """Refuses strings where the schema says something else."""
+    """Refuse strings where the schema says something else."""
     require(is_variable_type(data_type), f"values of variable width are stored for {data_type}")

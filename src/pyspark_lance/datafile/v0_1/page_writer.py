@@ -42,7 +42,7 @@ class LegacyPageWriter:
         *,
         is_strict: bool = True,
     ) -> None:
-        """Writes the pages of a field and everything below.
+        """Write the pages of a field and everything below.
 
         ``entries``: takes where the page of each field id is.
         """
@@ -86,7 +86,7 @@ class LegacyPageWriter:
         entries[field.id] = PageEntry(position, len(array))
 
     def write_items(self, items: pa.Array) -> PageEntry:
-        """Writes the items of a dictionary."""
+        """Write the items of a dictionary."""
         if is_variable_type(items.type):
             return self._write_strings(items)
         position = self._output.tell()
@@ -127,7 +127,7 @@ def plain_bytes(array: pa.Array) -> NDArray[np.uint8]:
 
 
 def _check_values(field: Field, path: str, array: pa.Array, *, is_string: bool) -> None:
-    """Refuses what would not come back as it is."""
+    """Refuse what would not come back as it is."""
     if pa.types.is_null(array.type):
         return
     if is_string and field.nullable:

@@ -69,7 +69,7 @@ class LegacyFileWriter:
         return self._output.tell() + self._held_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends the rows of a batch whose columns are the schema's, in its order."""
+        """Append the rows of a batch whose columns are the schema's, in its order."""
         self._check_open()
         if list(self._schema.names) != batch.schema.names:
             raise SchemaMismatchError(
@@ -93,7 +93,7 @@ class LegacyFileWriter:
         self._rows_written += batch.num_rows
 
     def finish(self) -> DataFile:
-        """Writes what is held and the metadata, and makes the file appear."""
+        """Write what is held and the metadata, and makes the file appear."""
         self._check_open()
         self._write_group()
         self._finished = True

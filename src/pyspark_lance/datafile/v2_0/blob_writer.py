@@ -47,7 +47,7 @@ class V20BlobWriter:
         return self._held_rows * RECORD_BYTES
 
     def write(self, array: pa.Array) -> None:
-        """Writes the values, and keeps where they are."""
+        """Write the values, and keeps where they are."""
         for start in range(0, len(array), blob_records.PAGE_ROWS):
             values = array.slice(start, blob_records.PAGE_ROWS)
             valid = validity_of(values)
@@ -63,7 +63,7 @@ class V20BlobWriter:
         """Records are copies already."""
 
     def flush(self, *, page_needed: bool = False) -> None:
-        """Writes a page of the records that wait."""
+        """Write a page of the records that wait."""
         held, self._held, self._held_rows = self._held, [], 0
         if not held and page_needed and not self._has_pages:
             nothing = np.zeros(0, np.uint64)

@@ -63,7 +63,7 @@ class _NodeWriter(FieldWriter, Protocol):
     """A writer of any node of the schema tree."""
 
     def flush(self, *, page_needed: bool = False) -> None:
-        """Writes what is still buffered.
+        """Write what is still buffered.
 
         ``page_needed``: write an empty page if there is none, because pylance expects one for the
         items of lists that are all empty.
@@ -93,7 +93,7 @@ class _LeafWriter:
         return self._pending.num_bytes
 
     def write(self, array: pa.Array) -> None:
-        """Appends values."""
+        """Append values."""
         if pa.types.is_struct(array.type):
             if array.null_count:
                 raise _refusal(self._path, "a null struct")
@@ -103,11 +103,11 @@ class _LeafWriter:
             self.flush()
 
     def own(self) -> None:
-        """Copies what is buffered."""
+        """Copy what is buffered."""
         self._pending.own()
 
     def flush(self, *, page_needed: bool = False) -> None:
-        """Writes the values that wait, as pages."""
+        """Write the values that wait, as pages."""
         for page in self._pending.take_pages():
             self._write_page(page)
         if page_needed and not self._has_pages:
@@ -149,12 +149,12 @@ class _StructWriter:
             child.write(array.field(index))
 
     def own(self) -> None:
-        """Copies what is buffered."""
+        """Copy what is buffered."""
         for child in self._children:
             child.own()
 
     def flush(self, *, page_needed: bool = False) -> None:
-        """Writes the header page and what waits in the children."""
+        """Write the header page and what waits in the children."""
         if self._num_rows or (page_needed and not self._has_pages):
             self._sink.write_page(
                 self._column, [], ARRAY_ENCODING_URL, _STRUCT_HEADER, num_rows=self._num_rows
@@ -182,7 +182,7 @@ class _ListWriter:
         return self._pending.num_bytes + self._items.buffered_bytes
 
     def write(self, array: pa.Array) -> None:
-        """Appends lists; what lies below null lists is dropped."""
+        """Append lists; what lies below null lists is dropped."""
         offsets = value_offsets(array).astype(np.int64)
         validity = validity_of(array)
         lengths = np.diff(offsets)
@@ -197,12 +197,12 @@ class _ListWriter:
             self._flush_offsets()
 
     def own(self) -> None:
-        """Copies what is buffered."""
+        """Copy what is buffered."""
         self._pending.own()
         self._items.own()
 
     def flush(self, *, page_needed: bool = False) -> None:
-        """Writes the offsets that wait, and the items."""
+        """Write the offsets that wait, and the items."""
         self._flush_offsets()
         if page_needed and not self._has_pages:
             self._write_page(_bare_lists(np.zeros(0, np.int64), None))
@@ -228,13 +228,13 @@ class _PendingRows:
         self.num_bytes = 0
 
     def add(self, array: pa.Array) -> None:
-        """Keeps rows; they are referenced, not copied."""
+        """Keep rows; they are referenced, not copied."""
         if len(array):
             self._held.add(array)
             self.num_bytes += self._bytes_of(array)
 
     def own(self) -> None:
-        """Copies the rows."""
+        """Copy the rows."""
         self._held.own()
 
     def take_pages(self) -> Iterator[pa.Array]:
@@ -289,7 +289,7 @@ def _write_page(
 
 
 def _check_type(field: Field, path: str) -> None:
-    """Refuses what can be refused by the schema alone."""
+    """Refuse what can be refused by the schema alone."""
     if field.is_blob:
         raise _refusal(path, "a blob of the second kind")
     if field.is_map:

@@ -77,7 +77,7 @@ class FileBuffers:
         return ByteRange(start + wanted.start, start + wanted.end)
 
     def fetch_ahead(self, wanted: Sequence[BufferSlice]) -> None:
-        """Reads several slices with one request; they replace what was read ahead before."""
+        """Read several slices with one request; they replace what was read ahead before."""
         answers = self._file.fetch([self.place(piece) for piece in wanted])
         self._ahead = {
             piece: pa.py_buffer(answer) for piece, answer in zip(wanted, answers, strict=True)
@@ -149,7 +149,7 @@ class ColumnPages(Generic[_D]):
 
     @contextmanager
     def errors_of(self, page: int) -> Iterator[None]:
-        """Adds to errors which page they are about."""
+        """Add to errors which page they are about."""
         try:
             yield
         except LanceError as error:

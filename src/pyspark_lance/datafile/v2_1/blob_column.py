@@ -103,7 +103,7 @@ class BlobColumn(LeafColumnReader):
 
 
 def is_stored_as_v2(file: OpenFile, field: Field) -> bool:
-    """Whether a blob column is of the second kind, by its own schema or the file's."""
+    """Return whether a blob column is of the second kind, by its own schema or the file's."""
     if field.is_blob_v2:
         return True
     try:

@@ -65,7 +65,7 @@ class V21BlobWriter:
         return self._held_entries * RECORD_BYTES
 
     def add(self, rows: LeafValues) -> None:
-        """Writes the values of some rows."""
+        """Write the values of some rows."""
         if rows.num_entries > blob_records.PAGE_ROWS and rows.num_rows > 1:
             for half in rows.halves(self._column):
                 self.add(half)
@@ -82,7 +82,7 @@ class V21BlobWriter:
         """Records are copies already."""
 
     def flush(self) -> None:
-        """Writes a page of the records that wait."""
+        """Write a page of the records that wait."""
         held, self._held, self._held_entries = self._held, [], 0
         if not held:
             return

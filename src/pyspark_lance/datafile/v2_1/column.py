@@ -99,7 +99,7 @@ class LeafColumnReader:
         ]
 
     def load(self, rows: RowRanges, buffers: Iterator[NDArray[np.uint8]]) -> None:
-        """Takes the bytes of ``state_ranges(rows)``."""
+        """Take the bytes of ``state_ranges(rows)``."""
         page = 0
         try:
             for page in self._page_starts.pages_of(rows.scaled(self._slots_per_row)):
@@ -203,7 +203,7 @@ class LeafColumnReader:
         return PageRead(first, end, decoder, plan, tuple(ranges))
 
     def _decode_each(self, read: PageRead) -> None:
-        """Decodes the pages of a read one by one, so that an error names its page."""
+        """Decode the pages of a read one by one, so that an error names its page."""
         starts = self._page_starts.starts[read.page : read.end + 1]
         within = PageStarts(starts - starts[0])
         for number, rows in within.split(read.plan.rows):
@@ -227,7 +227,7 @@ class LeafColumnReader:
         return decoder
 
     def forget_old_pages(self) -> None:
-        """Drops the state of pages that were not used for long."""
+        """Drop the state of pages that were not used for long."""
         while len(self._decoders) > _KEPT_PAGES:
             page, _ = self._decoders.popitem(last=False)
             self._loaded.discard(page)
@@ -243,7 +243,7 @@ class LeafColumnReader:
 
     @contextlib.contextmanager
     def errors_of(self, page: int) -> Iterator[None]:
-        """Adds the place to errors of the codec, which knows none.
+        """Add the place to errors of the codec, which knows none.
 
         Arrow's and numpy's own complaints mean that bytes slipped through our checks.
         """

@@ -287,7 +287,7 @@ def v2_1_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
 
 
 def _is_packed_column(file: OpenFile, column: int, depth: int) -> bool:
-    """Whether the first page of a column holds packed structs of a struct at that depth."""
+    """Return whether the first page of a column holds packed structs of a struct at that depth."""
     pages = file.metadata.column(column).pages
     if not pages or pages[0].encoding_type_url != PAGE_LAYOUT_URL:
         return True

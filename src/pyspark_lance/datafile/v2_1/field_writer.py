@@ -87,7 +87,7 @@ class V21FieldWriter:
         return self._array_bytes + sum(column.buffered_bytes for column in self._columns)
 
     def write(self, array: pa.Array) -> None:
-        """Appends rows."""
+        """Append rows."""
         for piece, num_bytes in self._pieces(array):
             if num_bytes > MAX_PAGE_BYTES:
                 self._distribute()  # 32-bit offsets may not reach over such a row and others
@@ -98,13 +98,13 @@ class V21FieldWriter:
                 self._distribute()
 
     def own(self) -> None:
-        """Copies what is buffered."""
+        """Copy what is buffered."""
         self._held.own()
         for column in self._columns:
             column.own()
 
     def flush(self) -> None:
-        """Writes what is still buffered."""
+        """Write what is still buffered."""
         self._distribute()
         for column in self._columns:
             column.flush()
@@ -121,7 +121,7 @@ class V21FieldWriter:
         yield from self._pieces(array.slice(half))
 
     def _distribute(self) -> None:
-        """Takes the collected arrays apart."""
+        """Take the collected arrays apart."""
         arrays, self._array_bytes = self._held.take(), 0
         if len(arrays) > 1 and not self._has_dictionaries:
             arrays = [pa.concat_arrays(arrays)]

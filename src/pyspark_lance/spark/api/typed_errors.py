@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 from pyspark_lance.errors import InvalidInputError, error_in
-from pyspark_lance.format.column_names import near_names
+from pyspark_lance.format.column_names import name_hint
 from pyspark_lance.predicate.name_parts import name_parts
 
 # In the words of a classic session, and in those of a Connect server.
@@ -96,7 +96,7 @@ def _unknown_name(
     if qualifiers and name.lower() in map(str.lower, known):
         hint = f"the table is called {alias!r} here, and the rows to merge are called 'source'"
     else:
-        hint = near_names(name, known)
+        hint = name_hint(name, known)
     return InvalidInputError(f"there is no column {shown!r}", hint=hint)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from pyspark.sql import types as kinds
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import by_name, near_names
+from pyspark_lance.format.column_names import by_name, name_hint
 from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.table.scan.kept_statistics import found_statistics, outdated
@@ -79,7 +79,7 @@ def _analysed(schema: kinds.StructType, columns: Sequence[str] | None) -> list[k
     for name in columns:
         field = fields.get(name)
         if field is None:
-            hint = near_names(name, schema.names)
+            hint = name_hint(name, schema.names)
             raise InvalidInputError(f"there is no column {name!r}", hint=hint)
         if not isinstance(field.dataType, known):
             kind = field.dataType.simpleString()

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import named, near_names, spellings
+from pyspark_lance.format.column_names import name_hint, named, spellings
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
@@ -177,5 +177,5 @@ class AssignedTargets:
         if members and (column := columns.spelled(members[0])) is not None:
             return (column, *members[1:])
         raise InvalidInputError(
-            f"there is no column {key!r} to set", hint=near_names(key, list(columns))
+            f"there is no column {key!r} to set", hint=name_hint(key, list(columns))
         )

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.arrow_extension import LANCE_JSON
-from pyspark_lance.format.column_names import differ_by_case, matched
+from pyspark_lance.format.column_names import differ_by_case_error, matched
 from pyspark_lance.format.field import BLOB_KEY, Field
 from pyspark_lance.format.logical_type import (
     EXTENSION_METADATA_KEY,
@@ -249,7 +249,7 @@ def _check_twins(kind: DataType, parts: Sequence[Field]) -> None:
         for name in kind.names:
             twin = names.setdefault(name.lower(), name)
             if twin != name and not (twin in known and name in known):
-                raise differ_by_case(twin, name)
+                raise differ_by_case_error(twin, name)
         for column in kind.fields:
             _check_twins(column.dataType, known.get(column.name, ()))
     elif isinstance(kind, ArrayType):

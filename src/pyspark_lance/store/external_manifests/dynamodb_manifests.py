@@ -1,4 +1,4 @@
-"""External manifest store in DynamoDB, as every Lance client keeps it.
+"""External manifest store in DynamoDB, in the layout that all Lance clients share.
 
 The table has the partition key ``base_uri`` (S) and the sort key ``version`` (N).
 
@@ -22,7 +22,7 @@ _COMMITTER = "pyspark_lance"
 _ABSENT = "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
 _PRESENT = "attribute_exists(base_uri) AND attribute_exists(version)"
 _KEYS_PER_DELETE = 25
-# Every request ends: it is repeated by the SDK, whose condition tells whether one was carried out.
+# All requests have time limits: the SDK repeats them, and the condition detects repeated ones.
 _TIMEOUTS = {"connect_timeout": 10, "read_timeout": 30}
 
 _T = TypeVar("_T")
@@ -51,19 +51,19 @@ class DynamoDBManifests:
         return f"DynamoDBManifests({self.name!r}, {self._base!r})"
 
     def insert(self, entry: ManifestEntry) -> bool:
-        """Adds the version unless it is there."""
+        """Add the version unless it exists."""
         if self._put(entry, _ABSENT):
             return True
-        # The SDK repeats a request whose answer was lost, and then meets our own row.
+        # The SDK may repeat a request whose response was lost, and then find our own row.
         there = self.get(entry.version)
         return there is not None and there.path == entry.path
 
     def replace_path(self, entry: ManifestEntry) -> None:
-        """Gives the version another path."""
+        """Give the version another path."""
         self._put(entry, _PRESENT)
 
     def latest(self) -> ManifestEntry | None:
-        """The highest version."""
+        """Return the highest version."""
         answer = self._run(
             lambda client: client.query(
                 TableName=self._table,
@@ -86,20 +86,20 @@ class DynamoDBManifests:
         return self._entry(answer["Item"]) if "Item" in answer else None
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Removes versions, 25 with a request."""
+        """Remove versions, 25 per request."""
         wanted = [{"DeleteRequest": {"Key": self._key(version)}} for version in versions]
         while wanted:
             some, wanted = wanted[:_KEYS_PER_DELETE], wanted[_KEYS_PER_DELETE:]
             wanted += self._run(partial(self._delete, some))
 
     def _delete(self, requests: Sequence[Mapping[str, Any]], client: Any) -> list[Any]:
-        """Carries out requests; returns those that have to be repeated."""
+        """Send delete requests and return those that have to be repeated."""
         answer = client.batch_write_item(RequestItems={self._table: requests})
         left: list[Any] = answer.get("UnprocessedItems", {}).get(self._table, [])
         return left
 
     def _put(self, entry: ManifestEntry, condition: str) -> bool:
-        """Whether the condition held and the row was written."""
+        """Return whether the condition was true and the row was written."""
         item = {
             **self._key(entry.version),
             "path": {"S": f"{self._base}/{entry.path}"},
@@ -128,7 +128,7 @@ class DynamoDBManifests:
 
     def _run(self, request: Callable[[Any], _T]) -> _T:
         try:
-            return request(self._connected())
+            return request(self._client_of_process())
         except LanceError:
             raise
         except Exception as error:  # noqa: BLE001 - the SDK raises anything; none may leak secrets
@@ -139,8 +139,8 @@ class DynamoDBManifests:
             hint=_hint(cause),
         ) from self._options.safe_cause(cause)
 
-    def _connected(self) -> Any:
-        """The client of this process: a forked one must not use its parent's sockets."""
+    def _client_of_process(self) -> Any:
+        """Return the client of this process: a forked process must not use its parent's sockets."""
         if self._client is None or self._client[0] != os.getpid():
             self._client = (os.getpid(), _client(self._options, self._endpoint))
         return self._client[1]
@@ -151,7 +151,7 @@ def _endpoint(options: Mapping[str, str]) -> str | None:
 
 
 def _client(options: StorageOptions, endpoint: str | None) -> Any:
-    # s3fs brings botocore along; it is loaded by whoever has such a table only.
+    # botocore is a dependency of s3fs; it is imported only for tables in an external store.
     import botocore.config  # noqa: PLC0415
     import botocore.session  # noqa: PLC0415
 
@@ -179,7 +179,7 @@ def _client(options: StorageOptions, endpoint: str | None) -> Any:
 def _hint(error: BaseException) -> str:
     codes = error_codes(error)
     if "ResourceNotFoundException" in codes:
-        return "make a DynamoDB table with the partition key base_uri (S), sort key version (N)"
+        return "create a DynamoDB table with the partition key base_uri (S), sort key version (N)"
     if "ValidationException" in codes:
-        return "its partition key has to be base_uri (S), its sort key version (N)"
+        return "the partition key must be base_uri (S), the sort key version (N)"
     return "check the credentials, storage.aws_region and storage.dynamodb_endpoint"

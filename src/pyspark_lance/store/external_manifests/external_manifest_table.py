@@ -9,32 +9,32 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """Where the manifest of a version is."""
+    """Location of the manifest of a version."""
 
     version: int
     path: str  # Path of the manifest, relative to the root of the table.
-    size: int  # Its length in bytes; 0 if nobody noted it.
+    size: int  # Its length in bytes; 0 if unknown.
 
 
 class ExternalManifestTable(Protocol):
     """Versions of one table or branch.  Reads are never stale."""
 
-    name: str  # What it is, for messages; holds no secret.
+    name: str  # Name for messages; contains no secret.
 
     def insert(self, entry: ManifestEntry) -> bool:
-        """Adds a version unless it is there, in one step for all writers.
+        """Add a version unless it exists, atomically for all writers.
 
-        Returns whether the version is there with this path, which nobody else has.
+        Returns whether the version exists with this path, which no other writer uses.
         """
 
     def replace_path(self, entry: ManifestEntry) -> None:
-        """Gives a version another path; one that is not there stays away."""
+        """Set the path of a version; do nothing if it does not exist."""
 
     def latest(self) -> ManifestEntry | None:
-        """The highest version; None if there is none."""
+        """Return the highest version; None if there is none."""
 
     def get(self, version: int) -> ManifestEntry | None:
-        """A version; None if it is not there."""
+        """Return a version; None if it does not exist."""
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Removes versions; missing ones are fine."""
+        """Remove versions; ignore missing ones."""

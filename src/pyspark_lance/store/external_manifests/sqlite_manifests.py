@@ -1,7 +1,7 @@
-"""External manifest store in an SQLite file, for shared folders that cannot create atomically.
+"""External manifest store in an SQLite file, for shared folders without atomic creation of files.
 
-SQLite's locks decide, so the file has to be where they work: on a local disk, or a network file
-system with working POSIX locks.
+The file must be where SQLite's locks work: on a local disk, or on a network file system with
+working POSIX locks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _CREATE = (
 
 
 class SqliteManifests:
-    """Versions of one table in a file that holds those of any number of tables.
+    """Versions of one table, in a file shared by any number of tables.
 
-    ``path``: the file; made at the first use.
+    ``path``: the file; created at first use.
     """
 
     def __init__(self, path: str, base_uri: str) -> None:
@@ -33,14 +33,14 @@ class SqliteManifests:
         self._base = base_uri
 
     def insert(self, entry: ManifestEntry) -> bool:
-        """Adds the version unless it is there."""
+        """Add the version unless it exists."""
         with self._connection() as connection:
             row = (self._base, entry.version, entry.path, entry.size)
             done = connection.execute("INSERT OR IGNORE INTO manifests VALUES (?, ?, ?, ?)", row)
             return done.rowcount == 1
 
     def replace_path(self, entry: ManifestEntry) -> None:
-        """Gives the version another path."""
+        """Set the path of the version."""
         with self._connection() as connection:
             connection.execute(
                 "UPDATE manifests SET path = ?, size = ? WHERE base_uri = ? AND version = ?",
@@ -48,7 +48,7 @@ class SqliteManifests:
             )
 
     def latest(self) -> ManifestEntry | None:
-        """The highest version."""
+        """Return the highest version."""
         return self._one("ORDER BY version DESC LIMIT 1")
 
     def get(self, version: int) -> ManifestEntry | None:
@@ -56,7 +56,7 @@ class SqliteManifests:
         return self._one("AND version = ?", version)
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Removes versions."""
+        """Remove versions."""
         with self._connection() as connection:
             connection.executemany(
                 "DELETE FROM manifests WHERE base_uri = ? AND version = ?",
@@ -71,7 +71,7 @@ class SqliteManifests:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """One for each call, as neither forked processes nor threads may share one."""
+        """Open a connection per call, as forked processes and threads must not share one."""
         try:
             with contextlib.closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection:
                 connection.execute(_CREATE)
@@ -81,5 +81,5 @@ class SqliteManifests:
             raise StorageError(
                 f"the external manifest store failed: {error}",
                 where=self._path,
-                hint="check that the file is an SQLite database in a folder that can be written",
+                hint="check that the file is an SQLite database in a writable folder",
             ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pyspark_lance.metafile.manifest_file import ManifestLocation, read_neighbours
+from pyspark_lance.metafile.manifest_file import ManifestLocation, read_consecutive_manifests
 from pyspark_lance.table.cdf.change_feed import ChangePlanner, ChangeRequest, VersionStep
 from pyspark_lance.table.cdf.change_feed_task import ChangeFeedTask
 from pyspark_lance.table.cdf.change_steps import Change, Step
@@ -93,7 +93,7 @@ def _stand_since(
     if known is None or (known[0] > first):
         among = [one for one in versions() if first <= one.version <= followed.version]
         since = first
-        for file in read_neighbours(followed.table.store(), among):
+        for file in read_consecutive_manifests(followed.table.store(), among):
             if not file.manifest.schema.to_arrow().equals(followed.columns):
                 since = file.manifest.version + 1
         known = followed.memo["stand_since"] = (first, since)

@@ -25,7 +25,11 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.offset_set import NO_OFFSETS
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_neighbours
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    list_versions,
+    read_consecutive_manifests,
+)
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTask
@@ -245,7 +249,7 @@ def read_steps(
     from a table without rows.
     """
     store = table.store()
-    files = read_neighbours(store, locations)
+    files = read_consecutive_manifests(store, locations)
     snapshots = (Snapshot.of_file(table, store, file) for file in files)
     before = None if from_nothing else next(snapshots)
     if before is not None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import is_located, logical_field
-from pyspark_lance.plain_values import numbers_or, plain_numbers
+from pyspark_lance.plain_values import numbers_with_default, plain_numbers
 from pyspark_lance.table.cdf.cast_values import cast_values
 
 Find = Callable[[Field, Sequence[Field]], Field | None]
@@ -106,7 +106,7 @@ def _as_shown(values: pa.Array, source: ColumnSource) -> pa.Array:
         items = source.parts[0].column(items, len(items))
         mask = pc.is_null(values) if values.null_count else None
         return pa.FixedSizeListArray.from_arrays(items, type=data_type, mask=mask)
-    lengths = numbers_or(0, pc.list_value_length(values))
+    lengths = numbers_with_default(0, pc.list_value_length(values))
     items = values.flatten()
     return _lists(data_type, lengths, _validity(values), source.parts[0].column(items, len(items)))
 

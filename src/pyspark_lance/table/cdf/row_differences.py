@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.row_selection import take_values
-from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers
+from pyspark_lance.plain_values import numbers_with_default, plain_array, plain_numbers
 
 _BITS_OF_FLOAT: dict[pa.DataType, type[np.unsignedinteger[Any]]] = {
     pa.float16(): np.uint16,
@@ -71,7 +71,7 @@ def _differing_contents(old: pa.Array, new: pa.Array) -> _Mask:
     if data_type in _BITS_OF_FLOAT:
         left, right = (_numbers(part, _BITS_OF_FLOAT[data_type]) for part in (old, new))
         return np.asarray(left != right, dtype=np.bool_)
-    return numbers_or(False, pc.not_equal(old, new))
+    return numbers_with_default(False, pc.not_equal(old, new))
 
 
 def _differing_lists(old: pa.Array, new: pa.Array) -> _Mask:
@@ -94,7 +94,7 @@ def _lengths(lists: pa.Array) -> NDArray[np.int64]:
         lengths = np.diff(offsets)
         valid = _validity(lists)
         return lengths if valid is None else np.where(valid, lengths, 0)
-    return numbers_or(0, pc.list_value_length(lists)).astype(np.int64)
+    return numbers_with_default(0, pc.list_value_length(lists)).astype(np.int64)
 
 
 def _items(lists: pa.Array) -> pa.Array:

@@ -19,12 +19,18 @@ from pyspark_lance.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.column_names import differ_by_case, matched, named, near_names, sources_of
+from pyspark_lance.format.column_names import (
+    differ_by_case_error,
+    matched,
+    name_hint,
+    named,
+    sources_of,
+)
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
-from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name
+from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name_error
 from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.rows.blob_columns import table_schema
@@ -71,7 +77,7 @@ def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
             where = f" in {'.'.join(field.name for field in fields)!r}" if fields else ""
             raise InvalidInputError(
                 f"there is no column {name!r}{where}",
-                hint=near_names(name, [candidate.name for candidate in candidates]),
+                hint=name_hint(name, [candidate.name for candidate in candidates]),
             )
         fields.append(match)
         candidates = match.children
@@ -143,7 +149,7 @@ def check_new_name(name: str, *, top: bool) -> None:
     if not name:
         raise InvalidInputError("a column has an empty name", hint="give it a name")
     if top and "." in name:
-        raise dotted_name(name)
+        raise dotted_name_error(name)
     if name.lower() in RESERVED_NAMES:
         raise InvalidInputError(f"the column name {name!r} is reserved for row lineage")
 
@@ -156,7 +162,7 @@ def check_new_columns(new: Sequence[str], known: Sequence[str], *, case_sensitiv
         if name in taken:
             raise InvalidInputError(f"there is a column {name!r} already")
         if twin is not None and not case_sensitive:
-            raise differ_by_case(twin, name)
+            raise differ_by_case_error(twin, name)
         taken.append(name)
 
 

@@ -62,7 +62,7 @@ def chosen_order(snapshot: Snapshot, chosen: CompactionOptions) -> tuple[RowOrde
     known = Clustering.of(snapshot.manifest.config)
     if chosen.split_files_by:
         order = order.splitting(chosen.split_files_by)
-    elif chosen.split_files_by is None and known and known.is_as_good_as(clustering_of(order)):
+    elif chosen.split_files_by is None and known and known.satisfies(clustering_of(order)):
         order = replace(order, num_split=known.num_split)
     indices = current_indices(snapshot)
     return order, plan_clustered_bins(snapshot.manifest.fragments, indices, chosen, order, known)
@@ -113,7 +113,7 @@ def clustering_of(order: RowOrder) -> Clustering:
 def _is_sorted(fragment: Fragment, order: RowOrder, known: Clustering | None) -> bool:
     if known is None or fragment.id not in known.fragment_ids or not fragment.files:
         return False
-    is_same = known.is_as_good_as(clustering_of(order))
+    is_same = known.satisfies(clustering_of(order))
     # Columns with other values since then are in another file.
     return is_same and set(order.field_ids).issubset(fragment.files[0].fields)
 

@@ -19,7 +19,7 @@ from pyspark_lance.format.cluster_by import ClusterBy
 from pyspark_lance.format.clustering import Clustering
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import reuse_index_of
-from pyspark_lance.format.logical_view import rows_that_move
+from pyspark_lance.format.logical_view import moving_rows_schema
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.columns.cluster_by import check_kept
@@ -242,7 +242,7 @@ def plan_compaction(
         )
     request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
     if snapshot.schema.manages_blobs:
-        request = replace(request, schema=rows_that_move(request.schema))
+        request = replace(request, schema=moving_rows_schema(request.schema))
     if chosen.max_bytes_per_file is not None:
         request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
     if chosen.cluster_by:

@@ -23,7 +23,7 @@ from pyspark_lance.format.fragment_reuse import (
     ReuseGroup,
     ReuseVersion,
     ReuseVersions,
-    covered_now,
+    current_coverage,
     versions_to_bytes,
 )
 from pyspark_lance.format.index_metadata import IndexMetadata
@@ -47,7 +47,7 @@ def current_indices(snapshot: Snapshot) -> tuple[IndexMetadata, ...]:
     return tuple(
         index
         if index.fragment_bitmap is None or not index.fields
-        else index.with_fragment_bitmap(covered_now(index.fragment_bitmap, versions))
+        else index.with_fragment_bitmap(current_coverage(index.fragment_bitmap, versions))
         for index in snapshot.indices
     )
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.plain_values import numbers_or, plain_numbers, plain_scalar
+from pyspark_lance.plain_values import numbers_with_default, plain_numbers, plain_scalar
 from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows
 
 NUM_BITS = 1 << 24
@@ -255,9 +255,9 @@ def _hashed(column: pa.Array) -> NDArray[np.uint64]:
     else:
         whole = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
         if whole.type == pa.uint64():
-            hashes = numbers_or(0, whole)
+            hashes = numbers_with_default(0, whole)
         else:
-            hashes = numbers_or(0, whole.cast(pa.int64())).view(np.uint64)
+            hashes = numbers_with_default(0, whole.cast(pa.int64())).view(np.uint64)
     hashes = _mixed(hashes)
     if column.null_count:
         is_null = plain_numbers(pc.is_null(column))

@@ -24,7 +24,7 @@ from pyspark_lance.commit.fragments_by_id import FragmentsById
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.logical_view import rows_that_move
+from pyspark_lance.format.logical_view import moving_rows_schema
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.schema import LanceSchema
@@ -125,7 +125,7 @@ def write_changes(
 
 def _moving(plan: DmlPlan) -> LanceSchema:
     """The columns of the rows: blobs stay in the objects of the table, where it has such."""
-    return rows_that_move(plan.schema) if plan.schema.manages_blobs else plan.schema
+    return moving_rows_schema(plan.schema) if plan.schema.manages_blobs else plan.schema
 
 
 class _Task:

@@ -23,7 +23,7 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment_reuse import ReuseVersions, covered_now
+from pyspark_lance.format.fragment_reuse import ReuseVersions, current_coverage
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
@@ -293,7 +293,7 @@ def _covered(lookups: _Lookups, segment: Segment) -> BitMap:
     """The fragments that a segment answers for, those of compactions that it has yet to follow."""
     bitmap = segment.entry.fragment_bitmap
     assert bitmap is not None
-    return covered_now(bitmap, _moves(lookups, segment))
+    return current_coverage(bitmap, _moves(lookups, segment))
 
 
 def _moves(lookups: _Lookups, segment: Segment) -> ReuseVersions:

@@ -20,7 +20,7 @@ import numpy as np
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment_reuse import covered_now, reuse_index_of
+from pyspark_lance.format.fragment_reuse import current_coverage, reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
@@ -217,7 +217,7 @@ def _wanted_segment(
     every = frozenset(snapshot.manifest.fragments.ids.tolist())
     moves = reuse_versions(snapshot)
     bitmaps = [entry.fragment_bitmap for entry in entries]
-    missing = every.difference(*(covered_now(one, moves) for one in bitmaps if one is not None))
+    missing = every.difference(*(current_coverage(x, moves) for x in bitmaps if x is not None))
     takes: tuple[TakeTask, ...] = ()
     if joined_rows is not None and reuse_index_of(snapshot.indices) is None:
         takes = _small_segments(snapshot, entries, column, joined_rows)

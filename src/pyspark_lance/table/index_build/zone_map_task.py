@@ -18,7 +18,7 @@ from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import (
-    numbers_or,
+    numbers_with_default,
     plain_array,
     plain_dtype,
     plain_numbers,
@@ -127,7 +127,7 @@ class _ZoneBuilder:
         is_null = plain_numbers(values.is_null())
         is_nan = np.zeros(len(values), np.bool_)
         if pa.types.is_floating(values.type):
-            is_nan = numbers_or(False, pc.is_nan(values))
+            is_nan = numbers_with_default(False, pc.is_nan(values))
         pieces = self._pieces
         pieces.zone.append(zones)
         stops = np.append(cuts[1:], len(addresses))
@@ -202,7 +202,7 @@ def _of_floats(
 
     def with_zero(values: pa.Array, zero: float) -> pa.Array:
         is_zero = pc.equal(values, number(0.0))
-        return pc.if_else(plain_array(numbers_or(False, is_zero)), number(zero), values)
+        return pc.if_else(plain_array(numbers_with_default(False, is_zero)), number(zero), values)
 
     minimum, maximum = with_zero(minimum, -0.0), with_zero(maximum, 0.0)
     return minimum, pc.if_else(plain_array(nan_count > 0), number(np.nan), maximum)

@@ -32,7 +32,7 @@ from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import Clone
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.cleanup_marks import check_kept
+from pyspark_lance.metafile.cleanup_marks import check_not_removed
 from pyspark_lance.metafile.manifest_file import (
     ManifestLocation,
     encode_manifest,
@@ -92,7 +92,7 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     if not write_branch(main, branch, manifest_size=first.size or 0):
         raise _taken(main, name)
     try:
-        check_kept(snapshot.store, snapshot.file.location)
+        check_not_removed(snapshot.store, snapshot.file.location)
         _check_same(snapshot)
         if not store.exists(first.path):  # found without a description, and taken for a leftover
             raise VersionNotFoundError(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
-from pyspark_lance.metafile.cleanup_marks import check_kept
+from pyspark_lance.metafile.cleanup_marks import check_not_removed
 from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags, read_tag, write_tag
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -47,7 +47,7 @@ def set_tag(
             f"there is a tag {name!r} already", where=main.uri, hint="replace it, or delete it"
         )
     try:
-        check_kept(snapshot.store, snapshot.file.location)
+        check_not_removed(snapshot.store, snapshot.file.location)
     except VersionNotFoundError:
         _rollback(main, tag, before, size)
         raise

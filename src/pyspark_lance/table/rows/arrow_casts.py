@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.row_selection import take_values
-from pyspark_lance.format.plain_types import rebased_offsets
-from pyspark_lance.plain_values import numbers_or, plain_numbers
+from pyspark_lance.format.plain_types import rebase_offsets
+from pyspark_lance.plain_values import numbers_with_default, plain_numbers
 
 _ConvertPart = Callable[[pa.Array, pa.DataType, str], pa.Array]
 """Turns a part of an array into a type; the name is that of the part in the whole."""
@@ -64,7 +64,7 @@ def _are_of_one_kind(left: pa.DataType, right: pa.DataType) -> bool:
 
 def _lists(array: pa.Array, target: pa.DataType, convert: _ConvertPart) -> pa.Array:
     wide = pa.types.is_large_list(target)
-    lengths = numbers_or(0, array.value_lengths())
+    lengths = numbers_with_default(0, array.value_lengths())
     ends = np.cumsum(lengths, dtype=np.int64)
     offsets = np.zeros(len(array) + 1, dtype=np.int64 if wide else np.int32)
     if not wide and len(ends) and ends[-1] >= 1 << 31:
@@ -82,7 +82,7 @@ def _fixed_size_lists(
 ) -> pa.Array:
     size = target.list_size
     valid = plain_numbers(array.is_valid())
-    lengths = numbers_or(size, array.value_lengths())
+    lengths = numbers_with_default(size, array.value_lengths())
     unlike = np.flatnonzero(valid & (lengths != size))
     if len(unlike):
         raise pa.ArrowInvalid(f"a list has {lengths[unlike[0]]} items, not {size}")
@@ -111,7 +111,7 @@ def _maps(array: pa.MapArray, target: pa.MapType, convert: _ConvertPart) -> pa.A
         [keys, values], fields=[target.key_field, target.item_field]
     )
     return pa.Array.from_buffers(
-        target, len(array), [_validity(array), rebased_offsets(offsets, first)],
+        target, len(array), [_validity(array), rebase_offsets(offsets, first)],
         null_count=array.null_count, children=[entries],
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import blob_as_descriptor, stored_field
-from pyspark_lance.plain_values import numbers_or
+from pyspark_lance.plain_values import numbers_with_default
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +171,9 @@ def _join_lists(
         array.cast(pa.list_(array.type.value_type)) if pa.types.is_map(array.type) else array
         for _, array in parts
     ]
-    lengths = numbers_or(0, pc.list_value_length(lists[0]))
+    lengths = numbers_with_default(0, pc.list_value_length(lists[0]))
     for other in lists[1:]:
-        theirs = numbers_or(0, pc.list_value_length(other))
+        theirs = numbers_with_default(0, pc.list_value_length(other))
         if not np.array_equal(lengths, theirs):
             raise CorruptFileError(
                 f"two files of one fragment disagree about the list lengths of {field.name!r}"

@@ -146,7 +146,7 @@ class DescribedBlobs:
         plain = _plain(descriptors, path)
         files = descriptors.flatten()[descriptors.type.get_field_index(BLOB_FILE)]
         coded = files.dictionary_encode()
-        codes = numbers_or(-1, coded.indices)
+        codes = numbers_with_default(-1, coded.indices)
         names = coded.dictionary.to_pylist()
         if not names:
             return pa.nulls(len(descriptors), pa.large_binary())
@@ -302,9 +302,9 @@ def _plain(descriptors: pa.StructArray, path: str) -> pa.StructArray:
             f"the column {path!r} holds descriptors of blobs that are none: {error}",
             hint=_READ_BYTES,
         ) from error
-    kinds = numbers_or(0, members["kind"]).astype(np.uint8)
+    kinds = numbers_with_default(0, members["kind"]).astype(np.uint8)
     is_managed = (kinds == MANAGED) | (kinds == MANAGED_IN_BASE)
-    is_empty = numbers_or(0, members["size"]) == 0
+    is_empty = numbers_with_default(0, members["size"]) == 0
     marks = np.where(is_managed, _PLAIN, _URL).astype(np.uint32)
     beside = (kinds == PACKED) | (kinds == DEDICATED)
     members["blob_id"] = pc.if_else(pa.array(beside), members["blob_id"], pa.array(marks))
@@ -319,9 +319,11 @@ def _row_bytes(array: pa.Array) -> NDArray[np.int64]:
     """How many bytes the blobs of each row have, shape (len(array),)."""
     if is_located_type(array.type):
         members = dict(zip(array.type.names, array.flatten(), strict=True))
-        sizes = numbers_or(0, members["size"].cast(pa.uint64(), safe=False)).astype(np.float64)
+        sizes = numbers_with_default(0, members["size"].cast(pa.uint64(), safe=False)).astype(
+            np.float64
+        )
         # How long the object is, is not known.
-        is_open = (numbers_or(0, members["kind"]) == EXTERNAL) & (sizes == 0)
+        is_open = (numbers_with_default(0, members["kind"]) == EXTERNAL) & (sizes == 0)
         sizes = np.where(is_open, BATCH_BYTES, sizes)
         return np.minimum(sizes, 1 << 50).astype(np.int64)
     if not holds_located(array.type):
@@ -344,7 +346,7 @@ def _lengths(lists: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_map(lists.type):
         offsets = np.asarray(lists.offsets)[: len(lists) + 1].astype(np.int64)
         return np.where(np.asarray(lists.is_valid()), np.diff(offsets), 0)
-    return numbers_or(0, pc.list_value_length(lists)).astype(np.int64)
+    return numbers_with_default(0, pc.list_value_length(lists)).astype(np.int64)
 
 
 def _item_range(maps: pa.MapArray) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import named, near_names
+from pyspark_lance.format.column_names import name_hint, named
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.scan.plan_scan import project
@@ -27,7 +27,7 @@ def named_path(schema: LanceSchema, name: str) -> tuple[Field, ...]:
         if below is None:
             raise InvalidInputError(
                 f"the column {path[-1].name!r} has no field {word!r}",
-                hint=near_names(word, [child.name for child in path[-1].children]),
+                hint=name_hint(word, [child.name for child in path[-1].children]),
             )
         path.append(below)
     return tuple(path)

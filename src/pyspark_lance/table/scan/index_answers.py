@@ -23,7 +23,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.row_address import fragment_ids, group_by_fragment, offsets
 from pyspark_lance.format.row_address_tree_map import numbers_of
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers
+from pyspark_lance.plain_values import numbers_with_default, plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.single_column import matching_values
@@ -188,7 +188,7 @@ def _first_of(
         seen, names = as_seen(stored, field), plain_numbers(ids)
         is_value = plain_numbers(seen.is_valid())
         if pa.types.is_floating(seen.type):
-            is_value &= ~numbers_or(False, pc.is_nan(seen))
+            is_value &= ~numbers_with_default(False, pc.is_nan(seen))
         is_value &= _are_there(snapshot, names, segment.covered)
         values.append(seen.filter(plain_array(is_value)))
         addresses.append(names[is_value])

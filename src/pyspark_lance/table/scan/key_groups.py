@@ -21,7 +21,12 @@ from pyspark_lance.format.clustering import Clustering
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.plain_values import numbers_or, plain_array, plain_numbers, plain_scalar
+from pyspark_lance.plain_values import (
+    numbers_with_default,
+    plain_array,
+    plain_numbers,
+    plain_scalar,
+)
 from pyspark_lance.table.index.zone_pruning import ColumnZones, column_zones
 from pyspark_lance.table.scan.plan_scan import ScanRequest, chosen_slices, scan_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask
@@ -124,7 +129,7 @@ def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Ar
         end.take(plain_array(held)) for end in (zones.bounds.minimum, zones.bounds.maximum)
     )
     is_null = np.asarray(zones.bounds.all_null)[held]
-    is_one = numbers_or(False, pc.equal(minimum, maximum))
+    is_one = numbers_with_default(False, pc.equal(minimum, maximum))
     if not (is_null | (is_one & (zones.num_nulls[held] == 0))).all():
         return None
     ends = np.cumsum(fragments.columns.physical_rows)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import by_name, near_names
+from pyspark_lance.format.column_names import by_name, name_hint
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
@@ -68,7 +68,7 @@ def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
     for name in names:
         field = fields.get(name)
         if field is None:
-            hint = near_names(name, [field.name for field in schema.fields])
+            hint = name_hint(name, [field.name for field in schema.fields])
             raise InvalidInputError(f"there is no column {name!r}", hint=hint)
         if field in chosen:
             raise InvalidInputError(f"the column {name!r} is named twice")

@@ -24,10 +24,10 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
-    known_to_neighbours,
     latest_version,
-    newest_seen,
     read_manifest,
+    recently_listed_version,
+    reusable_fragments,
 )
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
@@ -194,7 +194,7 @@ def open_to_write(table: Table) -> Snapshot | None:
     """
     line, _ = resolve_tag(table, LATEST)
     store = line.store()
-    seen = newest_seen(store)
+    seen = recently_listed_version(store)
     if seen is not None:
         with contextlib.suppress(FileNotFoundError):
             return Snapshot.load(line, store, seen)
@@ -207,7 +207,7 @@ def _read(key: TableKey, store: ObjectStore, location: ManifestLocation) -> Mani
         known = _fragments.get(key)
     file = read_manifest(store, location, known=known)
     with _cache_lock:
-        _fragments[key] = known_to_neighbours(file)
+        _fragments[key] = reusable_fragments(file)
         _fragments.move_to_end(key)
         while len(_fragments) > _CACHE_SIZE:
             _fragments.popitem(last=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.metafile.external_commits import open_table_store, without_manifest_store
+from pyspark_lance.metafile.external_commits import open_table_store, split_manifest_store_uri
 from pyspark_lance.metafile.paths import TREE, is_branch_name
-from pyspark_lance.store.masked_options import masked, unmasked
+from pyspark_lance.store.masked_options import mask_options, unmask_options
 from pyspark_lance.store.object_store import ObjectStore
 
 MAIN = "main"
@@ -41,7 +41,7 @@ class Table:
 
     def __post_init__(self) -> None:
         """Takes the options as they are now, and ``main`` for what it is."""
-        root, storage = without_manifest_store(self.root, self.storage)
+        root, storage = split_manifest_store_uri(self.root, self.storage)
         object.__setattr__(self, "root", root)
         object.__setattr__(self, "storage", dict(storage))
         if self.branch == MAIN:
@@ -50,7 +50,7 @@ class Table:
             raise InvalidInputError(f"{self.branch!r} is not the name of a branch")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.root, masked(self.storage), self.branch)
+        return _restored, (self.root, mask_options(self.storage), self.branch)
 
     @property
     def uri(self) -> str:
@@ -79,7 +79,7 @@ def _digest(storage: Mapping[str, str]) -> str:
 
 
 def _restored(root: str, storage: bytes, branch: str | None) -> Table:
-    return Table(root, unmasked(storage), branch)
+    return Table(root, unmask_options(storage), branch)
 
 
 def branch_root(root: str, branch: str | None) -> str:

@@ -19,7 +19,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.store.open_store import split_uri
-from pyspark_lance.store.stale_handles import looked_up_anew
+from pyspark_lance.store.stale_handles import retry_stale_handles
 from pyspark_lance.table.version.table import Table
 
 SUFFIX = ".lance"
@@ -38,14 +38,14 @@ def list_tables(parent: Table) -> list[str]:
 
 def _names_in(folder: str) -> list[str]:
     try:
-        return looked_up_anew(lambda: os.listdir(folder))
+        return retry_stale_handles(lambda: os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _is_table(folder: str) -> bool:
     try:
-        status = looked_up_anew(lambda: os.stat(os.path.join(folder, VERSIONS)))
+        status = retry_stale_handles(lambda: os.stat(os.path.join(folder, VERSIONS)))
     except (FileNotFoundError, NotADirectoryError):
         return False  # or not any more
     return stat.S_ISDIR(status.st_mode)
