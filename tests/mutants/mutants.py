@@ -131,8 +131,8 @@ MUTANTS = (
     Mutant(
         "an index is asked for nulls of a field whose struct may be null",
         "table/index/lookups.py",
-        "if is_inside_struct and is_true_of_null(",
-        "if not is_inside_struct and is_true_of_null(",
+        "if is_inside_struct and is_true_for_null(",
+        "if not is_inside_struct and is_true_for_null(",
         ("tests/table/index/test_scalar_indices.py",),
     ),
     Mutant(

@@ -87,7 +87,7 @@ def test_lineage_columns_are_bigint_without_being_in_the_schema():
         ("id BETWEEN 1", "expected AND"),
         ("id IS 5", "expected NULL, TRUE"),
         ("Name = 'abc", "never closed"),
-        ("id & 1 = 0", "'&' is not understood"),
+        ("id & 1 = 0", "'&' is not a valid token"),
         ("frobnicate(id) = 1", "function frobnicate is not supported"),
         ("id", "needs a condition"),
         ("id AND flag", "needs a condition, not a value of type bigint"),

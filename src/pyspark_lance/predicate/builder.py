@@ -1,7 +1,7 @@
-"""Making typed conditions: finds common types as Spark does, refuses what does not go together.
+"""Builders of typed conditions: find common types as Spark does, and refuse incompatible ones.
 
-Both front doors (SQL text and the JVM plugin's tree) build their conditions with these
-functions, so a comparison means the same wherever it came from.  No I/O.
+Both parsers (of SQL text and of the JVM plugin's tree) build conditions with these functions, so a
+comparison has the same meaning in both.  No I/O.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from pyspark_lance.predicate.values import call, cast, fold, literal, text, tigh
 def comparison(
     operator: str, left: Expression, right: Expression, time_zone: str = "UTC", ansi: bool = True
 ) -> Predicate:
-    """``left operator right`` for ``= <> < <= > >= <=>``, in the type Spark would compare in."""
+    """Return ``left operator right`` for ``= <> < <= > >= <=>``, in the type Spark compares in."""
     decided = _integer_against_decimal(operator, left, right)
     if decided is None and operator in _MIRRORED:
         decided = _integer_against_decimal(_MIRRORED[operator], right, left)
@@ -72,9 +72,9 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def _integer_against_decimal(
     operator: str, value: Expression, bound: Expression
 ) -> Predicate | None:
-    """``integer operator decimal constant`` as a comparison of integers, as Spark rewrites it.
+    """Return ``integer operator decimal constant`` as a comparison of integers.
 
-    Like Spark, a constant beyond bigint decides the comparison even for NULL.
+    As in Spark, a constant beyond bigint decides the comparison even for NULL.
     """
     if (
         operator not in _MIRRORED
@@ -120,7 +120,7 @@ def membership(
     time_zone: str = "UTC",
     ansi: bool = True,
 ) -> Predicate:
-    """``value IN (items…, constants…)``; the items may be expressions."""
+    """Return ``value IN (items…, constants…)``; the items may be expressions."""
     types = [item.type for item in items] + ([] if constants is None else [constants.type])
     kind = wider_type([value.type, *types], ansi=ansi)
     if kind is None:
@@ -149,7 +149,7 @@ def membership(
 
 
 def _constants(items: Sequence[Literal], data_type: pa.DataType, time_zone: str) -> pa.Array:
-    """The constants as one array of type ``data_type``; a cast per distinct type, not per item."""
+    """Return the constants as an array of ``data_type``; one cast per type, not per item."""
     by_type: dict[pa.DataType, list[pa.Scalar]] = {}
     for item in items:
         by_type.setdefault(item.type, []).append(item.scalar)
@@ -161,38 +161,38 @@ def _constants(items: Sequence[Literal], data_type: pa.DataType, time_zone: str)
 
 
 def _array_of(data_type: pa.DataType, scalars: Sequence[pa.Scalar]) -> pa.Array:
-    """Scalars of one type as an array, bit by bit."""
-    if pa.types.is_temporal(data_type):  # Python has no years beyond 1 to 9999, and no nanoseconds.
+    """Return scalars of one type as an array with unchanged bits."""
+    if pa.types.is_temporal(data_type):  # Python supports years 1 to 9999 only, and no nanoseconds.
         return pa.concat_arrays([pa.repeat(scalar, 1) for scalar in scalars])
     return plain_values([scalar.as_py() for scalar in scalars], data_type)
 
 
 def is_null(value: Expression) -> Predicate:
-    """``value IS NULL``; decided at once for what is never NULL, as Spark's optimizer does."""
-    return FALSE if _never_null(value) else fold(IsNull(value))
+    """Return ``value IS NULL``; FALSE for values that are never NULL, as in Spark's optimizer."""
+    return FALSE if _is_never_null(value) else fold(IsNull(value))
 
 
-def _never_null(value: Expression) -> bool:
+def _is_never_null(value: Expression) -> bool:
     match value:
         case IsNull() | IsNaN() | Comparison("<=>"):
             return True
         case Not(term):
-            return _never_null(term)
+            return _is_never_null(term)
         case And(terms) | Or(terms):
-            return all(_never_null(term) for term in terms)
+            return all(_is_never_null(term) for term in terms)
         case _:
             return False
 
 
 def is_nan(value: Expression, ansi: bool = True) -> Predicate:
-    """``isnan(value)``; other numbers and texts become doubles first, as in Spark."""
+    """Return ``isnan(value)``; other numbers and texts become doubles first, as in Spark."""
     if not pa.types.is_floating(value.type):
         value = cast(value, pa.float64(), ansi=ansi)
     return fold(IsNaN(value))
 
 
 def like(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
-    """``value LIKE pattern``, as the cheapest test that answers it."""
+    """Return ``value LIKE pattern``, as the cheapest equivalent test."""
     value = text(value)
     pieces = like_pieces(pattern, escape)
     match pieces:
@@ -211,7 +211,7 @@ def like(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
 
 
 def ilike(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
-    """``value ILIKE pattern``: both sides in lower case, which is how Spark defines it."""
+    """Return ``value ILIKE pattern``: both sides in lower case, which is how Spark defines it."""
     return like(call("lower", [text(value)]), pattern.lower(), escape)
 
 
@@ -221,7 +221,7 @@ def rlike(value: Expression, pattern: str) -> Predicate:
 
 
 def match(kind: str, value: Expression, part: Expression) -> Predicate:
-    """``startswith``, ``endswith`` or ``contains`` with a constant part."""
+    """Return ``startswith``, ``endswith`` or ``contains`` with a constant part."""
     if not isinstance(part, Literal):
         raise InvalidInputError(f"{kind} needs a constant to look for")
     if value.type == BINARY == part.type:
@@ -242,7 +242,7 @@ def negation(term: Expression) -> Predicate:
 
 
 def conjunction(terms: Sequence[Expression]) -> Predicate:
-    """``AND`` of all terms; TRUE for none."""
+    """Return ``AND`` of all terms; TRUE for none."""
     kept: list[Expression] = []
     for term in terms:
         term = condition(term, "AND")
@@ -255,7 +255,7 @@ def conjunction(terms: Sequence[Expression]) -> Predicate:
 
 
 def disjunction(terms: Sequence[Expression]) -> Predicate:
-    """``OR`` of all terms; FALSE for none.  Equalities on one column become one IN."""
+    """Return ``OR`` of all terms; FALSE for none.  Equalities on one column become one IN."""
     kept: list[Expression] = []
     for term in terms:
         term = condition(term, "OR")
@@ -270,7 +270,7 @@ def disjunction(terms: Sequence[Expression]) -> Predicate:
 
 
 def _merge_equalities(terms: list[Expression]) -> list[Expression]:
-    """``a = 1 OR a = 2 OR …`` as ``a IN (1, 2, …)``: the same answers, one pass over ``a``."""
+    """Rewrite ``a = 1 OR a = 2 OR …`` to ``a IN (1, 2, …)``, which needs one pass over ``a``."""
     equalities: dict[tuple[Column, pa.DataType], list[pa.Scalar]] = {}
     result: list[Expression | tuple[Column, pa.DataType]] = []
     for term in terms:
@@ -295,7 +295,7 @@ def _equal_to_any(column: Column, scalars: list[pa.Scalar]) -> Predicate:
 
 
 def condition(value: Expression, what: str) -> Predicate:
-    """``value`` as a condition."""
+    """Return ``value`` as a condition."""
     if value.type == BOOLEAN:
         return value
     if pa.types.is_null(value.type):

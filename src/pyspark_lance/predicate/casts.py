@@ -1,7 +1,7 @@
-"""Casting a whole array from one Spark type to another, with the rules of Spark's ANSI mode.
+"""Casts of whole arrays from one Spark type to another, by the rules of Spark's ANSI mode.
 
-A value that does not fit, or a text that does not spell a value, is an error and never NULL or a
-wrapped number.  No I/O; no loop over rows.
+A value that does not fit, or a malformed text, is an error and never NULL or a wrapped number.  No
+I/O; no loop over rows.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pyspark_lance.predicate.types import (
     type_name,
 )
 
-# What UTF8String.trimAll removes: control characters and blanks of the ASCII range.
+# Characters that UTF8String.trimAll removes: control characters and blanks of the ASCII range.
 _TRIMMED = "".join(map(chr, range(0x21))) + "\x7f"
 LEAVE_TO_SPARK = "leave it to Spark: df.where(…)"
 _MICROS_PER_DAY = 86_400_000_000
 
 
 def cast_array(values: pa.Array, wanted: pa.DataType, time_zone: str = "UTC") -> pa.Array:
-    """``values`` as ``wanted``.
+    """Cast ``values`` to ``wanted``.
 
     ``wanted``: a Spark type, or decimal256 (only inside comparisons of decimals).
     """
@@ -58,7 +58,7 @@ def cast_array(values: pa.Array, wanted: pa.DataType, time_zone: str = "UTC") ->
 
 
 def can_cast(source: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether ``cast_array`` knows how to cast ``source`` to ``wanted``."""
+    """Return whether ``cast_array`` supports a cast of ``source`` to ``wanted``."""
     return source == wanted or pa.types.is_null(source) or _find_cast(source, wanted) is not None
 
 
@@ -117,7 +117,7 @@ def _to_decimal(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if kinds.is_floating(values.type):
         if pc.any(pc.invert(pc.is_finite(values))).as_py():
             raise InvalidInputError(f"NaN or infinity does not fit {type_name(wanted)}")
-        # The shortest text that names the double, as Spark takes it, then rounded half up.
+        # As in Spark: the shortest text that represents the double, then rounded half up.
         text = values.cast(pa.float64()).cast(STRING)
         return cast_array(text, wanted)
     if is_integral(values.type):
@@ -163,7 +163,7 @@ def _string_to_number(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array
 
 
 def _decimal_text(text: pa.Array) -> pa.Array:
-    """Number texts as decimal256; digits beyond what it can hold are cut, far behind the point."""
+    """Return number texts as decimal256; excess digits far beyond the point are cut."""
     small = pc.replace_substring_regex(text, r"(\.[0-9]{38})[0-9]+", r"\1")
     return small.cast(pa.decimal256(76, 38))
 
@@ -198,7 +198,7 @@ def _number(parts: pa.StructArray, name: str, default: int) -> NDArray[np.int64]
 
 
 def _days(parts: pa.StructArray, wanted: pa.DataType) -> NDArray[np.int64]:
-    """Days since 1970 of the ``year``, ``month`` and ``day`` groups, which must name a real day."""
+    """Return days since 1970 of the ``year``, ``month`` and ``day`` groups; raise if invalid."""
     year, month, day = (
         _number(parts, "year", 1970),
         _number(parts, "month", 1),
@@ -231,7 +231,7 @@ def _string_to_date(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
 
 def _string_to_timestamp(values: pa.Array, wanted: pa.DataType, time_zone: str) -> pa.Array:
     parts = _trimmed_parts(values, _TIMESTAMP_TEXT, wanted)
-    # A text may have years of seven digits, which timestamps have not.
+    # A text may have years of seven digits, unlike timestamps.
     days = pa.array(_days(parts, wanted), mask=_null_mask(values))
     midnight = pc.multiply_checked(days, _MICROS_PER_DAY)
     local = pc.add_checked(midnight, _time_of_day(parts, wanted)).cast(TIMESTAMP_NTZ)

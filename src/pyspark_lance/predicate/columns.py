@@ -1,4 +1,4 @@
-"""Which column of a schema a name in a condition means."""
+"""Resolution of column names in a condition against a schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark_lance.predicate.types import spark_type_of
 
 
 def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
-    """The column or struct field that ``path`` names."""
+    """Return the column or struct field that ``path`` names."""
     lineage = [name for name in SYSTEM_COLUMNS if name not in schema.names]
     fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]
     field = _find_field(path[0], fields, "column")
@@ -25,7 +25,7 @@ def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
         if not pa.types.is_struct(data_type):
             raise InvalidInputError(
                 f"{'.'.join(names)!r} is not a struct, so it has no field {_shown(name)}",
-                hint="put a column name that has a dot in it into `backquotes`",
+                hint="write a column name that contains a dot in `backquotes`",
             )
         field = _find_field(name, list(data_type), f"field of {'.'.join(names)}")
         data_type = field.type
@@ -42,5 +42,5 @@ def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
 
 
 def _shown(name: str) -> str:
-    """The name in quotes; of a very long one the beginning."""
+    """Return the name in quotes, truncated if very long."""
     return repr(name) if len(name) <= LONG_NAME else f"{name[:LONG_NAME]!r}…"

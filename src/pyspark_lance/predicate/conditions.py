@@ -1,9 +1,8 @@
-"""Conditions on rows: the door to the tree, its evaluation on a batch, and pruning.
+"""Conditions on rows: public names of the tree, its evaluation and pruning.
 
-A condition comes from ``parse`` (SQL) or ``json`` (the JVM plugin).  The
-modules behind this one: ``tree`` (the nodes), ``builder`` (types and constant
-folding), ``evaluate`` (answers per row), ``prune`` (answers per fragment or page).
-No I/O.
+A condition comes from ``parse`` (SQL) or ``json`` (the JVM plugin).  Other modules: ``tree`` (the
+nodes), ``builder`` (types and constant folding), ``evaluate`` (results per row), ``prune`` (results
+per fragment or page).  No I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a SQL condition demands all of, taken apart as text; and the part of it on one table alone.
+"""Split a SQL condition into the texts of its conjuncts, and select those on one table.
 
 A condition over two tables cannot be parsed against the schema of one.  Its conjuncts often can,
-once the name of the table in front of the columns is gone.  Pure.
+once the table name before the columns is removed.  Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark_lance.predicate.tokens import Token, identifier, tokenize
 
 
 def split_conjuncts(text: str) -> tuple[str, ...]:
-    """The texts that AND joins at the top of ``text``; the whole text where that is not clear."""
+    """Return the texts joined by AND at the top of ``text``; the whole text if ambiguous."""
     tokens = _tokens(text)
     whole = (text,)
     starts, ends = [0], []
@@ -40,9 +40,9 @@ def split_conjuncts(text: str) -> tuple[str, ...]:
 
 
 def on_one_table(text: str, alias: str, names: Collection[str]) -> str | None:
-    """``text`` without the name of the table in front of its columns.
+    """Return ``text`` without the table name before its columns.
 
-    Returns None if a column may be of another table: one of these names, but not of this table.
+    Returns None if a column may belong to another table: it has one of ``names`` and no table name.
     """
     known = {name.lower() for name in names}
     tokens = _tokens(text)

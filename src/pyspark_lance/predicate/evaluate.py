@@ -1,9 +1,8 @@
-"""Evaluating a condition on an Arrow batch, with the answers Spark would give.
+"""Evaluation of a condition on an Arrow batch, with the results of Spark.
 
 Three-valued logic; NaN equals NaN and is greater than everything; -0.0 equals 0.0; text and bytes
-compare bytewise.  A part that may fail (overflow, bad cast, division by zero) is evaluated only
-on the rows that still need it, so ``x <> 0 AND 1 / x > 2`` never divides by zero.  Whole arrays
-at a time; no I/O.
+compare bytewise.  A term that may fail (overflow, bad cast, division by zero) is evaluated only on
+the rows that still need it, so ``x <> 0 AND 1 / x > 2`` never divides by zero.  Vectorized; no I/O.
 """
 
 from __future__ import annotations
@@ -49,39 +48,44 @@ from pyspark_lance.predicate.tree import (
 )
 from pyspark_lance.predicate.value_sets import is_in
 
-# What a node of a condition costs; a comparison of numbers has three.
+# Costs of the nodes of a condition; a comparison of numbers costs three.
 _COSTS: dict[type[Expression], int] = {Match: 32, Call: 16, Cast: 16}
-_COST_OF_COPY = 4  # Of a column, for the rows that are left.
-# The share of rows below which those that are left are copied for the conditions to come.
+_COST_OF_COPY = 4  # Of a column, for the remaining rows.
+# Below this share of remaining rows, they are copied for the next terms.
 _FEW = 1 / 4
 
-# An array of one value per row, or a scalar that stands for all rows.
+# An array of one value per row, or a scalar for all rows.
 _Values: TypeAlias = pa.Array | pa.Scalar
 
 
 def evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
-    """For each row of ``batch`` whether ``predicate`` is true, false or (null) unknown.
+    """Return for each row of ``batch`` whether ``predicate`` is true, false or (null) unknown.
 
-    ``predicate``: as returned by ``parse_predicate``. ``batch``: has at least the columns
-    ``columns_of(predicate)``, in their stored types; lineage columns as uint64. Raises
-    InvalidInputError: a row on which Spark would fail as well: overflow, division by zero, a text
-    that is no number.
+    Args:
+        predicate: As returned by ``parse_predicate``.
+        batch: Has at least the columns ``columns_of(predicate)``, in their stored types; lineage
+            columns as uint64.
+
+    Raises:
+        InvalidInputError: Spark would fail on a row as well: overflow, division by zero, a text
+        that
+            is not a number.
     """
     return evaluate_expression(predicate, batch)
 
 
 def evaluate_expression(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
-    """The value of ``expression`` for each row, of type ``expression.type``."""
+    """Return the value of ``expression`` for each row, of type ``expression.type``."""
     if batch.num_rows == 0:
         return pa.nulls(0, expression.type)
     return _as_array(_evaluate(expression, _Rows(batch)), batch.num_rows)
 
 
 def matching(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-    """For each row of ``batch`` whether ``predicate`` is true; shape (rows,).
+    """Return for each row of ``batch`` whether ``predicate`` is true; shape (rows,).
 
-    As ``evaluate``, which null is no match for.  Conditions that AND connects are asked of the rows
-    that are left, what takes least time first, unless one of them may fail.
+    As ``evaluate``, with false for null.  Terms of a conjunction are evaluated on the remaining
+    rows, cheapest first, unless one of them may fail.
     """
     terms = conjuncts(predicate)
     if len(terms) == 1 or not batch.num_rows or any(map(can_raise, terms)):
@@ -115,13 +119,13 @@ def _mask(predicate: Predicate, rows: _Rows) -> NDArray[np.bool_]:
     column = rows.only_dictionary(predicate)
     if column is None:
         return _as_mask(_as_array(_evaluate(predicate, rows), len(rows)))
-    answers, indices = _answers_of_items(predicate, *column)
+    answers, indices = _evaluate_distinct_items(predicate, *column)
     mask: NDArray[np.bool_] = _as_mask(answers)[plain_numbers(indices)]
     return mask
 
 
 def _as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
-    """NULL means no match."""
+    """Return a mask in which NULL does not match."""
     if matches.null_count:
         matches = pc.fill_null(matches, FALSE.scalar)
     mask: NDArray[np.bool_] = plain_numbers(matches)
@@ -129,7 +133,7 @@ def _as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
 
 
 class _Rows:
-    """The rows under evaluation; converts each column to its Spark type once."""
+    """Rows under evaluation; converts each column to its Spark type once."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -151,7 +155,7 @@ class _Rows:
         return values
 
     def only_dictionary(self, expression: Expression) -> tuple[str, pa.DictionaryArray] | None:
-        """The column, of fewer items than rows, that ``expression`` reads and no other."""
+        """Return the only column read by ``expression``, if it has fewer items than rows."""
         names = columns_of(expression) if self._dictionaries else frozenset()
         if len(names) != 1:
             return None
@@ -160,16 +164,16 @@ class _Rows:
         return None if values is None or len(values.dictionary) >= len(self) else (name, values)
 
     def cost(self, expression: Expression) -> int:
-        """About the time that ``expression`` takes, beside that of other ones."""
+        """Return the approximate relative cost of ``expression``."""
         if self.only_dictionary(expression) is not None:
             return 0
         return sum(_COSTS.get(type(node), 1) for node in walk(expression))
 
     def where(self, mask: pa.BooleanArray, names: frozenset[str]) -> _Rows:
-        """The rows at which ``mask`` is true, with only the columns ``names``."""
+        """Return the rows where ``mask`` is true, with only the columns ``names``."""
         kept = [name for name in self.batch.schema.names if name in names]
         if not kept:
-            # No column to filter: the number of rows is all that matters.
+            # No column to filter: the number of rows is sufficient.
             count = pc.sum(mask).as_py() or 0
             return _Rows(pa.record_batch([pa.nulls(count)], ["rows"]))
         return _Rows(self.batch.select(kept).filter(mask))
@@ -181,13 +185,13 @@ def _stored_column(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
         raise InvalidInputError(f"the rows have no column {path[0]!r}")
     values = batch.column(place)
     for name in path[1:]:
-        # Unlike StructArray.field, this lets the nulls of the struct through.
+        # Unlike StructArray.field, this propagates the nulls of the struct.
         values = pc.struct_field(values, name)
     return values
 
 
 def _as_spark(stored: pa.Array, column: Column) -> pa.Array:
-    """The stored values as the Spark type of ``column``."""
+    """Return the stored values in the Spark type of ``column``."""
     source, wanted = stored.type, column.type
     if source == wanted:
         return stored
@@ -200,22 +204,22 @@ def _as_spark(stored: pa.Array, column: Column) -> pa.Array:
 
 def _evaluate(expression: Expression, rows: _Rows) -> _Values:
     column = rows.only_dictionary(expression)
-    # An item that makes it fail may be that of no row.
+    # The expression may fail on an item that no row has.
     if column is not None and not isinstance(expression, Column) and not can_raise(expression):
         return _evaluate_items(expression, *column)
     return _RULES[type(expression)](expression, rows)
 
 
 def _evaluate_items(expression: Expression, name: str, values: pa.DictionaryArray) -> pa.Array:
-    """``expression`` on the items of a dictionary, which has fewer of them than rows, and null."""
-    answers, indices = _answers_of_items(expression, name, values)
+    """Evaluate ``expression`` on dictionary items, which are fewer than rows, and on null."""
+    answers, indices = _evaluate_distinct_items(expression, name, values)
     return answers.take(indices)
 
 
-def _answers_of_items(
+def _evaluate_distinct_items(
     expression: Expression, name: str, values: pa.DictionaryArray
 ) -> tuple[pa.Array, pa.Array]:
-    """The answer for each item and for null, and which of them is that of each row."""
+    """Return the result for each item and for null, and the item of each row."""
     items = pa.concat_arrays([values.dictionary, pa.nulls(1, values.type.value_type)])
     batch = pa.record_batch([items], [name])
     answers = _as_array(_evaluate(expression, _Rows(batch)), len(items))
@@ -226,7 +230,7 @@ def _answers_of_items(
 
 
 def _evaluate_where(expression: Expression, rows: _Rows, mask: pa.Array) -> _Values:
-    """``expression`` on the rows at which ``mask`` is true (never null), null on the others."""
+    """Evaluate ``expression`` where ``mask`` is true (never null); null on other rows."""
     if pc.all(mask).as_py():
         return _evaluate(expression, rows)
     if not pc.any(mask).as_py():
@@ -247,7 +251,7 @@ def _on_arrays(values: _Values) -> pa.Array:
 
 
 def _like(result: pa.Array, source: _Values) -> _Values:
-    """``result`` as a scalar if it was computed from one."""
+    """Return ``result`` as a scalar if it was computed from one."""
     return result[0] if isinstance(source, pa.Scalar) else result
 
 
@@ -256,7 +260,7 @@ def _has_null(values: _Values) -> bool:
 
 
 def _operands(first: Expression, second: Expression, rows: _Rows) -> tuple[_Values, _Values]:
-    """Both values; ``second`` is not looked at where ``first`` is null, as Spark does not."""
+    """Return both values; as in Spark, ``second`` is not evaluated where ``first`` is null."""
     left = _evaluate(first, rows)
     if _has_null(left) and can_raise(second):
         valid = pc.is_valid(_as_array(left, len(rows)))
@@ -273,7 +277,7 @@ def _comparison(node: Comparison, rows: _Rows) -> _Values:
 
 
 def compare(operator: str, left: _Values, right: _Values) -> _Values:
-    """``left operator right`` for ``= <> < <= > >=``; both of one type."""
+    """Return ``left operator right`` for ``= <> < <= > >=``; both of one type."""
     if operator == "<>":
         return pc.invert(compare("=", left, right))
     if operator in (">", ">="):
@@ -300,7 +304,7 @@ _PLAIN_COMPARISONS: dict[str, Callable[[_Values, _Values], _Values]] = {
 
 
 def _nan(values: _Values) -> _Values | None:
-    """Where ``values`` are NaN; None when they are nowhere."""
+    """Return where ``values`` are NaN; None if nowhere."""
     is_nan = pc.is_nan(values)
     if isinstance(is_nan, pa.Scalar):
         return is_nan if is_nan.as_py() else None
@@ -320,12 +324,12 @@ def _in(node: In, rows: _Rows) -> _Values:
     values = _evaluate(node.value, rows)
     wanted = node.values
     if pa.types.is_floating(wanted.type):
-        # The set tells -0.0 from 0.0; adding zero makes them one.
+        # The set distinguishes -0.0 from 0.0; adding zero normalizes them.
         zero = pa.scalar(0, wanted.type)
         values, wanted = pc.add(values, zero), pc.add(wanted, zero)
     found = is_in(_on_arrays(values), wanted)
     if pa.types.is_floating(wanted.type) and _nan(wanted) is not None:
-        # It also tells NaN from -NaN, which is what -x makes of it.
+        # It also distinguishes NaN from -NaN, the result of -x.
         found = pc.or_(found, pc.is_nan(_on_arrays(values)).fill_null(False))
     known = pc.is_valid(_on_arrays(values))
     if node.has_null:
@@ -372,7 +376,7 @@ def _connect(
     combine: Callable[[_Values, _Values], _Values],
     decided: bool,
 ) -> _Values:
-    """Folds ``terms`` from left to right; ``decided`` is the value that ends the search."""
+    """Fold ``terms`` from left to right; a result ``decided`` ends the evaluation."""
     result = _evaluate(terms[0], rows)
     for term in terms[1:]:
         if can_raise(term):
@@ -414,7 +418,7 @@ def _arithmetic(node: Arithmetic, rows: _Rows) -> _Values:
             return kernels[node.operator](left, right).cast(node.type)
         except pa.ArrowInvalid as error:
             raise _overflow(node) from error
-    # Spark looks at the divisor first: NULL / 0 is NULL and no error.
+    # Spark evaluates the divisor first: NULL / 0 is NULL and no error.
     right, left = _operands(node.right, node.left, rows)
     dividend, divisor = _as_array(left, len(rows)), _as_array(right, len(rows))
     both = pc.and_(pc.is_valid(dividend), pc.is_valid(divisor))
@@ -430,11 +434,11 @@ def _arithmetic(node: Arithmetic, rows: _Rows) -> _Values:
 
 
 def _divide(node: Arithmetic, dividend: pa.Array, divisor: pa.Array) -> pa.Array:
-    """The quotient or remainder; ``divisor`` is never zero."""
+    """Return the quotient or remainder; ``divisor`` is never zero."""
     if node.operator == "/":
         return pc.divide(dividend, divisor)
     if node.operator == "div" and not node.ansi:
-        # The least integer by -1 wraps around; Arrow makes it 0.
+        # The least integer divided by -1 wraps around; Arrow returns 0.
         by_minus_one = pc.equal(divisor, plain_scalar(-1, divisor.type))
         return pc.if_else(by_minus_one, pc.negate(dividend), pc.divide(dividend, divisor))
     if node.operator == "div":

@@ -1,7 +1,7 @@
-"""The scalar functions a condition may use: their kernels over Arrow arrays.
+"""Scalar functions of conditions: their kernels over Arrow arrays.
 
-Every function returns null when an argument is null (``coalesce`` is not among them: it is lazy
-and part of the evaluation).  No I/O.
+Every function returns null for a null argument (``coalesce`` is not among them, as it is lazy and
+part of the evaluation).  No I/O.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _concat(_: Call, arguments: list[pa.Array]) -> pa.Array:
 
 
 def _part(kernel: Callable[[pa.Array], pa.Array]) -> Kernel:
-    """A part of a date, or of a timestamp as a clock in the session's zone shows it."""
+    """Return the kernel for a part of a date, or of a timestamp in the session's time zone."""
 
     def run(call: Call, arguments: list[pa.Array]) -> pa.Array:
         moments = arguments[0]
@@ -83,7 +83,7 @@ def _part(kernel: Callable[[pa.Array], pa.Array]) -> Kernel:
 FUNCTIONS: dict[str, Kernel] = {
     "abs": _checked(pc.abs_checked, "an absolute value"),
     "negative": _checked(pc.negate_checked, "a negated value"),
-    # Those of sessions without ANSI mode: the least integer stays what it is.
+    # For sessions without ANSI mode: the least integer is unchanged.
     "wrapping_abs": lambda _, arguments: pc.abs(arguments[0]),
     "wrapping_negative": lambda _, arguments: pc.negate(arguments[0]),
     "lower": _change_case(pc.ascii_lower, str.lower),

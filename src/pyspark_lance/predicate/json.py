@@ -1,4 +1,4 @@
-"""Conditions as a typed JSON tree, as the JVM plugin sends what Spark pushed down.
+"""Conditions as a typed JSON tree, in which the JVM plugin sends pushed-down predicates.
 
 A node is one of::
 
@@ -38,10 +38,10 @@ _MAX_DEPTH = 100
 
 
 def predicate_from_json(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> Predicate:
-    """The condition that the JSON text spells."""
+    """Parse the condition in a JSON text."""
     try:
         tree = json.loads(text)
-        # Half a surrogate pair is valid in JSON and nowhere else.
+        # Half of a surrogate pair is valid in JSON only.
         json.dumps(tree, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"a pushed-down condition is not JSON: {error}") from error
@@ -49,7 +49,7 @@ def predicate_from_json(text: str, schema: pa.Schema, *, time_zone: str = "UTC")
 
 
 class _Reader:
-    """Turns nodes into expressions of one schema."""
+    """Converts nodes to expressions of one schema."""
 
     def __init__(self, schema: pa.Schema, time_zone: str) -> None:
         self._schema, self._time_zone = schema, time_zone
@@ -78,7 +78,7 @@ class _Reader:
             if isinstance(error, LanceError):
                 raise
             raise InvalidInputError(
-                f"a pushed-down condition has a bad value: {str(node)[:100]}: {error}"
+                f"a pushed-down condition has an invalid value: {str(node)[:100]}: {error}"
             ) from error
         raise UnsupportedFeatureError(f"a condition has an unknown node: {str(node)[:100]}")
 
@@ -130,7 +130,7 @@ def _pattern(name: str, value: Expression, node: dict[str, Any]) -> Predicate:
 
 
 def _numbers(packed: str, data_type: pa.DataType) -> pa.Array:
-    """Many constants that are stored as integers, as one array."""
+    """Return many constants, stored as integers, as one array."""
     stored = pa.types.is_integer(data_type)
     as_stored = data_type if stored else pa.int32() if pa.types.is_date32(data_type) else pa.int64()
     numbers = np.frombuffer(base64.b64decode(packed, validate=True), "<i8")
@@ -138,7 +138,7 @@ def _numbers(packed: str, data_type: pa.DataType) -> pa.Array:
 
 
 def literal_node(scalar: pa.Scalar) -> dict[str, Any]:
-    """The node of a constant that is not null, in a type in which conditions see columns."""
+    """Return the node of a non-null constant, in a type that columns have in conditions."""
     data_type = scalar.type
     value: Any
     if pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type):
@@ -157,7 +157,7 @@ def literal_node(scalar: pa.Scalar) -> dict[str, Any]:
 
 
 def literal_scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
-    """The constant of a node, of which ``value`` is the literal."""
+    """Return the constant of a node with the literal ``value``."""
     return _literal(value, data_type).scalar
 
 

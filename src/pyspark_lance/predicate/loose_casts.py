@@ -1,6 +1,6 @@
-"""Casts of sessions without ANSI mode: NULL or a wrapped number for a value that does not fit.
+"""Casts without ANSI mode: a value that does not fit becomes NULL or wraps around.
 
-Only casts that can fail differ from those of ``casts``.  No I/O; no loop over rows.
+Only casts that can fail differ from those in ``casts``.  No I/O; no loop over rows.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pyspark_lance.predicate.casts import FLOAT_NUMBER, FLOAT_TEXT, LEAVE_TO_SPA
 from pyspark_lance.predicate.tree import always_fits
 from pyspark_lance.predicate.types import BINARY, STRING, is_integral, is_numeric, type_name
 
-# What Java's String.trim removes, and UTF8String.trimAll for integers and booleans.
+# Characters removed by Java's String.trim, and by UTF8String.trimAll for integers and booleans.
 _BLANKS = "".join(map(chr, range(0x21)))
 _BLANKS_AND_DELETE = _BLANKS + "\x7f"
-# Java and Spark read these as numbers too, unlike Arrow.
+# Java and Spark, unlike Arrow, parse these as numbers too.
 _JAVA_FLOAT = r"[+-]?(?:NaN|0[xX].*)"
-# No decimal has so many digits before its point.
+# More digits before the point than any decimal has.
 _TOO_LARGE = 1e39
 
 
-def can_become_null(source: pa.DataType, wanted: pa.DataType) -> bool:
+def differs_without_ansi(source: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether a cast differs without ANSI mode: a value may become NULL or wrap around."""
     if pa.types.is_string(source):
         return wanted not in (STRING, BINARY)
@@ -35,9 +35,9 @@ def can_become_null(source: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def cast_or_null(values: pa.Array, wanted: pa.DataType, time_zone: str = "UTC") -> pa.Array:
-    """``values`` as ``wanted``, where ``can_become_null`` says that ANSI mode matters.
+    """Cast ``values`` to ``wanted``, if ``differs_without_ansi`` is true for the types.
 
-    Strings become dates and times one at a time only, as constants.
+    Strings are cast to dates and times only as constants, one at a time.
     """
     kinds = pa.types
     if kinds.is_temporal(wanted):
@@ -63,13 +63,13 @@ def _parse(text: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _numbers(text: pa.Array, pattern: str, wanted: pa.DataType) -> pa.Array:
-    """The trimmed texts of numbers, NULL for others."""
+    """Return the trimmed texts of numbers, NULL for others."""
     trimmed = pc.utf8_trim(text, characters=_BLANKS)
     numbers = _only(trimmed, pattern)
     others = trimmed.filter(pc.and_(numbers.is_null(), trimmed.is_valid()))
     if len(others) and pc.any(pc.match_substring_regex(others, rf"\A{_JAVA_FLOAT}\z")).as_py():
         raise InvalidInputError(
-            f"hexadecimal strings and signed NaN are not cast to {type_name(wanted)} here",
+            f"hexadecimal strings and signed NaN cannot be cast to {type_name(wanted)} here",
             hint=LEAVE_TO_SPARK,
         )
     return numbers
@@ -84,7 +84,7 @@ def _where(fits: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _parse_integers(text: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Whole numbers; digits after a point are cut, as Spark does outside of ANSI mode."""
+    """Parse whole numbers; digits after a point are cut, as Spark does without ANSI mode."""
     text = pc.utf8_trim(text, characters=_BLANKS_AND_DELETE)
     text = _only(text, r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]*)")
     digits = pc.replace_substring_regex(text, r"\A[+-]?0*([0-9]*).*\z", r"\1")
@@ -97,7 +97,7 @@ def _parse_integers(text: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _between(values: pa.Array, low: int, high: int) -> pa.Array:
-    """Decimals, NULL for those that are smaller than ``low`` or larger than ``high``."""
+    """Return decimals, NULL for those below ``low`` or above ``high``."""
     fits = pc.and_(pc.greater_equal(values, _big(low)), pc.less_equal(values, _big(high)))
     return _where(fits, values)
 
@@ -111,7 +111,7 @@ def _to_decimal(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if kinds.is_boolean(values.type):
         values = values.cast(pa.int8())
     if kinds.is_floating(values.type):
-        # The shortest text that names the double, as Spark takes it.
+        # As in Spark: the shortest text that represents the double.
         values = values.cast(pa.float64())
         values = _where(pc.is_finite(values), values).cast(STRING)
     if kinds.is_string(values.type):
@@ -130,10 +130,10 @@ def _to_decimal(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _wrap(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Numbers as integers of fewer bits, by their low bits, as Java casts them."""
+    """Return numbers as integers of fewer bits, by their low bits, like casts in Java."""
     unknown = plain_numbers(pc.is_null(values))
     if pa.types.is_floating(values.type):
-        wide = _clipped(plain_numbers(values.cast(pa.float64()).fill_null(0.0)), wanted)
+        wide = _clip(plain_numbers(values.cast(pa.float64()).fill_null(0.0)), wanted)
     elif pa.types.is_decimal(values.type):
         wide = _low_words(pc.trunc(values).cast(pa.decimal128(38, 0)))
     else:
@@ -141,8 +141,8 @@ def _wrap(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return plain_array(wide.astype(wanted.to_pandas_dtype()), unknown)
 
 
-def _clipped(numbers: NDArray[np.float64], wanted: pa.DataType) -> NDArray[np.int64]:
-    """Doubles as Java makes integers of them: the nearest int or bigint, 0 for NaN."""
+def _clip(numbers: NDArray[np.float64], wanted: pa.DataType) -> NDArray[np.int64]:
+    """Return doubles as integers like Java: the nearest int or bigint, 0 for NaN."""
     bits = 63 if wanted == pa.int64() else 31
     limit = 2.0**bits
     numbers = np.trunc(np.nan_to_num(numbers, nan=0.0, posinf=limit, neginf=-limit))
@@ -153,6 +153,6 @@ def _clipped(numbers: NDArray[np.float64], wanted: pa.DataType) -> NDArray[np.in
 
 
 def _low_words(values: pa.Array) -> NDArray[np.int64]:
-    """The low 64 bits of decimals of 128 bits."""
+    """Return the low 64 bits of decimals of 128 bits."""
     words = np.frombuffer(values.buffers()[1], "<i8")
     return words[2 * values.offset : 2 * (values.offset + len(values)) : 2]

@@ -1,13 +1,13 @@
-"""The parts of a name as SQL writes it; apart, so that writers import no more of SQL.  Pure."""
+"""Parts of a SQL name; a separate module, so that writers import no other SQL code.  Pure."""
 
 from __future__ import annotations
 
 NameParts = tuple[str, ...]
-"""A name and what qualifies it, without backquotes."""
+"""A name with its qualifiers, without backquotes."""
 
 
 def name_parts(text: str) -> NameParts:
-    """The parts of a name with dots; in backquotes dots are dots, and two backquotes are one."""
+    """Split a name at its dots; dots in backquotes do not count, and two backquotes are one."""
     parts, current, is_quoted = [], "", False
     place = 0
     while place < len(text):
@@ -27,7 +27,7 @@ def name_parts(text: str) -> NameParts:
 
 
 def unquoted(name: str) -> str:
-    """The name that is written in backquotes; any other as it is."""
+    """Return the name without enclosing backquotes."""
     is_quoted = len(name) > 2 and name[0] == name[-1] == "`"
     parts = name_parts(name)
     return parts[0] if is_quoted and len(parts) == 1 else name

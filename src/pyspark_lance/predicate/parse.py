@@ -1,7 +1,7 @@
-"""Parsing a SQL condition, as one would write it after WHERE in Spark, into a typed tree.
+"""Parser of SQL conditions, as after WHERE in Spark, into a typed tree.
 
-Names are resolved and types found at once, so a wrong column or a text that is no number is an
-error with its place in the condition, before any file is opened.  No I/O.
+Names and types are resolved during parsing, so a wrong column or a malformed number is an error
+with its position in the condition, before any file is opened.  No I/O.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pyspark_lance.predicate.tokens import (
     Token,
     error_at,
     identifier,
+    nesting_error,
     number_literal,
     string_value,
     tokenize,
-    too_deep,
 )
 from pyspark_lance.predicate.tree import (
     FALSE,
@@ -57,17 +57,17 @@ _SUPPORTED = (
 def parse_predicate(
     text: str, schema: pa.Schema, *, time_zone: str = "UTC", ansi: bool = True
 ) -> Predicate:
-    """The condition ``text`` over the columns of ``schema`` and the lineage columns.
+    """Parse ``text`` over the columns of ``schema`` and the lineage columns.
 
     ``text``: a Spark SQL condition, such as ``id > 5 AND name LIKE 'a%'``; ``time_zone``: zone of
     timestamps without one, and of ``year``, ``CAST(… AS date)``, …; ``ansi``: the session's
-    ``spark.sql.ansi.enabled``. Without it, types and values that do not fit follow other rules.
+    ``spark.sql.ansi.enabled``. Without it, other rules apply to types and values that do not fit.
     """
     return _Parser(text, schema, time_zone, ansi).parse()
 
 
 def parse_constant(text: str, wanted: pa.DataType, *, time_zone: str = "UTC") -> pa.Scalar:
-    """The value of a SQL text without columns, such as ``-1`` or ``DATE'2026-11-22'``.
+    """Return the value of a SQL text without columns, such as ``-1`` or ``DATE'2026-11-22'``.
 
     ``time_zone``: zone of timestamps without one.
     """
@@ -82,7 +82,7 @@ _PRECEDENCE = (
     | dict.fromkeys(("+", "-", "||"), 2)
     | dict.fromkeys(("*", "/", "%", "DIV"), 3)
 )
-# They end an expression, so without backquotes they are no columns.
+# Keywords that end an expression, so they are columns only in backquotes.
 _RESERVED = frozenset(
     {"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "IS", "ESCAPE", "AS",
      "FROM", "WHEN", "THEN", "ELSE", "END", "CASE", "SELECT", "EXISTS", "INTERVAL"}
@@ -109,7 +109,7 @@ _CASTING_FUNCTIONS = frozenset(
     {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string",
      "binary", "date", "timestamp"}
 )  # fmt: skip
-# The time zone of the session, and whether it is in ANSI mode.
+# Time zone of the session, and whether it is in ANSI mode.
 _Rules: TypeAlias = tuple[str, bool]
 _TESTS: dict[str, Callable[[list[Expression], _Rules], Expression]] = {
     "isnull": lambda given, _: build.is_null(given[0]),
@@ -125,7 +125,7 @@ _ONE_ARGUMENT = frozenset(("isnull", "isnotnull", "isnan"))
 
 
 class _Parser:
-    """One pass over the tokens of one condition; the methods go from loose to tight binding."""
+    """Recursive-descent parser of one condition, with methods from loose to tight binding."""
 
     def __init__(self, text: str, schema: pa.Schema, time_zone: str, ansi: bool = True) -> None:
         self._text, self._schema = text, schema
@@ -152,7 +152,7 @@ class _Parser:
         if self._token.kind != "end":
             raise self._unexpected()
         if not isinstance(result, Literal):
-            raise self._error("this is not a constant")
+            raise self._error("a constant is expected")
         return result.scalar
 
     # Tokens.
@@ -167,7 +167,7 @@ class _Parser:
         return token
 
     def _take(self, *words: str) -> bool:
-        """Return whether the next tokens are ``words``, which are then passed."""
+        """Consume the next tokens if they are ``words``; return whether they are."""
         ahead = self._tokens[self._at : self._at + len(words)]
         if [token.upper for token in ahead] != list(words):
             return False
@@ -180,7 +180,7 @@ class _Parser:
 
     @contextmanager
     def _placed(self) -> Iterator[None]:
-        """Add the place to errors that do not know it yet."""
+        """Add the position to errors without one."""
         start = self._token.position
         try:
             yield
@@ -198,7 +198,7 @@ class _Parser:
         return self._error(f"{what}, found {shown}" if what else f"unexpected {shown}", _hint())
 
     def _too_deep(self) -> InvalidInputError:
-        return too_deep(self._text, self._token.position)
+        return nesting_error(self._text, self._token.position)
 
     # Conditions.
 
@@ -231,14 +231,14 @@ class _Parser:
             while self._take("NOT") or self._take("!"):
                 negations += 1
             result = self._tested()
-            # A double negation changes nothing, but its operand must still be a condition.
+            # A double negation has no effect, but its operand must still be a condition.
             return result if not negations else self._negated(result, negations % 2 == 1)
 
     def _negated(self, term: Expression, negate: bool) -> Expression:
         return build.negation(term) if negate else build.condition(term, "NOT")
 
     def _tested(self) -> Expression:
-        """A value, with at most one of the tests IN, BETWEEN, LIKE, IS … behind it."""
+        """Parse a value, followed by at most one of the tests IN, BETWEEN, LIKE, IS …."""
         with self._placed():
             value = self._value()
             if self._take("IS"):
@@ -321,7 +321,7 @@ class _Parser:
         return build.membership(value, self._list(), None, *self._rules)
 
     def _list_of_texts(self) -> list[str] | None:
-        """A whole list of plain strings, which may be very long; None for any other."""
+        """Parse a list of plain strings, which may be very long; None for any other list."""
         tokens, at = self._tokens, self._at
         texts: list[str] = []
         while tokens[at].text == ("," if texts else "(") and tokens[at + 1].kind == "string":
@@ -343,7 +343,7 @@ class _Parser:
     # Values.
 
     def _value(self, tightness: int = 1) -> Expression:
-        """A value whose operators bind at least as tight as ``tightness``."""
+        """Parse a value whose operators bind at least as tight as ``tightness``."""
         with self._placed():
             left = self._operand()
             for _ in range(_MAX_DEPTH):
@@ -365,7 +365,7 @@ class _Parser:
     def _operand(self) -> Expression:
         signs = 0
         while self._token.text in ("-", "+") and self._token.kind == "operator":
-            # A minus before a number belongs to it: -2147483648 is an int.
+            # A minus before a number is part of it: -2147483648 is an int.
             if self._token.text == "-" and self._tokens[self._at + 1].kind == "number":
                 break
             signs += self._next().text == "-"
@@ -428,7 +428,7 @@ class _Parser:
         try:
             return values.literal(bytes.fromhex("0" * (len(digits) % 2) + digits), BINARY)
         except ValueError as error:
-            raise self._error(f"{digits!r} are not hexadecimal digits") from error
+            raise self._error(f"{digits!r} is not hexadecimal") from error
 
     def _column(self) -> Column:
         start = self._at
@@ -479,7 +479,7 @@ class _Parser:
             return values.cast(arguments[0], parse_type(name), *self._rules)
         if name in _TESTS:
             if count != (1 if name in _ONE_ARGUMENT else 2):
-                raise InvalidInputError(f"{name} does not take {count} arguments")
+                raise InvalidInputError(f"{name} does not accept {count} arguments")
             return _TESTS[name](arguments, self._rules)
         name = _ALIASES.get(name, name)
         if name not in values.FUNCTION_NAMES:
@@ -489,4 +489,4 @@ class _Parser:
 
 def _hint() -> str:
     functions = ", ".join(sorted((*values.FUNCTION_NAMES, *_TESTS)))
-    return f"{_SUPPORTED}{functions}; for all else, leave it to Spark: df.where(…)"
+    return f"{_SUPPORTED}{functions}; otherwise let Spark filter: df.where(…)"

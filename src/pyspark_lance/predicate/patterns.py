@@ -1,7 +1,7 @@
-"""LIKE and RLIKE patterns as Spark understands them, turned into plain searches or RE2 syntax.
+"""LIKE and RLIKE patterns of Spark, translated to substring searches or RE2 syntax.
 
-Spark's RLIKE is a Java regular expression.  Constructs that mean something else in RE2, or that
-RE2 lacks, are refused by name rather than answered differently.  Pure functions.
+Spark's RLIKE is a Java regular expression.  Constructs with another meaning in RE2, or without an
+equivalent, are refused.  Pure functions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
 
 def like_pieces(pattern: str, escape: str = "\\") -> list[str | None]:
-    """A LIKE pattern as a list of literal texts, ``None`` for ``%`` and ``""`` for ``_``."""
+    """Split a LIKE pattern into literal texts, ``None`` for ``%`` and ``""`` for ``_``."""
     pieces: list[str | None] = []
     text: list[str] = []
 
@@ -42,17 +42,17 @@ def like_pieces(pattern: str, escape: str = "\\") -> list[str | None]:
 
 
 def like_regex(pieces: list[str | None]) -> str:
-    """The RE2 pattern that matches exactly what the LIKE pattern matches."""
+    """Return the RE2 pattern that matches exactly what the LIKE pattern matches."""
     parts = [".*" if piece is None else re2_quote(piece) or "." for piece in pieces]
     return rf"\A(?s:{''.join(parts)})\z"
 
 
 def re2_quote(text: str) -> str:
-    """``text`` as an RE2 pattern that matches only itself."""
+    """Return ``text`` as an RE2 pattern that matches only itself."""
     return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in text)
 
 
-# Java's line terminators; RE2 knows only \n.
+# Java's line terminators; RE2 only supports \n.
 _NOT_LINE_END = r"[^\n\r\x{85}\x{2028}\x{2029}]"
 _LINE_END = r"(?:(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z)"
 _SPACE = r"\t\n\x{b}\f\r "
@@ -70,10 +70,11 @@ _TOKEN = re.compile(
 
 
 def rlike_regex(pattern: str) -> str:
-    r"""The RE2 pattern that finds what the Java pattern ``pattern`` finds.
+    r"""Return the RE2 pattern that finds what the Java pattern ``pattern`` finds.
 
-    Raises UnsupportedFeatureError: a construct without the same meaning in RE2: look-around,
-    back-references, possessive quantifiers, flags, ``\b``, nested classes, ….
+    Raises:
+        UnsupportedFeatureError: A construct without the same meaning in RE2: look-around,
+            back-references, possessive quantifiers, flags, ``\b``, nested classes, ….
     """
     translated, position = [], 0
     while position < len(pattern):
@@ -126,7 +127,7 @@ def _translate(token: re.Match[str]) -> str:
         case "class":
             if r"\S" in text:
                 raise UnsupportedFeatureError(
-                    rf"the class {text!r} of a regular expression holds \S", hint="spell it out"
+                    rf"the class {text!r} of a regular expression contains \S", hint="spell it out"
                 )
             return text.replace(r"\s", _SPACE)
         case "escape":

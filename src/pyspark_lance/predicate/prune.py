@@ -1,9 +1,9 @@
-"""Which parts of a table a condition can match, from bounds of their values.
+"""Pruning: which parts of a table a condition can match, from bounds of their values.
 
-A part is a fragment, whose lineage the manifest tells, a zone of an index, or a page of a file that
-has statistics.  A condition is evaluated on bounds to the set of answers that rows of a part may
-give (true, false, unknown); what is not understood may give any answer.  All parts at once, as
-arrays of shape (num_parts,); pure functions.
+A part is a fragment, whose lineage is in the manifest, a zone of an index, or a page of a file with
+statistics.  A condition is evaluated on bounds to the set of possible results for the rows of a
+part (true, false, unknown); unsupported expressions may have any result.  All parts are evaluated
+together, as arrays of shape (num_parts,); pure functions.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from pyspark_lance.predicate.tree import (
 
 ColumnPath: TypeAlias = tuple[str, ...]
 
-# A set of possible answers as bits, one uint8 for each part.
-_Answers: TypeAlias = NDArray[np.uint8]
+# A set of possible results as bits, one uint8 per part.
+_Results: TypeAlias = NDArray[np.uint8]
 _TRUE, _FALSE, _UNKNOWN, _ANY = 1, 2, 4, 7
 
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-# From here on, several integers become the same number of so many bits.
+# From this magnitude on, several integers convert to the same double.
 _EXACT_INTEGERS: Final = {16: 2**11, 32: 2**24, 64: 2**53}
 _INT64: Final = np.iinfo(np.int64)
-# Of more constants that are neither integers nor texts, only the range is looked at.
+# Above this number of constants that are neither integers nor texts, only the range is used.
 _MAX_CONSTANTS: Final = 64
 
 
@@ -56,15 +56,15 @@ _MAX_CONSTANTS: Final = 64
 class Bounds:
     """Bounds of a column's values in each part, in the column's stored type."""
 
-    minimum: pa.Array  # Nothing is smaller; null where that is not known.
-    maximum: pa.Array  # Nothing is larger; null where that is not known.
-    nullable: bool | NDArray[np.bool_] = True  # Whether there may be nulls, in any part or in each.
-    # Whether there is nothing but nulls, in all parts or in each.
+    minimum: pa.Array  # Lower bound; null where unknown.
+    maximum: pa.Array  # Upper bound; null where unknown.
+    nullable: bool | NDArray[np.bool_] = True  # Whether nulls are possible, overall or per part.
+    # Whether all values are null, overall or per part.
     all_null: bool | NDArray[np.bool_] = False
 
     @classmethod
     def of_lineage(cls, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> Bounds:
-        """Bounds of a lineage column, which Spark sees as bigint; shapes (num_parts,)."""
+        """Return bounds of a lineage column, which Spark sees as bigint; shapes (num_parts,)."""
 
         def as_bigint(values: NDArray[np.uint64]) -> pa.Array:
             too_large = values > np.uint64(_INT64.max)
@@ -73,7 +73,7 @@ class Bounds:
         return cls(as_bigint(low), as_bigint(high), nullable=False)
 
     def take(self, places: NDArray[np.int64]) -> Bounds:
-        """The bounds of some parts; a negative place is a part of which nothing is known."""
+        """Return the bounds of some parts; those of a negative position are unknown."""
         unknown = places < 0
         indices = plain_array(places, unknown)
 
@@ -92,10 +92,10 @@ class Bounds:
 def parts_that_can_match(
     predicate: Predicate, bounds: Mapping[ColumnPath, Bounds], num_parts: int
 ) -> NDArray[np.bool_]:
-    """For each part whether any of its rows can satisfy ``predicate``.
+    """Return for each part whether any of its rows can satisfy ``predicate``.
 
-    ``predicate``: any condition. ``bounds``: what is known, for columns and fields of structs;
-    others may hold anything.
+    ``predicate``: any condition. ``bounds``: known bounds of columns and fields of structs; others
+    may have any value.
     """
     answers = _Parts(bounds, num_parts).answers(predicate)
     possible: NDArray[np.bool_] = (answers & _TRUE) != 0
@@ -105,18 +105,18 @@ def parts_that_can_match(
 def parts_that_must_match(
     predicate: Predicate, bounds: Mapping[ColumnPath, Bounds], num_parts: int
 ) -> NDArray[np.bool_]:
-    """For each part whether all of its rows satisfy ``predicate``; as ``parts_that_can_match``."""
+    """Return for each part whether all of its rows satisfy ``predicate``."""
     certain: NDArray[np.bool_] = _Parts(bounds, num_parts).answers(predicate) == _TRUE
     return certain
 
 
 def row_id_candidates(predicate: Predicate) -> NDArray[np.uint64] | None:
-    """The row ids that rows satisfying ``predicate`` must have, ascending; None if any."""
+    """Return the row ids of rows that may satisfy ``predicate``, ascending; None if any."""
     return _candidates(predicate, ROW_ID)
 
 
 def row_address_candidates(predicate: Predicate) -> NDArray[np.uint64] | None:
-    """The row addresses that rows satisfying ``predicate`` must have, ascending; None if any."""
+    """Return the row addresses of rows that may satisfy ``predicate``, ascending; None if any."""
     return _candidates(predicate, ROW_ADDRESS)
 
 
@@ -126,9 +126,9 @@ class _Parts:
     def __init__(self, bounds: Mapping[ColumnPath, Bounds], num_parts: int) -> None:
         self._bounds, self._num_parts = bounds, num_parts
 
-    def answers(self, predicate: Predicate) -> _Answers:
-        """The answers that rows of each part may give."""
-        answers: _Answers | None = None
+    def answers(self, predicate: Predicate) -> _Results:
+        """Return the possible results for the rows of each part."""
+        answers: _Results | None = None
         match predicate:
             case Not(term):
                 answers = _negated(self.answers(term))
@@ -137,7 +137,7 @@ class _Parts:
             case Or(terms):
                 answers = _negated(_all_of([_negated(self.answers(term)) for term in terms]))
             case Literal() as constant:
-                answers = self._always(_answer_of(constant))
+                answers = self._always(_result_of(constant))
             case IsNull(value):
                 answers = self._is_null(value)
             case Comparison(operator, left, right):
@@ -148,10 +148,10 @@ class _Parts:
                 answers = self._begins_with(value, prefix)
         return self._always(_ANY) if answers is None else answers
 
-    def _always(self, answers: int) -> _Answers:
+    def _always(self, answers: int) -> _Results:
         return np.full(self._num_parts, answers, dtype=np.uint8)
 
-    def _is_null(self, value: Expression) -> _Answers | None:
+    def _is_null(self, value: Expression) -> _Results | None:
         bounds = self._bounds_of(value)
         if bounds is None:
             return None
@@ -159,15 +159,15 @@ class _Parts:
         is_value = np.broadcast_to(np.logical_not(bounds.all_null), self._num_parts)
         return _bits(is_null, is_value, nullable=False)
 
-    def _compared(self, operator: str, left: Expression, right: Expression) -> _Answers | None:
-        """Of ``left operator right``; None if nothing is known of a side."""
+    def _compared(self, operator: str, left: Expression, right: Expression) -> _Results | None:
+        """Return the results of ``left operator right``; None if nothing is known about a side."""
         if operator in (">", ">="):
             return self._compared(_MIRRORED[operator], right, left)
         sides = _Sides.of(left, right, self._bounds)
         if sides is None or (operator == "<=>" and sides.may_both_be_null):
             return None
         if operator in ("<", "<="):
-            # The smallest against the largest, and the other way round.
+            # The smallest against the largest, and vice versa.
             may_be_true = sides.test(operator, "minimum", "maximum", unknown=True)
             is_true = sides.test(operator, "maximum", "minimum", unknown=False)
         else:
@@ -180,7 +180,7 @@ class _Parts:
             return _false_for_unknown(answers)
         return _negated(answers) if operator == "<>" else answers
 
-    def _among(self, value: Expression, values: pa.Array, has_null: bool) -> _Answers | None:
+    def _among(self, value: Expression, values: pa.Array, has_null: bool) -> _Results | None:
         bounds = self._bounds_of(value)
         if bounds is None:
             return None
@@ -188,7 +188,7 @@ class _Parts:
         if numbers is not None:
             answers = _among_integers(bounds, numbers)
         elif len(values) <= _MAX_CONSTANTS:
-            answers = self._among_few(value, values)
+            answers = self._among_values(value, values)
         elif values.type == bounds.minimum.type and values.type in (pa.string(), pa.binary()):
             answers = _among_texts(bounds, values)
         else:
@@ -197,11 +197,11 @@ class _Parts:
             below = self._compared("<=", value, Literal(ends["max"]))
             if above is None or below is None:
                 return None
-            # Inside of the range may be gaps.
+            # The range may have gaps.
             answers = _all_of([above, below]) | np.uint8(_FALSE)
         return _unknown_for_false(answers) if has_null else answers
 
-    def _begins_with(self, value: Expression, prefix: str | bytes) -> _Answers | None:
+    def _begins_with(self, value: Expression, prefix: str | bytes) -> _Results | None:
         bounds = self._bounds_of(value)
         if bounds is None or bounds.minimum.type not in (pa.string(), pa.binary()):
             return None
@@ -213,11 +213,11 @@ class _Parts:
             is_before = pc.less(smallest, single_value(after, pa.binary())[0])
             may_be_true = pc.and_kleene(may_be_true, is_before)
         may_be_false = np.ones(self._num_parts, dtype=np.bool_)
-        # Where an end is not known, so is the answer.
+        # If a bound is unknown, so is the result.
         may_be_true = may_be_true.fill_null(TRUE.scalar)
         return _bits(plain_numbers(may_be_true), may_be_false, bounds.nullable, bounds.all_null)
 
-    def _among_few(self, value: Expression, values: pa.Array) -> _Answers:
+    def _among_values(self, value: Expression, values: pa.Array) -> _Results:
         unequal = [self._always(_TRUE)]
         for constant in values:
             equal = self._compared("=", value, Literal(constant))
@@ -231,7 +231,7 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The two sides of a comparison, each a constant or a column whose bounds are known."""
+    """The two sides of a comparison, each a constant or a column with known bounds."""
 
     left: Expression
     right: Expression
@@ -243,7 +243,7 @@ class _Sides:
     def of(
         cls, left: Expression, right: Expression, bounds: Mapping[ColumnPath, Bounds]
     ) -> _Sides | None:
-        """None if nothing is known of a side, or both read one column."""
+        """Return None if nothing is known about a side, or both read one column."""
         paths: list[ColumnPath | None] = []
         for side in (left, right):
             column = ordered_column(side)
@@ -265,7 +265,7 @@ class _Sides:
 
     @property
     def all_null(self) -> bool | NDArray[np.bool_]:
-        """Return whether a side is nothing but null."""
+        """Return whether all values of a side are null."""
         known = [bounds.all_null for bounds in self.bounds if bounds is not None]
         return np.logical_or.reduce(np.broadcast_arrays(*known)) if known else False
 
@@ -277,26 +277,26 @@ class _Sides:
     def test(
         self, operator: str, left_end: str, right_end: str, *, unknown: bool
     ) -> NDArray[np.bool_]:
-        """The comparison of one end of each side; ``unknown`` where an end is not known."""
+        """Compare one end of each side; ``unknown`` where an end is unknown."""
         names, ends = [], []
         for path, bounds, end in zip(self.columns, self.bounds, (left_end, right_end), strict=True):
             if path is not None and bounds is not None:
                 names.append(path[0])
-                ends.append(at_path(path, getattr(bounds, end)))
+                ends.append(nest_at_path(path, getattr(bounds, end)))
         rows = pa.record_batch(ends, names)
         holds = evaluate(Comparison(operator, self.left, self.right), rows)
         return plain_numbers(pc.fill_null(holds, plain_scalar(unknown, pa.bool_())))
 
 
-def at_path(path: ColumnPath, values: pa.Array) -> pa.Array:
-    """The top-level column in which only the values at ``path`` are there."""
+def nest_at_path(path: ColumnPath, values: pa.Array) -> pa.Array:
+    """Return a top-level column that contains only the values at ``path``."""
     for name in reversed(path[1:]):
         values = pa.StructArray.from_arrays([values], [name])
     return values
 
 
 def ordered_column(value: Expression) -> Column | None:
-    """The column that ``value`` is, possibly cast in a way that keeps the order of values."""
+    """Return the column of ``value``, possibly inside casts that preserve the order of values."""
     while isinstance(value, Cast) and _keeps_order(value):
         value = value.value
     return value if isinstance(value, Column) else None
@@ -312,21 +312,21 @@ def _keeps_order(cast: Cast) -> bool:
     )
 
 
-# Sets of answers, combined by three-valued logic.
+# Sets of results, combined by three-valued logic.
 
 
-def _answer_of(constant: Literal) -> int:
+def _result_of(constant: Literal) -> int:
     value = constant.value
     return _UNKNOWN if value is None else _TRUE if value else _FALSE
 
 
-def _negated(answers: _Answers) -> _Answers:
+def _negated(answers: _Results) -> _Results:
     return (((answers & _TRUE) << 1) | ((answers & _FALSE) >> 1) | (answers & _UNKNOWN)).astype(
         np.uint8
     )
 
 
-def _all_of(parts: Sequence[_Answers]) -> _Answers:
+def _all_of(parts: Sequence[_Results]) -> _Results:
     may_be_true = parts[0] & _TRUE
     may_be_false = parts[0] & _FALSE
     some_unknown = parts[0] & _UNKNOWN
@@ -345,20 +345,20 @@ def _bits(
     may_be_false: NDArray[np.bool_],
     nullable: bool | NDArray[np.bool_],
     all_null: bool | NDArray[np.bool_] = False,
-) -> _Answers:
+) -> _Results:
     bits = np.where(may_be_true, _TRUE, 0) | np.where(may_be_false, _FALSE, 0)
     bits = np.where(all_null, 0, bits)
     return (bits | np.where(nullable, _UNKNOWN, 0)).astype(np.uint8)
 
 
-def _false_for_unknown(answers: _Answers) -> _Answers:
-    """What compares with null as with any value."""
+def _false_for_unknown(answers: _Results) -> _Results:
+    """Return results for a comparison with a list in which null equals any value."""
     is_false = np.where(answers & (_FALSE | _UNKNOWN), _FALSE, 0).astype(np.uint8)
     return (answers & np.uint8(_TRUE)) | is_false
 
 
-def _unknown_for_false(answers: _Answers) -> _Answers:
-    """What is not found in a list that has a NULL may be that NULL."""
+def _unknown_for_false(answers: _Results) -> _Results:
+    """Return results for a list with NULL, in which a missing value may equal that NULL."""
     unknown = np.where(answers & _FALSE, _UNKNOWN, 0).astype(np.uint8)
     return (answers & np.uint8(_TRUE | _UNKNOWN)) | unknown
 
@@ -366,22 +366,22 @@ def _unknown_for_false(answers: _Answers) -> _Answers:
 # Lists of integers.
 
 
-def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Answers:
-    """Return whether values are among ``numbers``, which ascend."""
+def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Results:
+    """Return the results of a test whether values are among ``numbers``, which ascend."""
     low = _known(bounds.minimum, _INT64.min)
     high = _known(bounds.maximum, _INT64.max)
     inside = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low, "left")
-    # Modulo 2**64 the difference of the ends is right even where int64 would overflow.
+    # Modulo 2**64 the difference of the ends is correct even if int64 overflows.
     width = high.view(np.uint64) - low.view(np.uint64)
     every_value = (inside > 0) & ((inside - 1).astype(np.uint64) == width)
     return _bits(inside > 0, ~every_value, bounds.nullable, bounds.all_null)
 
 
-def _among_texts(bounds: Bounds, values: pa.Array) -> _Answers:
-    """Return whether texts can be among ``values``; between two of them may be any other."""
+def _among_texts(bounds: Bounds, values: pa.Array) -> _Results:
+    """Return the results for texts among ``values``; any other text may be between two of them."""
     num_parts = len(bounds.minimum)
-    # In a sorted list of all, an end has as many values before it as it is larger than; a stable
-    # sort puts a minimum before, and a maximum behind a value that equals it.
+    # In a sorted list of all, the position of an end is the number of smaller values; a stable
+    # sort puts a minimum before, and a maximum after an equal value.
     together = pa.concat_arrays([bounds.minimum, values, bounds.maximum])
     order = np.asarray(pc.sort_indices(together))
     is_value = (order >= num_parts) & (order < num_parts + len(values))
@@ -400,7 +400,7 @@ def _known(ends: pa.Array, otherwise: int) -> NDArray[np.int64]:
 
 
 def numbers_among(column: pa.DataType, values: pa.Array) -> NDArray[np.int64] | None:
-    """The constants as integers that values of the column can be, ascending; None if not exact."""
+    """Return the constants as integers in the range of the column, ascending; None if not exact."""
     if pa.types.is_signed_integer(column):
         return _whole_numbers(values)
     if values.type == column and (pa.types.is_date32(column) or pa.types.is_timestamp(column)):
@@ -409,14 +409,14 @@ def numbers_among(column: pa.DataType, values: pa.Array) -> NDArray[np.int64] | 
 
 
 def as_integers(values: pa.Array) -> pa.Array:
-    """Integers, and days and instants, as integers of 64 bits."""
+    """Return integers, days and instants as integers of 64 bits."""
     if pa.types.is_date32(values.type):
         values = values.view(pa.int32())
     return values.cast(pa.int64())
 
 
 def _whole_numbers(values: pa.Array) -> NDArray[np.int64] | None:
-    """The constants that an integer can equal, ascending, each once; None if not exact."""
+    """Return the constants that an integer can equal, ascending, unique; None if not exact."""
     if pa.types.is_signed_integer(values.type):
         return np.unique(plain_numbers(values.cast(pa.int64())))
     exact = [_exact(Literal(value)) for value in values]
@@ -428,13 +428,13 @@ def _whole_numbers(values: pa.Array) -> NDArray[np.int64] | None:
 
 
 def _next_after(prefix: bytes) -> bytes | None:
-    """The smallest bytes greater than all that begin with ``prefix``; None if there are none."""
+    """Return the smallest bytes greater than all with ``prefix``; None if there are none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 def _exact(constant: Literal) -> Fraction | None:
-    """The constant as an exact number that integers can be compared with; None if it is none."""
+    """Return the constant as an exact number to compare with integers; None if it is none."""
     value = constant.value
     if isinstance(value, float):
         limit = _EXACT_INTEGERS[constant.type.bit_width]
@@ -473,7 +473,7 @@ def _is_column(value: Expression, name: str) -> bool:
 
 
 def _row_numbers(values: pa.Array) -> NDArray[np.uint64] | None:
-    """The row ids or addresses that are among ``values``, ascending; None if not exact."""
+    """Return the row ids or addresses among ``values``, ascending; None if not exact."""
     numbers = _whole_numbers(values)
     return None if numbers is None else numbers[numbers >= 0].astype(np.uint64)
 

@@ -1,8 +1,8 @@
-"""Conditions that read one column: where in a condition they are, and their answers on values.
+"""Terms of a condition that read a single column, and their results on values.
 
-An index knows the values of one column.  What it says of a whole condition is put together from
-the parts that read nothing else: the rows that a part leaves are all for which it may be true.
-Pure functions.
+An index has the values of one column.  Its result for a whole condition is combined from the terms
+that read no other column: the matching rows are those for which the terms may be true.  Pure
+functions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.evaluate import evaluate
-from pyspark_lance.predicate.prune import ColumnPath, at_path, ordered_column
+from pyspark_lance.predicate.prune import ColumnPath, nest_at_path, ordered_column
 from pyspark_lance.predicate.tree import (
     FALSE,
     And,
@@ -37,19 +37,19 @@ from pyspark_lance.predicate.tree import (
 
 Rows = TypeVar("Rows")
 Ask: TypeAlias = Callable[[ColumnPath, Predicate], Rows | None]
-"""The rows for which a condition on one column may be true; None if that is not known."""
+"""The rows for which a condition on one column may be true; None if unknown."""
 Combine: TypeAlias = Callable[[Rows, Rows], Rows]
 
 
 def rows_that_may_match(
     predicate: Predicate, ask: Ask[Rows], both: Combine[Rows], either: Combine[Rows]
 ) -> Rows | None:
-    """The rows for which ``predicate`` may be true, from those for which its parts may be.
+    """Return the rows for which ``predicate`` may be true, from those of its terms.
 
     ``predicate``: any condition. Returns None if nothing is known.
     """
     if isinstance(predicate, Not):
-        pushed = _pushed_down(predicate.term)
+        pushed = _push_down_not(predicate.term)
         if pushed is not None:
             return rows_that_may_match(pushed, ask, both, either)
     path = _only_column(predicate)
@@ -66,16 +66,16 @@ def rows_that_may_match(
 
 
 def matching_values(predicate: Predicate, path: ColumnPath, values: pa.Array) -> NDArray[np.bool_]:
-    """For which values of the one column that ``predicate`` reads it is true."""
+    """Return for which values of the only column that ``predicate`` reads it is true."""
     if not len(values):
         return np.zeros(0, np.bool_)
-    answers = evaluate(predicate, pa.record_batch([at_path(path, values)], [path[0]]))
+    answers = evaluate(predicate, pa.record_batch([nest_at_path(path, values)], [path[0]]))
     mask: NDArray[np.bool_] = plain_numbers(answers.fill_null(FALSE.scalar))
     return mask
 
 
 def only_values(predicate: Predicate, path: ColumnPath) -> list[pa.Array] | None:
-    """The values that the one column must equal for ``predicate`` to be true; None if any may be.
+    """Return the only values of the column that satisfy ``predicate``; None if unknown.
 
     Each array has a type in which the condition compares: the column's own, or a wider one.
     """
@@ -98,13 +98,13 @@ def only_values(predicate: Predicate, path: ColumnPath) -> list[pa.Array] | None
             return None
 
 
-def is_only_of_null(predicate: Predicate, path: ColumnPath) -> bool:
-    """Return whether ``predicate`` asks for nothing but nulls of the column."""
+def matches_only_null(predicate: Predicate, path: ColumnPath) -> bool:
+    """Return whether ``predicate`` matches only nulls of the column."""
     return isinstance(predicate, IsNull) and _is_column(predicate.value, path)
 
 
-def element_wanted(predicate: Predicate, path: ColumnPath) -> pa.Scalar | None:
-    """The element that the lists of a column must have for ``predicate`` to be true, if one."""
+def required_element(predicate: Predicate, path: ColumnPath) -> pa.Scalar | None:
+    """Return the element that lists of a column must have for ``predicate``, if any."""
     match predicate:
         case Call("array_contains", (Column(own), Literal(scalar))) if own == path:
             return scalar
@@ -112,8 +112,8 @@ def element_wanted(predicate: Predicate, path: ColumnPath) -> pa.Scalar | None:
             return None
 
 
-def texts_wanted(predicate: Predicate, path: ColumnPath) -> tuple[str, ...]:
-    """Texts that the strings of a column must have for ``predicate`` to be true; empty if none."""
+def required_texts(predicate: Predicate, path: ColumnPath) -> tuple[str, ...]:
+    """Return texts that the strings of a column must contain for ``predicate``; empty if none."""
     match predicate:
         case Match("contains" | "starts_with" | "ends_with", Column(own), str(part)) if own == path:
             return (part,)
@@ -122,7 +122,7 @@ def texts_wanted(predicate: Predicate, path: ColumnPath) -> tuple[str, ...]:
         case Comparison("=" | "<=>", Column(own), Literal() as whole) if own == path:
             return (whole.value,) if isinstance(whole.value, str) else ()
         case And(terms):
-            return tuple(text for term in terms for text in texts_wanted(term, path))
+            return tuple(text for term in terms for text in required_texts(term, path))
         case _:
             return ()
 
@@ -132,8 +132,8 @@ def _is_column(value: Expression, path: ColumnPath) -> bool:
     return column is not None and column.path == path
 
 
-def is_true_of_null(predicate: Predicate, path: ColumnPath, data_type: pa.DataType) -> bool:
-    """Return whether ``predicate`` is true where the one column that it reads is null."""
+def is_true_for_null(predicate: Predicate, path: ColumnPath, data_type: pa.DataType) -> bool:
+    """Return whether ``predicate`` is true where the only column that it reads is null."""
     return bool(matching_values(predicate, path, pa.nulls(1, data_type))[0])
 
 
@@ -160,8 +160,8 @@ def _of_any(
     return known
 
 
-def _pushed_down(term: Predicate) -> Predicate | None:
-    """``NOT term`` with the NOT further down; None if it cannot go there."""
+def _push_down_not(term: Predicate) -> Predicate | None:
+    """Return ``NOT term`` with the NOT pushed down; None if it cannot be."""
     match term:
         case Not(inner):
             return inner
@@ -174,13 +174,13 @@ def _pushed_down(term: Predicate) -> Predicate | None:
 
 
 def _only_column(predicate: Predicate) -> ColumnPath | None:
-    """The one column that a condition reads, if it cannot fail on a value."""
+    """Return the only column that a condition reads, if it cannot fail on a value."""
     paths = column_paths_of(predicate)
     return next(iter(paths)) if len(paths) == 1 and not can_raise(predicate) else None
 
 
 def _by_column(terms: Sequence[Predicate], join: type[And] | type[Or]) -> list[Predicate]:
-    """The terms, those of one column joined; each by itself if there is one column only."""
+    """Combine the terms of each column; return them unchanged if there is only one column."""
     groups: dict[ColumnPath, list[Predicate]] = {}
     others: list[Predicate] = []
     for term in terms:

@@ -1,7 +1,7 @@
-"""Which texts contain another one.
+"""Substring search in arrays of texts.
 
-A text that is found seldom is looked for in the bytes of all texts at once: Arrow begins anew with
-each text, which takes three times as long.
+A rare text is searched in the concatenated bytes of all texts: Arrow restarts the search for each
+text, which takes three times as long.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pyspark_lance.plain_values import plain_array, plain_numbers
 
-# Each place where it is found takes as long as Arrow takes for some texts.
+# Each match costs as much as Arrow's search in some texts.
 _TEXTS_PER_PLACE = 16
 _ENDS = {
     pa.string(): np.int32, pa.binary(): np.int32,
@@ -40,7 +40,7 @@ def contains(values: pa.Array | pa.Scalar, part: str | bytes) -> pa.Array | pa.S
     firsts = np.array(places, ends.dtype)
     rows = ends.searchsorted(firsts, "right") - 1
     has_it = np.zeros(len(values), np.bool_)
-    # Others begin in one text and end in the next.
+    # Other matches start in one text and end in the next.
     has_it[rows[firsts + len(wanted) <= ends[rows + 1]]] = True
     return plain_array(has_it, plain_numbers(values.is_null()) if values.null_count else None)
 
@@ -59,5 +59,5 @@ def matches(values: pa.Array | pa.Scalar, pattern: str, part: str) -> pa.Array |
 
 
 def _can_overlap_itself(text: bytes) -> bool:
-    """Whether a text may begin within another one like it: some of these would be passed over."""
+    """Return whether two occurrences of a text may overlap, so that a search may miss one."""
     return any(text.startswith(text[first:]) for first in range(1, len(text)))

@@ -1,6 +1,6 @@
-"""Which names a SQL text mentions, and whether it is nothing but a name or an equation of two.
+"""Names in a SQL text, and recognition of texts that are a single name or an equation of two.
 
-For texts over several tables, and in all of Spark's SQL, of which we parse only a part. Pure.
+For texts over several tables, and in Spark's full SQL, of which only a part is parsed. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.tokens import Token, identifier, tokenize_all
 
 _CONSTANTS = ("TRUE", "FALSE", "NULL")
-# Words that a name may follow that is no alias.
+# Keywords followed by a name that is not an alias.
 _BEFORE_OPERANDS = {
     "AND", "AS", "BETWEEN", "DISTINCT", "DIV", "ELSE", "ESCAPE", "FROM", "ILIKE", "IN", "IS",
     "LIKE", "NOT", "OR", "REGEXP", "RLIKE", "THEN", "WHEN",
@@ -21,32 +21,32 @@ _BEFORE_OPERANDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mentioned:
+class MentionedNames:
     """Names in lower case, perhaps some that only look like names.
 
-    ``qualifiers``: those before a dot; ``may_be_any``: other names may be meant, too.
+    ``qualifiers``: those before a dot; ``may_be_any``: the text may refer to other names, too.
     """
 
     qualifiers: frozenset[str] = frozenset()
     ends: frozenset[str] = frozenset()
     may_be_any: bool = False
 
-    def __or__(self, other: Mentioned) -> Mentioned:
-        return Mentioned(
+    def __or__(self, other: MentionedNames) -> MentionedNames:
+        return MentionedNames(
             self.qualifiers | other.qualifiers,
             self.ends | other.ends,
             self.may_be_any or other.may_be_any,
         )
 
     @classmethod
-    def of(cls, parts: NameParts) -> Mentioned:
-        """What one reference mentions."""
+    def of(cls, parts: NameParts) -> MentionedNames:
+        """Return the names in one reference."""
         lower = [part.lower() for part in parts]
         return cls(frozenset(lower[:-1]), frozenset(lower[-1:]))
 
 
-def mentioned(text: str) -> Mentioned:
-    """The names in ``text``."""
+def mentioned(text: str) -> MentionedNames:
+    """Return the names in ``text``."""
     qualifiers: set[str] = set()
     ends: set[str] = set()
     hides = False
@@ -58,11 +58,11 @@ def mentioned(text: str) -> Mentioned:
         if name is not None:
             (qualifiers if after.text == "." else ends).add(name.lower())
         before = token.text
-    return Mentioned(frozenset(qualifiers), frozenset(ends), hides)
+    return MentionedNames(frozenset(qualifiers), frozenset(ends), hides)
 
 
 def _hides_names(token: Token, before: str) -> bool:
-    """A star as an argument, an open quote or comment, or a name that starts with a digit."""
+    """Return True for a star argument, an open quote or comment, or a name with a digit first."""
     if token.text == "*":
         return before in ("(", ",", ".")
     return token.kind == "bad" and (token.text[0] in "'\"`/" or token.text.isdigit())
@@ -72,14 +72,14 @@ def _name(token: Token) -> str | None:
     if token.kind in ("word", "quoted"):
         return identifier(token)
     if token.kind == "string" and token.text[0] == '"':
-        return token.text[1:-1].replace('""', '"')  # what it is depends on the session
+        return token.text[1:-1].replace('""', '"')  # its meaning depends on the session
     return None
 
 
 def trailing_name(text: str) -> str | None:
-    """The name at the end of ``text`` if it may be an alias without ``AS``; None if it is none.
+    """Return the name at the end of ``text`` if it may be an alias without ``AS``, else None.
 
-    Behind an operand a name is one, unless it belongs to it, as ``DAY`` to ``INTERVAL 1 DAY``.
+    After an operand a name is an alias, unless it belongs to it, as ``DAY`` to ``INTERVAL 1 DAY``.
     """
     tokens = tokenize_all(text)[-3:-1]
     if len(tokens) < 2 or tokens[1].kind not in ("word", "quoted"):
@@ -94,13 +94,13 @@ def trailing_name(text: str) -> str | None:
 
 
 def reference(text: str) -> NameParts | None:
-    """The parts of the name that ``text`` is; None if it is something else."""
+    """Return the parts of ``text`` if it is a name, else None."""
     tokens = tokenize_all(text)
     return _reference(tokens[:-1])
 
 
 def equation(text: str) -> tuple[NameParts, NameParts] | None:
-    """The two names of which ``text`` demands that they be equal; None if it is something else."""
+    """Return the two names that ``text`` equates; None if it is something else."""
     tokens = tokenize_all(text)[:-1]
     signs = [place for place, token in enumerate(tokens) if token.text in ("=", "==")]
     if len(signs) != 1:

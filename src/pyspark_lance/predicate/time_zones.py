@@ -1,9 +1,9 @@
-"""Instants and the clocks of time zones, for whole arrays, of any year.
+"""Conversion between instants and local times for whole arrays, of any year.
 
-Arrow takes the offset of a zone from the transitions that the system's files list, and these end
-with the year 2037 or earlier.  So the transitions come from Python's ``zoneinfo``, which follows
-the rule at the end of such a file; a year that Python does not have gets the offsets of one with
-the same calendar.  No I/O but for the files of ``zoneinfo``; no loop over rows.
+Arrow takes the offsets of a zone from the transitions listed in the system's files, which end with
+the year 2037 or earlier.  So the transitions come from Python's ``zoneinfo``, which follows the
+rule at the end of such a file; a year that Python does not support gets the offsets of one with the
+same calendar.  No I/O except for the files of ``zoneinfo``; no loop over rows.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _MICROS: Final = 1_000_000
 _DAY: Final = 86_400
 _WEEK: Final = 7 * _DAY
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# In seconds since 1970. Local times of the very first day may lie before what datetime has.
+# In seconds since 1970. Local times of the very first day may precede the range of datetime.
 _FIRST: Final = int((datetime(1, 1, 2, tzinfo=UTC) - _EPOCH).total_seconds())
-# Days of the year and of the week repeat every 400 years; by then every zone follows its last rule.
+# Days of the year and of the week repeat every 400 years; later years follow each zone's last rule.
 _CYCLE_START: Final = int((datetime(2400, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
 _CYCLE: Final = 146_097 * _DAY
 
-# Arrow prints the years between these as Spark does; it has 16 bits for a year.
+# Arrow formats the years between these as Spark does; it has 16 bits for a year.
 _FIRST_SHOWN: Final = np.datetime64("-9999-01-01")
 _LAST_SHOWN: Final = np.datetime64("9999-12-31")
 
 
 def zone_of(name: str) -> ZoneInfo | timezone:
-    """The time zone called ``name``, such as ``UTC``, ``Europe/Berlin`` or ``+01:30``."""
+    """Return the time zone ``name``, such as ``UTC``, ``Europe/Berlin`` or ``+01:30``."""
     if name.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
         return UTC
     match = _OFFSET.fullmatch(name)
@@ -65,9 +65,9 @@ def zone_of(name: str) -> ZoneInfo | timezone:
 
 
 def to_instants(local: pa.Array, time_zone: str) -> pa.Array:
-    """Zoneless timestamps, read on a clock of ``time_zone``, as instants.
+    """Convert zoneless local timestamps of ``time_zone`` to instants.
 
-    As in Java, the offset before a transition holds for times that the clock shows twice or never.
+    As in Java, the offset before a transition applies to ambiguous and skipped local times.
     """
     offsets = _local_offsets(zone_of(time_zone), _seconds(local))
     micros = pc.subtract_checked(local.cast(pa.int64()), plain_array(offsets * _MICROS))
@@ -75,21 +75,21 @@ def to_instants(local: pa.Array, time_zone: str) -> pa.Array:
 
 
 def to_local(instants: pa.Array, time_zone: str) -> pa.Array:
-    """What a clock of ``time_zone`` shows at ``instants``, as zoneless timestamps."""
+    """Convert instants to zoneless local timestamps of ``time_zone``."""
     offsets = _offsets(zone_of(time_zone), _seconds(instants))
     micros = pc.add_checked(instants.cast(pa.int64()), plain_array(offsets * _MICROS))
     return micros.cast(TIMESTAMP_NTZ)
 
 
 def to_local_seconds(instants: pa.Array, time_zone: str) -> pa.Array:
-    """As ``to_local`` in whole seconds, which no instant is too far for."""
+    """Convert as ``to_local`` does, to whole seconds, which cannot overflow."""
     seconds = _seconds(instants)
     local = seconds + _offsets(zone_of(time_zone), seconds)
     return plain_array(local, plain_numbers(pc.is_null(instants))).cast(pa.timestamp("s"))
 
 
 def to_local_dates(instants: pa.Array, time_zone: str) -> pa.Array:
-    """The days that a calendar in ``time_zone`` shows at ``instants``."""
+    """Convert instants to local dates of ``time_zone``."""
     seconds = _seconds(instants)
     days = (seconds + _offsets(zone_of(time_zone), seconds)) // _DAY
     missing = plain_numbers(pc.is_null(instants))
@@ -97,7 +97,7 @@ def to_local_dates(instants: pa.Array, time_zone: str) -> pa.Array:
 
 
 def year_of(moments: pa.Array) -> pa.Array:
-    """The years of dates and of zoneless timestamps; Arrow has 16 bits for them."""
+    """Return the years of dates and of zoneless timestamps; Arrow has 16 bits for them."""
     if pa.types.is_date32(moments.type):
         times = numbers_with_default(0, moments.view(pa.int32())).astype("datetime64[D]")
     elif moments.type == pa.timestamp("s"):
@@ -109,7 +109,7 @@ def year_of(moments: pa.Array) -> pa.Array:
 
 
 def date_text(dates: pa.Array) -> pa.Array:
-    """Dates as Spark prints them: years of more than four digits have a sign."""
+    """Format dates as Spark does: years of more than four digits have a sign."""
     days = numbers_with_default(0, dates.view(pa.int32())).astype("datetime64[D]")
     is_far = (days < _FIRST_SHOWN) | (days > _LAST_SHOWN)
     text = dates.cast(pa.string())
@@ -123,12 +123,12 @@ def date_text(dates: pa.Array) -> pa.Array:
 
 
 def _seconds(moments: pa.Array) -> NDArray[np.int64]:
-    """Whole seconds since 1970, of null too."""
+    """Return whole seconds since 1970, also for null."""
     return numbers_with_default(0, moments.cast(pa.int64())) // _MICROS
 
 
 def _offsets(zone: ZoneInfo | timezone, seconds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Seconds that a clock is ahead of UTC at instants, shape (n,)."""
+    """Return the UTC offsets at instants in seconds, shape (n,)."""
     if isinstance(zone, timezone):
         return np.full(len(seconds), _ahead(zone, 0))
     seconds = _within_years(seconds)
@@ -137,20 +137,20 @@ def _offsets(zone: ZoneInfo | timezone, seconds: NDArray[np.int64]) -> NDArray[n
 
 
 def _local_offsets(zone: ZoneInfo | timezone, local: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As ``_offsets``, of what the clock shows."""
+    """Return the UTC offsets at local times."""
     if isinstance(zone, timezone):
         return np.full(len(local), _ahead(zone, 0))
     local = _within_years(local)
-    # No clock is a day ahead of another one's noon, or behind.
+    # Offsets are less than a day.
     starts, before, after = _transitions(zone, np.concatenate([local - _DAY, local + _DAY]))
-    # The start of a year may lie within what the clock shows twice or never.
+    # The start of a year may be an ambiguous or skipped local time.
     shown = np.maximum.accumulate(starts + np.maximum(before, after))
-    # The first day of all may come before what is known; its offset is the first one.
+    # The first day of all may precede the known transitions; its offset is the first one.
     return after[np.maximum(np.searchsorted(shown, local, "right") - 1, 0)]
 
 
 def _within_years(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Times of the same offset that ``datetime`` has."""
+    """Map times to times with the same offset in the range of ``datetime``."""
     repeated = _CYCLE_START + (seconds - _CYCLE_START) % _CYCLE
     return np.maximum(np.where(seconds >= _CYCLE_START, repeated, seconds), _FIRST)
 
@@ -158,7 +158,7 @@ def _within_years(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
 def _transitions(
     zone: ZoneInfo, seconds: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """When offsets begin to hold, those before and those from then on, in the years of times."""
+    """Return transitions in the years of times: when, offsets before, offsets after."""
     years = np.unique(np.maximum(seconds, _FIRST).astype("datetime64[s]").astype("datetime64[Y]"))
     found = [_transitions_of_year(zone, 1970 + year) for year in years.astype(np.int64).tolist()]
     if not found:
@@ -169,10 +169,10 @@ def _transitions(
 
 @lru_cache(maxsize=4096)
 def _transitions_of_year(zone: ZoneInfo, year: int) -> NDArray[np.int64]:
-    """The start of a year and the transitions in it: when, offset before, offset after."""
+    """Return the start of a year and its transitions: when, offset before, offset after."""
     start = max(int((datetime(year, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()), _FIRST)
     end = int((datetime(year + 1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
-    # Clocks that go back to what they showed less than a week before are in no zone.
+    # No zone has a transition that is reversed within a week.
     weeks = [*range(start, end, _WEEK), end - 1]
     found = (_transitions_between(zone, first, last) for first, last in pairwise(weeks))
     times = [start, *chain.from_iterable(found)]
@@ -181,7 +181,7 @@ def _transitions_of_year(zone: ZoneInfo, year: int) -> NDArray[np.int64]:
 
 
 def _transitions_between(zone: ZoneInfo, first: int, last: int) -> list[int]:
-    """Seconds from which on another offset holds, after ``first`` and up to ``last``."""
+    """Return the seconds at which the offset changes, after ``first`` and up to ``last``."""
     if _ahead(zone, first) == _ahead(zone, last):
         return []
     if last - first == 1:
@@ -191,7 +191,7 @@ def _transitions_between(zone: ZoneInfo, first: int, last: int) -> list[int]:
 
 
 def _ahead(zone: ZoneInfo | timezone, second: int) -> int:
-    """Seconds that a clock is ahead of UTC at an instant."""
+    """Return the UTC offset at an instant in seconds."""
     offset = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
     assert offset is not None
     return round(offset.total_seconds())

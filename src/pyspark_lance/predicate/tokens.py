@@ -1,4 +1,4 @@
-"""Cutting a SQL condition into tokens, and what the literals among them mean in Spark.
+"""Tokenizer of SQL conditions, and the values of literals as in Spark.
 
 No I/O.
 """
@@ -17,19 +17,19 @@ from pyspark_lance.predicate.tree import Literal
 from pyspark_lance.predicate.values import decimal_literal, integer_literal, literal
 
 MAX_NESTING = 50
-"""Most levels of a condition."""
+"""Maximum nesting depth of a condition."""
 MAX_PARENTHESES = 2 * MAX_NESTING
-"""Most open parentheses; from there on it has too many levels, whatever they are for."""
+"""Maximum number of open parentheses, of any purpose."""
 
 
 @dataclass(slots=True)
 class Token:
-    """A piece of the text."""
+    """A token of the text."""
 
     # ``word``, ``quoted`` (in backquotes), ``string``, ``number``, ``operator``, ``end``, or
     # ``integers``: a whole list of plain integers behind IN, which may be very long.
     kind: str
-    text: str  # As it was written; of a word in a condition without its case (see ``upper``).
+    text: str  # As written; keywords compare by ``upper``.
     position: int  # Index of its first character.
 
     @property
@@ -38,10 +38,10 @@ class Token:
         return self.text.upper() if self.kind in ("word", "operator") else ""
 
 
-# Nothing is tried in two ways (``*+``), so that a long literal takes no memory beside its text.
-# A group that may fail behind its first character is not repeated so: Python before 3.11.5 goes
-# on where it failed.
-# What nothing closes goes to the end, so that nobody looks for its end twice.
+# Possessive quantifiers (``*+``) avoid backtracking, so a long literal takes no extra memory.
+# A group that may fail after its first character is not repeated possessively: Python before
+# 3.11.5 continues where it failed.
+# An unterminated quote or comment extends to the end, so that it is scanned once.
 _TOKEN = re.compile(
     r"""(?P<integers>(?<=\bin)\s*\((?!  # nothing else than integers with commas between them
           [\d\s,-]*?(?:,\s*[,)]|\d\s+-?\d|\d-|-(?!\d)|\d{39}))\s*-?\d[\d\s,-]*+\))
@@ -59,7 +59,7 @@ _TOKEN = re.compile(
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens of ``text``, ended by one of kind ``end``."""
+    """Return all tokens of ``text``, ended by one of kind ``end``."""
     tokens, depth = [], 0
     for token in _tokens_of(text):
         if token.kind == "bad":
@@ -67,16 +67,16 @@ def tokenize(text: str) -> list[Token]:
         if token.kind == "operator" and token.text in "()":
             depth += 1 if token.text == "(" else -1
             if depth > MAX_PARENTHESES:
-                raise too_deep(text, token.position)
+                raise nesting_error(text, token.position)
         tokens.append(token)
     return tokens
 
 
 def tokenize_all(text: str) -> list[Token]:
-    """As ``tokenize``, but with tokens of kind ``bad``.
+    """Return all tokens as ``tokenize`` does, including those of kind ``bad``.
 
-    Such a one is a character that starts no token, or, from a quote or ``/*`` on that nothing
-    closes, all the rest.
+    Such a token is a character that starts no token, or the rest of the text from an unterminated
+    quote or ``/*`` on.
     """
     return list(_tokens_of(text))
 
@@ -94,12 +94,12 @@ def _bad_character(character: str) -> str:
     if character == "/":
         return "the /* is never closed"
     if character.isdigit():
-        return "this is not a number (put names that start with a digit into `backquotes`)"
-    return f"{character!r} is not understood"
+        return "this is not a number (write names that start with a digit in `backquotes`)"
+    return f"{character!r} is not a valid token"
 
 
-def too_deep(text: str, position: int) -> InvalidInputError:
-    """What a condition is told that is nested too deep."""
+def nesting_error(text: str, position: int) -> InvalidInputError:
+    """Return the error for a condition that is nested too deep."""
     return error_at(
         text,
         position,
@@ -109,7 +109,7 @@ def too_deep(text: str, position: int) -> InvalidInputError:
 
 
 def error_at(text: str, position: int, what: str, hint: str = "") -> InvalidInputError:
-    """An error about ``text``, showing the place."""
+    """Return an error about ``text`` that shows the position."""
     before, after = text[max(position - 40, 0) : position], text[position : position + 40]
     shown = (
         f"{'…' if position > 40 else ''}{before}▶{after}{'…' if position + 40 < len(text) else ''}"
@@ -122,7 +122,7 @@ def error_at(text: str, position: int, what: str, hint: str = "") -> InvalidInpu
 
 
 def identifier(token: Token) -> str:
-    """The name that a word or a quoted identifier spells."""
+    """Return the name in a word or a quoted identifier."""
     if token.kind == "quoted":
         return token.text[1:-1].replace("``", "`")
     return token.text
@@ -133,7 +133,7 @@ _FLOAT_TYPES = {"F": pa.float32(), "D": pa.float64()}
 
 
 def number_literal(text: str) -> Literal:
-    """The constant a number token spells, such as ``5``, ``-5L``, ``5.50``, ``1e3`` or ``2BD``."""
+    """Return the constant of a number token, such as ``5``, ``-5L``, ``5.50`` or ``2BD``."""
     word = text.upper()
     if word.endswith("BD"):
         return decimal_literal(decimal.Decimal(word[:-2]))
@@ -167,7 +167,7 @@ _ESCAPE = re.compile(
 
 
 def string_value(text: str) -> str:
-    """The text that a string token spells, with Spark's escapes."""
+    """Return the text of a string token, with Spark's escapes."""
     if text[0] in "rR":
         return text[2:-1]
     quote, inner = text[0], text[1:-1]
@@ -180,7 +180,7 @@ def string_value(text: str) -> str:
     try:
         return encoded.decode("utf-16")
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"the string {text} holds half a surrogate pair") from error
+        raise InvalidInputError(f"the string {text} contains half a surrogate pair") from error
 
 
 def _unescape(escape: re.Match[str], quote: str) -> str:
@@ -194,5 +194,5 @@ def _unescape(escape: re.Match[str], quote: str) -> str:
         return chr(code)
     if octal:
         return chr(int(octal, 8))
-    # \% and \_ stay as they are: they mean something to LIKE.
+    # \% and \_ stay as they are: LIKE interprets them.
     return escape.group() if other in "%_" else _ESCAPES.get(other, other)

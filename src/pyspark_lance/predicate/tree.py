@@ -1,8 +1,8 @@
-"""The nodes of a typed SQL condition: immutable values, each knowing its type.
+"""Nodes of a typed SQL condition: immutable values with a type.
 
-A tree is built by ``builder`` (which finds the common types as Spark does and inserts
-casts) and read by evaluation and pruning.  A type is the Arrow form of a Spark type, so an int
-column compared with a bigint holds a cast, and evaluation never guesses.  No I/O.
+A tree is built by ``builder`` (which finds the common types as Spark does and inserts casts) and
+read by evaluation and pruning.  A type is the Arrow form of a Spark type, so an int column compared
+with a bigint is inside a cast, and evaluation needs no type rules.  No I/O.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Column:
     """A column, or a field of a struct column."""
 
     path: tuple[str, ...]  # Names from the top-level column down, spelled as in the schema.
-    # The Spark type it is seen as; the stored type may be another (uint8, dictionary, …).
+    # The Spark type of its values; the stored type may be another (uint8, dictionary, …).
     type: pa.DataType
 
 
@@ -60,8 +60,9 @@ _RAW_SCALARS = (pa.Date32Scalar, pa.TimestampScalar, pa.Time64Scalar, pa.Duratio
 class Cast:
     """``CAST(value AS type)``.
 
-    ``time_zone``: zone in which dates and zoneless text become instants. ``ansi``: what does not
-    fit is an error; otherwise it becomes NULL or wraps around. True for casts that always fit.
+    ``time_zone``: zone for converting dates and zoneless text to instants. ``ansi``: a value that
+    does not fit is an error; otherwise it becomes NULL or wraps around. True for casts that always
+    fit.
     """
 
     value: Expression
@@ -111,8 +112,8 @@ class Comparison:
 class In:
     """``value IN (values…)``.
 
-    ``values``: the constants without NULL, of the type of ``value``; ``has_null``: whether NULL was
-    in the list, which turns false into unknown.
+    ``values``: the constants without NULL, of the type of ``value``; ``has_null``: whether NULL is
+    in the list, which changes false to unknown.
     """
 
     value: Expression
@@ -121,14 +122,14 @@ class In:
     type: ClassVar[pa.DataType] = BOOLEAN
 
     def __eq__(self, other: object) -> bool:
-        """Same expression, same values in the same order."""
+        """Compare the expression, and the values in order."""
         if not isinstance(other, In):
             return NotImplemented
         same = self.value == other.value and self.has_null == other.has_null
         return same and bool(self.values.equals(other.values))
 
     def __hash__(self) -> int:
-        """Over the expression and the number of values, which is cheap."""
+        """Hash the expression and the number of values, which is cheap."""
         return hash((self.value, len(self.values), self.has_null))
 
 
@@ -156,7 +157,7 @@ class Match:
     kind: str
     value: Expression  # A string (or, for the plain kinds, binary) expression.
     pattern: str | bytes  # The text or the expression to find.
-    part: str = ""  # Of ``regex``: a text that whatever matches contains, if one is known.
+    part: str = ""  # Of ``regex``: a text that every match contains, if known.
     type: ClassVar[pa.DataType] = BOOLEAN
 
 
@@ -170,7 +171,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All ``terms`` (two or more), tried from left to right."""
+    """All ``terms`` (two or more), evaluated from left to right."""
 
     terms: tuple[Expression, ...]
     type: ClassVar[pa.DataType] = BOOLEAN
@@ -178,7 +179,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of ``terms`` (two or more), tried from left to right."""
+    """At least one of ``terms`` (two or more), evaluated from left to right."""
 
     terms: tuple[Expression, ...]
     type: ClassVar[pa.DataType] = BOOLEAN
@@ -213,7 +214,7 @@ UNKNOWN = Literal(plain_scalar(None, BOOLEAN))
 
 
 def children_of(expression: Expression) -> tuple[Expression, ...]:
-    """The direct parts of ``expression``, in the order they are written."""
+    """Return the operands of ``expression``, in the order they are written."""
     match expression:
         case And(terms) | Or(terms):
             return terms
@@ -230,7 +231,7 @@ def children_of(expression: Expression) -> tuple[Expression, ...]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """``expression`` and everything below it; without recursion, so any depth is fine."""
+    """Yield ``expression`` and all its descendants; without recursion, for any depth."""
     waiting = [expression]
     while waiting:
         node = waiting.pop()
@@ -239,18 +240,18 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
-    """The conditions that ``predicate`` joins with AND; itself if it joins none."""
+    """Return the conditions that ``predicate`` joins with AND; itself if it joins none."""
     return predicate.terms if isinstance(predicate, And) else (predicate,)
 
 
 def all_of(predicates: Sequence[Predicate]) -> Predicate | None:
-    """The condition that all ``predicates`` hold; None for none of them."""
+    """Return the conjunction of ``predicates``; None for none."""
     terms = tuple(term for predicate in predicates for term in conjuncts(predicate))
     return And(terms) if len(terms) > 1 else terms[0] if terms else None
 
 
 def depth_of(expression: Expression) -> int:
-    """Length of the longest way from the root to a leaf, in nodes; without recursion."""
+    """Return the number of nodes on the longest path from root to leaf; without recursion."""
     deepest, waiting = 0, [(expression, 1)]
     while waiting:
         node, depth = waiting.pop()
@@ -260,21 +261,21 @@ def depth_of(expression: Expression) -> int:
 
 
 def column_paths_of(expression: Expression) -> frozenset[tuple[str, ...]]:
-    """The path of every column or struct field that ``expression`` reads."""
+    """Return the path of every column or struct field that ``expression`` reads."""
     return frozenset(node.path for node in walk(expression) if isinstance(node, Column))
 
 
 def columns_of(expression: Expression) -> frozenset[str]:
-    """The top-level columns (lineage columns too) that ``expression`` reads."""
+    """Return the top-level columns (lineage columns too) that ``expression`` reads."""
     return frozenset(path[0] for path in column_paths_of(expression))
 
 
-# Neither overflow nor bad input is possible in these.
+# Neither overflow nor invalid input is possible in these.
 _SAFE_FLOAT_OPERATORS = frozenset("+-*")
 
 
 def can_raise(expression: Expression) -> bool:
-    """Whether evaluating ``expression`` may fail on a row: overflow, bad cast, division by 0."""
+    """Return whether ``expression`` may fail on a row: overflow, bad cast, division by zero."""
     return any(_node_can_raise(node) for node in walk(expression))
 
 
@@ -293,7 +294,7 @@ def _node_can_raise(node: Expression) -> bool:
 
 
 def always_fits(source: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether a cast of ``source`` to ``wanted`` surely fails for no value."""
+    """Return whether a cast of ``source`` to ``wanted`` cannot fail for any value."""
     kinds = pa.types
     if source == wanted or kinds.is_null(source):
         return True

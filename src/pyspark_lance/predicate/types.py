@@ -1,4 +1,4 @@
-"""Which Spark type a stored type is seen as, and which common type two Spark types have.
+"""Spark types of stored types, and common types of Spark types.
 
 Spark types are written as Arrow types: ``timestamp[us, tz=UTC]`` is TIMESTAMP, ``timestamp[us]``
 is TIMESTAMP_NTZ, ``time64[ns]`` is TIME, ``duration[us]`` is a day-time interval, ``null`` is
@@ -31,7 +31,7 @@ _INTEGER_PRECISION = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 2
 
 
 def spark_type_of(stored: pa.DataType) -> pa.DataType:
-    """The Spark type a stored type is seen as; one that Spark cannot hold is returned as it is.
+    """Return the Spark type of a stored type; the stored type itself if Spark has none.
 
     A column of such a type can still be tested with IS NULL.
     """
@@ -47,29 +47,29 @@ def is_comparable(data_type: pa.DataType) -> bool:
 
 
 def is_integral(data_type: pa.DataType) -> bool:
-    """tinyint, smallint, int or bigint."""
+    """Return whether the type is tinyint, smallint, int or bigint."""
     return data_type in _INTEGER_PRECISION
 
 
 def is_numeric(data_type: pa.DataType) -> bool:
-    """An integral, floating or decimal type."""
+    """Return whether the type is integral, floating or decimal."""
     return bool(data_type in _NUMERIC_ORDER or pa.types.is_decimal(data_type))
 
 
 def decimal_of_integer(data_type: pa.DataType) -> pa.DataType:
-    """The decimal type that holds every value of an integral type, as Spark chooses it."""
+    """Return the decimal type that holds every value of an integral type, as Spark chooses it."""
     return pa.decimal128(_INTEGER_PRECISION[data_type], 0)
 
 
 def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """The type that holds every value of both; beyond 38 digits a 256-bit one, so never lossy."""
+    """Return the type that holds all values of both; beyond 38 digits a 256-bit one."""
     scale = max(left.scale, right.scale)
     precision = max(left.precision - left.scale, right.precision - right.scale) + scale
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
 def common_type(left: pa.DataType, right: pa.DataType, *, ansi: bool = True) -> pa.DataType | None:
-    """The type in which Spark compares ``left`` with ``right``; None when it refuses to."""
+    """Return the type in which Spark compares ``left`` with ``right``; None if it cannot."""
     kinds = pa.types
     if left == right or kinds.is_null(right):
         return left
@@ -89,9 +89,9 @@ def common_type(left: pa.DataType, right: pa.DataType, *, ansi: bool = True) -> 
 
 
 def wider_type(types: Sequence[pa.DataType], *, ansi: bool = True) -> pa.DataType | None:
-    """The type of ``coalesce`` and of the values of ``IN``; None when Spark has none.
+    """Return the type of ``coalesce`` and of the values of ``IN``; None if Spark has none.
 
-    Without ANSI mode it is a string where one of them is a string, unlike that of a comparison.
+    Without ANSI mode it is a string if one of them is a string, unlike that of a comparison.
     """
     first, *others = types if ansi else sorted(types, key=lambda one: one != STRING)
     kind: pa.DataType | None = first
@@ -118,7 +118,7 @@ def _common_with_string(other: pa.DataType, ansi: bool) -> pa.DataType | None:
 def _common_number(left: pa.DataType, right: pa.DataType, ansi: bool) -> pa.DataType:
     if left in _NUMERIC_ORDER and right in _NUMERIC_ORDER:
         wider = max(left, right, key=_NUMERIC_ORDER.index)
-        # An int does not fit a float exactly, so ANSI mode compares the two as doubles.
+        # A float cannot represent every int, so ANSI mode compares the two as doubles.
         if ansi and wider == pa.float32() and left != right:
             return pa.float64()
         return wider
@@ -146,7 +146,7 @@ _NAMES = {
     INTERVAL: "interval day to second",
     NULL: "void",
 }
-# Of types that Spark does not have, where it has one that is called the same.
+# Types without an equivalent in Spark, although it has one of the same name.
 _STORED_NAMES = {
     pa.large_string(): "string",
     pa.string_view(): "string",
@@ -166,7 +166,7 @@ _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """How Spark spells ``data_type``; what it has no name for is called as Arrow does."""
+    """Return the Spark name of ``data_type``; Arrow's name if Spark has none."""
     kinds = pa.types
     if kinds.is_decimal(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
@@ -185,14 +185,14 @@ def type_name(data_type: pa.DataType) -> str:
 
 
 def parse_type(text: str) -> pa.DataType:
-    """The type that Spark spells ``text``, such as ``bigint`` or ``decimal(10, 2)``."""
+    """Parse a type name of Spark, such as ``bigint`` or ``decimal(10, 2)``."""
     word = text.strip().lower()
     if word in _BY_NAME:
         return _BY_NAME[word]
     match = _DECIMAL.fullmatch(word)
     if match is None:
         raise InvalidInputError(
-            f"the type {text!r} is not known here",
+            f"the type {text!r} is unknown",
             hint=f"supported: {', '.join(sorted(_BY_NAME))}, decimal(p, s)",
         )
     precision, scale = int(match[1] or 10), int(match[2] or 0)

@@ -1,7 +1,7 @@
-"""Which values are among some others.
+"""Membership tests of values in a set.
 
-Keys that a join has on its other side are often many and near each other.  A flag for each number
-from the least to the largest of them answers 6 to 14 times as fast as Arrow's hash table does.
+Join keys are often many and close to each other.  A bitmap over the range of the numbers is 6 to
+14 times as fast as Arrow's hash table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.plain_values import numbers_with_default, plain_array, plain_numbers
 
-# A flag takes a byte; all have to be set up again for each batch.
+# A flag takes a byte; all are initialized again for each batch.
 _FLAGS_PER_VALUE = 8
 _FEWEST_VALUES = 256
 
@@ -23,12 +23,12 @@ def is_in(values: pa.Array, wanted: pa.Array) -> pa.BooleanArray:
 
     Both are of one type; floats are compared by their bits.
     """
-    flags = _flags(len(values), wanted)
+    flags = _bitmap(len(values), wanted)
     if flags is None:
         return pc.is_in(values, value_set=wanted, skip_nulls=True)
     least, is_wanted = flags
     numbers = numbers_with_default(least, values.view(_INTEGERS.get(values.type, values.type)))
-    # What is outside goes to an end, of which no value is, as null does.
+    # Values outside of the range and nulls map to an end, which no wanted value has.
     places = np.clip(numbers, least, least + len(is_wanted) - 1) - least
     return plain_array(is_wanted[places])
 
@@ -36,8 +36,8 @@ def is_in(values: pa.Array, wanted: pa.Array) -> pa.BooleanArray:
 _INTEGERS = {pa.date32(): pa.int32()}
 
 
-def _flags(num_values: int, wanted: pa.Array) -> tuple[int, NDArray[np.bool_]] | None:
-    """The number that the first flag is for, and the flags; None where these are no good.
+def _bitmap(num_values: int, wanted: pa.Array) -> tuple[int, NDArray[np.bool_]] | None:
+    """Return the number of the first flag, and the flags; None if a bitmap is unsuitable.
 
     The first and the last flag are of numbers that are not wanted.
     """

@@ -1,6 +1,6 @@
-"""Making typed values: constants, casts, arithmetic and function calls, folded when constant.
+"""Builders of typed values: constants, casts, arithmetic and function calls, with constant folding.
 
-Types follow Spark's ANSI mode, or a session without it where ``ansi`` is false.  No I/O.
+Types follow Spark's ANSI mode, or a session without it if ``ansi`` is false.  No I/O.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.plain_values import plain_scalar, plain_values
 from pyspark_lance.predicate.casts import LEAVE_TO_SPARK, can_cast, cast_array
 from pyspark_lance.predicate.evaluate import evaluate_expression
-from pyspark_lance.predicate.loose_casts import can_become_null, cast_or_null
+from pyspark_lance.predicate.loose_casts import cast_or_null, differs_without_ansi
 from pyspark_lance.predicate.tree import (
     BOOLEAN,
     Arithmetic,
@@ -47,7 +47,7 @@ _NO_ROWS_NEEDED = pa.record_batch([pa.nulls(1)], ["row"])
 
 
 def literal(value: object, data_type: pa.DataType) -> Literal:
-    """The constant ``value`` of the Spark type ``data_type``."""
+    """Return the constant ``value`` of the Spark type ``data_type``."""
     try:
         return Literal(plain_scalar(value, data_type))
     except UnicodeEncodeError as error:
@@ -55,7 +55,7 @@ def literal(value: object, data_type: pa.DataType) -> Literal:
 
 
 def decimal_literal(value: decimal.Decimal) -> Literal:
-    """A decimal constant with the precision and scale that Spark gives it."""
+    """Return a decimal constant with the precision and scale that Spark assigns."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise InvalidInputError(f"{value} is not a decimal number")
@@ -67,7 +67,7 @@ def decimal_literal(value: decimal.Decimal) -> Literal:
 
 
 def integer_literal(value: int) -> Literal:
-    """An integer constant: int, else bigint, else decimal, as Spark types it."""
+    """Return an integer constant: int, else bigint, else decimal, as in Spark."""
     for kind in (pa.int32(), pa.int64()):
         if -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1):
             return literal(value, kind)
@@ -75,7 +75,7 @@ def integer_literal(value: int) -> Literal:
 
 
 def integer_array(numbers: Sequence[int]) -> pa.Array:
-    """Integer constants as one array of the type that holds them all."""
+    """Return integer constants as one array of the type that fits them all."""
     low, high = min(numbers), max(numbers)
     if low >= -(2**63) and high < 2**63:
         fits = low >= -(2**31) and high < 2**31
@@ -86,7 +86,7 @@ def integer_array(numbers: Sequence[int]) -> pa.Array:
 def cast(
     value: Expression, data_type: pa.DataType, time_zone: str = "UTC", ansi: bool = True
 ) -> Expression:
-    """``CAST(value AS kind)``, done at once for a constant."""
+    """Return ``CAST(value AS kind)``, evaluated for a constant."""
     if value.type == data_type:
         return value
     if not can_cast(value.type, data_type):
@@ -94,7 +94,7 @@ def cast(
             f"{type_name(value.type)} cannot be cast to {type_name(data_type)} here",
             hint=LEAVE_TO_SPARK,
         )
-    ansi = ansi or not can_become_null(value.type, data_type)
+    ansi = ansi or not differs_without_ansi(value.type, data_type)
     if isinstance(value, Literal):
         convert = cast_array if ansi else cast_or_null
         return Literal(convert(pa.repeat(value.scalar, 1), data_type, time_zone)[0])
@@ -107,7 +107,7 @@ def cast(
 
 
 def fold(node: Expression) -> Expression:
-    """A constant for a node whose parts are all constants; the node itself if that fails.
+    """Return a constant for a node with constant operands; the node itself if evaluation fails.
 
     A failing constant (``1 / 0``) must fail only for a row that needs it.
     """
@@ -134,7 +134,7 @@ def fold(node: Expression) -> Expression:
 
 
 def tight_decimal(value: Expression, other: Expression) -> Expression:
-    """An integer constant beside a decimal becomes a decimal of just its digits, as in Spark."""
+    """Return an integer constant beside a decimal as a decimal of just its digits, as in Spark."""
     constant = isinstance(value, Literal) and is_integral(value.type) and not value.is_null
     if constant and pa.types.is_decimal(other.type):
         assert isinstance(value, Literal)
@@ -143,12 +143,12 @@ def tight_decimal(value: Expression, other: Expression) -> Expression:
 
 
 def text(value: Expression) -> Expression:
-    """``value`` as a string, as functions of strings take their arguments."""
+    """Return ``value`` as a string, as string functions cast their arguments."""
     return cast(value, STRING)
 
 
 def arithmetic(operator: str, left: Expression, right: Expression, ansi: bool = True) -> Expression:
-    """``left operator right`` for ``+ - * / % div``, typed as Spark does."""
+    """Return ``left operator right`` for ``+ - * / % div``, typed as in Spark."""
     what = f"{operator!r}"
     if pa.types.is_null(left.type) and pa.types.is_null(right.type):
         return literal(None, pa.float64())
@@ -170,12 +170,12 @@ def arithmetic(operator: str, left: Expression, right: Expression, ansi: bool = 
             raise InvalidInputError("'div' is supported on integers only", hint="use / instead")
         data_type = pa.int64()
     typed = Arithmetic(operator, cast(left, data_type), cast(right, data_type), data_type)
-    # The same node in both modes where they do not differ.
+    # Both modes share a node if they do not differ.
     return fold(typed if ansi or not can_raise(typed) else replace(typed, ansi=False))
 
 
 def _number_of_text(value: Expression) -> Expression:
-    """A string as the double that arithmetic without ANSI mode makes of it."""
+    """Return a string as double, for arithmetic without ANSI mode."""
     return cast(value, pa.float64(), ansi=False) if pa.types.is_string(value.type) else value
 
 
@@ -208,7 +208,7 @@ def _as_decimal(value: Expression) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What a function takes (None: see ``_typed_argument``) and returns (None: as it takes)."""
+    """Types of arguments (None: see ``_typed_argument``) and result (None: the same)."""
 
     arguments: tuple[str, ...]
     result: pa.DataType | None
@@ -236,7 +236,7 @@ FUNCTION_NAMES = (*sorted(_SIGNATURES), "array_contains", "coalesce", "concat", 
 def call(
     name: str, arguments: Sequence[Expression], time_zone: str = "UTC", ansi: bool = True
 ) -> Expression:
-    """A function call, its arguments cast as Spark casts them."""
+    """Return a function call, its arguments cast as in Spark."""
     if name == "coalesce":
         return _coalesce(arguments, time_zone, ansi)
     if name == "concat":
@@ -288,7 +288,7 @@ def _coalesce(arguments: Sequence[Expression], time_zone: str, ansi: bool) -> Ex
 
 
 def _array_contains(arguments: Sequence[Expression], time_zone: str, ansi: bool) -> Expression:
-    """Whether a list has a constant, by the rules of ``=``; unknown if it may by a null element."""
+    """Return whether a list has a constant, by the rules of ``=``; unknown for null elements."""
     lists, wanted = arguments if len(arguments) == 2 else (None, None)
     if lists is None or not isinstance(wanted, Literal):
         raise InvalidInputError("array_contains takes an array and a constant")

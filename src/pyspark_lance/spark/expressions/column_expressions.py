@@ -19,7 +19,7 @@ from pyspark.sql import Column
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conjunct_texts import split_conjuncts
 from pyspark_lance.predicate.name_parts import NameParts, name_parts
-from pyspark_lance.predicate.text_names import Mentioned, mentioned
+from pyspark_lance.predicate.text_names import MentionedNames, mentioned
 from pyspark_lance.predicate.text_names import equation as equation_of_text
 from pyspark_lance.predicate.text_names import reference as reference_of_text
 
@@ -62,7 +62,7 @@ class Node:
 
 
 _OPAQUE = Node(Kind.OPAQUE)
-_ANY = Mentioned(may_be_any=True)
+_ANY = MentionedNames(may_be_any=True)
 
 
 def node_of(expression: Expression) -> Node:
@@ -119,9 +119,9 @@ def reference(node: Node) -> NameParts | None:
     return node.words if node.kind is Kind.NAME else None
 
 
-def names_in(expressions: Iterable[Expression]) -> Mentioned:
+def names_in(expressions: Iterable[Expression]) -> MentionedNames:
     """The names that expressions mention, perhaps some more."""
-    names = Mentioned()
+    names = MentionedNames()
     waiting = [node_of(expression) for expression in expressions]
     for _ in range(_MAX_NODES):
         if not waiting:
@@ -135,12 +135,12 @@ def names_in(expressions: Iterable[Expression]) -> Mentioned:
     return names | _ANY
 
 
-def _own_names(node: Node) -> Mentioned:
+def _own_names(node: Node) -> MentionedNames:
     if node.kind is Kind.TEXT:
         return mentioned(node.words[0])
     if node.kind in (Kind.NAME, Kind.COLUMN):
-        return Mentioned.of(node.words)
-    return _ANY if node.kind is Kind.OPAQUE else Mentioned()
+        return MentionedNames.of(node.words)
+    return _ANY if node.kind is Kind.OPAQUE else MentionedNames()
 
 
 # Classic ------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map, union_of
-from pyspark_lance.predicate.single_column import element_wanted, matching_values
+from pyspark_lance.predicate.single_column import matching_values, required_element
 from pyspark_lance.predicate.tree import Column, Comparison, Literal
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import as_seen
@@ -105,7 +105,7 @@ class LabelIndex(_SetsOfRows):
 
     def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
         """What the rows are called whose lists have an element; None if it does not tell."""
-        wanted = element_wanted(question.predicate, question.path)
+        wanted = required_element(question.predicate, question.path)
         if wanted is None or not wanted.is_valid or wanted.type != self.keys.type:
             return None
         equal = Comparison("=", Column(("element",), wanted.type), Literal(wanted))

@@ -29,7 +29,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.prune import ColumnPath
-from pyspark_lance.predicate.single_column import is_true_of_null, rows_that_may_match
+from pyspark_lance.predicate.single_column import is_true_for_null, rows_that_may_match
 from pyspark_lance.table.index.bitmap import BitmapIndex, LabelIndex
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
@@ -262,7 +262,7 @@ def _ask(
     segments = usable_segments(snapshot, indexed.id)
     if not segments:
         return None
-    if is_inside_struct and is_true_of_null(predicate, path, indexed.to_arrow().type):
+    if is_inside_struct and is_true_for_null(predicate, path, indexed.to_arrow().type):
         return None  # Where the struct is null so is the field, whatever was indexed.
     question = Question(path, predicate)
     answered = BitMap()

@@ -24,7 +24,7 @@ from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.predicate.single_column import texts_wanted
+from pyspark_lance.predicate.single_column import required_texts
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.version.table_files import TableFiles
@@ -76,7 +76,7 @@ class NgramIndex:
 
     def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
         """What the rows are called that have all tokens; None if it does not tell, or many do."""
-        texts = texts_wanted(question.predicate, question.path)
+        texts = required_texts(question.predicate, question.path)
         wanted = np.array(sorted({token for text in texts for token in tokens_of(text)}), np.uint32)
         if not len(wanted):
             return None
