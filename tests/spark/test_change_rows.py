@@ -267,7 +267,7 @@ def test_changed_rows_of_a_fragment_come_to_one_task_whether_spark_adapts_plans_
     for adapts in ("true", "false"):
         spark.conf.set("spark.sql.adaptive.enabled", adapts)
         try:
-            near = SparkStages(spark).near(rows, "part")
+            near = SparkStages(spark).rebalance(rows, "part")
             tasks = near.select("part", sf.spark_partition_id()).distinct().collect()
         finally:
             spark.conf.unset("spark.sql.adaptive.enabled")

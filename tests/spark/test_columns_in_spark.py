@@ -166,7 +166,7 @@ def test_updates_rewrite_rows_or_columns_as_asked(spark, table):
     assert table.update("id = 0", {"k": "k + 1"}, rewrite="rows").version == 6
     everywhere = table.update(None, {"k": "k + 1"})
     assert everywhere.num_updated_rows == 8
-    assert "to move 8 of 8 rows takes about" in everywhere.rewrite.reason
+    assert "moving 8 of 8 rows takes about" in everywhere.rewrite.reason
     assert [row[1] for row in rows(spark, path, "id", "k")] == [2, 102, 103, 4, 6, 7, 8, 109]
     validated(table)
     with pytest.raises(Exception, match="LANCE_SCHEMA_MISMATCH"):

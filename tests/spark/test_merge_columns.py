@@ -135,7 +135,7 @@ def test_a_merge_chooses_by_cost_and_only_if_it_does_nothing_but_update(
 
     one = merge([(1, 1)]).whenMatchedUpdateAll().execute()
     assert (one.num_updated_rows, one.rewrite.mode) == (1, "rows")
-    assert "to move 1 of 5,000 rows takes about" in one.rewrite.reason
+    assert "moving 1 of 5,000 rows takes about" in one.rewrite.reason
     assert files_per_fragment(path) == [1, 1]
     every = [(i, i) for i in range(5000)]
     assert merge(every).whenMatchedUpdateAll().execute().num_updated_rows == 5000

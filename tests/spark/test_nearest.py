@@ -284,7 +284,7 @@ def test_what_cannot_be_indexed_says_so(spark, tmp_path, table):
     with pytest.raises(InvalidInputError, match="holds no vectors"):
         table.createVectorIndex("name")
     nothing = save(spark, str(tmp_path / "nan"), np.full((3, WIDTH), np.nan), parts=1)
-    with pytest.raises(InvalidInputError, match="no vector that an index could hold"):
+    with pytest.raises(InvalidInputError, match="no vector that can be indexed"):
         nothing.createVectorIndex()
     assert not nothing.leftoverFiles()
 

@@ -31,7 +31,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, as_changes
-from pyspark_lance.table.dml.read_set import reads_where
+from pyspark_lance.table.dml.read_set import condition_read_set
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
 from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
@@ -174,7 +174,7 @@ def update_in_place(path, condition):
         ]
         done = list(rewrite_columns(request, batches))
         return commit_rewrite(
-            plan, request, done, work, reads=reads_where(plan.snapshot(), condition)
+            plan, request, done, work, reads=condition_read_set(plan.snapshot(), condition)
         )
 
     return counts(UnitOfWork(Table(path), CommitSettings()).run(attempt))

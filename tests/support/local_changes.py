@@ -22,9 +22,9 @@ from pyspark_lance.table.dml.merge import (
     Match,
     SourceKeys,
     check_clauses,
-    checked_merge,
+    check_merge,
     counts_every_match,
-    merge_reads,
+    merge_read_set,
     one_match_each,
     table_clauses,
 )
@@ -95,7 +95,7 @@ def delete_rows(uri, condition=None, *, options=None, settings=None, environment
         return replace(
             run_changes(LocalRunner(), plan, (Clause(RowAction.DELETE),), [changes]),
             only_deletes=True,
-            reads=read_set.reads_where(plan.snapshot(), condition),
+            reads=read_set.condition_read_set(plan.snapshot(), condition),
             description=condition,
         )
 
@@ -113,7 +113,7 @@ def update_rows(uri, condition, columns, values, *, options=None, settings=None,
         return replace(
             run_changes(LocalRunner(), plan, (Clause(RowAction.UPDATE, names),), [changes]),
             assigned=frozenset(names),
-            reads=read_set.reads_where(plan.snapshot(), condition),
+            reads=read_set.condition_read_set(plan.snapshot(), condition),
         )
 
     return _again(attempt, uri, options, settings, environment)
@@ -165,8 +165,8 @@ def merge_rows(
             if plain is None
             else _plain_changes(plan, plain, source, clauses, buckets)
         )
-        looked_for = merge_reads(plan, clauses, lambda: _source_keys(plan, source, keys))
-        return checked_merge(done, looked_for, clauses, keys, keys, matches_by=keys)
+        looked_for = merge_read_set(plan, clauses, lambda: _source_keys(plan, source, keys))
+        return check_merge(done, looked_for, clauses, keys, keys, matches_by=keys)
 
     return _again(attempt, uri, options, settings, environment)
 
@@ -215,11 +215,13 @@ def _plain_merge(plan, source, keys, clauses):
 def _plain_changes(plan, merge, source, clauses, buckets):
     """As ``spark/jobs/merge_job.py``, for plain merges."""
     runner = LocalRunner(max(1, buckets))
-    pieces, are_few, _ = plain_pieces(
-        runner, plan, merge, [source.to_batches()], may_be_few=not buckets
+    pieces, is_small, _ = plain_pieces(
+        runner, plan, merge, [source.to_batches()], may_broadcast=not buckets
     )
     one_each = one_match_each(clauses)
-    return run_pieces(runner, plan, merge.clauses, pieces, one_match_each=one_each, are_few=are_few)
+    return run_pieces(
+        runner, plan, merge.clauses, pieces, one_match_each=one_each, is_small=is_small
+    )
 
 
 def choose_clauses(clauses, joined, match):

@@ -16,7 +16,7 @@ from table_access import read_changes, read_ours, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion, applied_changes
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.dml.applied_changes import applied_version, recorded
+from pyspark_lance.table.dml.applied_changes import applied_version, with_applied_version
 from pyspark_lance.table.dml.row_change import ChangeResult, ChangeSettings, plan_change
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -96,7 +96,9 @@ def apply(path, changes, end):
     done = merge_rows(path, source, ["id"], clauses, settings=settings)
     if done.version is None and not plan_change(Table(path), settings).is_done:
         work = UnitOfWork(Table(path), settings)
-        commit = recorded(plan_change(Table(path), settings), lambda work: ChangeResult())
+        commit = with_applied_version(
+            plan_change(Table(path), settings), lambda work: ChangeResult()
+        )
         return work.run(commit)
     return done
 

@@ -55,7 +55,7 @@ def test_narrow_columns_of_many_rows_are_rewritten_as_columns(path, names, chang
     snapshot = Snapshot.open(Table(path))
     choice = choose_rewrite(snapshot, names, AUTO, changed)
     assert choice.mode is expected
-    assert f"to move {sum(changed.values()):,} of 20,000 rows" in choice.reason
+    assert f"moving {sum(changed.values()):,} of 20,000 rows" in choice.reason
     for asked in (ROWS, COLUMNS):
         given = choose_rewrite(snapshot, names, asked, changed)
         assert str(given) == f"{asked}, because {asked} were asked for"
@@ -87,7 +87,7 @@ def test_an_index_on_the_column_speaks_for_moving_rows(tmp_path):
     snapshot = Snapshot.open(Table(where))
     choice = choose_rewrite(snapshot, ["a"], AUTO, {0: 10_000})
     assert choice.mode is ROWS
-    assert choice.reason == "an index answers for column 'a', and goes on when rows move"
+    assert choice.reason == "an index covers column 'a', and stays usable when rows move"
     assert choose_rewrite(snapshot, ["b"], AUTO, {0: 10_000}).mode is COLUMNS
     assert choose_rewrite(snapshot, ["a"], COLUMNS, {0: 10_000}).mode is COLUMNS
 

@@ -48,20 +48,20 @@ def test_fragments_that_are_not_there_are_a_conflict(path):
 
 def test_deletions_are_united_with_those_before(path):
     (loss,) = lose(path, 0, [3])
-    assert (loss.num_gone, loss.deletion_file.num_deleted_rows) == (1, 2)
+    assert (loss.num_removed, loss.deletion_file.num_deleted_rows) == (1, 2)
     assert AffectedRows(plan_change(Table(path)), [loss])[0].tolist() == [3]
     assert sorted(read_ours(path)["id"].to_pylist()) == [0, 2, 3, 10, 11, 12, 13]
 
 
 def test_nothing_is_written_for_a_fragment_of_which_no_row_is_left(path):
     (loss,) = lose(path, 0, [0, 2, 3])
-    assert (loss.num_gone, loss.deletion_file) == (3, None)
+    assert (loss.num_removed, loss.deletion_file) == (3, None)
     assert AffectedRows(plan_change(Table(path)), [loss])[0].tolist() == [0, 2, 3]
 
 
 def test_rows_that_stay_are_counted_only_as_met(path):
     (loss,) = lose(path, 1, [0, 2], gone=[False, False])
-    assert (loss.num_gone, loss.deletion_file) == (0, None)
+    assert (loss.num_removed, loss.deletion_file) == (0, None)
 
 
 def test_a_row_that_is_met_twice_is_told(path):

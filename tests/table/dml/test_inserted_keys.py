@@ -13,8 +13,13 @@ from table_access import read_ours
 
 from pyspark_lance.commit.inserted_keys import key_filter_message, may_share_keys
 from pyspark_lance.proto import transaction_pb2
-from pyspark_lance.table.dml.inserted_keys import noted_key
-from pyspark_lance.table.dml.merge import Match, MergeClause, settles_keys, settles_matches
+from pyspark_lance.table.dml.inserted_keys import stored_key
+from pyspark_lance.table.dml.merge import (
+    Match,
+    MergeClause,
+    changes_every_match,
+    depends_only_on_keys,
+)
 from pyspark_lance.table.dml.row_change import RowAction
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -192,7 +197,7 @@ def test_keys_that_lance_does_not_note_are_noted_by_nobody_so_that_pylance_plans
     with pytest.raises(OSError, match="Too many concurrent writers"):
         merge.conflict_retries(0).execute(pa.RecordBatchReader.from_batches(schema, batches()))
     assert noted(path) is None
-    assert noted_key(Snapshot.open(Table(path)).schema) == ()
+    assert stored_key(Snapshot.open(Table(path)).schema) == ()
     # Pylance's own filter of such keys is empty, so that we look at its rows.
     merge = lance.dataset(path).merge_insert("id").when_not_matched_insert_all()
     theirs = interrupted_by(lambda: merge.execute(pa.table({"id": [3]}, schema=schema)))
@@ -240,7 +245,7 @@ INSERTS = (Match.NOT_MATCHED, RowAction.INSERT)
 )
 def test_which_merges_are_decided_by_rows_and_by_keys(clauses, matches, keys):
     made = [clause(*one) for one in clauses]
-    assert (settles_matches(made), settles_keys(made)) == (matches, keys)
+    assert (changes_every_match(made), depends_only_on_keys(made)) == (matches, keys)
 
 
 def test_a_merge_by_another_column_looks_at_rows_whatever_their_keys_are(tmp_path):

@@ -13,7 +13,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.dml import plain_merge_stages
-from pyspark_lance.table.dml.plain_merge_stages import parts_of_few
+from pyspark_lance.table.dml.plain_merge_stages import broadcast_parts
 from pyspark_lance.table.dml.sort_changes import Parts
 
 COLUMNS = ["id", "k", "v"]
@@ -72,9 +72,9 @@ def test_few_rows_are_not_split_by_their_fragments():
     fragments = [Fragment(id=number, files=(), physical_rows=10) for number in range(20)]
     addresses = row_addresses(7, np.arange(3)), row_addresses(2**32 - 1, np.arange(3))
     every = np.concatenate([row_addresses(0, np.arange(2)), *addresses])
-    few = parts_of_few(fragments, (b"x" * 1000,))
+    few = broadcast_parts(fragments, (b"x" * 1000,))
     assert few.of_rows(every).tolist() == [0] * 8
-    many = parts_of_few(fragments, (b"x" * 1_000_000,))
+    many = broadcast_parts(fragments, (b"x" * 1_000_000,))
     assert many == Parts.of(fragments)
     assert many.of_rows(addresses[0]).tolist() == [7] * 3
 
@@ -82,6 +82,6 @@ def test_few_rows_are_not_split_by_their_fragments():
 def test_too_many_rows_of_the_target_are_not_sent_to_every_task(monkeypatch):
     monkeypatch.setattr(plain_merge_stages, "_SMALL_ROW_COUNT", 1)
     target, too_many = plain_merge_stages.TARGET, plain_merge_stages.TOO_MANY
-    assert plain_merge_stages.found_by_few([(target, b"x" * 64)]) == (b"x" * 64,)
-    assert plain_merge_stages.found_by_few([(target, b"x" * 65)]) is None
-    assert plain_merge_stages.found_by_few([(too_many, b"")]) is None
+    assert plain_merge_stages.broadcast_target([(target, b"x" * 64)]) == (b"x" * 64,)
+    assert plain_merge_stages.broadcast_target([(target, b"x" * 65)]) is None
+    assert plain_merge_stages.broadcast_target([(too_many, b"")]) is None

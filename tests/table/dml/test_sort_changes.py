@@ -12,7 +12,7 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.table.dml.commit_changes import gathered
+from pyspark_lance.table.dml.commit_changes import combine_results
 from pyspark_lance.table.dml.deletions import write_deletions
 from pyspark_lance.table.dml.moved_rows import (
     CHANGED_ADDRESS,
@@ -103,8 +103,8 @@ def test_rows_of_all_tasks_come_together_by_address_and_become_one_version(plan)
         1, 3, frag + 2, 3 * frag + 1, 3 * frag + 5, None, None,
     ]  # fmt: skip
     done = write_changes(plan, CLAUSES, rows)
-    losses = write_deletions(plan, done.touched, one_match_each=True)
-    result = commit_once(plan, gathered(plan, [done], losses))
+    deletions = write_deletions(plan, done.touched, one_match_each=True)
+    result = commit_once(plan, combine_results(plan, [done], deletions))
     assert result == ChangeResult(2, 2, 4, 1)
     now = {row["id"]: (row["v"], row["_rowid"]) for row in read_ours(plan.table.uri).to_pylist()}
     assert len(now) == 41
@@ -123,7 +123,9 @@ def test_many_new_rows_of_a_task_are_written_at_once(plan):
     assert [part for part, _ in pieces] == [0]
     assert written.num_inserted_rows == 80_001 > MIN_FILE_ROWS
     assert sum(fragment.physical_rows for fragment in written.new_fragments) == 80_001
-    commit_once(plan, gathered(plan, [WrittenChanges(written.new_fragments, (), 80_001, 0)], []))
+    commit_once(
+        plan, combine_results(plan, [WrittenChanges(written.new_fragments, (), 80_001, 0)], [])
+    )
     rows = read_ours(plan.table.uri)
     assert rows.num_rows == 80_041
     values = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))

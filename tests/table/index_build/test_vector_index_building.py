@@ -675,7 +675,7 @@ def test_what_cannot_be_is_refused(tmp_path, flawed, message):
 def test_there_must_be_a_vector_to_learn_from(tmp_path):
     rows = rows_of(np.empty((0, WIDTH)))
     lance.write_dataset(rows[:2], str(tmp_path / "t"))
-    with pytest.raises(InvalidInputError, match="no vector that an index could hold"):
+    with pytest.raises(InvalidInputError, match="no vector that can be indexed"):
         index(tmp_path / "t")
     lance.write_dataset(rows[:0], str(tmp_path / "empty"))
     with pytest.raises(InvalidInputError, match="no rows to index"):

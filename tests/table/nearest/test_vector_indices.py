@@ -274,7 +274,7 @@ def test_an_index_that_cannot_be_used_says_why_and_every_row_is_compared(tmp_pat
     check("nearest does not use it: IVF_RQ indices for l2 are not supported")
     shutil.rmtree(path / "_indices")
     lance.dataset(str(path)).update_config({"seen": "true"})
-    check("nearest does not use it: its files are gone")
+    check("nearest does not use it: its files are missing")
 
 
 def test_what_an_index_cannot_tell_after_a_deferred_compaction_is_compared(tmp_path):

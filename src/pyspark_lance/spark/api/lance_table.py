@@ -56,7 +56,7 @@ from pyspark_lance.table.cdf.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.cdf.change_mode import Deduplication, Layout
 from pyspark_lance.table.cdf.change_window import ChangeWindow
 from pyspark_lance.table.dml.choose_rewrite import rewrite_mode
-from pyspark_lance.table.dml.commit_changes import Prepared
+from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, plan_change
 from pyspark_lance.table.version.path_suggestions import suggesting_paths
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -511,7 +511,7 @@ class LanceTable(
     @refreshes_cached
     def _change(
         self,
-        attempt: Callable[[DmlPlan], Prepared],
+        attempt: Callable[[DmlPlan], PreparedCommit],
         options: Mapping[str, str],
         source: DataFrame | None = None,
         properties: Mapping[str, str] | None = None,

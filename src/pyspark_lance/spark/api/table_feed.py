@@ -28,7 +28,7 @@ from pyspark_lance.spark.options.spellings import (
 from pyspark_lance.spark.options.write_settings import options_of_change
 from pyspark_lance.spark.sql.metadata_tables import columns, frame_of_rows
 from pyspark_lance.table.dml.applied_changes import applied_version
-from pyspark_lance.table.dml.commit_changes import Prepared
+from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
 from pyspark_lance.table.refs.consumers import (
     Consumer,
@@ -114,7 +114,7 @@ class TableFeed:
         else:  # numbers of batches are no versions of the other table
             came_from = SourceIdentity(first=last.source.first)
 
-        def attempt(plan: DmlPlan) -> Prepared:
+        def attempt(plan: DmlPlan) -> PreparedCommit:
             after = applied_version(plan.snapshot(), source) if by_version else 0
             return apply_once(self._spark, plan, last, self._alias, after)
 

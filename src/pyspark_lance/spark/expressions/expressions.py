@@ -44,7 +44,7 @@ from pyspark_lance.spark.expressions.column_expressions import (
 from pyspark_lance.spark.types.blob_types import with_descriptors
 from pyspark_lance.spark.types.spark_types import same_shape, same_type, spark_field
 from pyspark_lance.spark.types.variant_text import holds_json, with_text_for_variants
-from pyspark_lance.table.dml.read_set import reads_where
+from pyspark_lance.table.dml.read_set import condition_read_set
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 
@@ -120,7 +120,7 @@ def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | 
 
 def reads_of(plan: DmlPlan, condition: Expression | None) -> ReadSet:
     """The rows that a change by a condition looks for, as far as our own scan understands it."""
-    return reads_where(plan.snapshot(), pushable_filter(condition, plan.schema))
+    return condition_read_set(plan.snapshot(), pushable_filter(condition, plan.schema))
 
 
 def stored_values(

@@ -105,7 +105,7 @@ def of_each_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 
 def apply_once(
     spark: SparkSession, plan: DmlPlan, last: LastChanges, alias: str, after: int
-) -> Prepared:
+) -> PreparedCommit:
     """One attempt to apply changes, all but its commit.
 
     ``after``: changes up to this version are applied already.
@@ -118,7 +118,7 @@ def apply_once(
         f"{quoted(alias, target)} = {quoted(_SOURCE, column)}" for target, column in keys.items()
     )
     merge = MergeRequest(rows.alias(_SOURCE), condition, clauses, alias)
-    return recorded(plan, merge_once(spark, plan, merge))
+    return with_applied_version(plan, merge_once(spark, plan, merge))
 
 
 def _keys(given: Mapping[str, str], schema: LanceSchema) -> dict[str, str]:

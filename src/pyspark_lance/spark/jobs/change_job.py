@@ -72,18 +72,18 @@ class SparkStages:
         """See ``StageRunner.run_over``."""
         return over_tasks(self._spark, tasks, work, _ddl(schema))
 
-    def together(
+    def repartition(
         self, rows: DataFrame, column: str, *, order: str | None = None, tasks: int | None = None
     ) -> DataFrame:
-        """See ``StageRunner.together``."""
+        """See ``StageRunner.repartition``."""
         spread = rows.repartition(column) if tasks is None else rows.repartition(tasks, column)
         return spread if order is None else spread.sortWithinPartitions(order)
 
-    def near(self, rows: DataFrame, column: str) -> DataFrame:
-        """See ``StageRunner.near``."""
+    def rebalance(self, rows: DataFrame, column: str) -> DataFrame:
+        """See ``StageRunner.rebalance``."""
         if self._spark.conf.get("spark.sql.adaptive.enabled") != "true":
             # There Spark warns of the hint, and leaves the rows where they are.
-            return self.together(rows, column, order=column)
+            return self.repartition(rows, column, order=column)
         return rows.hint("rebalance", sf.col(column)).sortWithinPartitions(column)
 
     def union(self, rows: DataFrame, others: DataFrame) -> DataFrame:

@@ -18,7 +18,7 @@ from pyspark_lance.spark.expressions.expressions import (
 )
 from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
-from pyspark_lance.table.dml.commit_changes import Prepared, delete_everything, prepared
+from pyspark_lance.table.dml.commit_changes import PreparedCommit, delete_everything, prepare_commit
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.dml.run_changes import run_changes
@@ -26,10 +26,10 @@ from pyspark_lance.table.dml.run_changes import run_changes
 
 def delete_once(
     spark: SparkSession, plan: DmlPlan, condition: Expression | None, alias: str
-) -> Prepared:
+) -> PreparedCommit:
     """One attempt, all but its commit; None deletes all rows."""
     if condition is None:
-        return prepared(delete_everything(plan, "true"))
+        return prepare_commit(delete_everything(plan, "true"))
     named = named_columns([condition], readable_columns(plan.schema))
     columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
     rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
@@ -40,4 +40,4 @@ def delete_once(
     done = run_changes(SparkStages(spark), plan, (Clause(RowAction.DELETE),), changes)
     text = sql_text(condition) or str(condition)
     reads = reads_of(plan, condition)
-    return prepared(replace(done, only_deletes=True, reads=reads, description=text))
+    return prepare_commit(replace(done, only_deletes=True, reads=reads, description=text))

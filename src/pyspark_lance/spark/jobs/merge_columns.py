@@ -45,12 +45,12 @@ class MergeChanges:
     frame: DataFrame  # The changes, as ``run_changes`` wants them, or packed.
     is_packed: bool
     unchanged: frozenset[str] = frozenset()  # Columns whose new values are surely the old ones.
-    are_few: bool = False  # Few rows of the table change; only known of packed ones.
+    is_small: bool = False  # Few rows of the table change; only known of packed ones.
     keys: SourceKeys | None = None  # Of the source, if they are known.
 
     def moved(self, plan: DmlPlan, *, one_match_each: bool) -> RowChanges:
         """Moves rows that change; commits nothing."""
-        run = partial(run_pieces, are_few=self.are_few) if self.is_packed else run_changes
+        run = partial(run_pieces, is_small=self.is_small) if self.is_packed else run_changes
         runner = SparkStages(self.frame.sparkSession)
         return run(runner, plan, self.clauses, self.frame, one_match_each=one_match_each)
 

@@ -49,16 +49,21 @@ from pyspark_lance.spark.types.blob_types import as_any_blob, is_descriptor
 from pyspark_lance.spark.types.default_values import default_texts
 from pyspark_lance.spark.types.spark_types import same_type
 from pyspark_lance.table.dml.choose_rewrite import RewriteMode
-from pyspark_lance.table.dml.commit_changes import Prepared, RowChanges, explained, prepared
-from pyspark_lance.table.dml.deletions import FragmentLoss
+from pyspark_lance.table.dml.commit_changes import (
+    PreparedCommit,
+    RowChanges,
+    prepare_commit,
+    with_rewrite_choice,
+)
+from pyspark_lance.table.dml.deletions import FragmentDeletions
 from pyspark_lance.table.dml.key_filter import KeyFilter
 from pyspark_lance.table.dml.merge import (
     Match,
     MergeClause,
     SourceKeys,
-    checked_merge,
+    check_merge,
     counts_every_match,
-    merge_reads,
+    merge_read_set,
     one_match_each,
     table_clauses,
 )
@@ -107,7 +112,7 @@ class _SourceKeys:
         return SourceKeys(tuple(pair.target for pair in self.pairs), self.key_filter)
 
 
-def merge_once(spark: SparkSession, plan: DmlPlan, merge: MergeRequest) -> Prepared:
+def merge_once(spark: SparkSession, plan: DmlPlan, merge: MergeRequest) -> PreparedCommit:
     """One attempt, all but its commit."""
     source = _aliased_source(merge)
     merge = _with_defaults(merge, source, plan.schema)
@@ -120,19 +125,21 @@ def merge_once(spark: SparkSession, plan: DmlPlan, merge: MergeRequest) -> Prepa
     try:
         choice, written = run_by_columns(plan, merge.rewrite, changes)
         if not isinstance(written, MergeChanges):
-            return explained(partial(commit_rewrite, plan, *written, reads=reads), choice)
+            return with_rewrite_choice(partial(commit_rewrite, plan, *written, reads=reads), choice)
         done = written.moved(plan, one_match_each=one_match_each(merge.clauses))
     except RepeatedRowError as error:
         choice = None
-        done = RowChanges(plan, (FragmentLoss(error.address >> 32, 0, repeated=error.address),))
+        done = RowChanges(
+            plan, (FragmentDeletions(error.address >> 32, 0, repeated=error.address),)
+        )
     shown = _shown_keys(merge.condition, in_condition)
     by = [pair.target for pair in condition.pairs]
     is_all = condition.is_whole and condition.target_filter is None
-    merged = checked_merge(
+    merged = check_merge(
         done, reads, merge.clauses, in_condition, shown, matches_by=by if is_all else None
     )
-    work = prepared(merged)
-    return work if choice is None else explained(work, choice)
+    work = prepare_commit(merged)
+    return work if choice is None else with_rewrite_choice(work, choice)
 
 
 def _reads(
@@ -152,7 +159,7 @@ def _reads(
             return None
         return SourceKeys(tuple(pair.target for pair in pairs), key_filter)
 
-    return merge_reads(plan, merge.clauses, lambda: keys or look())
+    return merge_read_set(plan, merge.clauses, lambda: keys or look())
 
 
 def _plain_changes(
@@ -170,7 +177,7 @@ def _plain_changes(
     )
     if plain is None:
         return None
-    pieces, are_few, key_filter = plain_pieces(
+    pieces, is_small, key_filter = plain_pieces(
         SparkStages(spark), plan, *plain, condition.target_filter
     )
     return MergeChanges(
@@ -178,7 +185,7 @@ def _plain_changes(
         pieces,
         is_packed=True,
         unchanged=plain[0].unchanged,
-        are_few=are_few,
+        is_small=is_small,
         keys=None if key_filter is None else SourceKeys(plain[0].target_keys, key_filter),
     )
 

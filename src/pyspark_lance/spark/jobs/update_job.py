@@ -34,7 +34,11 @@ from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.types.spark_types import spark_field
 from pyspark_lance.table.dml.choose_rewrite import RewriteMode, choose_rewrite
-from pyspark_lance.table.dml.commit_changes import Prepared, explained, prepared
+from pyspark_lance.table.dml.commit_changes import (
+    PreparedCommit,
+    prepare_commit,
+    with_rewrite_choice,
+)
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
@@ -49,7 +53,7 @@ def update_once(
     *,
     alias: str,
     rewrite: RewriteMode,
-) -> Prepared:
+) -> PreparedCommit:
     """One attempt, all but its commit, by rows or by columns; without a condition for all rows."""
     if not assignments:
         raise InvalidInputError("an update needs at least one column to set")
@@ -70,12 +74,14 @@ def update_once(
         written = run_rewrite_job(
             plan, tuple(values), with_values(rows, {ROW_ADDRESS: ROW_ADDRESS, **values})
         )
-        return explained(partial(commit_rewrite, plan, *written, reads=reads), choice)
+        return with_rewrite_choice(partial(commit_rewrite, plan, *written, reads=reads), choice)
     changed_row = {CLAUSE: "0", CHANGED_ROW_ID: ROW_ID, CHANGED_ADDRESS: ROW_ADDRESS}
     changes = with_values(rows, {**changed_row, **values})
     clause = Clause(RowAction.UPDATE, tuple(values))
     done = run_changes(SparkStages(spark), plan, (clause,), changes)
-    return explained(prepared(replace(done, assigned=frozenset(values), reads=reads)), choice)
+    return with_rewrite_choice(
+        prepare_commit(replace(done, assigned=frozenset(values), reads=reads)), choice
+    )
 
 
 def _matching(

@@ -35,7 +35,7 @@ from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
-from pyspark_lance.table.dml.commit_changes import commit_changes, gathered
+from pyspark_lance.table.dml.commit_changes import combine_results, commit_changes
 from pyspark_lance.table.dml.deletions import write_deletions
 from pyspark_lance.table.dml.moved_rows import (
     CHANGED_ADDRESS,
@@ -46,7 +46,7 @@ from pyspark_lance.table.dml.moved_rows import (
     WrittenChanges,
     write_changes,
 )
-from pyspark_lance.table.dml.read_set import EVERYTHING, reads_by
+from pyspark_lance.table.dml.read_set import EVERYTHING, predicate_read_set
 from pyspark_lance.table.dml.row_change import ChangeResult, RowAction, plan_change
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -153,15 +153,15 @@ class LanceChangeWriter(DataSourceArrowWriter):
             work.register(
                 fragment for task_changes in written for fragment in task_changes.fragments
             )
-            losses = write_deletions(self._plan, touched, one_match_each=False)
+            deletions = write_deletions(self._plan, touched, one_match_each=False)
             changes = replace(
-                gathered(self._plan, written, losses),
+                combine_results(self._plan, written, deletions),
                 assigned=frozenset(self._columns),
                 only_deletes=self._command == "DELETE",
                 reads=self._reads(
                     inserts=any(task_changes.num_inserted_rows for task_changes in written)
                 ),
-                notes_keys=self._command == "MERGE",
+                stores_keys=self._command == "MERGE",
                 description=f"{self._command} of Spark SQL",
             )
             return commit_changes(changes, work)
@@ -195,7 +195,11 @@ class LanceChangeWriter(DataSourceArrowWriter):
         def looked_for(snapshot: Snapshot) -> Predicate:
             return self._pushed.predicate(predicate_schema(snapshot.schema)) or TRUE
 
-        reads = reads_by(self._plan.snapshot(), looked_for) if self._pushed.filter else EVERYTHING
+        reads = (
+            predicate_read_set(self._plan.snapshot(), looked_for)
+            if self._pushed.filter
+            else EVERYTHING
+        )
         return replace(reads, appends_too=inserts and keyed, losses_too=inserts)
 
 

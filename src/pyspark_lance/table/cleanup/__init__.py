@@ -1,4 +1,4 @@
-"""Removing what is not needed any more: old versions, files that no version refers to.
+"""Cleanup of old versions and unreferenced files.
 
 May import: table.refs, table.version, commit and all below.
 """

@@ -1,7 +1,7 @@
-"""Cleans up after a commit, if the table is configured to: ``lance.auto_cleanup.*``.
+"""Clean up after a commit, if the table is configured to: ``lance.auto_cleanup.*``.
 
-As Lance does it: every so many versions, with tagged versions kept and without an error that
-anybody sees; the version that was just made and the one before it stay.
+As in Lance: runs after every n-th version, keeps tagged versions and never fails the commit. The
+committed version and its predecessor stay.
 
 Source: docs/format/table-format.md, section 11.3.
 """
@@ -17,7 +17,7 @@ from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.version.table import Table
 
-# Most commits clean up nothing, and each process pays for what it imports.
+# Imported lazily: most commits clean up nothing.
 if TYPE_CHECKING:
     from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, CleanupResult
 
@@ -46,7 +46,7 @@ _PART: Final = re.compile(r"\s*(\d+)\s*([A-Za-z]+)\s*")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``14days`` or ``1day 2h 3m``."""
+    """Return the seconds of ``14days`` or ``1day 2h 3m``."""
     seconds, position = 0.0, 0
     while position < len(text):
         part = _PART.match(text, position)
@@ -60,7 +60,7 @@ def parse_duration(text: str) -> float:
 
 
 def auto_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None:
-    """What to clean up after ``version`` was made; None for nothing."""
+    """Return the policy of the cleanup after ``version``; None for no cleanup."""
     interval = config.get(f"{PREFIX}interval")
     if interval is None:
         return None
@@ -73,7 +73,7 @@ def auto_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None
     retain = config.get(f"{PREFIX}retain_versions")
     return CleanupPolicy(
         older_than_s=None if older_than is None else parse_duration(older_than),
-        # Without an age and a number, all versions go that may.
+        # Without an age and a count, all removable versions are removed.
         before_version=version if older_than is None and retain is None else None,
         retain_versions=None if retain is None else _number("retain_versions", retain),
         error_if_tagged=False,
@@ -81,7 +81,7 @@ def auto_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None
 
 
 def clean_up_after(table: Table, result: CommitResult) -> CleanupResult | None:
-    """Cleans up after a version was made, if the table wants that now; never fails."""
+    """Clean up after a commit, if the table is configured to; never fails."""
     manifest = result.manifest
     try:
         policy = auto_policy(manifest.config, manifest.version)
@@ -90,7 +90,7 @@ def clean_up_after(table: Table, result: CommitResult) -> CleanupResult | None:
         from pyspark_lance.table.cleanup.cleanup import cleanup_old_versions  # noqa: PLC0415
 
         return cleanup_old_versions(table, policy, newest=manifest.version - 1)
-    except Exception as error:  # noqa: BLE001 - the version is made, whatever the store raises
+    except Exception as error:  # noqa: BLE001 - the version is already committed
         logger.warning("the cleanup after version %d failed: %s", manifest.version, error)
         return None
 

@@ -1,22 +1,22 @@
-"""Removes old versions, and the files that only they refer to.
+"""Remove old versions, and the files that only they refer to.
 
-Five rules keep a table whole (docs/format/table-format.md, section 11):
+Five rules keep a table consistent (docs/format/table-format.md, section 11):
 
-* The newest version is never removed, nor one that a tag or a branch stands on, nor one after the
-  last that a consumer has read.
-* A file is removed if old versions refer to it and no other version does.  A file that no version
-  refers to may belong to a write that is under way; it is removed when it is a week old, also in
-  the folder of a branch.
-* Files are listed first, manifests are read afterwards, and once more before anything is removed:
-  a commit in between cannot make a file look unused.
-* Old versions are marked before it is looked once more who needs them, so that nobody begins to
-  need what is about to go (``cleanup_marks.py``).  A full disk has room for a mark without content,
-  or has it once those files are gone that nobody can begin to need.
-* Manifests are set aside before files go, and go last (``pending_removal.py``), so that a cleanup
-  that was interrupted can be run again; files that are gone already are fine.
+* The newest version is never removed, nor one that a tag or a branch refers to, nor one that a
+  consumer has not read.
+* A file is removed if old versions refer to it and no other version does.  An unreferenced file may
+  belong to a write in progress; it is removed when it is a week old, also in the folder of a
+  branch.
+* Files are listed first; manifests are read afterwards, and again before anything is removed, so a
+  concurrent commit cannot make a used file appear unused.
+* Old versions are marked before references to them are checked again, so that no new reference to
+  them is created (``cleanup_marks.py``). A full disk has room for an empty mark, at the latest
+  after files that cannot be referenced any more are removed.
+* Manifests are renamed before files are removed, and removed last (``pending_removal.py``), so that
+  an interrupted cleanup can be repeated; missing files are ignored.
 
-Only files below the own root of the table (or branch) are removed: never those of the table that a
-clone was made of.
+Only files below the root of the table (or branch) are removed, never those of the origin of a
+clone.
 """
 
 from __future__ import annotations
@@ -65,24 +65,23 @@ _BATCH = 1000
 _PARALLEL_BATCHES = 4
 
 Progress = Callable[[int, int], None]
-"""Is told how many files are removed, and how many there are to remove."""
+"""Callback with the number of removed files and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """Which versions are old: those for which all that is given holds."""
+    """Selects old versions: those that meet all given conditions."""
 
-    older_than_s: float | None = None  # Committed longer ago than this.
-    before_version: int | None = None  # Have a smaller number.
-    retain_versions: int | None = None  # Are not among this many newest.
-    # Also remove young files that no version refers to; only right when nobody writes to the table.
+    older_than_s: float | None = None  # Minimum age.
+    before_version: int | None = None  # Exclusive upper bound of version numbers.
+    retain_versions: int | None = None  # Number of newest versions to keep.
+    # Also remove recent unreferenced files; only safe without concurrent writers.
     delete_unverified: bool = False
-    # Refuse to work if a tagged version is old, or one that a consumer has not read, instead of
-    # keeping it.
+    # Raise an error if an old version is tagged or unread by a consumer, instead of keeping it.
     error_if_tagged: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses numbers that make no sense."""
+        """Reject invalid numbers."""
         if self.older_than_s is not None and not self.older_than_s >= 0:
             raise InvalidInputError(
                 f"an age must not be negative, as {self.older_than_s} seconds are"
@@ -96,12 +95,12 @@ class CleanupPolicy:
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class CleanupResult:
-    """What a cleanup removed, or, of a dry run, would remove.
+    """The files that a cleanup removed, or would remove in a dry run.
 
     Attributes:
         versions: Numbers of the versions, ascending.
         files: Number of files by kind: ``data``, ``deletions``, ``indices``, ``transactions``,
-            ``manifests`` and ``staging`` (of writes that broke off).
+            ``manifests`` and ``staging`` (of interrupted writes).
         bytes: Their sizes, by kind.
         paths: All of them, below the root of the table.
     """
@@ -131,12 +130,12 @@ def cleanup_old_versions(
     now_ns: int | None = None,
     newest: int | None = None,
 ) -> CleanupResult:
-    """Removes old versions of a table or of a branch.
+    """Remove old versions of a table or of a branch.
 
     ``policy``: which versions are old; without any rule, those older than two weeks. ``dry_run``:
-    only say what would be removed. ``now_ns``: the time to count ages from; None for now.
+    only return what would be removed. ``now_ns``: the time to count ages from; None for now.
     ``newest``: keep this version and all above; None for the newest. Raises CorruptFileError: a
-    manifest cannot be read, so that nobody knows what it refers to.
+    manifest cannot be read, so its references are unknown.
     """
     policy = policy or CleanupPolicy()
     store = table.store()
@@ -167,19 +166,19 @@ def _removed(
     now_ns: int,
     progress: Progress | None,
 ) -> CleanupResult:
-    """Removes what nobody has begun to need since the survey."""
+    """Remove what is still unreferenced since the survey."""
     mark = _mark(store, survey, files, policy, now_ns)
     try:
         _spare_what_is_needed(store, survey, restores=not policy.delete_unverified)
         doomed = [one for one in survey.old if one.path not in survey.begun]
         move_to_pending_removal(store, doomed, before_each_batch=mark.renew)
-        # New versions, too, may need files of old ones: a restored one, made by another client.
+        # New versions may also refer to files of old ones, if another client restored one.
         survey.add_references(store, lambda: manifests_of(store))
         _add_other_branches(survey)
         result = _result(survey, files, policy, now_ns)
         _remove(store, result, progress)
     finally:
-        with contextlib.suppress(LanceError, OSError):  # it is taken for dead after an hour
+        with contextlib.suppress(LanceError, OSError):  # the mark expires after an hour
             mark.remove()
     return result
 
@@ -191,7 +190,7 @@ def _mark(
     policy: CleanupPolicy,
     now_ns: int,
 ) -> CleanupMark:
-    """Marks the old versions; where there is no room for that, makes some first."""
+    """Mark the old versions; on a full disk, free space first."""
     versions = [one.version for one in survey.old]
     try:
         return CleanupMark(store, versions)
@@ -210,10 +209,10 @@ def _needed_by_nobody(
     policy: CleanupPolicy,
     now_ns: int,
 ) -> CleanupResult:
-    """What nobody can begin to need, so that it may go without a mark.
+    """Return the files that can be removed without a mark.
 
-    That is what no version refers to, and what an earlier cleanup has taken away from readers:
-    whoever tags, forks or restores looks for the manifest, and finds none.
+    These are unreferenced files and versions that an earlier cleanup has hidden from readers: tags,
+    branches and restores need the manifest.
     """
     begun = _Survey(survey.main, survey.branch, survey.blobs, begun=survey.begun)
     begun.old = [one for one in survey.old if one.path in survey.begun]
@@ -226,30 +225,30 @@ def _needed_by_nobody(
 
 @dataclass(slots=True)
 class _Survey:
-    """What the manifests of a table say."""
+    """The references of all manifests of a table."""
 
-    main: ObjectStore  # Root of the main line, where tags and branches are.
-    branch: str | None = None  # Name of the branch that is cleaned up; None for the main line.
-    blobs: BlobReferences | None = None  # None if no file could be an object of blobs.
-    # Paths of all manifests that were read, by the root that they are below.
+    main: ObjectStore  # Root of the main branch, which has tags and branches.
+    branch: str | None = None  # Name of the branch that is cleaned up; None for main.
+    blobs: BlobReferences | None = None  # None if no file can be a blob object.
+    # Root -> paths of all manifests that were read.
     seen: set[tuple[str, str]] = field(default_factory=set)
     old: list[ManifestLocation] = field(default_factory=list)  # The versions to remove, ascending.
-    # Paths of those that an earlier cleanup has set aside.
+    # Paths of manifests that an earlier cleanup has renamed.
     begun: set[str] = field(default_factory=set)
     referenced: set[str] = field(default_factory=set)
-    verified: set[str] = field(default_factory=set)  # What only old versions may refer to.
+    verified: set[str] = field(default_factory=set)  # Files that only old versions may refer to.
 
     def add_references(
         self, store: ObjectStore, listed: Callable[[], list[ManifestLocation]]
     ) -> None:
-        """Takes note of what manifests refer to that were not read yet."""
+        """Add the references of manifests that were not read yet."""
         seen = {path for root, path in self.seen if root == store.uri}
         for file in read_all_manifests(store, listed, seen):
             self.seen.add((store.uri, file.location.path))
             self.referenced.update(self.uses(store.uri, file))
 
     def uses(self, root: str, file: ManifestFile, *, is_needed: bool = True) -> Iterator[str]:
-        """What a version refers to."""
+        """Yield the files that a version refers to."""
         yield from paths_used_by(file)
         if self.blobs is not None:
             yield from self.blobs.used_by(root, file, is_needed=is_needed)
@@ -264,7 +263,7 @@ def _survey(
     *,
     has_blobs: bool,
 ) -> _Survey:
-    """Reads all manifests and tells the old ones."""
+    """Read all manifests and determine the old ones."""
     locations = manifests_of(store)
     numbers = sorted(
         location.version for location in locations if not location.version & DETACHED_BIT
@@ -314,7 +313,7 @@ def _survey(
 
 
 def _add_begun(store: ObjectStore, survey: _Survey) -> None:
-    """Versions of which an earlier cleanup removed no more than the name."""
+    """Add versions of an interrupted cleanup, whose manifests are renamed."""
     for location in manifests_pending_removal(store):
         if (store.uri, location.path) not in survey.seen:
             survey.old.append(location)
@@ -336,7 +335,7 @@ def _add_other_branches(survey: _Survey) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The policy, with limits instead of ages and counts."""
+    """The policy with absolute limits instead of ages and counts."""
 
     below: int
     committed_before_ns: int | None
@@ -365,7 +364,7 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What needs old versions."""
+    """References to old versions."""
 
     tagged: Mapping[int, Sequence[str]] = field(default_factory=dict)  # Version -> its tags.
     # Name of a consumer -> the last version that it has read.
@@ -388,17 +387,17 @@ class _Held:
         )
 
     def holders(self, version: int) -> tuple[str, ...]:
-        """The tags of a version, and the consumers that start from it or have it before them."""
+        """Return the tags of a version and the consumers that have not read past it."""
         waiting = (f"consumer {name}" for name, read in self.unread.items() if read <= version)
         tags = (name for name in self.tagged.get(version, ()) if not is_consumer(name))
         return (*tags, *waiting)
 
 
 def _of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
-    """Those in the folders of branches, which only their age tells from those that are needed.
+    """Yield unreferenced files in the folders of branches, whose age decides.
 
-    Whoever dies while a branch is made leaves some before there is a branch to clean up.  What a
-    cleanup of a branch has set aside is its own.
+    An interrupted creation of a branch leaves files before there is a branch to clean up. Renamed
+    manifests of a branch belong to the cleanup of the branch.
     """
     for file in removable_files_of_branches(store):
         if name_before_removal(file.info.path.rpartition("/")[2]) is None:
@@ -412,14 +411,14 @@ def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now
         return True
     if policy.delete_unverified and not file.is_of_branch:
         return True
-    # A store that keeps no time says 0; nobody knows how young such a file is.
+    # A store without modification times returns 0, so the age is unknown.
     return 0 < file.info.modified_ns <= now_ns - int(SAFE_AGE_S * 1e9)
 
 
 def _spare_what_is_needed(store: ObjectStore, survey: _Survey, *, restores: bool) -> None:
-    """Keeps old versions that somebody has begun to need since the survey.
+    """Keep old versions that are referenced since the survey.
 
-    ``restores``: whether somebody may be about to restore one.
+    ``restores``: whether concurrent restores are possible.
     """
     held = _Held.of(survey.main, survey.branch)
     restored = versions_to_restore(store, survey.referenced | survey.verified) if restores else ()
@@ -437,7 +436,7 @@ def _spare_what_is_needed(store: ObjectStore, survey: _Survey, *, restores: bool
 def _result(
     survey: _Survey, files: Sequence[RemovableFile], policy: CleanupPolicy, now_ns: int
 ) -> CleanupResult:
-    """Files in the order of their removal."""
+    """Return the files in the order of their removal."""
     old = survey.old
     aside = {pending_location(location).path for location in old}
     doomed = [
@@ -458,7 +457,7 @@ def _result(
 
 
 def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None) -> None:
-    """Removes files in batches, some at a time; then manifests, the oldest first."""
+    """Remove files in concurrent batches; then manifests, the oldest first."""
     first_manifest = len(result.paths) - len(result.versions)
     manifests = [pending_removal_path(path) for path in result.paths[first_manifest:]]
     done = 0
@@ -470,7 +469,7 @@ def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None
 
 
 def _remove_batches(store: ObjectStore, paths: Sequence[str], at_once: int) -> Iterator[int]:
-    """How many files are removed with each batch."""
+    """Remove files and yield the size of each batch."""
     batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
     if len(batches) < 2 or at_once == 1:
         for batch in batches:

@@ -1,8 +1,8 @@
-"""Files that no version refers to: what failed tasks, killed processes and lost races leave.
+"""Orphan files: unreferenced files of failed tasks, killed processes and conflicts.
 
-A file is listed first and looked for in the manifests afterwards, so that a commit in between
-cannot make it look unused; a writer that has not committed yet is protected by the age of its
-files alone.  Clones of the table are not looked for: they refer to files of versions, not to these.
+Files are listed before manifests are read, so a concurrent commit cannot make a file appear unused;
+uncommitted files are protected only by their age. Clones of the table are not searched: they refer
+to files of versions.
 
 Source: docs/format/table-format.md, section 11.2.
 """
@@ -38,7 +38,7 @@ class OrphanFile:
     Attributes:
         path: Below the root of the table.
         size: Bytes.
-        modified: When it was written, UTC; 1970 if the store keeps no time.
+        modified: Modification time, UTC; 1970 if the store has none.
     """
 
     path: str
@@ -47,17 +47,17 @@ class OrphanFile:
 
 
 def find_orphan_files(table: Table, *, older_than_s: float = 0.0) -> list[OrphanFile]:
-    """The files of a table and its branches that no version refers to, by path.
+    """Return the unreferenced files of a table and its branches, by path.
 
-    Files of writes that are under way are among them; their age tells them apart. Raises
-    CorruptFileError: a manifest cannot be read, so that nobody knows what it refers to.
+    They include files of writes in progress, which only their age distinguishes. Raises
+    CorruptFileError: a manifest cannot be read, so its references are unknown.
     """
     store = table.store()
     limit_ns = time.time_ns() - int(older_than_s * 1e9)
     candidates = [
         file
         for file in (*removable_files(store), *removable_files_of_branches(store))
-        # A store that keeps no time says 0; nobody knows how young such a file is.
+        # A store without modification times returns 0, so the age is unknown.
         if older_than_s <= 0 or 0 < file.info.modified_ns <= limit_ns
     ]
     used: set[str] = set()
@@ -85,16 +85,16 @@ def find_orphan_files(table: Table, *, older_than_s: float = 0.0) -> list[Orphan
 def remove_orphan_files(
     table: Table, *, older_than_s: float = SAFE_AGE_S, force: bool = False
 ) -> list[OrphanFile]:
-    """Removes such files, and says which.
+    """Remove unreferenced files and return them.
 
-    ``force``: allows less than ``SAFE_AGE_S``; only right when nobody writes to the table.
+    ``force``: allows less than ``SAFE_AGE_S``; only safe without concurrent writers.
     """
     if older_than_s < SAFE_AGE_S and not force:
         raise InvalidInputError(
             f"files younger than {SAFE_AGE_S / 3600:.0f} hours may belong to a write that is under "
             "way",
             where=table.uri,
-            hint="if nobody writes to the table, say so with force",
+            hint="use force if there are no concurrent writers",
         )
     orphans = find_orphan_files(table, older_than_s=older_than_s)
     table.store().delete_many([file.path for file in orphans])

@@ -1,8 +1,8 @@
-"""Manifests on their way out: set aside first, removed when the files of their versions are gone.
+"""Manifests pending removal: renamed first, removed after the files of their versions.
 
-A manifest that is set aside has another name, which no reader takes for a version: nobody, of
-whatever client, begins to read or to restore a version of which files are gone.  It is removed
-after the files, so that a cleanup that was interrupted can be run again.
+A renamed manifest is invisible to readers of all clients, so that no client reads or restores a
+version with missing files. It is removed after the files, so that an interrupted cleanup can be
+repeated.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _BATCH = 1000
 def move_to_pending_removal(
     store: ObjectStore, locations: Sequence[ManifestLocation], before_each_batch: Callable[[], None]
 ) -> None:
-    """Takes manifests away from readers, the oldest first; those that are gone already are fine."""
+    """Hide manifests from readers, the oldest first; missing ones are ignored."""
     paths = [location.path for location in locations]
 
     def copy(path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):  # another cleanup was faster
+        with contextlib.suppress(FileNotFoundError):  # removed by a concurrent cleanup
             store.copy(path, pending_removal_path(path))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -48,7 +48,7 @@ def move_to_pending_removal(
 
 
 def manifests_pending_removal(store: ObjectStore) -> Iterator[ManifestLocation]:
-    """The manifests that were set aside, under the names that they had."""
+    """Yield the manifests pending removal, with their original names."""
     for info in store.list(VERSIONS):
         name = name_before_removal(info.path.removeprefix(f"{VERSIONS}/"))
         parsed = None if name is None else parse_manifest_name(name)
@@ -59,12 +59,12 @@ def manifests_pending_removal(store: ObjectStore) -> Iterator[ManifestLocation]:
 
 
 def pending_location(location: ManifestLocation) -> ManifestLocation:
-    """Where a manifest is while it is set aside."""
+    """Return the location of a manifest pending removal."""
     return replace(location, path=pending_removal_path(location.path))
 
 
 def versions_to_restore(store: ObjectStore, finished: Iterable[str]) -> frozenset[int]:
-    """Versions that somebody is about to restore, as files of transactions say."""
+    """Return versions with a restore in progress, according to transaction files."""
     known = set(finished)
     names = [
         info.path.removeprefix(f"{TRANSACTIONS}/")
@@ -80,5 +80,5 @@ def _restored_by(store: ObjectStore, name: str) -> int | None:
     try:
         operation = read_transaction(store, name).operation
     except (FileNotFoundError, CorruptFileError):
-        return None  # taken back, or of nobody who can commit it
+        return None  # rolled back, or of a writer that cannot commit it
     return operation.version if isinstance(operation, Restore) else None

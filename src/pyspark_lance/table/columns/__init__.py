@@ -1,4 +1,4 @@
-"""Changing columns: add, drop, rename, convert.
+"""Schema changes: add, drop, rename and convert columns.
 
-May import: table.change and all below.
+May import: table.dml and all below.
 """

@@ -1,9 +1,9 @@
-"""Adds, drops, renames and changes columns, each in one version.
+"""Add, drop, rename and change columns, each in one version.
 
-What the manifest alone can say (a column of nulls, another name, fewer columns, nullability,
-metadata) writes no data file.  Values go into new files beside the ones that are there; whoever
-calls decides where those are computed.  When others commit first, the change is planned again
-on their version, and only fragments that are new or changed are written again.
+Metadata-only changes (adding null columns, renaming, dropping, nullability, metadata) write no data
+file. New values are written to additional files; the caller decides where they are computed. After
+a conflict, the change is planned again on the newest version, and only new or changed fragments are
+written again.
 
 Source: docs/format/table-format.md, section 13.
 """
@@ -62,10 +62,10 @@ RunColumns = Callable[[ColumnFilesRequest], Iterable[ColumnFile]]
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class ColumnResult:
-    """What a change of columns did.
+    """The result of a schema change.
 
     Attributes:
-        version: The version it made; None when there was nothing to do.
+        version: The committed version; None if nothing changed.
         numWrittenFiles: Data files with new values, one for each fragment.
         numWrittenRows: Live rows that have values in these files.
     """
@@ -77,11 +77,11 @@ class ColumnResult:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a table is to look like."""
+    """The intended schema of a table."""
 
     schema: LanceSchema
-    written: tuple[Field, ...] = ()  # Those of its top-level columns that get new files.
-    # Field ids that a fragment must hold to need a file; None if all need one.
+    written: tuple[Field, ...] = ()  # Top-level columns to write to new files.
+    # Only fragments with one of these field ids need a new file; None for all fragments.
     sources: frozenset[int] | None = None
 
 
@@ -91,7 +91,7 @@ class Target:
 def add_null_columns(
     table: Table, columns: pa.Schema, settings: CommitSettings | None = None
 ) -> ColumnResult:
-    """Adds nullable columns that are null in every row; writes no data file."""
+    """Add nullable columns that are null in every row; writes no data file."""
     for column in columns:
         if not column.nullable:
             raise InvalidInputError(
@@ -110,7 +110,7 @@ def add_null_columns(
 def add_struct_members(
     table: Table, columns: pa.Schema, settings: CommitSettings | None = None
 ) -> ColumnResult:
-    """Adds members to structs, null in every row; writes no data file."""
+    """Add fields to structs, null in every row; writes no data file."""
 
     def operation(snapshot: Snapshot) -> Operation | None:
         for column in columns:
@@ -124,10 +124,9 @@ def add_struct_members(
 def add_missing_columns(
     table: Table, columns: pa.Schema, settings: CommitSettings | None = None
 ) -> ColumnResult:
-    """Adds columns, and members of structs, that the table lacks; null in every row.
+    """Add missing columns and struct fields, null in every row.
 
-    ``columns``: those to add; of structs that are there, as they are spelled, the members that are
-    new.
+    ``columns``: those to add; existing structs (matched by exact name) get their new fields.
     """
     return commit_change(
         table, lambda snapshot: _with_missing(snapshot, columns, settings), settings
@@ -155,7 +154,7 @@ def _with_missing(
 def drop_columns(
     table: Table, paths: Sequence[str], settings: CommitSettings | None = None
 ) -> ColumnResult:
-    """Drops columns, or fields of structs (``a.b``); writes no data file."""
+    """Drop columns, or fields of structs (``a.b``); writes no data file."""
 
     def operation(snapshot: Snapshot) -> Operation:
         check_not_clustered_by(snapshot, paths)
@@ -170,7 +169,7 @@ def drop_columns(
 def rename_column(
     table: Table, path: str, new_name: str, settings: CommitSettings | None = None
 ) -> ColumnResult:
-    """Renames a column, or a field of a struct; its id and its indices stay."""
+    """Rename a column, or a field of a struct; its id and its indices stay."""
 
     def operation(snapshot: Snapshot) -> Operation | None:
         sensitive = _is_case_sensitive(settings)
@@ -190,10 +189,10 @@ def change_nullability(
     has_nulls: Callable[[Snapshot, tuple[Field, ...]], bool],
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Allows or forbids nulls in a column, or in a field of a struct; writes no data file.
+    """Allow or forbid nulls in a column, or in a struct field; writes no data file.
 
-    ``nullable``: whether nulls are allowed. ``has_nulls``: looks whether a live row of a version
-    holds null; asked for every version that the change is planned on.
+    ``nullable``: whether nulls are allowed. ``has_nulls``: checks whether a live row of a version
+    has a null; called for every version that the change is planned on.
     """
 
     def operation(snapshot: Snapshot) -> Operation | None:
@@ -212,7 +211,7 @@ def set_metadata(
     columns: Mapping[str, Mapping[str, str | None]] | None = None,
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Sets metadata of the schema and of columns; None as a value removes the key."""
+    """Set metadata of the schema and of columns; None as a value removes the key."""
 
     def operation(snapshot: Snapshot) -> Operation | None:
         updates = {
@@ -236,7 +235,7 @@ def set_metadata(
 def add_columns(
     table: Table, columns: pa.Schema, run: RunColumns, settings: CommitSettings | None = None
 ) -> ColumnResult:
-    """Adds columns whose values ``run`` computes for every row."""
+    """Add columns whose values ``run`` computes for every row."""
     return _write_columns(
         table, lambda snapshot: _with_new_columns(snapshot, columns, settings), run, settings
     )
@@ -249,10 +248,10 @@ def widen_column(
     run: RunColumns,
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Gives a top-level column a type that holds all values of its own.
+    """Change a top-level column to a wider type.
 
-    The column gets another id and new files; ``run`` reads it and writes it as the type that
-    the request names.
+    The column gets a new field id and new files; ``run`` reads it and writes it with the type of
+    the request.
     """
 
     def target(snapshot: Snapshot) -> Target | None:
@@ -279,7 +278,7 @@ def widen_column(
     return _write_columns(table, target, run, settings)
 
 
-# Inside ------------------------------------------------------------------------------------
+# Helpers -----------------------------------------------------------------------------------
 
 
 def _is_case_sensitive(settings: CommitSettings | None) -> bool:
@@ -326,7 +325,7 @@ def _with_nullability(
 def commit_change(
     table: Table, plan: Callable[[Snapshot], Operation | None], settings: CommitSettings | None
 ) -> ColumnResult:
-    """Commits what ``plan`` says of the newest version."""
+    """Commit the operation that ``plan`` returns for the newest version."""
     result = commit_on_newest(table, plan, settings or CommitSettings())
     return ColumnResult() if result is None else ColumnResult(result.version)
 
@@ -340,7 +339,7 @@ def _merge(snapshot: Snapshot, schema: LanceSchema, fragments: tuple[Fragment, .
 
 
 def _is_stricter(before: LanceSchema, after: LanceSchema) -> bool:
-    """Whether a column of both must not be null in ``after`` only."""
+    """Return whether an existing column becomes non-nullable in ``after``."""
     nullable = {field.id: field.nullable for field in before.walk()}
     return any(nullable.get(field.id, False) and not field.nullable for field in after.walk())
 
@@ -357,7 +356,7 @@ def _write_columns(
 
 @dataclass(slots=True)
 class _Written:
-    """A file, and what the fragment was like when it was written."""
+    """A new file and the fragment for which it was written."""
 
     before: tuple[DataFile, ...]
     columns: LanceSchema
@@ -365,7 +364,7 @@ class _Written:
 
 
 class _NewValues:
-    """One change that writes values, through all its attempts."""
+    """A schema change that writes values, across all its attempts."""
 
     def __init__(
         self,
@@ -381,7 +380,7 @@ class _NewValues:
         self._written: dict[int, _Written] = {}
 
     def attempt(self, work: UnitOfWork) -> ColumnResult:
-        """Writes what the newest version needs besides what is written, and commits."""
+        """Write the missing files of the newest version and commit."""
         snapshot = Snapshot.open(self._table)
         target = None if self._settings.is_done_in(snapshot) else self._plan(snapshot)
         if target is None:
@@ -437,7 +436,7 @@ class _NewValues:
             self._written[file.fragment_id] = _Written(before.files, columns, file)
         if missing:
             raise InvalidInputError(
-                f"no values came for fragment {min(missing)}",
+                f"values are missing for fragment {min(missing)}",
                 hint="the values must be computed row by row",
             )
 
@@ -458,5 +457,5 @@ def _needs_file(fragment: Fragment, target: Target) -> bool:
 
 
 def _is_alive(file: DataFile, present: set[int]) -> bool:
-    """Whether a column of the schema, or hidden lineage, is in the file."""
+    """Return whether the file has a column of the schema, or hidden lineage."""
     return any(field_id in present or field_id < TOMBSTONE for field_id in file.fields)

@@ -1,6 +1,6 @@
-"""The columns that a table is clustered by: chosen, kept in its configuration, and looked after.
+"""Clustering columns: set, store in the configuration, and validate.
 
-They say how later compactions sort rows; choosing them moves none.
+Later compactions sort rows by them; setting them moves no rows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def set_cluster_by(
     order: str = DEFAULT_ORDER,
     settings: CommitSettings | None = None,
 ) -> MetadataResult:
-    """Chooses the columns, in one version; none if they are those already.
+    """Set the clustering columns; commit nothing if they are unchanged.
 
-    ``columns``: a field of a struct is ``struct.field``; none to end clustering. Raises as
+    ``columns``: a struct field is ``struct.field``; empty to remove clustering. Raises as
     ``checked``.
     """
 
@@ -48,7 +48,7 @@ def set_cluster_by(
 
 
 def checked(schema: LanceSchema, columns: Sequence[str], order: str = DEFAULT_ORDER) -> ClusterBy:
-    """The columns as a table spells them.
+    """Return the columns in the spelling of the table.
 
     Raises InvalidInputError: no such column or order, or a column twice. Raises
     UnsupportedFeatureError: values of a column have no order.
@@ -58,7 +58,7 @@ def checked(schema: LanceSchema, columns: Sequence[str], order: str = DEFAULT_OR
 
 
 def check_kept(schema: LanceSchema, known: ClusterBy | None, where: str) -> None:
-    """Refuses a schema in which a table cannot be clustered any more as it asks."""
+    """Reject a schema that lacks the clustering columns of the table."""
     if known is None:
         return
     try:
@@ -72,7 +72,7 @@ def check_kept(schema: LanceSchema, known: ClusterBy | None, where: str) -> None
 
 
 def check_not_clustered_by(snapshot: Snapshot, paths: Sequence[str]) -> None:
-    """Refuses to drop columns that the table is clustered by."""
+    """Reject dropping clustering columns."""
     known = ClusterBy.of(snapshot.manifest.config)
     if known is None:
         return

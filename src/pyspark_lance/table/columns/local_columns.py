@@ -1,6 +1,6 @@
-"""Computes columns in this process, fragment by fragment, from columns that are there.
+"""Compute new columns from existing ones in this process, fragment by fragment.
 
-For tables that one machine can read in a moment; Spark does the same on its executors.
+For small tables; Spark does the same on executors.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def computed(
     *,
     lineage: Sequence[str] = (),
 ) -> RunColumns:
-    """The new columns are what ``compute`` makes of batches of the columns ``names``.
+    """Return a runner that applies ``compute`` to batches of the columns ``names``.
 
-    ``compute``: the new columns of a batch, in their order; ``lineage``: lineage columns to read
-    besides.
+    ``compute``: returns the new columns of a batch, in order; ``lineage``: additional lineage
+    columns to read.
     """
 
     def run_here(request: ColumnFilesRequest) -> Iterator[ColumnFile]:
@@ -62,17 +62,17 @@ def computed(
 
 
 def copied(name: str) -> RunColumns:
-    """The new column has the values of the column ``name``."""
+    """Return a runner that copies the column ``name``."""
     return computed([name], lambda batch: [batch.column(0)])
 
 
 def constants(values: Sequence[pa.Scalar]) -> RunColumns:
-    """Each new column has one value in every row."""
+    """Return a runner for columns of constant values."""
     return computed([], lambda batch: [pa.repeat(value, batch.num_rows) for value in values])
 
 
 def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
-    """Whether a live row holds null in a column, or in a field of a struct that is not null."""
+    """Return whether a live row has a null in a column, or in a field of a non-null struct."""
     *parents, last = [f"`{field.name}`" for field in fields]
     path, terms = "", []
     for name in parents:

@@ -1,6 +1,6 @@
-"""The unenforced primary key: columns whose values name a row, as the table's fields say.
+"""The unenforced primary key, stored in the table's fields.
 
-Writes do not check it; merges that match by it keep it unique among themselves.
+Writes do not check it; concurrent merges on it do not insert the same key twice.
 
 Source: docs/format/table-format.md, section 3.5.
 """
@@ -23,10 +23,10 @@ from pyspark_lance.table.work.commit_settings import CommitSettings
 def set_primary_key(
     table: Table, columns: Sequence[str], settings: CommitSettings | None = None
 ) -> ColumnResult:
-    """Declares the key, in one version; none if the table has just this key.
+    """Set the primary key; commit nothing if it is unchanged.
 
-    Raises InvalidInputError: the table has another key, or a column is not there, has parts, may be
-    null or is named twice.
+    Raises InvalidInputError: the table has another key, or a column is missing, nested, nullable or
+    repeated.
     """
 
     def operation(snapshot: Snapshot) -> Operation | None:
@@ -57,7 +57,7 @@ def set_primary_key(
 
 
 def _checked(schema: LanceSchema, name: str, where: str) -> Field:
-    """The column of this name, which can be part of a key."""
+    """Return the column ``name`` if it can be part of a key."""
     path = find_field(schema, name)
     field = path[-1]
     if len(path) > 1 or field.children:

@@ -1,6 +1,6 @@
-"""The schema after columns were added, dropped, renamed or widened; pure, no I/O.
+"""Compute schemas with added, dropped, renamed or widened columns; no I/O.
 
-A column is its field id: renaming keeps the id, another type gets another id.
+A column is identified by its field id: renaming keeps the id, another type gets a new id.
 
 Source: docs/format/table-format.md, sections 3.3, 3.4, 13.
 """
@@ -38,7 +38,7 @@ from pyspark_lance.table.rows.conform import fits
 
 
 def next_field_id(manifest: Manifest) -> int:
-    """The first id that neither the schema nor a data file of this version uses."""
+    """Return the first field id that neither the schema nor a data file of this version uses."""
     highest = max(manifest.schema.max_field_id, manifest.max_allocated_field_id or -1)
     # Most tables have few distinct field lists.
     lists = {file.fields for fragment in manifest.fragments for file in fragment.files}
@@ -49,7 +49,7 @@ def next_field_id(manifest: Manifest) -> int:
 
 
 def split_path(text: str) -> tuple[str, ...]:
-    """The names of ``a.b``; a name in backquotes may hold dots, and backquotes twice."""
+    """Split ``a.b`` into names; a quoted name may contain dots and doubled backquotes."""
     names = name_parts(text)
     if text.count("`") % 2 or not all(names):
         raise InvalidInputError(
@@ -59,10 +59,10 @@ def split_path(text: str) -> tuple[str, ...]:
 
 
 def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
-    """The fields from the top-level column down to the one that ``path`` names.
+    """Return the fields from the top-level column down to ``path``.
 
-    A column that is called as the whole ``path`` is meant first.  The items of a list are called
-    ``element`` (or by the name they have), those of a map ``key`` and ``value``.
+    A column whose name equals the whole ``path`` has priority. List items are named ``element`` (or
+    by their own name), those of a map ``key`` and ``value``.
     """
     whole = named(schema.fields, path)
     if whole is not None:
@@ -92,7 +92,7 @@ def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
 def with_field(
     schema: LanceSchema, field_id: int, change: Callable[[Field], Field | None]
 ) -> LanceSchema:
-    """The schema with one field changed, at any depth; None as its change removes it."""
+    """Return the schema with one field changed or, for None, removed, at any depth."""
 
     def edited(field: Field) -> Field | None:
         if field.id == field_id:
@@ -105,7 +105,7 @@ def with_field(
 
 
 def without_fields(schema: LanceSchema, paths: Iterable[str]) -> LanceSchema:
-    """The schema without the named columns or sub-fields."""
+    """Return the schema without the named columns or struct fields."""
     for path in paths:
         *parents, field = find_field(schema, path)
         if any(parent.is_list or parent.is_map for parent in parents[-1:]):
@@ -133,7 +133,7 @@ def without_fields(schema: LanceSchema, paths: Iterable[str]) -> LanceSchema:
 def with_renamed(
     schema: LanceSchema, path: str, new_name: str, *, case_sensitive: bool
 ) -> LanceSchema:
-    """The schema with the last name of ``path`` replaced."""
+    """Return the schema with the last name of ``path`` replaced."""
     *parents, field = find_field(schema, path)
     if any(parent.is_list or parent.is_map for parent in parents[-1:]):
         raise InvalidInputError(f"{path!r} is an item of a list or map, which cannot be renamed")
@@ -145,7 +145,7 @@ def with_renamed(
 
 
 def check_new_name(name: str, *, top: bool) -> None:
-    """Refuses a name that is reserved or ambiguous in SQL."""
+    """Reject a name that is reserved or ambiguous in SQL."""
     if not name:
         raise InvalidInputError("a column has an empty name", hint="give it a name")
     if top and "." in name:
@@ -155,7 +155,7 @@ def check_new_name(name: str, *, top: bool) -> None:
 
 
 def check_new_columns(new: Sequence[str], known: Sequence[str], *, case_sensitive: bool) -> None:
-    """Refuses names that are taken; unless case is told apart, also those that differ by it."""
+    """Reject existing names; unless case sensitive, also names that differ only by case."""
     taken = list(known)
     for name in new:
         twin = next((other for other in taken if other.lower() == name.lower()), None)
@@ -169,7 +169,7 @@ def check_new_columns(new: Sequence[str], known: Sequence[str], *, case_sensitiv
 def with_columns(
     schema: LanceSchema, columns: pa.Schema, first_id: int, *, case_sensitive: bool
 ) -> LanceSchema:
-    """The schema with new columns at its end; they get ids from ``first_id`` on."""
+    """Return the schema with new columns at the end; their ids start at ``first_id``."""
     for name in columns.names:
         check_new_name(name, top=True)
     known = [field.name for field in schema.fields]
@@ -190,13 +190,13 @@ def merged_schema(
     exact: bool = False,
     case_sensitive: bool = True,
 ) -> LanceSchema:
-    """The table's schema and what ``data`` have besides: columns, and fields of structs.
+    """Return the table's schema with additional columns and struct fields of ``data``.
 
-    ``exact``: what is spelled otherwise is new; ``case_sensitive``: what is new may differ by case
-    alone from what is there.
+    ``exact``: match names case-sensitively; ``case_sensitive``: new names may differ from existing
+    ones only by case.
 
-    What is new becomes nullable and comes last; old rows read it as null.  No type changes:
-    files of another type would have to be written anew.
+    New fields are nullable and appended; old rows read them as null. Types never change, as that
+    would require rewriting files.
     """
     merger = _SchemaMerger(first_id, file_version, exact=exact, case_sensitive=case_sensitive)
     return merger.merge(table, data)
@@ -262,7 +262,7 @@ class _SchemaMerger:
 
 
 def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: str) -> None:
-    """Refuses new columns that cannot be null in rows that exist, or could not be rewritten."""
+    """Reject new columns that cannot be null in existing rows."""
     if file_version != "2.0":
         return
     known = {field.id for field in before.walk()}
@@ -286,7 +286,7 @@ def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: st
 
 
 def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
-    """The table's fields that ``data`` holds, in the table's order."""
+    """Return the table's fields that ``data`` has, in the table's order."""
     known = [field.name for field in table.fields]
     names = sources_of(known, data.names)
     used = set(names.values())
@@ -321,7 +321,7 @@ def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
 
 
 def same_columns(written: LanceSchema, now: LanceSchema) -> Mapping[int, int]:
-    """For each field that was written, the id that the same column has now."""
+    """Map the id of each written field to the current id of the same column."""
     mapping: dict[int, int] = {}
 
     def pair(ours: Field, theirs: Field, path: str) -> None:
@@ -351,7 +351,7 @@ def _changed(column: str) -> CommitConflictError:
 
 
 def renumbered(fragment: Fragment, mapping: Mapping[int, int]) -> Fragment:
-    """The fragment with other field ids; readers go by the manifest, not by the file."""
+    """Return the fragment with other field ids; readers use the manifest's ids, not the file's."""
     if all(old == new for old, new in mapping.items()):
         return fragment
     files = tuple(renumbered_file(file, mapping) for file in fragment.files)
@@ -359,5 +359,5 @@ def renumbered(fragment: Fragment, mapping: Mapping[int, int]) -> Fragment:
 
 
 def renumbered_file(file: DataFile, mapping: Mapping[int, int]) -> DataFile:
-    """The data file with other field ids."""
+    """Return the data file with other field ids."""
     return replace(file, fields=tuple(mapping.get(field, field) for field in file.fields))

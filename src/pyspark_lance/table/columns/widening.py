@@ -1,4 +1,4 @@
-"""Which type of a column may take the place of which: only such that hold all values; pure."""
+"""Type widening: only to types that represent all values."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 
-# Bits of the integers that a float holds exactly.
+# Maximum bits of integers that a float represents exactly.
 _EXACT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 
 
 def widened_field(field: Field, new_type: pa.DataType, first_id: int) -> Field | None:
-    """The column with a wider type and new ids; None if it has the type already."""
+    """Return the column with a wider type and new ids; None if it already has the type."""
     old_type = field.to_arrow().type
-    # Whoever has no fixed-size lists asks for a list, and means that of the column.
+    # Spark has no fixed-size lists, so a list matches the fixed-size list of the column.
     if pa.types.is_fixed_size_list(old_type) and pa.types.is_list(new_type):
         new_type = pa.list_(new_type.value_type, old_type.list_size)
     if old_type.equals(new_type) or _same_shape(old_type, new_type):
@@ -40,14 +40,14 @@ def widened_field(field: Field, new_type: pa.DataType, first_id: int) -> Field |
 
 
 def _same_shape(left: pa.DataType, right: pa.DataType) -> bool:
-    """Equal but for the names of list items."""
+    """Return whether types are equal except for the names of list items."""
     if pa.types.is_list(left) and pa.types.is_list(right):
         return _same_shape(left.value_type, right.value_type)
     return left.equals(right)
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of ``old`` is a value of ``new``."""
+    """Return whether every value of ``old`` is a value of ``new``."""
     types = pa.types
     if old.equals(new) or types.is_null(old):
         return True

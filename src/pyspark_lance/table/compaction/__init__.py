@@ -1,4 +1,4 @@
-"""Compaction: which fragments are joined, the tasks, the commit; row ids for old tables.
+"""Compaction: plan, tasks and commit; clustering; stable row ids for old tables.
 
 May import: table.write and all below.
 """

@@ -1,7 +1,7 @@
-"""Clustering on its way, stage by stage of tasks: a sample, sorted runs, new fragments.
+"""Clustering as stages of tasks: sample, sorted runs, merged fragments.
 
-Bins are clustered at the same time, each for itself.  One that fits into the memory of a task is
-written by the task that sorts it.
+Bins are clustered independently and concurrently. A bin that fits into the memory of a task is
+sorted and written by one task.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _SAMPLED_ROWS_PER_TASK: Final = 4 << 20
 _MIN_SAMPLE: Final = 1 << 14
 _MAX_SAMPLE: Final = 1 << 20
 _SAMPLE_PER_RANGE: Final = 16
-# A range has such a part of the rows that a task may have in memory.
+# Rows of a range, as a fraction of the rows that fit into the memory of a task.
 _RANGES_PER_RUN: Final = 4
-# What has more runs would be merged from pieces of few rows; it is sorted in parts.
+# Maximum merged runs: with more, the pieces are too small, so the bin is sorted in parts.
 _MAX_RUNS: Final = 512
-# More of them are slower to plan than their keys are of use.
+# Maximum files: planning more is slower than their keys save.
 _MAX_FILES: Final = 10_000
 
 
@@ -57,7 +57,7 @@ _MAX_FILES: Final = 10_000
 
 
 def chosen_order(snapshot: Snapshot, chosen: CompactionOptions) -> tuple[RowOrder, tuple[Bin, ...]]:
-    """The order that rows are to be in, and the fragments that are not; columns are chosen."""
+    """Return the target order and the fragments that are not in it."""
     order = RowOrder.of(snapshot.schema, chosen.cluster_by, Curve.parse(chosen.order))
     known = Clustering.of(snapshot.manifest.config)
     if chosen.split_files_by:
@@ -75,12 +75,10 @@ def plan_clustered_bins(
     order: RowOrder,
     known: Clustering | None,
 ) -> tuple[Bin, ...]:
-    """The fragments that are sorted together, in their order; none if all are sorted.
+    """Return the bins of fragments to sort; none if all are sorted.
 
-    What was sorted so before stays as it is, but for small fragments and those with many deleted
-    rows, which are sorted again beside new rows.
-
-    ``known``: what the table says of itself.
+    Sorted fragments stay unchanged, except for small ones and those with many deleted rows, which
+    are sorted again together with new rows. ``known``: the recorded clustering.
     """
     coverage = IndexCoverage(indices)
     bins: dict[frozenset[int], list[Fragment]] = {}
@@ -106,7 +104,7 @@ def plan_clustered_bins(
 
 
 def clustering_of(order: RowOrder) -> Clustering:
-    """What the table says of fragments whose rows are in an order."""
+    """Return the clustering to record for sorted fragments."""
     return Clustering(order.field_ids, order.curve.value, num_split=order.num_split)
 
 
@@ -119,13 +117,13 @@ def _is_sorted(fragment: Fragment, order: RowOrder, known: Clustering | None) ->
 
 
 def _is_full(fragment: Fragment, options: CompactionOptions) -> bool:
-    """Whether its file ended because of its size."""
+    """Return whether the file reached the size limit."""
     most = options.max_bytes_per_file
     return most is not None and 2 * sum(file.size_bytes for file in fragment.files) >= most
 
 
 def _parts(group: Sequence[Fragment], sort_bytes: int) -> list[Bin]:
-    """Fragments whose files are not more than can be sorted together."""
+    """Split fragments into bins that fit into one sort."""
     parts: list[list[Fragment]] = [[]]
     num_bytes = 0
     for fragment in group:
@@ -139,7 +137,7 @@ def _parts(group: Sequence[Fragment], sort_bytes: int) -> list[Bin]:
 
 
 def _limited(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]:
-    """The first fragments that are within the limits; always one, so that work goes on."""
+    """Return the first bins within the limits, at least one, to ensure progress."""
     rows = fragments = 0
     limited: list[Bin] = []
     for group in bins:
@@ -163,7 +161,7 @@ def _limited(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]
 
 @dataclass(frozen=True, slots=True)
 class SortedBin:
-    """One bin on its way."""
+    """The state of one bin."""
 
     fragments: Bin
     sorting: BinSorting
@@ -171,21 +169,21 @@ class SortedBin:
 
     @property
     def num_rows(self) -> int:
-        """Its live rows."""
+        """Live rows of the bin."""
         return sum(fragment.num_rows for fragment in self.fragments)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusteringStage:
-    """The tasks that are next, of all bins; picklable."""
+    """The next tasks of all bins; picklable."""
 
     sort_bytes: int
     bins: tuple[SortedBin, ...]
     tasks: tuple[ClusteringTask, ...] = ()
-    owners: tuple[int, ...] = ()  # The number of the bin of each task.
-    # Of each bin: what is there of its new fragments, which waits for those of others.
+    owners: tuple[int, ...] = ()  # The bin index of each task.
+    # Finished new fragments of each bin, kept until all bins are finished.
     done: tuple[tuple[Fragment, ...], ...] = ()
-    passing: tuple[Fragment, ...] = ()  # What tasks leave to each other, and nothing else.
+    passing: tuple[Fragment, ...] = ()  # Temporary files passed between tasks.
 
     @classmethod
     def first(
@@ -196,7 +194,7 @@ class ClusteringStage:
         order: RowOrder,
         sort_bytes: int,
     ) -> ClusteringStage:
-        """The stage that takes samples.
+        """Return the sampling stage.
 
         ``requests``: how the new fragments of each bin are written.
         """
@@ -209,14 +207,14 @@ class ClusteringStage:
 
     @property
     def is_last(self) -> bool:
-        """Whether the new fragments of all bins are there after the tasks."""
+        """Whether the new fragments of all bins exist after these tasks."""
         return not any(
             isinstance(task, SampleTask) or (isinstance(task, SortTask) and task.bounds is not None)
             for task in self.tasks
         )
 
     def after(self, results: Sequence[Any]) -> ClusteringStage:
-        """The next stage, given what became of the tasks of this one, in their order."""
+        """Return the next stage, given the task results of this one, in order."""
         by_bin = self._by_bin(results)
         if any(isinstance(task, SampleTask) for task in self.tasks):
             bins = tuple(
@@ -236,7 +234,7 @@ class ClusteringStage:
         return replace(self._with(merging), done=tuple(done), passing=passing)
 
     def groups(self, results: Sequence[Any]) -> list[RewriteGroup]:
-        """The old fragments and the new ones, given what became of the last tasks."""
+        """Return the old and new fragments, given the results of the last tasks."""
         done = self.done or ((),) * len(self.bins)
         groups = []
         for one, before, own in zip(self.bins, done, self._by_bin(results), strict=True):
@@ -251,7 +249,7 @@ class ClusteringStage:
         return groups
 
     def _with(self, tasks: Sequence[Sequence[ClusteringTask]]) -> ClusteringStage:
-        """This with tasks of each bin."""
+        """Return this stage with tasks of each bin."""
         return replace(
             self,
             tasks=tuple(task for own in tasks for task in own),
@@ -272,7 +270,7 @@ class ClusteringStage:
         ]
 
     def _learned(self, one: SortedBin, samples: Sequence[Sample]) -> SortedBin:
-        """The bin with what a sample tells of its rows."""
+        """Return the bin with boundaries from a sample."""
         found = [sample for sample in samples if len(sample.addresses)]
         if not found:
             return one
@@ -298,7 +296,7 @@ class ClusteringStage:
         ]
 
     def _merging(self, one: SortedBin, runs: Sequence[Run]) -> Iterable[MergeTask]:
-        """A task for each new fragment."""
+        """Return a task for each new fragment."""
         starts: NDArray[np.int64] = np.sum([run.cuts for run in runs], axis=0)
         total, step = int(starts[-1]), one.sorting.request.max_rows_per_file
         for first in range(0, total, step):
@@ -319,7 +317,7 @@ class ClusteringStage:
 
 
 def _check_few_files(order: RowOrder, sample: Sequence[pa.Array]) -> None:
-    """Refuses to split files by a column of very many values."""
+    """Reject splitting files by columns with too many values."""
     if not order.num_split:
         return
     split = pa.table(list(sample[: order.num_split]), list(map(str, range(order.num_split))))

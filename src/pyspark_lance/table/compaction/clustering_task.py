@@ -1,7 +1,7 @@
-"""The tasks of a clustering: take a sample of rows, sort some, merge what was sorted.
+"""Clustering tasks: sample rows, sort runs, merge runs.
 
-Rows keep everything but their place: values, row ids and both versions.  Each task has about
-``sort_bytes`` of rows in memory, twice while it sorts them.
+Rows keep values, row ids and both versions, but not addresses. Each task has about ``sort_bytes``
+of rows in memory, twice while sorting.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pyspark_lance.table.sort.sorted_runs import (
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.work.written_files import remove_files
 
-# How wide rows are is measured on so many of a task.
+# Number of rows per task to measure the row width.
 _MEASURED_ROWS: Final = 1024
 _MEASURED_BYTES: Final = 4 << 20
 
@@ -53,14 +53,14 @@ _MEASURED_BYTES: Final = 4 << 20
 class Sample:
     """Some rows of a task."""
 
-    values: tuple[pa.Array, ...]  # Of each column of the order.
+    values: tuple[pa.Array, ...]  # For each order column.
     addresses: NDArray[np.uint64]
-    num_bytes: float  # What all live rows of the task take in memory, about.
+    num_bytes: float  # Estimated memory of all live rows of the task.
 
 
 @dataclass(frozen=True, slots=True)
 class BinSorting:
-    """What all tasks of a bin are told."""
+    """Parameters of all tasks of a bin."""
 
     files: TableFiles
     stable_row_ids: bool
@@ -70,7 +70,7 @@ class BinSorting:
 
 @dataclass(frozen=True, slots=True)
 class SampleTask:
-    """Takes every so many-th row of some slices."""
+    """Takes every n-th row of some splits."""
 
     sorting: BinSorting
     slices: tuple[ScanSplit, ...]
@@ -79,23 +79,23 @@ class SampleTask:
 
 @dataclass(frozen=True, slots=True)
 class SortTask:
-    """Sorts the live rows of some slices, whose addresses ascend."""
+    """Sorts the live rows of some splits, ascending by address."""
 
     sorting: BinSorting
     slices: tuple[ScanSplit, ...]
     sort_bytes: int
-    # Where runs are cut; None if these are all rows, which then have their place.
+    # Boundaries of ranges; None if these are all rows, whose order is then final.
     bounds: Boundaries | None
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Writes some rows of neighbouring ranges of runs."""
+    """Merges and writes adjacent ranges of runs."""
 
     sorting: BinSorting
     runs: tuple[Run, ...]
-    ranges: tuple[int, int]  # From the first one to the one behind the last one.
-    skipped: int  # Rows of the first range that others write.
+    ranges: tuple[int, int]  # [first, end).
+    skipped: int  # Rows of the first range that the previous task writes.
     num_rows: int
 
 
@@ -103,7 +103,7 @@ ClusteringTask: TypeAlias = SampleTask | SortTask | MergeTask
 
 
 def take_sample(task: SampleTask) -> Sample:
-    """The sample; where rows are of different widths, their number of bytes is a guess."""
+    """Return the sample; the number of bytes is an estimate for rows of variable width."""
     order = task.sorting.order
     scan = _scan(task, order.fields, (ROW_ADDRESS,))
     values, addresses, num_rows = [], [np.empty(0, np.uint64)], 0
@@ -121,9 +121,9 @@ def take_sample(task: SampleTask) -> Sample:
 
 
 def sort_rows(task: SortTask) -> tuple[Run, ...] | tuple[Fragment, ...]:
-    """Writes runs, of which there are several where rows are wider than was thought.
+    """Sort rows and write runs, several ones if rows are wider than estimated.
 
-    Returns the runs; where these are all rows, the new fragments with id 0.
+    Return the runs, or the new fragments with id 0 if these are all rows.
     """
     order, request = task.sorting.order, task.sorting.request
     kept = (ROW_ADDRESS, *lineage_names(stable_row_ids=task.sorting.stable_row_ids))
@@ -137,7 +137,7 @@ def sort_rows(task: SortTask) -> tuple[Run, ...] | tuple[Fragment, ...]:
 
 
 def merge_runs(task: MergeTask) -> tuple[Fragment, ...]:
-    """Writes rows in their place; the new fragments have id 0."""
+    """Merge runs and write the final fragments with id 0."""
     sorting = task.sorting
     kept = lineage_names(stable_row_ids=sorting.stable_row_ids)
     fields = with_lineage_columns(sorting.request.schema, kept).fields
@@ -164,7 +164,7 @@ def _scan(
 
 
 def _portions(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in groups that have not much more than ``most`` bytes."""
+    """Group batches by about ``most`` bytes."""
     held: list[pa.RecordBatch] = []
     num_bytes = 0
     for batch in batches:
@@ -205,7 +205,7 @@ def _write(sorting: BinSorting, batches: Iterator[pa.RecordBatch]) -> tuple[Frag
 
 
 def slices_of(fragments: Sequence[Fragment], most_rows: int) -> list[tuple[ScanSplit, ...]]:
-    """The rows of fragments in groups of at most ``most_rows`` physical rows."""
+    """Return the rows of fragments in groups of at most ``most_rows`` physical rows."""
     groups: list[list[ScanSplit]] = [[]]
     left = most_rows
     for fragment in fragments:

@@ -1,8 +1,7 @@
-"""Compaction: plans bins, has them rewritten, commits them as one version.
+"""Compaction: plan bins, rewrite them and commit one version.
 
-A bin whose fragments somebody else changed meanwhile is lost; the other bins are committed all the
-same, and the lost one is planned again on the newest version.  The order of the work (plan,
-rewrite, commit) is here; where bins are rewritten is for the caller to say.
+A bin whose fragments were changed concurrently is dropped; the other bins are committed, and the
+dropped one is planned again on the newest version. The caller decides where bins are rewritten.
 """
 
 from __future__ import annotations
@@ -61,16 +60,15 @@ logger = logging.getLogger(__name__)
 class CompactionPlan:
     """One attempt to compact one version of a table.
 
-    ``tasks``: one for each bin, in the order of their fragments; or those of a clustering that are
-    next.
+    ``tasks``: one for each bin, in the order of their fragments; or the next tasks of a clustering.
     """
 
     change: DmlPlan
     tasks: tuple[CompactionTask | ClusteringTask, ...]
     bins: tuple[Bin, ...]
-    rows_per_file: tuple[int, ...]  # Of the new fragments of each bin, at most.
-    clustering: ClusteringStage | None = None  # Has the tasks, if rows are to be sorted.
-    sorted_by: Clustering | None = None  # What the table says of the new fragments.
+    rows_per_file: tuple[int, ...]  # Maximum rows of the new fragments of each bin.
+    clustering: ClusteringStage | None = None  # The current stage, if rows are sorted.
+    sorted_by: Clustering | None = None  # The clustering to record for the new fragments.
 
     @property
     def clusters(self) -> bool:
@@ -79,39 +77,39 @@ class CompactionPlan:
 
     @property
     def is_last(self) -> bool:
-        """Whether all is ready for a commit after the tasks."""
+        """Whether the results of these tasks can be committed."""
         return self.clustering is None or self.clustering.is_last
 
     def after(self, results: Sequence[Any]) -> CompactionPlan:
-        """The next stage, given what became of the tasks of this one, in their order."""
+        """Return the next stage, given the task results of this one, in order."""
         assert self.clustering is not None, "other plans have one stage"
         clustering = self.clustering.after(results)
         return replace(self, clustering=clustering, tasks=clustering.tasks)
 
     def groups(self, results: Sequence[Any]) -> Sequence[RewriteGroup]:
-        """What to commit, given what became of the last tasks, in their order."""
+        """Return the groups to commit, given the results of the last tasks, in order."""
         return results if self.clustering is None else self.clustering.groups(results)
 
     @property
     def passing(self) -> tuple[Fragment, ...]:
-        """What tasks leave to each other, and no version names."""
+        """Temporary files passed between tasks."""
         return () if self.clustering is None else self.clustering.passing
 
 
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did, or, of a dry run, would do.
+    """The result of a compaction, or its estimate in a dry run.
 
     Attributes:
-        version: The version it made; None if it made none.
+        version: The committed version; None if there is none.
         fragmentsRemoved: Fragments that were rewritten.
-        fragmentsAdded: Fragments that took their place; an estimate in a dry run.
+        fragmentsAdded: New fragments; an estimate in a dry run.
         filesRemoved: Data and deletion files of the rewritten fragments; they stay on disk until
             a cleanup.
         filesAdded: New data files.
         numRows: Live rows that moved.
-        conflictingBins: Bins that others changed meanwhile, every time they were planned.
+        conflictingBins: Bins with conflicts in every attempt.
     """
 
     version: int | None = None
@@ -124,16 +122,16 @@ class CompactionResult:
 
     @property
     def lost_bins(self) -> int:
-        """``conflictingBins``, as it was called before."""
+        """Former name of ``conflictingBins``."""
         return self.conflictingBins
 
 
 RewriteBins = Callable[[Sequence[CompactionTask | ClusteringTask | ZoneMapTask]], Iterable[Any]]
-"""Does tasks, wherever: what became of each, in their order."""
+"""Runs tasks and returns their results, in order."""
 
 
 def run_compaction_task(task: CompactionTask | ClusteringTask | ZoneMapTask) -> Any:
-    """Does a task of whatever stage; what it returns is for the plan."""
+    """Run a task of any stage and return its result for the plan."""
     match task:
         case CompactionTask():
             return rewrite_bin(task)
@@ -148,7 +146,7 @@ def run_compaction_task(task: CompactionTask | ClusteringTask | ZoneMapTask) -> 
 
 
 def rewrite_here(tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask]) -> Iterable[Any]:
-    """Does tasks in this process, one after the other."""
+    """Run tasks sequentially in this process."""
     return map(run_compaction_task, tasks)
 
 
@@ -160,10 +158,10 @@ def compact(
     rewrite: RewriteBins = rewrite_here,
     dry_run: bool = False,
 ) -> CompactionResult:
-    """Compacts a table; a table in good shape gets no version.
+    """Compact a table; commit nothing if there is nothing to compact.
 
-    ``given``: fields of ``CompactionOptions``; what is not given is as the table is configured.
-    ``dry_run``: only say what would be done.
+    ``given``: fields of ``CompactionOptions``; defaults come from the table configuration.
+    ``dry_run``: only return an estimate.
     """
     settings = settings or ChangeSettings()
     if dry_run:
@@ -199,7 +197,7 @@ def compact(
 
 
 def _refresh_zone_maps(table: Table, settings: ChangeSettings, build: RewriteBins) -> None:
-    """Adds the zones of rows that a clustering moved, which it is for; in a version of its own."""
+    """Refresh zone maps after a clustering, in a separate version."""
     from pyspark_lance.table.index_build.zone_maps import refresh_zone_maps  # noqa: PLC0415
 
     try:
@@ -209,14 +207,14 @@ def _refresh_zone_maps(table: Table, settings: ChangeSettings, build: RewriteBin
 
 
 def of_what_follows(settings: ChangeSettings) -> ChangeSettings:
-    """Settings without properties: a pair of application and version would say that all is done."""
+    """Drop properties, whose (application, version) pair would make later commits no-ops."""
     return ChangeSettings(retries=settings.retries, timeout_s=settings.timeout_s)
 
 
 def plan_compaction(
     table: Table, given: Mapping[str, Any], settings: ChangeSettings
 ) -> CompactionPlan:
-    """A plan on the newest version; writes nothing."""
+    """Plan a compaction of the newest version; write nothing."""
     change = plan_change(table, settings)
     snapshot = change.snapshot()
     chosen = CompactionOptions.of(snapshot.manifest.config, given)
@@ -281,7 +279,7 @@ def _plan_clustering(
 def commit_round(
     before: CompactionResult, plan: CompactionPlan, groups: Sequence[RewriteGroup], work: UnitOfWork
 ) -> tuple[CompactionResult, RetryableCommitError | None]:
-    """Commits rewritten bins; all that landed by now, and why some have to be planned again."""
+    """Commit rewritten bins; return the total result and the conflict of dropped bins, if any."""
     try:
         landed = commit_bins(plan, groups, work)
     except RetryableCommitError as error:
@@ -300,10 +298,10 @@ def commit_round(
 def commit_bins(
     plan: CompactionPlan, groups: Sequence[RewriteGroup], work: UnitOfWork
 ) -> CompactionResult:
-    """Makes the version in which the rewritten bins take the place of the old fragments.
+    """Commit the version that replaces old fragments by rewritten bins.
 
-    Bins that others changed since the plan was made are given up. Raises StorageError: it is not
-    certain whether the version was made.
+    Bins that were changed concurrently are dropped. Raises StorageError: the outcome of the commit
+    is unknown.
     """
     change = plan.change
     work.register(plan.passing)
@@ -322,7 +320,7 @@ def commit_bins(
             if len(unchanged) == len(kept) and not _is_note_of_others(change, operation):
                 raise
             logger.info(
-                "%d of %d bins were changed by others", len(kept) - len(unchanged), len(kept)
+                "%d of %d bins were changed concurrently", len(kept) - len(unchanged), len(kept)
             )
             kept = unchanged
         else:
@@ -333,9 +331,9 @@ def commit_bins(
 
 
 def _with_reserved_ids(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
-    """The groups with ids for the new fragments, which a note on where rows go has to name.
+    """Reserve ids for the new fragments, which a fragment reuse index must contain.
 
-    As in Lance, that takes a version of its own.
+    As in Lance, this needs a separate version.
     """
     count = sum(len(group.new_fragments) for group in groups)
     settings = of_what_follows(change.settings)
@@ -354,7 +352,7 @@ def _with_reserved_ids(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[
 
 
 def _operation(plan: CompactionPlan, groups: Sequence[RewriteGroup]) -> Rewrite:
-    """The rewrite; with a note on where rows go, if the groups know their addresses."""
+    """Return the rewrite, with a fragment reuse index if the groups have row addresses."""
     if any(group.row_addresses is None for group in groups):
         return Rewrite(tuple(groups), clustering=plan.sorted_by)
     newest = Snapshot.open(plan.change.table)
@@ -367,14 +365,14 @@ def _operation(plan: CompactionPlan, groups: Sequence[RewriteGroup]) -> Rewrite:
 
 
 def _remove_note(change: DmlPlan, operation: Rewrite) -> None:
-    """Removes the file of a note that no version has."""
+    """Remove the file of an uncommitted fragment reuse index."""
     file = operation.reuse_index and file_of_entry(operation.reuse_index)
     if file:
         remove_files(change.table.store(), {file})
 
 
 def _is_note_of_others(change: DmlPlan, operation: Rewrite) -> bool:
-    """Whether another compaction left a note meanwhile, so that another one of ours is needed."""
+    """Return whether a concurrent compaction added a fragment reuse index entry."""
     if operation.reuse_index is None:
         return False
     known = reuse_index_of(Snapshot.open(change.table).indices)
@@ -382,7 +380,7 @@ def _is_note_of_others(change: DmlPlan, operation: Rewrite) -> bool:
 
 
 def _unchanged(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
-    """The groups whose old fragments are in the newest version just as they were."""
+    """Return the groups whose old fragments are unchanged in the newest version."""
     newest = Snapshot.open(change.table)
     there = {fragment.id: fragment for fragment in newest.manifest.fragments}
     return [
@@ -413,7 +411,7 @@ def _num_files(fragments: Iterable[Fragment]) -> int:
 
 
 def _together(before: CompactionResult, after: CompactionResult) -> CompactionResult:
-    """Both, of which the second tells which bins are still lost."""
+    """Sum both results; conflicts are those of the second."""
     return CompactionResult(
         version=before.version if after.version is None else after.version,
         fragmentsRemoved=before.fragmentsRemoved + after.fragmentsRemoved,

@@ -1,8 +1,8 @@
-"""Which fragments a compaction rewrites, and which of them together: bins.  Pure, no I/O.
+"""Plan the bins of a compaction: groups of fragments to rewrite together; no I/O.
 
-A fragment is rewritten on its own when many of its rows are deleted, and together with its
-neighbours when it is small.  Fragments that different indices cover never share a bin, so that an
-index either knows all rows of a new fragment or none.
+A fragment with many deleted rows is rewritten alone, a small one together with adjacent fragments.
+Fragments covered by different indices never share a bin, so that an index covers either all rows of
+a new fragment or none.
 
 Source: docs/format/table-format.md, section 10.5.
 """
@@ -31,50 +31,49 @@ CONFIGURABLE: Final[Mapping[str, type[int | float]]] = {
     "defer_index_remap": bool,
     "sort_bytes": int,
 }
-"""The options that a caller or a table may choose, as ``CompactionOptions`` has them."""
+"""Fields of ``CompactionOptions`` that a caller or the table configuration may set."""
 
 Bin = tuple[Fragment, ...]
 """Fragments that are rewritten together, in their order."""
 
 
 def _in_words(name: str) -> str:
-    """A name that Python has in camelCase, SQL and the configuration of tables with ``_``."""
+    """Return an option name for messages, independent of camelCase or snake_case."""
     return f"the limit {name.replace('_', ' ')!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """What to rewrite.  The names are Lance's, and those of its configuration keys."""
+    """Options of a compaction, named as in Lance's configuration keys."""
 
-    # Smaller fragments are joined; new ones have at least so many rows, where there are as many,
-    # and less than twice as many.
+    # Smaller fragments are merged; new ones have at least this many rows, if possible, and less
+    # than twice as many.
     target_rows_per_fragment: int = 1 << 20
     materialize_deletions: bool = True  # Whether deleted rows are a reason to rewrite a fragment.
-    materialize_deletions_threshold: float = 0.1  # Share of deleted rows above which they are.
-    # A new file ends when it has grown beyond this; None for no limit.
+    materialize_deletions_threshold: float = 0.1  # Minimum fraction of deleted rows.
+    # A new file is closed once it exceeds this size; None for no limit.
     max_bytes_per_file: int | None = None
-    # A new file ends before a list column has more items than this, at any depth.  The manifest
-    # does not say how many items there are, so bins are planned without it, and cut while they are
-    # rewritten.
+    # A new file is closed before a list column has more items than this, at any depth. The manifest
+    # has no item counts, so bins are planned without this limit and split while being rewritten.
     max_items_per_file: int = DEFAULT_MAX_ITEMS_PER_FILE
     # Bins are taken in order until they have more live rows; None for all.
     max_source_rows: int | None = None
     # Bins are taken in order until they have more fragments; None for all.
     max_source_fragments: int | None = None
-    # Columns that rows are sorted by, across the fragments of a bin; none for rows as they are.
+    # Columns to sort rows by, across the fragments of a bin; empty to keep the order.
     cluster_by: tuple[str, ...] = ()
-    # The first of these columns, whose values have files of their own; None for what the table was
-    # split by, if it was clustered by the same columns.
+    # Prefix of these columns whose values get separate files; None to keep the current ones, if the
+    # table is clustered by the same columns.
     split_files_by: tuple[str, ...] | None = None
-    order: str = "linear"  # Or along a curve: ``zorder``, ``hilbert``.
+    order: str = "linear"  # Or a space-filling curve: ``zorder``, ``hilbert``.
     sort_bytes: int = 128 << 20  # Bytes of rows that a task sorts in memory.
-    excluded_fragment_ids: frozenset[int] = frozenset()  # Fragments that are left as they are.
-    # Indices stay as they are, and a note tells them where rows went; only for tables without
-    # stable row ids.
+    excluded_fragment_ids: frozenset[int] = frozenset()  # Fragments to skip.
+    # Keep indices unchanged and record moved rows in a fragment reuse index; only for tables
+    # without stable row ids.
     defer_index_remap: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses limits that are not positive."""
+        """Reject limits that are not positive."""
         for name in (
             "target_rows_per_fragment",
             "max_bytes_per_file",
@@ -95,10 +94,10 @@ class CompactionOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, str], given: Mapping[str, Any]) -> CompactionOptions:
-        """What was asked for, else what the table is configured to, else the defaults.
+        """Resolve options from arguments, the table configuration and defaults.
 
-        ``config``: of the table; keys ``lance.compaction.<name>``, and the columns that it is
-        clustered by. ``given``: by name; None counts as not given.
+        ``config``: of the table; keys ``lance.compaction.<name>`` and the clustering columns.
+        ``given``: by name; None means unset.
         """
         configured: dict[str, Any] = {}
         for name, kind in CONFIGURABLE.items():
@@ -117,7 +116,7 @@ class CompactionOptions:
             raise InvalidInputError(f"there is no compaction option {min(unknown)!r}")
         by = ClusterBy.of(config)
         if by is not None and "cluster_by" not in asked:
-            # Files are split where rows are sorted by one column after another.
+            # Splitting files requires a linear sort order.
             order = "linear" if asked.get("split_files_by") else by.order
             configured |= {"cluster_by": by.columns, "order": order}
         return replace(cls(), **{**configured, **asked})
@@ -132,7 +131,7 @@ def _parse_bool(text: str) -> bool:
 def plan_bins(
     fragments: Iterable[Fragment], indices: Sequence[IndexMetadata], options: CompactionOptions
 ) -> tuple[Bin, ...]:
-    """The bins, in the order of their fragments; none if the table is in good shape."""
+    """Return the bins, in the order of their fragments; none if there is nothing to compact."""
     coverage = IndexCoverage(indices)
     runs: list[tuple[list[Fragment], list[Candidate]]] = []
     previous: frozenset[int] | None = None
@@ -155,13 +154,13 @@ def plan_bins(
 
 
 def rows_per_fragment(fragments: Bin, options: CompactionOptions) -> int:
-    """How many rows the new fragments of a bin get: all about as many, as Lance does it."""
+    """Return the rows of each new fragment of a bin: evenly distributed, as in Lance."""
     rows = sum(fragment.num_rows for fragment in fragments)
     return -(-rows // max(1, rows // options.target_rows_per_fragment))
 
 
 class Candidate(enum.Enum):
-    """What is to become of a fragment."""
+    """How a compaction treats a fragment."""
 
     NO = "stays as it is"
     ALONE = "is rewritten, whatever its neighbours are"
@@ -169,7 +168,7 @@ class Candidate(enum.Enum):
 
 
 def candidate(fragment: Fragment, options: CompactionOptions) -> Candidate:
-    """What is to become of a fragment."""
+    """Return how a compaction treats a fragment."""
     if fragment.id in options.excluded_fragment_ids or not fragment.physical_rows:
         return Candidate.NO
     threshold = options.materialize_deletions_threshold
@@ -189,7 +188,7 @@ class IndexCoverage:
         self._indices = [index for index in indices if index.fields]
 
     def of(self, fragment_id: int) -> frozenset[int]:
-        """The entries that cover a fragment, or may."""
+        """Return the entries that cover a fragment, or may."""
         return frozenset(
             position
             for position, index in enumerate(self._indices)
@@ -199,7 +198,7 @@ class IndexCoverage:
 
 
 def _split(run: Sequence[Fragment], target_rows: int) -> list[Bin]:
-    """Cuts a run where both sides fill a fragment."""
+    """Split a run where both sides fill a fragment."""
     bins: list[Bin] = []
     left = sum(fragment.num_rows for fragment in run)
     held: list[Fragment] = []
@@ -216,7 +215,7 @@ def _split(run: Sequence[Fragment], target_rows: int) -> list[Bin]:
 
 
 def _limited(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]:
-    """The first bins that are within the limits; always one, so that work goes on."""
+    """Return the first bins within the limits, at least one, to ensure progress."""
     taken: list[Bin] = []
     rows = fragments = 0
     for group in bins:

@@ -1,8 +1,7 @@
-"""Rewrites the live rows of one bin of fragments into new fragments: what an executor does.
+"""Rewrite the live rows of one bin of fragments into new fragments, on an executor.
 
-Rows keep everything: values, order, row ids and both versions.  Memory is bounded by a batch that
-is read and the pages that are being filled, whatever the size of the bin: rows are streamed into
-the writer, which fills its pages across the borders of the old fragments.
+Rows keep their values, order, row ids and both versions. Rows are streamed to the writer, so memory
+is bounded by one batch and the open pages, independent of the size of the bin.
 
 Source: docs/format/table-format.md, sections 6.4, 7.3, 10.5.
 """
@@ -37,15 +36,15 @@ from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.work.written_files import remove_files
 
 SMALL_FOR_COMPACTION: Final = CoalesceLimits(rows=DEFAULT_BATCH_ROWS, file_bytes=1 << 20)
-"""All of a file is needed anyway, and nobody waits for the first rows."""
+"""Large requests: the whole file is needed, and latency does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
     """One bin and all that is needed to rewrite it; picklable.
 
-    ``stable_row_ids``: whether rows keep their ids; ``notes_addresses``: whether indices are told
-    later where rows went.
+    ``stable_row_ids``: whether rows keep their ids; ``notes_addresses``: whether the addresses of
+    moved rows are recorded for a fragment reuse index.
     """
 
     files: TableFiles
@@ -61,12 +60,12 @@ class CompactionTask:
 
 
 def rewrite_bin(task: CompactionTask) -> RewriteGroup:
-    """Writes the new files of one bin; commits nothing.
+    """Write the new files of one bin, without a commit.
 
-    When anything fails, the files written by this call are removed. Returns the old fragments, and
-    the new ones with id 0 and with the lineage of their rows.
+    On failure, the files written by this call are removed. Return the old fragments, and the new
+    ones with id 0 and the lineage of their rows.
     """
-    # Both the rows and their lineage need to know which are deleted: that is read once.
+    # Deletion vectors are shared by the rows and their lineage.
     deleted = _Deleted(task)
     new = write_fragments(task.request, _live_rows(task, deleted))
     try:
@@ -89,7 +88,7 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
 
 
 class _Deleted:
-    """The deleted rows of the fragments of a bin, read when they are first asked for."""
+    """A lazy cache of the deletion vectors of a bin."""
 
     def __init__(self, task: CompactionTask) -> None:
         self._task = task
@@ -129,7 +128,7 @@ class Lineage:
     last_updated_at: RowDatasetVersionSequence
 
     def write_to(self, fragment: Fragment, start: int) -> Fragment:
-        """The fragment with the lineage of the rows from ``start`` on."""
+        """Return the fragment with the lineage of the rows from ``start`` on."""
         end = start + fragment.physical_rows
         return replace(
             fragment,
@@ -140,7 +139,7 @@ class Lineage:
 
 
 def with_lineage(fragments: Sequence[Fragment], lineage: Lineage) -> tuple[Fragment, ...]:
-    """The fragments with the lineage of their rows, which are all."""
+    """Return the fragments with the lineage of all of their rows."""
     done, start = [], 0
     for fragment in fragments:
         done.append(lineage.write_to(fragment, start))
@@ -160,7 +159,7 @@ def _lineage_of(task: CompactionTask, deleted: _Deleted) -> Lineage:
 def _live_lineage(
     task: CompactionTask, fragment: Fragment, deleted: DeletionVector | None
 ) -> Lineage:
-    """Of one fragment; what it does not say of its versions is made explicit."""
+    """Return the lineage of one fragment, with explicit default versions."""
     lineage = FragmentReader(task.files, fragment, stable_row_ids=True).lineage
     assert isinstance(lineage, FragmentLineage)
     row_ids = lineage.row_ids()

@@ -1,8 +1,8 @@
-"""Puts off the remapping of indices: the entry that tells them where a compaction moved rows.
+"""Fragment reuse index: defer the remapping of indices after a compaction.
 
-Tables without stable row ids have indices that know rows by their addresses.  Instead of giving up
-the rewritten fragments, a compaction may leave a note of where each row went (Lance's fragment
-reuse index); whoever answers from an index looks there.
+In tables without stable row ids, indices refer to rows by address. Instead of dropping the
+rewritten fragments from their coverage, a compaction can record the new address of each row
+(Lance's fragment reuse index), which index lookups use.
 
 Source: docs/format/table-format.md, section 10.7.
 """
@@ -35,12 +35,12 @@ from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.version.snapshot import Snapshot
 
 MAX_INLINE_BYTES: Final = 204_800
-"""More than this goes to a file, so that the manifest stays small; the limit is Lance's."""
+"""Larger entries are written to a file to keep the manifest small; the limit is Lance's."""
 _DETAILS_FILE: Final = "details.binpb"
 
 
 def current_indices(snapshot: Snapshot) -> tuple[IndexMetadata, ...]:
-    """The index entries with the fragments that they cover now."""
+    """Return the index entries with the fragments that they cover now."""
     versions = reuse_versions(snapshot)
     if not versions:
         return snapshot.indices
@@ -53,10 +53,9 @@ def current_indices(snapshot: Snapshot) -> tuple[IndexMetadata, ...]:
 
 
 def is_worth_a_note(indices: Sequence[IndexMetadata], fragment_ids: frozenset[int]) -> bool:
-    """Whether an index knows rows of the fragments.
+    """Return whether an index covers rows of the fragments.
 
-    ``indices``: as ``current_indices`` has them; ``fragment_ids``: of all fragments that are
-    rewritten.
+    ``indices``: of ``current_indices``; ``fragment_ids``: of all fragments that are rewritten.
     """
     return any(
         index.fragment_bitmap is not None
@@ -67,9 +66,9 @@ def is_worth_a_note(indices: Sequence[IndexMetadata], fragment_ids: frozenset[in
 
 
 def next_reuse_index(snapshot: Snapshot, groups: Sequence[RewriteGroup]) -> IndexMetadata:
-    """The entry for the version behind ``snapshot``, in which rows have moved once more.
+    """Return the fragment reuse index entry of the version after ``snapshot``.
 
-    Compactions that all indices have followed are left out.  A large entry writes a file.
+    Compactions that all indices already reflect are omitted. A large entry is written to a file.
 
     ``groups``: with the addresses of their rows, and with the ids of the new fragments.
     """
@@ -79,7 +78,7 @@ def next_reuse_index(snapshot: Snapshot, groups: Sequence[RewriteGroup]) -> Inde
 
 
 def file_of_entry(entry: IndexMetadata) -> str | None:
-    """Path of the file that ``next_reuse_index`` wrote for an entry; None if there is none."""
+    """Return the path of the file of an entry; None if it is inline."""
     details = ReuseDetails.of(entry)
     return None if details.versions is not None else f"{INDICES}/{entry.uuid}/{details.file}"
 
@@ -106,7 +105,7 @@ def _entry(store: ObjectStore, version: int, versions: ReuseVersions) -> IndexMe
 
 
 def _still_needed(versions: ReuseVersions, indices: Sequence[IndexMetadata]) -> ReuseVersions:
-    """Without the compactions that every index has followed, judged by bitmaps as stored."""
+    """Drop the compactions that every index reflects, by their stored bitmaps."""
     touched = BitMap()
     for version in versions:
         for group in version.groups:
@@ -126,7 +125,7 @@ def _still_needed(versions: ReuseVersions, indices: Sequence[IndexMetadata]) -> 
 
 
 def _has_followed(index: IndexMetadata, version: ReuseVersion) -> bool:
-    """Whether an index was made after a compaction, and of what it made."""
+    """Return whether an index was built after a compaction, on its new fragments."""
     assert index.fragment_bitmap is not None
     old = BitMap(frozenset().union(*(group.old_ids for group in version.groups)))
     return index.dataset_version >= version.dataset_version and index.fragment_bitmap.isdisjoint(

@@ -1,8 +1,8 @@
-"""Gives a table that was made without stable row ids such ids: in place, or as a copy.
+"""Enable stable row ids for an existing table: in place, or as a copy.
 
-In place it is one commit that writes no data: every physical position gets an id, deleted ones
-too, and every row counts as made by that version, since nobody knows better.  Indices of such a
-table hold addresses and would be taken to hold ids, so a table with indices is refused.
+The in-place variant is one commit that writes no data: every physical row gets an id, including
+deleted ones, and is considered created by that version. Existing indices contain addresses, which
+would be misread as ids, so a table with indices is rejected.
 
 Source: docs/format/table-format.md, sections 6.3, 7.1.
 """
@@ -33,7 +33,7 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """What a copy has.
+    """The result of a copy.
 
     Attributes:
         version: Its version.
@@ -47,7 +47,7 @@ class CopyResult:
 
 
 def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) -> MetadataResult:
-    """Gives all rows of a table stable ids, in one commit that writes no data."""
+    """Assign stable ids to all rows of a table, in one commit that writes no data."""
 
     def plan(newest: Snapshot) -> Operation | None:
         if newest.uses_stable_row_ids:
@@ -59,11 +59,11 @@ def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) 
                 hint="drop the indices first, or copy the table: copyWithStableRowIds(target)",
             )
         if not newest.manifest.fragments:
-            # A table is known to have stable ids by those of its rows.
+            # Readers detect stable ids by the ids of rows.
             raise InvalidInputError(
                 "the table has no rows to give ids",
                 where=table.uri,
-                hint="append some first, or make the table anew",
+                hint="append some first, or create the table again",
             )
         fragments = _with_lineage(newest.manifest.fragments, newest.version + 1)
         return Merge(tuple(fragments), newest.schema)
@@ -72,7 +72,7 @@ def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) 
 
 
 def _with_lineage(fragments: Iterable[Fragment], version: int) -> Iterator[Fragment]:
-    """Ids from 0 on, in the order of addresses; every row made by ``version``."""
+    """Assign ids from 0 on, in address order, and ``version`` as created-at of every row."""
     next_row_id = 0
     for fragment in fragments:
         rows = fragment.physical_rows
@@ -93,12 +93,12 @@ def copy_with_stable_row_ids(
     *,
     rewrite: RewriteBins = rewrite_here,
 ) -> CopyResult:
-    """Copies the newest version to a new table whose rows have stable ids.
+    """Copy the newest version to a new table whose rows have stable ids.
 
     The copy has one version, the same schema with the same field ids, the same configuration, no
     indices, and full fragments.
 
-    ``target``: where the copy is to be; there must be no table.
+    ``target``: location of the copy; no table may exist there.
     """
     settings = settings or ChangeSettings()
     if open_existing(target) is not None:
@@ -128,7 +128,7 @@ def copy_with_stable_row_ids(
 
 
 def _in_groups(fragments: Iterable[Fragment]) -> Iterator[tuple[Fragment, ...]]:
-    """Neighbours that fill a file together."""
+    """Yield groups of adjacent fragments that fill a file."""
     held: list[Fragment] = []
     rows = 0
     for fragment in fragments:

@@ -1,4 +1,4 @@
-"""Changing rows: delete, update, merge, rewriting columns.
+"""DML: DELETE, UPDATE, MERGE and rewriting of columns.
 
 May import: table.scan and all below.
 """

@@ -1,7 +1,6 @@
-"""How far a table has followed another one: the version of it that is applied, kept with the rows.
+"""Record up to which version the changes of a source table are applied to this table.
 
-The number goes with the very commit that applies the changes, so that neither can be there without
-the other.
+The commit that applies the changes also records the version, so both are atomic.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pyspark_lance.commit.application_versions import (
     recorded_version,
 )
 from pyspark_lance.format.operation import UpdateConfig, UpdateMap
-from pyspark_lance.table.dml.commit_changes import Prepared
+from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -26,8 +25,8 @@ def applied_version(snapshot: Snapshot, source: str) -> int:
     return recorded_version(snapshot.manifest.config, applied_changes(source)) or 0
 
 
-def recorded(plan: DmlPlan, commit: Prepared) -> Prepared:
-    """The commit of changes that is remembered also if they changed nothing."""
+def with_applied_version(plan: DmlPlan, commit: PreparedCommit) -> PreparedCommit:
+    """Return a commit that records the applied version even if no row changes."""
 
     def run(work: UnitOfWork) -> ChangeResult:
         done = commit(work)

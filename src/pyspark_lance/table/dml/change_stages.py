@@ -1,9 +1,9 @@
-"""The stages of every change of rows; whoever runs them moves what they yield from one to the next.
+"""The stages of a DML statement; a ``StageRunner`` passes the output of one to the next.
 
-The first stage writes inserted rows and packs the others; the second gets rows of the same
-fragments together, writes those that move and notes the addresses of those that go, as one bitmap
-for each fragment; the third gets all bitmaps of a fragment and writes its deletion file.  What
-passes between them are batches of a number and bytes: nobody on the way looks into rows.
+The first stage writes inserted rows and packs the remaining ones. The second receives the rows of a
+fragment together, writes the updated ones and collects the addresses of removed rows as one bitmap
+per fragment. The third receives all bitmaps of a fragment and writes its deletion file. Between
+stages, batches consist of a number and an opaque payload.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pyspark_lance.plain_values import plain_values
-from pyspark_lance.table.dml.commit_changes import RowChanges, gathered
-from pyspark_lance.table.dml.deletions import FragmentLoss, TouchedRows, write_deletions
+from pyspark_lance.table.dml.commit_changes import RowChanges, combine_results
+from pyspark_lance.table.dml.deletions import FragmentDeletions, TouchedRows, write_deletions
 from pyspark_lance.table.dml.moved_rows import Clause, WrittenChanges, write_changes
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.dml.sort_changes import Parts, SortedChanges, in_order, sort_changes
@@ -24,24 +24,24 @@ from pyspark_lance.table.rows.empty_parts import with_offsets
 from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows
 
 PART = "part"
-"""Of a piece: the part of the table that its rows are in."""
+"""Column of a piece: the part of the table that contains its rows."""
 FRAGMENT = "fragment"
-"""Of a message: the fragment that it is about."""
+"""Column of a message: the fragment id."""
 PAYLOAD = "payload"
-"""Of both: packed rows, or what was done."""
+"""Column of both: packed rows, or the pickled result."""
 
 PIECE = pa.schema([pa.field(PART, pa.int64()), pa.field(PAYLOAD, pa.binary())])
-"""Rows that change, packed, and the part of the table that they are in."""
+"""Packed changed rows and the part of the table that contains them."""
 MESSAGE = pa.schema([pa.field(FRAGMENT, pa.int64()), pa.field(PAYLOAD, pa.binary())])
-"""What was done, and where."""
+"""A pickled result and the id of its fragment."""
 
 _NOT_OF_A_FRAGMENT = -1
-# In the place of a part: the payload says what was written.
+# Used as the part: the payload is a ``WrittenChanges``.
 _IS_WRITTEN = -1
 
 
 def writes_rows(clauses: Iterable[Clause]) -> bool:
-    """Whether rows move or are inserted; else ``collect_deletes`` does without pieces."""
+    """Return whether rows are updated or inserted; otherwise ``collect_deletes`` suffices."""
     return any(clause.action in (RowAction.UPDATE, RowAction.INSERT) for clause in clauses)
 
 
@@ -53,9 +53,9 @@ def sort_stage(
     *,
     task: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The first stage: pieces.
+    """Run the first stage and yield pieces.
 
-    ``batches``: as ``write_changes`` wants them, in any order.
+    ``batches``: in the layout of ``write_changes``, in any order.
     """
     for piece in sort_changes(plan, clauses, parts, map(with_offsets, batches), task=task):
         if not isinstance(piece, SortedChanges):
@@ -71,7 +71,7 @@ def sort_stage(
 def write_stage(
     plan: DmlPlan, clauses: Sequence[Clause], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The second stage: messages; what the first stage wrote passes through.
+    """Run the second stage and yield messages; messages of the first stage pass through.
 
     ``batches``: pieces, sorted by part.
     """
@@ -85,21 +85,21 @@ def write_stage(
                 else:
                     yield part.as_py(), unpack_rows(payload.as_py())
 
-    noted = _noted(write_changes(plan, clauses, in_order(pieces())))
-    yield _messages([*passed, *noted])
+    collected = _delete_messages(write_changes(plan, clauses, in_order(pieces())))
+    yield _messages([*passed, *collected])
 
 
 def collect_deletes(
     plan: DmlPlan, clauses: Sequence[Clause], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The first and the second stage, where nothing is written."""
-    yield _messages(_noted(write_changes(plan, clauses, batches)))
+    """Run the first and second stage of a statement that only deletes."""
+    yield _messages(_delete_messages(write_changes(plan, clauses, batches)))
 
 
 def apply_deletes(
     plan: DmlPlan, one_match_each: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The third stage; what was written passes through.
+    """Run the third stage; messages about written rows pass through.
 
     ``one_match_each``: report target rows that have more than one change; ``batches``: all messages
     about the same fragments.
@@ -111,8 +111,8 @@ def apply_deletes(
             touched.append(message)
         elif message.fragments or message.num_updated_rows or message.num_inserted_rows:
             passed.append((_NOT_OF_A_FRAGMENT, message))
-    losses = write_deletions(plan, touched, one_match_each=one_match_each)
-    yield _messages([*passed, *((loss.fragment_id, loss) for loss in losses)])
+    deletions = write_deletions(plan, touched, one_match_each=one_match_each)
+    yield _messages([*passed, *((deletion.fragment_id, deletion) for deletion in deletions)])
 
 
 def finish_stage(
@@ -121,21 +121,21 @@ def finish_stage(
     one_match_each: bool,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The second and the third stage at once, for a task that has all rows of its fragments."""
+    """Run the second and third stage together, for a task that has all rows of its fragments."""
     yield from apply_deletes(plan, one_match_each, write_stage(plan, clauses, batches))
 
 
 def gather(plan: DmlPlan, payloads: Iterable[bytes]) -> RowChanges:
-    """All that was done, by the messages of the third stage."""
+    """Combine the messages of the third stage."""
     messages = list(map(pickle.loads, payloads))
-    return gathered(
+    return combine_results(
         plan,
         [message for message in messages if isinstance(message, WrittenChanges)],
-        [message for message in messages if isinstance(message, FragmentLoss)],
+        [message for message in messages if isinstance(message, FragmentDeletions)],
     )
 
 
-def _noted(written: WrittenChanges) -> list[tuple[int, object]]:
+def _delete_messages(written: WrittenChanges) -> list[tuple[int, object]]:
     return [
         (_NOT_OF_A_FRAGMENT, replace(written, touched=())),
         *((rows.fragment_id, rows) for rows in written.touched),
@@ -147,7 +147,7 @@ def _messages(messages: Iterable[tuple[int, object]]) -> pa.RecordBatch:
 
 
 def payloads_of(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """The payloads of messages."""
+    """Yield the payloads of messages."""
     for batch in batches:
         yield from batch.column(PAYLOAD).to_pylist()
 

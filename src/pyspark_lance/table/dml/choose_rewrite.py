@@ -1,7 +1,7 @@
-"""Rows or columns: which way of giving rows other values is cheaper; pure, no I/O.
+"""Choose between rewriting rows and rewriting columns by estimated cost; no I/O.
 
-Moving rows costs by the rows that change, in all their columns.  Rewriting columns costs by all
-physical rows of the touched fragments, in the columns that change.
+The cost of rewriting rows grows with the changed rows, in all columns. The cost of rewriting
+columns grows with all physical rows of the affected fragments, in the changed columns.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.scan.stored_sizes import field_widths, row_bytes
 from pyspark_lance.table.version.snapshot import Snapshot
 
-# Measured: to find a row that lies anywhere in a file and to decode its columns (CPU of a core).
+# Measured CPU time to locate one row of a file and decode its columns.
 _SCATTERED_ROW_S = 5e-6
-# An object store gives a task some 400 MB/s and takes 200 MB/s; a local disk is faster, but then
-# both ways cost little.
+# An object store reads about 400 MB/s per task and writes 200 MB/s. A local disk is faster, but
+# then both modes cost little.
 _READ_BYTE_S = 2.5e-9
 _WRITTEN_BYTE_S = 5e-9
-# To make one more file.  Moving rows makes a deletion file and a share of a data file; rewriting
-# columns makes one data file, which every later scan of the fragment opens besides.
+# Cost of one more file. Rewriting rows creates a deletion file and a share of a data file;
+# rewriting columns creates one data file, which every later scan of the fragment also opens.
 _FILE_S = 5e-3
-# The manifest says of each stretch of rows when it was last updated.  Rows that change here and
-# there make many stretches; each is written now and read by every later commit (measured: 3.5 µs
-# and 2 µs), and takes ten bytes.  When rows move, those that stay keep their one stretch.
+# The manifest stores the last-updated version of each run of rows. Scattered updates create many
+# runs; each is written now and read by every later commit (measured: 3.5 µs and 2 µs), and takes
+# ten bytes. When rows move, the remaining rows keep their single run.
 _STRETCH_S = 1e-5
-# To count the rows that change is a job of its own; below this cost it is not worth it.
+# Counting the changed rows is a separate job; below this cost it is not worthwhile.
 WORTH_COUNTING_S = 2.0
 
 
 class RewriteMode(enum.StrEnum):
-    """How rows get other values."""
+    """How updated values are written."""
 
     AUTO = "auto"
     ROWS = "rows"
@@ -50,7 +50,7 @@ class RewriteCost:
 
 
 def rewrite_mode(text: str) -> RewriteMode:
-    """The mode that an option names."""
+    """Parse the mode of an option."""
     try:
         return RewriteMode(text.strip().lower())
     except ValueError:
@@ -61,24 +61,23 @@ def rewrite_mode(text: str) -> RewriteMode:
 
 @dataclass(frozen=True, slots=True)
 class RewriteChoice:
-    """The way that was taken, and why, for people.
+    """The chosen mode and the reason, as shown to the user.
 
-    ``mode``: ``ROWS`` or ``COLUMNS``; ``reason``: what spoke for it: that it was asked for, an
-    obstacle, or what each way costs.
+    ``mode``: ``ROWS`` or ``COLUMNS``; ``reason``: a request, an obstacle, or the cost of each mode.
     """
 
     mode: RewriteMode
     reason: str
 
     def __post_init__(self) -> None:
-        """Refuses a plain text in the place of the mode that it equals."""
+        """Reject a plain string in place of the enum member."""
         check_enum(self.mode, RewriteMode)
 
     def __str__(self) -> str:
         return f"{self.mode}, because {self.reason}"
 
 
-_ROWS_COME_OR_GO = RewriteChoice(RewriteMode.ROWS, "it may insert or delete rows, too")
+_ROWS_ADDED_OR_REMOVED = RewriteChoice(RewriteMode.ROWS, "it may insert or delete rows, too")
 
 
 def choose_rewrite(
@@ -87,28 +86,28 @@ def choose_rewrite(
     asked: RewriteMode,
     changed: Mapping[int, int] | Callable[[], Mapping[int, int]],
 ) -> RewriteChoice:
-    """The only place where it is decided whether a change rewrites rows or columns.
+    """Choose whether a statement rewrites rows or columns; the only place that decides it.
 
-    ``names``: top-level columns that get other values; None if rows come or go. ``asked``: anything
-    but ``AUTO`` is taken, if it is possible. ``changed``: fragment id -> rows that change, or a job
-    that counts them, which runs only if it can pay.
+    ``names``: top-level columns that are assigned; None if rows are added or removed. ``asked``:
+    anything but ``AUTO`` is used, if possible. ``changed``: fragment id -> changed rows, or a job
+    that counts them, which runs only if worthwhile.
     """
-    settled = _settled(snapshot, names, asked)
-    if settled is not None or names is None:
-        return settled or _ROWS_COME_OR_GO
+    choice = _predetermined_choice(snapshot, names, asked)
+    if choice is not None or names is None:
+        return choice or _ROWS_ADDED_OR_REMOVED
     everything = snapshot.manifest.fragments.rows_by_id()
-    # An index stops answering for a fragment when the column is rewritten; when rows move, it
-    # goes on answering for the others.
+    # Rewriting a column removes the fragment from the coverage of its indices. When rows move, the
+    # indices still cover the remaining rows.
     if _is_indexed(snapshot, names, everything if callable(changed) else changed):
-        return _rows(f"an index answers for {_listed(names)}, and goes on when rows move")
+        return _rows(f"an index covers {_listed(names)}, and stays usable when rows move")
     if callable(changed):
         if rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S:
             return _rows("the table is so small that counting the changes would cost more")
         changed = changed()
     cost = rewrite_cost(snapshot, names, changed)
     reason = (
-        f"to move {sum(changed.values()):,} of {sum(everything.values()):,} rows takes about "
-        f"{cost.rows_s:.2g} s of a core, to rewrite {_listed(names)} for "
+        f"moving {sum(changed.values()):,} of {sum(everything.values()):,} rows takes about "
+        f"{cost.rows_s:.2g} s of CPU time, rewriting {_listed(names)} for "
         f"{len(changed):,} of {len(everything):,} fragments about {cost.columns_s:.2g} s"
     )
     if cost.columns_s < cost.rows_s:
@@ -116,16 +115,16 @@ def choose_rewrite(
     return _rows(reason)
 
 
-def _settled(
+def _predetermined_choice(
     snapshot: Snapshot, names: Collection[str] | None, asked: RewriteMode
 ) -> RewriteChoice | None:
-    """The choice, where costs have no say in it."""
+    """Return the choice where it does not depend on costs, else None."""
     if asked is RewriteMode.ROWS:
         return RewriteChoice(asked, "rows were asked for")
     if names is None:
         if asked is RewriteMode.COLUMNS:
             raise adds_or_removes_rows()
-        return _ROWS_COME_OR_GO
+        return _ROWS_ADDED_OR_REMOVED
     if not names:
         return _rows("no column gets another value")
     obstacle = _obstacle(snapshot, names)
@@ -139,7 +138,7 @@ def _settled(
 
 
 def adds_or_removes_rows() -> InvalidInputError:
-    """What a merge is told that asks for columns and does more than update."""
+    """Return the error for a merge with rewrite=columns that does more than update."""
     return InvalidInputError(
         "a merge that inserts or deletes rows does not rewrite columns", hint='use rewrite="auto"'
     )
@@ -156,11 +155,11 @@ def _listed(names: Collection[str]) -> str:
 def rewrite_cost(
     snapshot: Snapshot, names: Collection[str], changed: Mapping[int, int]
 ) -> RewriteCost:
-    """What each way costs, by the sizes that the manifest states.
+    """Estimate the cost of each mode by the sizes in the manifest.
 
-    The rows that change are taken to be spread over their fragment.
+    Assumes that the changed rows are spread over their fragment.
 
-    ``changed``: fragment id -> rows that change.
+    ``changed``: fragment id -> number of changed rows.
     """
     rows_s = columns_s = 0.0
     stable = snapshot.uses_stable_row_ids
@@ -172,7 +171,7 @@ def rewrite_cost(
             continue
         whole = row_bytes(fragment, widths.keys(), widths)
         part = row_bytes(fragment, chosen.keys(), widths)
-        # What is deleted as a whole needs no deletion file.
+        # A fully deleted fragment needs no deletion file.
         rows_s += (_FILE_S if count < fragment.num_rows else 0.0) + _FILE_S / 2
         everything_s = fragment.physical_rows * whole * _READ_BYTE_S
         rows_s += min(count * _SCATTERED_ROW_S, everything_s) + count * whole * _WRITTEN_BYTE_S
@@ -183,10 +182,10 @@ def rewrite_cost(
 
 
 def _obstacle(snapshot: Snapshot, names: Collection[str]) -> str:
-    """Why the columns cannot be rewritten; '' if they can."""
+    """Return why the columns cannot be rewritten; '' if they can."""
     files = (file for fragment in snapshot.manifest.fragments for file in fragment.files)
     if any(file.file_version == "0.1" for file in files):
-        return "the table has files of version 0.1, of which no columns are rewritten"
+        return "the table has files of version 0.1, whose columns cannot be rewritten"
     for field in snapshot.schema.fields:
         if field.name in names and any(part.is_blob or part.is_packed for part in field.walk()):
             return f"the column {field.name!r} is stored as a whole and cannot be rewritten"
@@ -194,7 +193,7 @@ def _obstacle(snapshot: Snapshot, names: Collection[str]) -> str:
 
 
 def _is_indexed(snapshot: Snapshot, names: Collection[str], changed: Mapping[int, int]) -> bool:
-    """Whether an index answers for one of the columns in a touched fragment."""
+    """Return whether an index covers one of the columns in an affected fragment."""
     ids = {
         part.id for field in snapshot.schema.fields if field.name in names for part in field.walk()
     }

@@ -1,4 +1,4 @@
-"""What tasks did to rows becomes one version: a Delete if rows only went, else an Update."""
+"""Commit the results of all tasks as one version: Delete if rows were only deleted, else Update."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.table.dml.choose_rewrite import RewriteChoice
-from pyspark_lance.table.dml.deletions import AffectedRows, FragmentLoss
+from pyspark_lance.table.dml.deletions import AffectedRows, FragmentDeletions
 from pyspark_lance.table.dml.inserted_keys import key_filter
 from pyspark_lance.table.dml.moved_rows import WrittenChanges
 from pyspark_lance.table.dml.read_set import EVERYTHING
@@ -25,47 +25,50 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """All that the tasks of one attempt did."""
+    """The combined results of the tasks of one attempt."""
 
     plan: DmlPlan
-    losses: tuple[FragmentLoss, ...]  # Each touched fragment once.
+    deletions: tuple[FragmentDeletions, ...]  # Each affected fragment once.
     new_fragments: tuple[Fragment, ...] = ()
     num_inserted_rows: int = 0
     num_updated_rows: int = 0
-    # ``NewKeys.packed`` of each task; whether they are noted for others.
+    # ``NewKeys.packed`` of each task; whether the transaction stores them.
     new_keys: tuple[bytes, ...] = ()
-    notes_keys: bool = False
-    # Columns that got values, for the indices; empty for none.
+    stores_keys: bool = False
+    # Assigned columns, for the coverage of indices.
     assigned: frozenset[str] = frozenset()
-    only_deletes: bool = False  # The job can only delete.
-    # What was looked at; rows that others brought there make the work plan again.
+    only_deletes: bool = False  # The statement can only delete.
+    # Concurrent changes to rows of the read set make the statement plan again.
     reads: ReadSet | None = None
-    description: str = ""  # What was asked for, for people.
+    description: str = ""  # The statement, as shown to users.
 
     @property
     def repeated(self) -> int | None:
         """Address of a row that was matched more than once."""
-        return next((loss.repeated for loss in self.losses if loss.repeated is not None), None)
+        return next(
+            (deletion.repeated for deletion in self.deletions if deletion.repeated is not None),
+            None,
+        )
 
     @property
     def files(self) -> frozenset[str]:
-        """Paths of all files that were written."""
+        """Paths of all written files."""
         deletions = (
-            deletion_path(loss.fragment_id, loss.deletion_file)
-            for loss in self.losses
-            if loss.deletion_file is not None
+            deletion_path(deletion.fragment_id, deletion.deletion_file)
+            for deletion in self.deletions
+            if deletion.deletion_file is not None
         )
         return files_of(self.new_fragments).union(deletions)
 
 
-def gathered(
-    plan: DmlPlan, written: Iterable[WrittenChanges], losses: Iterable[FragmentLoss]
+def combine_results(
+    plan: DmlPlan, written: Iterable[WrittenChanges], deletions: Iterable[FragmentDeletions]
 ) -> RowChanges:
-    """The work of all tasks together."""
+    """Combine the results of all tasks."""
     pieces = list(written)
     return RowChanges(
         plan=plan,
-        losses=tuple(losses),
+        deletions=tuple(deletions),
         new_fragments=tuple(fragment for piece in pieces for fragment in piece.fragments),
         num_inserted_rows=sum(piece.num_inserted_rows for piece in pieces),
         num_updated_rows=sum(piece.num_updated_rows for piece in pieces),
@@ -74,68 +77,70 @@ def gathered(
 
 
 def delete_everything(plan: DmlPlan, description: str) -> RowChanges:
-    """Every row goes: nothing is read or written."""
-    losses = tuple(
-        FragmentLoss(fragment.id, fragment.num_rows)
+    """Delete every row without reading or writing files."""
+    deletions = tuple(
+        FragmentDeletions(fragment.id, fragment.num_rows)
         for fragment in plan.snapshot().manifest.fragments
     )
-    return RowChanges(plan, losses, only_deletes=True, reads=EVERYTHING, description=description)
+    return RowChanges(plan, deletions, only_deletes=True, reads=EVERYTHING, description=description)
 
 
 def commit_changes(changes: RowChanges, work: UnitOfWork) -> ChangeResult:
-    """Makes the version of all changes, unless there are none; see ``commit_row_changes``."""
+    """Commit all changes, if there are any; see ``commit_row_changes``."""
     result = commit_row_changes(changes, work)
     if result is None:
         return ChangeResult()
-    num_gone = sum(loss.num_gone for loss in changes.losses)
+    num_removed = sum(deletion.num_removed for deletion in changes.deletions)
     return ChangeResult(
         version=result.version,
         numInsertedRows=changes.num_inserted_rows,
         numUpdatedRows=changes.num_updated_rows,
-        numDeletedRows=num_gone - changes.num_updated_rows,
+        numDeletedRows=num_removed - changes.num_updated_rows,
     )
 
 
 def commit_row_changes(changes: RowChanges, work: UnitOfWork) -> CommitResult | None:
-    """Makes the version that holds all changes; None if there are none, or were before.
+    """Commit all changes; return None if there are none, or if they were committed before.
 
-    Raises StorageError: it is not certain whether the version was made.
+    Raises StorageError: the outcome of the commit is unknown.
     """
     work.register_files(changes.files)
-    lost = [loss for loss in changes.losses if loss.num_gone]
-    if not lost and not changes.new_fragments:
+    removals = [deletion for deletion in changes.deletions if deletion.num_removed]
+    if not removals and not changes.new_fragments:
         return None
     plan = changes.plan
-    commit_request = work.propose(plan.base, _operation(changes, lost), uuid=plan.transaction_uuid)
+    commit_request = work.propose(
+        plan.base, _operation(changes, removals), uuid=plan.transaction_uuid
+    )
     return work.commit(
-        replace(commit_request, affected_rows=AffectedRows(plan, lost), reads=changes.reads)
+        replace(commit_request, affected_rows=AffectedRows(plan, removals), reads=changes.reads)
     )
 
 
-Prepared = Callable[[UnitOfWork], ChangeResult]
-"""Work that is done but for its commit."""
+PreparedCommit = Callable[[UnitOfWork], ChangeResult]
+"""A prepared commit: its files are written."""
 
 
-def prepared(changes: RowChanges) -> Prepared:
-    """The commit of some changes."""
+def prepare_commit(changes: RowChanges) -> PreparedCommit:
+    """Prepare the commit of ``changes``."""
     return partial(commit_changes, changes)
 
 
-def explained(work: Prepared, choice: RewriteChoice) -> Prepared:
-    """The same commit, whose result says why rows or columns were rewritten."""
+def with_rewrite_choice(work: PreparedCommit, choice: RewriteChoice) -> PreparedCommit:
+    """Return the same commit with the rewrite choice in its result."""
     return lambda unit: replace(work(unit), rewrite=choice)
 
 
-def _operation(changes: RowChanges, lost: Sequence[FragmentLoss]) -> Delete | Update:
+def _operation(changes: RowChanges, removals: Sequence[FragmentDeletions]) -> Delete | Update:
     snapshot = changes.plan.snapshot()
     before = FragmentsById(snapshot.manifest.fragments)
-    ordered = sorted(lost, key=lambda loss: loss.fragment_id)
+    ordered = sorted(removals, key=lambda deletion: deletion.fragment_id)
     updated = tuple(
-        replace(before[loss.fragment_id], deletion_file=loss.deletion_file)
-        for loss in ordered
-        if loss.deletion_file is not None
+        replace(before[deletion.fragment_id], deletion_file=deletion.deletion_file)
+        for deletion in ordered
+        if deletion.deletion_file is not None
     )
-    removed = tuple(loss.fragment_id for loss in ordered if loss.deletion_file is None)
+    removed = tuple(deletion.fragment_id for deletion in ordered if deletion.deletion_file is None)
     if changes.only_deletes:
         return Delete(updated, removed, changes.description)
     return Update(
@@ -144,13 +149,13 @@ def _operation(changes: RowChanges, lost: Sequence[FragmentLoss]) -> Delete | Up
         new_fragments=changes.new_fragments,
         fields_for_preserving_frag_bitmap=_field_ids(snapshot, changes.assigned),
         inserted_rows=(
-            key_filter(changes.plan.schema, changes.new_keys) if changes.notes_keys else None
+            key_filter(changes.plan.schema, changes.new_keys) if changes.stores_keys else None
         ),
     )
 
 
 def _field_ids(snapshot: Snapshot, columns: frozenset[str]) -> tuple[int, ...]:
-    """Ids of all fields below the columns: their indices must not take new fragments for known."""
+    """Ids of all fields below the columns; their indices must not cover new fragments."""
     return tuple(
         part.id
         for field in snapshot.schema.fields

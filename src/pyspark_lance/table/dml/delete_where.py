@@ -1,6 +1,6 @@
-"""Deletes the rows for which a typed condition holds, in this process.
+"""Delete the rows that match a typed predicate, in this process.
 
-For conditions that come as a tree and not as text: from the JVM plugin.
+For predicates that arrive as a tree instead of SQL text, from the JVM plugin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark_lance.table.dml.change_stages import (
 )
 from pyspark_lance.table.dml.commit_changes import RowChanges, commit_changes, delete_everything
 from pyspark_lance.table.dml.moved_rows import Clause, as_changes
-from pyspark_lance.table.dml.read_set import matching_rows, reads_by
+from pyspark_lance.table.dml.read_set import matching_rows, predicate_read_set
 from pyspark_lance.table.dml.row_change import (
     ChangeResult,
     ChangeSettings,
@@ -43,9 +43,9 @@ def delete_where(
     settings: ChangeSettings | None = None,
     environment: Environment | None = None,
 ) -> ChangeResult:
-    """Deletes rows; a delete that matches none makes no version.
+    """Delete the matching rows; commit nothing if no row matches.
 
-    ``text``: the condition for people; kept in the transaction.
+    ``text``: the condition as shown to users; stored in the transaction.
     """
     settings = settings or ChangeSettings()
 
@@ -55,17 +55,17 @@ def delete_where(
         predicate = condition(snapshot)
         changes = rows_deleted(plan, predicate, text)
         if predicate != TRUE:
-            changes = replace(changes, reads=reads_by(snapshot, condition))
+            changes = replace(changes, reads=predicate_read_set(snapshot, condition))
         return commit_changes(changes, work)
 
     return UnitOfWork(table, settings, environment=environment).run(attempt)
 
 
 def rows_deleted(plan: DmlPlan, predicate: Predicate, text: str) -> RowChanges:
-    """Writes deletion files for the rows of the pinned version that match; commits nothing."""
+    """Write deletion files for the matching rows of the pinned version, without a commit."""
     if predicate == TRUE:
         return delete_everything(plan, "true")
     matching = matching_rows(plan, predicate, system=(ROW_ID, ROW_ADDRESS))
-    noted = collect_deletes(plan, _DELETE, (as_changes(batch, 0) for batch in matching))
-    settled = apply_deletes(plan, one_match_each=False, batches=noted)
-    return replace(gather(plan, payloads_of(settled)), only_deletes=True, description=text)
+    collected = collect_deletes(plan, _DELETE, (as_changes(batch, 0) for batch in matching))
+    applied = apply_deletes(plan, one_match_each=False, batches=collected)
+    return replace(gather(plan, payloads_of(applied)), only_deletes=True, description=text)

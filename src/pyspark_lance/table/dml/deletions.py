@@ -1,8 +1,7 @@
-"""Rows go: addresses become deletion files, one for each fragment that loses rows.
+"""Write the addresses of removed rows to deletion files, one for each affected fragment.
 
-Whoever finds the rows (a task of a scan or of a join) sends a bitmap for each fragment; whoever
-gets all bitmaps of a fragment writes its deletion file.  The driver sees one small description
-for each touched fragment.
+A task of a scan or join sends a bitmap for each fragment; the task that receives all bitmaps of a
+fragment writes its deletion file. The driver receives one small description per fragment.
 """
 
 from __future__ import annotations
@@ -28,56 +27,57 @@ from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.confirmed_rows import confirm_row_count
 from pyspark_lance.table.version.snapshot import Snapshot
 
-# Deletion files are small, so an object store takes longer to answer than to store them.
+# Deletion files are small, so the latency of an object store dominates.
 _PARALLEL_PUTS = 8
-# In a folder each takes less than starting the threads, unless a disk has to sync many.
+# In a local folder a write is cheaper than starting threads, unless there are many to sync.
 _SMALL_FOLDER_COUNT = 32
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedRows:
-    """Rows of one fragment that one task met."""
+    """Rows of one fragment that one task matched."""
 
     fragment_id: int
-    gone: DeletionVector
-    matched: DeletionVector  # All rows that a source row matched, ``gone`` among them.
+    removed: DeletionVector
+    matched: DeletionVector  # All rows that a source row matched, including ``removed``.
     # Offset of a row that was matched more than once; None if there is none.
     repeated: int | None = None
 
     def union(self, other: TouchedRows) -> TouchedRows:
-        """What two tasks, or two batches, met together."""
+        """Merge the rows of two tasks or batches."""
         repeated = self.repeated if self.repeated is not None else other.repeated
         if repeated is None:
             both = self.matched.intersection(other.matched)
             repeated = None if both.is_empty else int(both.to_array()[0])
         return TouchedRows(
             self.fragment_id,
-            self.gone.union(other.gone),
+            self.removed.union(other.removed),
             self.matched.union(other.matched),
             repeated,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentLoss:
-    """What a fragment has lost."""
+class FragmentDeletions:
+    """The removed rows of a fragment."""
 
     fragment_id: int
-    num_gone: int
-    # Where its deleted rows are stored now; None when nothing is left of it, or when nothing is
-    # gone.
+    num_removed: int
+    # Its new deletion file; None if all or none of its rows are removed.
     deletion_file: DeletionFile | None = None
     # Address of a row that two source rows matched; None if there is none.
     repeated: int | None = None
 
 
-def touched_rows(addresses: NDArray[np.uint64], gone: NDArray[np.bool_]) -> dict[int, TouchedRows]:
-    """What one batch touches, by fragment.
+def touched_rows(
+    addresses: NDArray[np.uint64], removed: NDArray[np.bool_]
+) -> dict[int, TouchedRows]:
+    """Return the matched rows of one batch, by fragment.
 
-    ``addresses``: addresses of the matched rows, in any order; ``gone``: which of them are deleted
-    or move away, same shape.
+    ``addresses``: of the matched rows, in any order; ``removed``: which of them are deleted or
+    moved, same shape.
     """
-    leaving = group_by_fragment(addresses[gone])
+    leaving = group_by_fragment(addresses[removed])
     touched = {}
     for fragment_id, offsets in group_by_fragment(addresses).items():
         again = np.flatnonzero(offsets[1:] == offsets[:-1])
@@ -91,7 +91,7 @@ def touched_rows(addresses: NDArray[np.uint64], gone: NDArray[np.bool_]) -> dict
 
 
 def add_touched(known: dict[int, TouchedRows], more: Iterable[TouchedRows]) -> None:
-    """Unites ``more`` with what is in ``known``, by fragment."""
+    """Merge ``more`` into ``known``, by fragment."""
     for rows in more:
         before = known.get(rows.fragment_id)
         known[rows.fragment_id] = rows if before is None else before.union(rows)
@@ -99,18 +99,18 @@ def add_touched(known: dict[int, TouchedRows], more: Iterable[TouchedRows]) -> N
 
 def write_deletions(
     plan: DmlPlan, touched: Iterable[TouchedRows], *, one_match_each: bool
-) -> list[FragmentLoss]:
-    """Writes the deletion files of fragments, united with what was deleted before.
+) -> list[FragmentDeletions]:
+    """Write the deletion files of fragments, merged with their previous deletions.
 
-    ``one_match_each``: report rows that were matched more than once. The files of a fragment that
-    has one are not written.
+    ``one_match_each``: report rows that were matched more than once. No file is written for a
+    fragment that has one.
     """
-    together: dict[int, TouchedRows] = {}
-    add_touched(together, touched)
+    merged: dict[int, TouchedRows] = {}
+    add_touched(merged, touched)
     snapshot = plan.snapshot()
     fragments = FragmentsById(counted_fragments(snapshot))
 
-    def settle(rows: TouchedRows) -> FragmentLoss:
+    def write(rows: TouchedRows) -> FragmentDeletions:
         fragment = fragments.get(rows.fragment_id)
         if fragment is None:
             raise CommitConflictError(
@@ -118,51 +118,54 @@ def write_deletions(
             )
         if one_match_each and rows.repeated is not None:
             address = int(row_addresses(rows.fragment_id, np.array([rows.repeated]))[0])
-            return FragmentLoss(rows.fragment_id, 0, repeated=address)
-        return _write(plan, snapshot, fragment, rows.gone)
+            return FragmentDeletions(rows.fragment_id, 0, repeated=address)
+        return _write(plan, snapshot, fragment, rows.removed)
 
     few = _SMALL_FOLDER_COUNT if isinstance(plan.table.store(), LocalStore) else 1
-    if len(together) <= few:
-        return [settle(rows) for rows in together.values()]
+    if len(merged) <= few:
+        return [write(rows) for rows in merged.values()]
     with ThreadPoolExecutor(_PARALLEL_PUTS) as pool:
-        return list(pool.map(settle, together.values()))
+        return list(pool.map(write, merged.values()))
 
 
 def _write(
-    plan: DmlPlan, snapshot: Snapshot, fragment: Fragment, gone: DeletionVector
-) -> FragmentLoss:
-    if gone.is_empty:
-        return FragmentLoss(fragment.id, 0)
-    largest = gone.max_offset
+    plan: DmlPlan, snapshot: Snapshot, fragment: Fragment, removed: DeletionVector
+) -> FragmentDeletions:
+    if removed.is_empty:
+        return FragmentDeletions(fragment.id, 0)
+    largest = removed.max_offset
     if largest is not None and largest >= fragment.physical_rows:
         raise InvalidInputError(
             f"row {largest} of fragment {fragment.id}, which has {fragment.physical_rows} rows"
         )
     before = snapshot.deletion_vector(fragment) or DeletionVector.empty()
-    if before.intersects(gone):
+    if before.intersects(removed):
         raise InvalidInputError(
             f"rows of fragment {fragment.id} are deleted already in version {plan.read_version}"
         )
-    after = before.union(gone)
+    after = before.union(removed)
     if len(after) == fragment.physical_rows:
-        return FragmentLoss(fragment.id, len(gone))
+        return FragmentDeletions(fragment.id, len(removed))
     store = plan.table.store()
     file = write_deletion_file(
         store, fragment.id, plan.read_version, after, id=secrets.randbits(64)
     )
-    return FragmentLoss(fragment.id, len(gone), file)
+    return FragmentDeletions(fragment.id, len(removed), file)
 
 
 class AffectedRows(Mapping[int, NDArray[np.uint32]]):
     """The rows that a plan deletes or moves, by fragment, read back from the files when needed.
 
-    Only fragments that somebody else changed too are ever asked for, so the driver holds
-    nothing for the others.
+    Only fragments with concurrent changes are requested, so the driver keeps no rows of the rest.
     """
 
-    def __init__(self, plan: DmlPlan, losses: Sequence[FragmentLoss]) -> None:
+    def __init__(self, plan: DmlPlan, deletions: Sequence[FragmentDeletions]) -> None:
         self._plan = plan
-        self._files = {loss.fragment_id: loss.deletion_file for loss in losses if loss.num_gone}
+        self._files = {
+            deletion.fragment_id: deletion.deletion_file
+            for deletion in deletions
+            if deletion.num_removed
+        }
 
     def __getitem__(self, fragment_id: int) -> NDArray[np.uint32]:
         file = self._files[fragment_id]

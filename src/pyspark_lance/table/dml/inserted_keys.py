@@ -1,8 +1,8 @@
-"""NewKeys: the primary keys that a merge brings into a table, as its transaction notes them.
+"""NewKeys: the primary keys that a merge inserts, as stored in its transaction.
 
-Lance hashes the bytes of a key: numbers as eight, texts and binary as they are, and a key of
-several columns as all of them with a zero behind each.  It notes no keys of other types, so that a
-filter of theirs says nothing, and ours has to be missing.
+Lance hashes the bytes of a key: numbers as eight bytes, strings and binary unchanged, and a
+composite key as all parts, each followed by a zero byte. It stores no keys of other types, so the
+filter must be absent for them.
 
 Source: docs/format/table-format.md, section 8.1.
 """
@@ -27,22 +27,22 @@ _NUMBERS = (pa.int32(), pa.int64(), pa.uint32(), pa.uint64())
 _BYTES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
-def noted_key(schema: LanceSchema) -> tuple[str, ...]:
-    """The columns of the primary key; none if there is none, or Lance would not note it."""
+def stored_key(schema: LanceSchema) -> tuple[str, ...]:
+    """Return the primary key columns; none without a key or for types that Lance does not store."""
     names = primary_key(schema)
     types = {field.name: field.to_arrow().type for field in schema.fields}
     return names if all(types.get(name) in (*_NUMBERS, *_BYTES) for name in names) else ()
 
 
 class NewKeys:
-    """Takes keys in, batch by batch; ``names``: their columns, or none to note nothing."""
+    """Collects keys, batch by batch; ``names``: their columns, or none to collect nothing."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._bits: NDArray[np.bool_] | None = None
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows that are new, or have another key than before."""
+        """Add inserted rows, or rows with a changed key."""
         if not self._names:
             return
         hashes = key_hashes([rows.column(name) for name in self._names])
@@ -51,15 +51,15 @@ class NewKeys:
         self._bits[bits_of(hashes, NUM_BLOCKS)] = True
 
     def packed(self) -> bytes:
-        """The bits as they travel from a task to the driver; empty for no keys."""
+        """Serialize the filter for the driver; empty for no keys."""
         if self._bits is None:
             return b""
         return zlib.compress(np.packbits(self._bits, bitorder="little").tobytes(), 1)
 
 
 def key_filter(schema: LanceSchema, packed: Iterable[bytes]) -> bytes | None:
-    """The filter of the keys of all tasks, as ``Update`` has it; None if keys are not noted."""
-    names = noted_key(schema)
+    """Merge the filters of all tasks for ``Update``; None if keys are not stored."""
+    names = stored_key(schema)
     if not names:
         return None
     bits = np.zeros(NUM_BYTES, np.uint8)
@@ -70,7 +70,7 @@ def key_filter(schema: LanceSchema, packed: Iterable[bytes]) -> bytes | None:
 
 
 def key_hashes(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
-    """The hashes of keys, without those of which a part is null; shape (at most num_rows,)."""
+    """Hash the keys, except those with a null part; shape (at most num_rows,)."""
     rows = pa.RecordBatch.from_arrays(list(columns), list(map(str, range(len(columns)))))
     parts = [_wide(column) for column in rows.drop_null().columns]
     if len(parts) == 1:

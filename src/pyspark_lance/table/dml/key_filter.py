@@ -1,8 +1,8 @@
-"""KeyFilter: a set of merge keys, so that rows without a match never leave Python.
+"""KeyFilter: a set of merge keys, to drop rows without a match before the shuffle.
 
-Of few keys it holds the hashes, of more a Bloom filter with a fixed number of bits: small enough
-for the driver, and for every task.  A key that is in it may still be no key; a key that is not in
-it is none.  Of few keys it holds the values as well, by which the driver asks indices.  Pure.
+A small set is stored as hashes, a large one as a Bloom filter of fixed size, so the filter fits the
+driver and every task. It may have false positives, but no false negatives. A small set also stores
+the values, with which the driver queries indices.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pyspark_lance.plain_values import numbers_with_default, plain_numbers, plai
 from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows
 
 NUM_BITS = 1 << 24
-"""2 MB; of rows without a match 0.4 % pass with one million keys, 13 % with four million."""
+"""2 MB: the false positive rate is 0.4 % for one million keys and 13 % for four million."""
 
-# Bits for each key; the second is looked up only where the first is set.
+# Bits for each key; the second is tested only where the first is set.
 _PROBES = 3
 _BIT = np.left_shift(1, np.arange(8)).astype(np.uint8)
 _TABLE_BYTES = NUM_BITS // 8
-# The hashes of so many take a quarter of the table; of the most merges, next to nothing.
+# This many hashes take a quarter of the size of the Bloom filter.
 _SMALL_KEY_COUNT = 1 << 16
-# Values of more bytes than that are not kept.
+# Larger values are not stored.
 _MAX_VALUE_BYTES = 4 << 20
 _LENGTH = struct.Struct("<Q")
-# Of hashes that are not in the list, one in so many is looked for there.
+# Share of absent hashes that need a binary search: one in this many.
 _PLACES_OF_KEY = 16
 _MAX_LOOKUPS = 8
-# Characters beyond this do not count, so longer keys may only match falsely.
+# Longer keys are hashed by this prefix, which only adds false positives.
 _MAX_KEY_BYTES = 256
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 
@@ -44,20 +44,20 @@ _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 class KeyFilter:
     """A set of hashed keys."""
 
-    # ``NUM_BITS`` / 8 bytes of bits; or fewer, then the hashes themselves in ascending order, each
-    # once, of eight bytes in the order of the machine.
+    # Either ``NUM_BITS`` / 8 bytes of a Bloom filter, or the distinct hashes, ascending, as eight
+    # bytes each in native byte order.
     content: bytes
-    packed_values: bytes = b""  # Of few keys: one row of lists, packed; empty if not known.
+    packed_values: bytes = b""  # Small sets only: one packed row of lists.
 
     @classmethod
     def of(cls, hashes: Sequence[NDArray[np.uint64]]) -> KeyFilter:
-        """The filter of some keys.
+        """Build the filter of some keys.
 
-        ``hashes``: as ``hash_keys`` gives them.
+        ``hashes``: of ``hash_keys``.
         """
         if sum(map(len, hashes)) <= _SMALL_KEY_COUNT:
             return cls(_listed(hashes).tobytes())
-        # Of many keys the bits are faster set one to a byte, and packed.
+        # For many keys, setting one byte per bit and packing is faster.
         table = np.zeros(NUM_BITS, dtype=np.bool_)
         for part in hashes:
             for probe in range(_PROBES):
@@ -66,26 +66,26 @@ class KeyFilter:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> KeyFilter:
-        """What ``to_bytes`` gave."""
+        """Deserialize the result of ``to_bytes``."""
         end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
         return cls(data[_LENGTH.size : end], data[end:])
 
     def to_bytes(self) -> bytes:
-        """The filter as it goes from task to driver."""
+        """Serialize the filter."""
         return _LENGTH.pack(len(self.content)) + self.content + self.packed_values
 
     def values(self) -> list[pa.Array] | None:
-        """The values of each part of the key, each once, no nulls; None if they are not known."""
+        """Distinct values of each part of the key, without nulls; None if not stored."""
         if not self.packed_values:
             return None
         return [column.values for rows in unpack_rows(self.packed_values) for column in rows]
 
     def without_values(self) -> KeyFilter:
-        """The hashes alone, which is all that tasks need."""
+        """Return the filter without values, which tasks do not need."""
         return KeyFilter(self.content)
 
     def union(self, other: KeyFilter) -> KeyFilter:
-        """The keys of both."""
+        """Return the filter of the keys of both."""
         if self._is_list and other._is_list:
             both = KeyFilter.of([self._hashes(), other._hashes()])
             return replace(
@@ -101,7 +101,7 @@ class KeyFilter:
         return KeyFilter(table.tobytes())
 
     def share(self) -> float:
-        """The share of all other keys that pass, about."""
+        """Estimated false positive rate."""
         return 0.0 if self._is_list else float(self._fill() ** _PROBES)
 
     def _fill(self) -> float:
@@ -109,7 +109,7 @@ class KeyFilter:
         return float(np.count_nonzero(ones)) / NUM_BITS
 
     def may_contain(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which keys may be in the set, same shape."""
+        """Return which keys may be in the set, same shape."""
         mask = np.zeros(len(hashes), dtype=np.bool_)
         left = self._found_in_list(hashes) if self._is_list else self._found_in_table(hashes)
         mask[left] = True
@@ -143,7 +143,7 @@ class KeyFilter:
 
 
 class KeyCollector:
-    """Makes the filter of keys that come batch by batch."""
+    """Builds a filter of keys, batch by batch."""
 
     def __init__(self) -> None:
         self._hashes: list[NDArray[np.uint64]] = []
@@ -151,7 +151,7 @@ class KeyCollector:
         self._num_bytes = 0
 
     def add(self, columns: Sequence[pa.Array]) -> None:
-        """Takes keys in.
+        """Add keys.
 
         ``columns``: as for ``hash_keys``.
         """
@@ -172,7 +172,7 @@ class KeyCollector:
 
 
 def _values_of_both(one: KeyFilter, other: KeyFilter) -> bytes:
-    """The packed values of two filters; empty if those of one are not known, or are too large."""
+    """Merge the packed values of two filters; empty if either has none or they are too large."""
     known = [keys.values() for keys in (one, other) if keys.content]
     whole = [values for values in known if values is not None]
     if len(whole) < len(known):
@@ -182,7 +182,7 @@ def _values_of_both(one: KeyFilter, other: KeyFilter) -> bytes:
 
 
 def _packed(parts: Sequence[Sequence[pa.Array]]) -> bytes:
-    """The values of keys as ``KeyFilter`` holds them; empty if there are none."""
+    """Pack the values of keys for ``KeyFilter``; empty if there are none."""
     columns = [pc.unique(pa.concat_arrays(column)) for column in zip(*parts, strict=True)]
     lists = [pa.ListArray.from_arrays([0, len(column)], column) for column in columns]
     return pack_rows(pa.record_batch(lists, list(map(str, range(len(lists)))))) if lists else b""
@@ -193,7 +193,7 @@ def _listed(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
 
 
 def _set_bits(table: NDArray[np.uint8], hashes: NDArray[np.uint64]) -> None:
-    """Sets the bits of a few keys where they are packed: most bytes are never touched."""
+    """Set the bits of a small set in the packed table, without touching most bytes."""
     for probe in range(_PROBES):
         places = _places(hashes, probe)
         np.bitwise_or.at(table, places >> 3, _BIT[places & 7])
@@ -201,7 +201,7 @@ def _set_bits(table: NDArray[np.uint8], hashes: NDArray[np.uint64]) -> None:
 
 @lru_cache(maxsize=_MAX_LOOKUPS)
 def _taken_places(content: bytes) -> NDArray[np.bool_]:
-    """Where a list of hashes has one, by their last bits: a look there spares most searches."""
+    """Return a bitmap of the list by the last bits of hashes; it avoids most binary searches."""
     hashes = np.frombuffer(content, dtype=np.uint64)
     is_taken = np.zeros(1 << (len(hashes) * _PLACES_OF_KEY - 1).bit_length(), dtype=np.bool_)
     is_taken[_place_of(hashes, len(is_taken))] = True
@@ -213,7 +213,7 @@ def _place_of(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
 
 
 def is_hashable(data_type: pa.DataType) -> bool:
-    """Whether equal keys of this type and of its like have equal hashes."""
+    """Return whether equal keys of this type, and of compatible types, have equal hashes."""
     types = pa.types
     return bool(
         types.is_integer(data_type)
@@ -224,7 +224,7 @@ def is_hashable(data_type: pa.DataType) -> bool:
 
 
 def same_hashes(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether two types are alike: equal values of both have equal hashes."""
+    """Return whether equal values of the two types have equal hashes."""
     types = pa.types
     for alike in (types.is_integer, types.is_boolean, types.is_date32, _is_text):
         if alike(left) and alike(right):
@@ -233,7 +233,7 @@ def same_hashes(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def hash_keys(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
-    """One hash for each row; nulls are hashed like a value.
+    """Hash each row; nulls are hashed like a value.
 
     ``columns``: the parts of the key; each type is ``is_hashable``.
     """
@@ -266,7 +266,7 @@ def _hashed(column: pa.Array) -> NDArray[np.uint64]:
 
 
 def _hashed_text(texts: pa.LargeStringArray) -> NDArray[np.uint64]:
-    """Eight bytes at a time, of all texts at once."""
+    """Hash all strings at once, eight bytes at a time."""
     first = texts.offset
     offsets = np.frombuffer(texts.buffers()[1], dtype=np.int64)[first : first + len(texts) + 1]
     data = texts.buffers()[2]
@@ -295,5 +295,5 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _places(hashes: NDArray[np.uint64], probe: int) -> NDArray[np.int64]:
-    """The bit of each key for one probe: 24 bits of its hash, 20 bits further for the next."""
+    """Return the bit of each key for one probe: 24 bits of its hash, shifted by 20 per probe."""
     return ((hashes >> np.uint64(20 * probe)) & np.uint64(NUM_BITS - 1)).view(np.int64)

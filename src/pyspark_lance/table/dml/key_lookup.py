@@ -1,4 +1,4 @@
-"""The keys of a merge's source as a condition on the target, which indices and zone maps answer."""
+"""Convert the source keys of a merge to a predicate that indices and zone maps can use."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pyspark_lance.table.version.snapshot import Snapshot
 def keys_condition(
     snapshot: Snapshot, columns: Sequence[str], keys: KeyFilter | None
 ) -> Predicate | None:
-    """What is true of every row that has a key of the source; None if the keys are not known.
+    """Return a predicate that is true for every row with a source key; None if keys are unknown.
 
-    ``columns``: of the table, that the parts of the key must equal; null equals nothing.
+    ``columns``: the table columns that the parts of the key must equal; null equals nothing.
     """
     values = None if keys is None else keys.values()
     if values is None:
@@ -38,7 +38,7 @@ def keys_condition(
 
 
 def _as_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Values of a type like ``wanted``, without those that it cannot have."""
+    """Cast values to ``wanted``, without those that it cannot represent."""
     if values.type == wanted:
         return values
     if pa.types.is_integer(wanted):

@@ -1,7 +1,7 @@
-"""KeyTable: which of some target rows each source row matches, by equal keys.  Pure.
+"""KeyTable: a hash table of target rows, to match source rows by equal keys.
 
-Source and target rows come together by the hash of their key; rows of one bucket are matched here,
-whole columns at a time.  Null equals nothing.
+Source and target rows are shuffled by the hash of their key; this module matches the rows of one
+bucket, vectorized. Null equals nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXACT_INTEGER = pa.decimal128(20, 0)
 
 
 class KeyTable:
-    """Rows of the target, found by their key.
+    """A hash table of target rows by key.
 
     ``keys``: the parts of the key, one array each; their types are ``is_hashable``.
     """
@@ -33,16 +33,17 @@ class KeyTable:
         self._hashes = hashes[order]
         self._rows = rows[order]
         self._keys = keys
-        # Hashes are spread evenly, so their first bits say where to look.
+        # Hashes are uniform, so their first bits select the range to search.
         bits = min(_MAX_INDEX_BITS, len(order).bit_length() + 2)
         self._shift = np.uint64(64 - bits)
         sizes = np.bincount((self._hashes >> self._shift).view(np.int64), minlength=1 << bits)
         self._starts = np.concatenate(([0], np.cumsum(sizes)))
 
     def pairs(self, keys: Sequence[pa.Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All pairs of a source row and a target row with equal keys.
+        """Return all pairs of a source row and a target row with equal keys.
 
-        Returns positions in ``keys``, ascending, and positions in the target's keys; same shape.
+        The result is positions in ``keys``, ascending, and positions in the target's keys; same
+        shape.
         """
         hashes = hash_keys(keys)
         slots = (hashes >> self._shift).view(np.int64)
@@ -61,9 +62,9 @@ class KeyTable:
 
 
 def key_buckets(keys: Sequence[pa.Array], count: int) -> NDArray[np.int16]:
-    """The bucket of each row, in [0, ``count``): equal keys share one.  Small numbers sort fast.
+    """Return the bucket of each row, in [0, ``count``); equal keys share one.
 
-    Rows that match nothing, because a part of their key is null, are spread over all.
+    Rows with a null in their key match nothing and are spread over all buckets.
     """
     buckets = (hash_keys(keys) % np.uint64(count)).astype(np.int16)
     alone = np.flatnonzero(~_has_key(keys))
@@ -72,7 +73,7 @@ def key_buckets(keys: Sequence[pa.Array], count: int) -> NDArray[np.int16]:
 
 
 def _has_key(keys: Sequence[pa.Array]) -> NDArray[np.bool_]:
-    """Which rows have no null in their key."""
+    """Return which rows have no null in their key."""
     valid = np.ones(len(keys[0]), dtype=np.bool_)
     for column in keys:
         if column.null_count:
@@ -81,7 +82,7 @@ def _has_key(keys: Sequence[pa.Array]) -> NDArray[np.bool_]:
 
 
 def _equal(mine: pa.Array, theirs: pa.Array) -> NDArray[np.bool_]:
-    """Whether values are equal; no nulls, and types with the same hashes."""
+    """Compare two arrays without nulls whose types have the same hashes."""
     if mine.type != theirs.type:
         if not pa.types.is_integer(mine.type):
             kind = pa.large_string()

@@ -1,11 +1,10 @@
-"""Merges: what happens to each pair of a source row and a target row, and to rows without a pair.
+"""MERGE: rules for each pair of source and target row, and for rows without a pair.
 
-Clauses are tried in order, as Delta does it: the first whose condition is true applies; a
-condition that is null does not apply; a row to which no clause applies stays as it is.  A target
-row that two source rows match is an error, unless all that can happen to it is to be deleted
-whatever the source says.
+Clauses are evaluated in order, as in Delta: the first whose condition is true applies; a null
+condition does not apply; a row without an applicable clause stays unchanged. A target row that two
+source rows match is an error, unless the only clause is an unconditional delete.
 
-The rules are here; the join is Spark's (``spark/jobs/merge_job.py``).
+The join runs in Spark (``spark/jobs/merge_job.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.dml.commit_changes import RowChanges
 from pyspark_lance.table.dml.key_filter import KeyFilter
 from pyspark_lance.table.dml.moved_rows import Clause
-from pyspark_lance.table.dml.read_set import EVERYTHING, matching_rows, reads_of_keys
+from pyspark_lance.table.dml.read_set import EVERYTHING, key_read_set, matching_rows
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.work.written_files import remove_files
@@ -37,7 +36,7 @@ _V = TypeVar("_V")
 
 
 class Match(enum.Enum):
-    """Which rows a clause is about."""
+    """Which rows a clause applies to."""
 
     MATCHED = "WHEN MATCHED"
     NOT_MATCHED = "WHEN NOT MATCHED"
@@ -46,21 +45,21 @@ class Match(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MergeClause(Generic[_C, _V]):
-    """One clause of a merge; conditions and values are of whoever evaluates them."""
+    """One clause of a merge, generic over the types of conditions and values."""
 
-    match: Match  # The rows it is about.
+    match: Match  # The rows it applies to.
     action: RowAction  # Update, delete or insert.
     condition: _C | None = None  # None is always true.
     # Column to value, for an update or an insert.
     values: Mapping[str, _V] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.action, RowAction)
 
 
 def check_clauses(clauses: Sequence[MergeClause[_C, _V]]) -> None:
-    """Refuses clauses that make no sense together."""
+    """Reject invalid combinations of clauses."""
     if not clauses:
         raise InvalidInputError(
             "a merge needs at least one clause", hint="add whenMatchedUpdateAll() or another one"
@@ -75,7 +74,7 @@ def check_clauses(clauses: Sequence[MergeClause[_C, _V]]) -> None:
 
 
 def one_match_each(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
-    """Whether two source rows for one target row are an error."""
+    """Return whether two source rows that match one target row are an error."""
     matched = [clause for clause in clauses if clause.match is Match.MATCHED]
     only_delete = (
         len(matched) == 1 and matched[0].action is RowAction.DELETE and matched[0].condition is None
@@ -84,22 +83,22 @@ def one_match_each(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
 
 
 def counts_every_match(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
-    """Whether matches to which no clause applies count as well.
+    """Return whether matches without an applicable clause count as matches, too.
 
-    As in Delta: a merge of WHEN MATCHED clauses alone looks only at the matches it uses.
+    As in Delta, a merge with only WHEN MATCHED clauses counts only applied matches.
     """
     others = any(clause.match is not Match.MATCHED for clause in clauses)
     return others and one_match_each(clauses)
 
 
-def settles_matches(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
-    """Whether each row that matches is changed, so that nobody else may have taken it away."""
+def changes_every_match(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
+    """Return whether each matched row is changed, so that concurrent deletes conflict."""
     matched = [clause for clause in clauses if clause.match is Match.MATCHED]
     return bool(matched) and matched[-1].condition is None
 
 
-def settles_keys(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
-    """Whether it is all the same to the merge what others do to rows of other keys than its own.
+def depends_only_on_keys(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
+    """Return whether the merge is independent of concurrent changes to rows with other keys.
 
     Each row of the source is inserted, or changes the row that it matches, or does nothing only
     because there is such a row.
@@ -112,11 +111,11 @@ def settles_keys(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
     )
 
 
-def promises_unique_keys(schema: LanceSchema, keys: Sequence[str]) -> bool:
-    """Whether the table has an unenforced primary key, and ``keys`` hold all of it.
+def merges_on_primary_key(schema: LanceSchema, keys: Sequence[str]) -> bool:
+    """Return whether the table has an unenforced primary key, and ``keys`` include all of it.
 
-    Such a merge looks for a row before it inserts one, so two of them at once must not both
-    insert the key.
+    Such a merge looks up a key before inserting it, so two concurrent merges must not both insert
+    it.
     """
     primary = {field.name for field in schema.walk() if field.unenforced_primary_key}
     return bool(primary) and primary <= set(keys)
@@ -125,11 +124,11 @@ def promises_unique_keys(schema: LanceSchema, keys: Sequence[str]) -> bool:
 def table_clauses(
     clauses: Sequence[MergeClause[_C, _V]], columns: Sequence[Collection[str]]
 ) -> tuple[Clause, ...]:
-    """The clauses as the stages of a change know them.
+    """Convert the clauses for the DML stages.
 
-    Behind them comes one for matches to which no clause applies, if these count.
+    A last clause is appended for matches without an applicable clause, if these count.
 
-    ``clauses``: in order; ``columns``: of the table, to which each clause gives a value.
+    ``clauses``: in order; ``columns``: the table columns that each clause assigns.
     """
     result = [
         Clause(clause.action, tuple(names)) for clause, names in zip(clauses, columns, strict=True)
@@ -141,22 +140,19 @@ def table_clauses(
 
 @dataclass(frozen=True, slots=True)
 class SourceKeys:
-    """The keys of the source of a merge.
-
-    ``columns``: of the target, to which they are compared.
-    """
+    """The source keys of a merge. ``columns``: the target columns that they are compared to."""
 
     columns: tuple[str, ...]
     key_filter: KeyFilter
 
 
-def merge_reads(
+def merge_read_set(
     plan: DmlPlan, clauses: Sequence[MergeClause[_C, _V]], keys: Callable[[], SourceKeys | None]
 ) -> ReadSet:
-    """The rows that a merge looks for: those with a key of the source, or all.
+    """Return the read set of a merge: rows with a source key, or all rows.
 
-    ``clauses``: in order. ``keys``: called when others brought rows; None if the keys are not
-    known.
+    ``clauses``: in order. ``keys``: called when concurrent commits added rows; None if the keys are
+    not known.
     """
     if any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in clauses):
         return EVERYTHING
@@ -165,7 +161,7 @@ def merge_reads(
         known = keys()
         if known is None:
             return EVERYTHING
-        return reads_of_keys(plan.snapshot(), known.columns, known.key_filter)
+        return key_read_set(plan.snapshot(), known.columns, known.key_filter)
 
     def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
         return looked_for().meets(file, fragments)
@@ -176,7 +172,7 @@ def merge_reads(
     return ReadSet(meets, misses)
 
 
-def checked_merge(
+def check_merge(
     changes: RowChanges,
     reads: ReadSet,
     clauses: Sequence[MergeClause[_C, _V]],
@@ -185,12 +181,12 @@ def checked_merge(
     *,
     matches_by: Collection[str] | None = None,
 ) -> RowChanges:
-    """What the stages did for a merge, ready to be committed.
+    """Check the stage results of a merge and prepare them for the commit.
 
-    ``reads``: of ``merge_reads``. ``clauses``: in order. ``keys``: columns that the condition
-    names. ``matches_by``: columns whose equality is the whole condition; None if there is more to
-    it. Raises InvalidInputError: two source rows match one target row; files of the attempt are
-    removed.
+    ``reads``: of ``merge_read_set``. ``clauses``: in order. ``keys``: columns that the condition
+    names. ``matches_by``: columns whose equality is the whole condition; None if the condition has
+    other terms. Raises InvalidInputError: two source rows match one target row; files of the
+    attempt are removed.
     """
     plan = changes.plan
     if changes.repeated is not None:
@@ -202,16 +198,16 @@ def checked_merge(
         assigned=frozenset(field.name for field in plan.schema.fields),
         reads=replace(
             reads,
-            appends_too=inserts and promises_unique_keys(plan.schema, keys),
-            losses_too=inserts and not settles_matches(clauses),
-            keys_decide=by_key and settles_keys(clauses),
+            appends_too=inserts and merges_on_primary_key(plan.schema, keys),
+            losses_too=inserts and not changes_every_match(clauses),
+            keys_decide=by_key and depends_only_on_keys(clauses),
         ),
-        notes_keys=True,
+        stores_keys=True,
     )
 
 
 def _ambiguous_match(changes: RowChanges, address: int, keys: Sequence[str]) -> InvalidInputError:
-    """The error for a target row that two source rows match."""
+    """Return the error for a target row that two source rows match."""
     plan = changes.plan
     names = [field.name for field in plan.schema.fields if field.name in keys]
     where = parse_predicate(f"{ROW_ADDRESS} = {address}", predicate_schema(plan.schema))

@@ -1,7 +1,7 @@
-"""Rows with other values move into new fragments and keep their ids; inserted rows follow them.
+"""Write updated rows, with their row ids, and then inserted rows to new fragments.
 
-What a change says nothing of is read from where the row was: only the columns that get other
-values ever pass through Spark.
+Columns that are not assigned are read from the old fragment, so only assigned columns pass through
+Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.dml.deletions import TouchedRows, add_touched, touched_rows
-from pyspark_lance.table.dml.inserted_keys import NewKeys, noted_key
+from pyspark_lance.table.dml.inserted_keys import NewKeys, stored_key
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.conform import conform_array, conform_batch
@@ -44,41 +44,41 @@ from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.work.written_files import remove_files
 
-# Columns of a batch of changes, besides those of the table.
+# Columns of a batch of changes, in addition to those of the table.
 CLAUSE = "__lance_clause"
 CHANGED_ROW_ID = "__lance_rowid"
 CHANGED_ADDRESS = "__lance_rowaddr"
-# Before the name of a column that gets a value in some rows only: the column of the table whose
-# value the row keeps there, null where it gets the value.
+# Prefix for a column that is assigned in some rows only: the table column whose value the row
+# keeps, or null where the column is assigned.
 KEEPS = "__lance_keeps_"
 
 _Complete = Callable[[pa.RecordBatch, Collection[str]], pa.RecordBatch]
-"""Makes whole rows of changes whose clause gives some columns a value."""
+"""Completes rows of changes whose clause assigns only some columns."""
 
-# Open fragments of which rows are taken; batches come sorted by address, so few are enough.
+# Open fragment readers; batches are sorted by address, so a small number suffices.
 _OPEN_FRAGMENTS = 8
-# Bytes of the columns that rows keep, of the rows that are read together.
+# Maximum bytes of unassigned columns that are read at once.
 _MAX_KEPT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What happens to the rows that a clause applies to."""
+    """The action for rows that a clause applies to."""
 
     action: RowAction  # Update, insert, delete or keep.
-    # Columns that get a value; an update keeps the others, an insert leaves them null.
+    # Assigned columns; an update keeps the remaining ones, an insert leaves them null.
     columns: tuple[str, ...] = ()
-    same: frozenset[str] = frozenset()  # Those of ``columns`` whose values surely stay as they are.
+    same: frozenset[str] = frozenset()  # Those of ``columns`` whose values certainly do not change.
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.action, RowAction)
 
 
 def as_changes(
     batch: pa.RecordBatch, clause: int, values: Mapping[str, pa.Array] | None = None
 ) -> pa.RecordBatch:
-    """Rows of a scan with row ids and addresses as changes of one clause."""
+    """Convert rows of a scan with row ids and addresses to changes of one clause."""
     columns = {
         CLAUSE: plain_array(np.full(batch.num_rows, clause, dtype=np.int32)),
         CHANGED_ROW_ID: batch.column(ROW_ID),
@@ -90,24 +90,24 @@ def as_changes(
 
 @dataclass(frozen=True, slots=True)
 class WrittenChanges:
-    """What one task did."""
+    """The result of one task."""
 
-    # Rows that moved or were inserted; with the row ids of those that moved.
+    # New fragments with updated and inserted rows; updated rows keep their row ids.
     fragments: tuple[Fragment, ...]
-    touched: tuple[TouchedRows, ...]  # Rows that were met in each fragment.
+    touched: tuple[TouchedRows, ...]  # Matched rows of each fragment.
     num_inserted_rows: int
     num_updated_rows: int
-    new_keys: bytes = b""  # ``NewKeys.packed``: of rows that have another key than before.
+    new_keys: bytes = b""  # ``NewKeys.packed`` of inserted rows and of rows with a changed key.
 
 
 def write_changes(
     plan: DmlPlan, clauses: Sequence[Clause], batches: Iterable[pa.RecordBatch]
 ) -> WrittenChanges:
-    """Writes the data files of one task and says which rows are gone.
+    """Write the data files of one task and return which rows are removed.
 
     ``batches``: ``CLAUSE`` (position in ``clauses``), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` (null
-    for inserts), every column that some clause gives a value, and ``KEEPS`` of some of them.
-    Inserts come last; the order of the others is kept, so sorted by address is best.
+    for inserts), every column that some clause assigns, and ``KEEPS`` of some of them. Inserts come
+    last; the order of updates is kept, so sorting by address is best.
     """
     task = _Task(plan, tuple(clauses))
     if not any(clause.action in (RowAction.UPDATE, RowAction.INSERT) for clause in clauses):
@@ -143,7 +143,7 @@ class _Task:
         self._created: list[NDArray[np.uint64]] = []
         self._num_inserted = 0
         self._num_updated = 0
-        key = noted_key(plan.schema)
+        key = stored_key(plan.schema)
         self._new_keys = NewKeys(key)
         moves = [clause for clause in clauses if clause.action is RowAction.UPDATE]
         changes_keys = any(set(key) & set(clause.columns) - clause.same for clause in moves)
@@ -151,7 +151,7 @@ class _Task:
         self._most_rows = 1 << 16
 
     def note(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
-        """Remembers which rows of a batch are gone; returns the action of each row."""
+        """Record which rows of a batch are removed; return the action of each row."""
         clause = _integers(batch, CLAUSE).astype(np.int64)
         actions = self._actions[clause]
         known = actions != RowAction.INSERT
@@ -159,12 +159,12 @@ class _Task:
             addresses = _integers(
                 filter_rows(batch.select([CHANGED_ADDRESS]), known), CHANGED_ADDRESS
             )
-            gone = actions[known] != RowAction.KEEP
-            add_touched(self._touched, touched_rows(addresses, gone).values())
+            removed = actions[known] != RowAction.KEEP
+            add_touched(self._touched, touched_rows(addresses, removed).values())
         return actions
 
     def new_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
-        """The rows to write, whole; those that moved first, None where a fragment ends."""
+        """Yield complete rows to write, updated ones first; None ends a fragment."""
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -184,8 +184,8 @@ class _Task:
             inserted = np.flatnonzero(actions == RowAction.INSERT)
             if len(inserted):
                 if self._spills and self._rows.stable and not self._num_inserted:
-                    # Ids of rows that are inserted are not known before the commit, so that they
-                    # cannot be in a hidden column.
+                    # The ids of inserted rows are assigned by the commit, so a hidden column cannot
+                    # store them.
                     yield None
                 self._num_inserted += len(inserted)
                 for _, rows in self._in_parts(_rows_at(batch, inserted), self._inserted):
@@ -193,14 +193,14 @@ class _Task:
                     yield rows
 
     def result(self, fragments: tuple[Fragment, ...]) -> WrittenChanges:
-        """What was done; ``fragments`` hold the rows of ``new_rows``."""
+        """Return the result; ``fragments`` contain the rows of ``new_rows``."""
         touched = tuple(self._touched.values())
         return WrittenChanges(
             fragments, touched, self._num_inserted, self._num_updated, self._new_keys.packed()
         )
 
     def with_lineage(self, fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
-        """The fragments with what the rows that moved bring along."""
+        """Return the fragments with the lineage of the moved rows."""
         if not self._rows.stable or not self._row_ids:
             return fragments
         ids, created = np.concatenate(self._row_ids), np.concatenate(self._created)
@@ -230,7 +230,7 @@ class _Task:
             start += part.num_rows
 
     def _by_clause(self, batch: pa.RecordBatch, complete: _Complete) -> pa.RecordBatch:
-        """``complete`` for the rows of each clause; the order of the rows is kept."""
+        """Apply ``complete`` to the rows of each clause; keep the order of the rows."""
         clause = _integers(batch, CLAUSE).astype(np.int64)
         return _by_group(
             batch, clause, lambda rows, first: complete(rows, self._clauses[clause[first]].columns)
@@ -253,9 +253,9 @@ class _Task:
     def _with_kept(
         self, batch: pa.RecordBatch, columns: Collection[str], sources: Mapping[str, str]
     ) -> pa.RecordBatch:
-        """Whole rows: values for ``columns``; all else as the rows have it.
+        """Return complete rows: assigned ``columns``, and stored values for all other columns.
 
-        ``sources``: columns that get what the row has in another one.
+        ``sources``: columns that are assigned the stored value of another column.
         """
         values = _given(self._fields, batch, columns)
         fields = {field.name: field for field in self._fields}
@@ -280,9 +280,9 @@ def _by_group(
     group: NDArray[np.int64],
     complete: Callable[[pa.RecordBatch, int], pa.RecordBatch],
 ) -> pa.RecordBatch:
-    """What ``complete`` makes of the rows of each group, in the order of all.
+    """Apply ``complete`` to the rows of each group, keeping the order of all rows.
 
-    ``group``: a number for each row. ``complete``: takes the place of the first row, too.
+    ``group``: a number for each row. ``complete``: also receives the position of the first row.
     """
     groups = [np.flatnonzero(group == number) for number in np.unique(group)]
     pieces = [complete(_rows_at(batch, rows), int(rows[0])) for rows in groups]
@@ -295,9 +295,9 @@ def _by_group(
 def inserted_rows(
     fields: Sequence[Field], batch: pa.RecordBatch, columns: Collection[str]
 ) -> pa.RecordBatch:
-    """Whole new rows: ``columns`` of the batch, null in all others.
+    """Return complete new rows: ``columns`` of the batch, null in all other columns.
 
-    ``batch``: has ``columns``, perhaps more.
+    ``batch``: has at least ``columns``.
     """
     values = _given(fields, batch, columns)
     for field in fields:
@@ -336,7 +336,7 @@ class _RowSource:
         self._open: OrderedDict[int, FragmentReader] = OrderedDict()
 
     def created_at(self, addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """The versions that created the rows, same shape."""
+        """Return the versions that created the rows, same shape."""
         return _integers(self.take((), (CREATED_AT,), addresses), CREATED_AT)
 
     def take(
@@ -346,7 +346,7 @@ class _RowSource:
         addresses: NDArray[np.uint64],
         max_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        """Columns of the rows at ``addresses``, in that order; repeated addresses are fine."""
+        """Read columns of the rows at ``addresses``, in that order; addresses may repeat."""
         wanted, place = np.unique(addresses, return_inverse=True)
         owners = fragment_ids(wanted)
         starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
@@ -386,10 +386,10 @@ class _RowSource:
 def with_lineage(
     fragments: Sequence[Fragment], row_ids: NDArray[np.uint64], created_at: NDArray[np.uint64]
 ) -> tuple[Fragment, ...]:
-    """Gives the first rows of ``fragments`` the ids and created-at versions that they had.
+    """Return ``fragments`` whose first rows keep their ids and created-at versions.
 
-    ``fragments``: in the order in which they were written. ``row_ids``: of the rows that moved; the
-    rows behind them are new. ``created_at``: of the same rows.
+    ``fragments``: in the order in which they were written. ``row_ids``: of the moved rows; the rows
+    after them are new. ``created_at``: of the same rows.
     """
     done, start = [], 0
     for fragment in fragments:

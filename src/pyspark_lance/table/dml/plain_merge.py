@@ -1,7 +1,7 @@
-"""Plain merges: rows match by equal columns, and all values are columns of the source.
+"""Plain merges: an equi-join whose assigned values are columns of the source.
 
-Such a merge needs no expression to be evaluated, so rows never leave Arrow: the source comes
-bucket by bucket, next to the keys of the target, and what comes out are changes.
+Such a merge needs no expression evaluation, so rows stay in Arrow: each bucket of the source is
+matched with the target keys of the same bucket, and yields changes.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _BATCH_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class PlainMerge:
-    """What happens to rows, by positions of columns in the batches of the source."""
+    """The assignments of a merge, by column positions in the source batches."""
 
     source_keys: tuple[int, ...]  # Position of each part of the key.
-    target_keys: tuple[str, ...]  # The columns of the table that they must equal.
-    matched: RowAction | None  # Delete or update, or None if matched rows stay.
-    updates: Mapping[str, int]  # Column of the table -> position of its value, for an update.
-    inserts: Mapping[str, int] | None  # The same for new rows; None if there are none.
+    target_keys: tuple[str, ...]  # The table columns that they must equal.
+    matched: RowAction | None  # Delete or update; None if matched rows stay unchanged.
+    updates: Mapping[str, int]  # Table column -> position of its new value.
+    inserts: Mapping[str, int] | None  # The same for inserts; None if there are none.
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         if self.matched is not None:
             check_enum(self.matched, RowAction)
 
     @property
     def unchanged(self) -> frozenset[str]:
-        """The keys of the target that get the value to which they are equal."""
+        """Target keys that are assigned the value that they already equal."""
         keys = zip(self.target_keys, self.source_keys, strict=True)
         return frozenset(name for name, place in keys if self.updates.get(name) == place)
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
-        """What the numbers in the changes mean."""
+        """The clauses that the changes refer to by number."""
         clauses = []
         if self.matched is not None:
             clauses.append(Clause(self.matched, tuple(self.updates), self.unchanged))
@@ -59,19 +59,19 @@ class PlainMerge:
 
 
 def keys_of(batch: pa.RecordBatch, merge: PlainMerge) -> list[pa.Array]:
-    """The key of each row of the source."""
+    """Return the key columns of source rows."""
     return [batch.column(place) for place in merge.source_keys]
 
 
 def target_keys_of(batch: pa.RecordBatch, merge: PlainMerge) -> list[pa.Array]:
-    """The key of each row of the target."""
+    """Return the key columns of target rows."""
     return [batch.column(name) for name in merge.target_keys]
 
 
 def plain_changes(
     merge: PlainMerge, target: Sequence[pa.RecordBatch], source: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What becomes of the rows of one bucket, as ``write_changes`` wants it.
+    """Match the rows of one bucket and yield changes for ``write_changes``.
 
     ``target``: rows that may match: the key columns, ``_rowid`` and ``_rowaddr``.
     """
@@ -84,7 +84,7 @@ def plain_changes(
 
 
 class _Matcher:
-    """Knows the target rows of a bucket."""
+    """Matches source rows with the target rows of a bucket."""
 
     def __init__(self, merge: PlainMerge, target: Sequence[pa.RecordBatch]) -> None:
         self._merge = merge

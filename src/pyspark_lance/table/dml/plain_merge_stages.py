@@ -1,9 +1,9 @@
-"""The stages of a plain merge: rows of both sides are packed, brought together and matched.
+"""The stages of a plain merge: pack, shuffle and match the rows of both sides.
 
 The source is packed, together with a small filter of its keys.  Scans of the target yield keys and
-addresses of rows that pass the filter.  If these are few, every task gets them all and matches its
-rows of the source; else both sides are split by buckets of their keys.  What passes from stage to
-stage are batches of a bucket, what the bytes are, and the bytes.
+addresses of rows that pass the filter. A small number of them is broadcast to every task, which
+matches its source rows; otherwise both sides are shuffled by buckets of their keys. Stages exchange
+batches of bucket, kind and payload.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.dml.change_stages import PAYLOAD, sort_stage
+from pyspark_lance.table.dml.key_cache import rows_with_keys
 from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter
 from pyspark_lance.table.dml.key_lookup import keys_condition
 from pyspark_lance.table.dml.key_match import key_buckets
-from pyspark_lance.table.dml.known_keys import rows_with_keys
 from pyspark_lance.table.dml.plain_merge import PlainMerge, keys_of, plain_changes, target_keys_of
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.dml.sort_changes import Parts
@@ -31,36 +31,36 @@ from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 
 BUCKET = "bucket"
-"""Of a batch between stages: rows of equal keys are in one bucket."""
+"""Column of a batch between stages: rows with equal keys share a bucket."""
 KIND = "kind"
-"""Of the same: one of the four that follow."""
+"""Column of the same: one of the four kinds below."""
 TARGET, SOURCE, FILTER, TOO_MANY = range(4)
 
 # Rows that are packed at a time.
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 32 << 20
 
-# So many rows of the target, or as many bytes as such rows with short keys have, are sent to every
-# task that matches; more of them meet the source in a shuffle.
+# Up to this many target rows, or the bytes of such rows with short keys, are broadcast to every
+# matching task; more are shuffled.
 _SMALL_ROW_COUNT = 250_000
-# So few are not worth more than one task in the stages that follow.
+# Fewer rows are processed in one task by the following stages.
 _TINY_ROWS = 4096
-# A task of the scan may have so many times its share of them.
+# One scan task may have this multiple of its share of them.
 _SMALL_SKEW = 4
 _SMALL_ROW_BYTES = 64
 
 STAGED = pa.schema(
     [pa.field(BUCKET, pa.int64()), pa.field(KIND, pa.int32()), pa.field(PAYLOAD, pa.binary())]
 )
-"""Of batches between stages."""
+"""The schema of batches between stages."""
 
 
 def target_tasks(
     plan: DmlPlan, merge: PlainMerge, keys: KeyFilter | None, target_filter: str | None
 ) -> tuple[ScanTask, ...]:
-    """The scan of the keys and addresses of the target.
+    """Plan the scan of target keys and addresses.
 
-    ``keys``: those of the source, if they are known; ``target_filter``: only rows that fulfil it
+    ``keys``: those of the source, if they are known; ``target_filter``: only rows that satisfy it
     can match.
     """
     snapshot = plan.snapshot()
@@ -75,7 +75,7 @@ def target_tasks(
 
 
 def pack_source(merge: PlainMerge, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Packs the source, and makes the filter of its keys."""
+    """Pack the source and build the filter of its keys."""
     collected = KeyCollector()
     for rows in _full_batches(map(with_offsets, batches)):
         collected.add(keys_of(rows, merge))
@@ -88,7 +88,7 @@ def pack_source(merge: PlainMerge, batches: Iterable[pa.RecordBatch]) -> Iterato
 def split_source(
     merge: PlainMerge, buckets: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Sorts packed rows of the source into buckets."""
+    """Sort packed rows of the source into buckets."""
     for _, payload in _payloads(batches):
         for rows in unpack_rows(payload):
             for bucket, piece in split_rows(rows, key_buckets(keys_of(rows, merge), buckets)):
@@ -98,21 +98,21 @@ def split_source(
 def split_target(
     merge: PlainMerge, keys: KeyFilter | None, buckets: int, tasks: Iterable[ScanTask]
 ) -> Iterator[pa.RecordBatch]:
-    """The target rows that may match, packed, by buckets."""
+    """Yield the target rows that may match, packed by bucket."""
     for rows in _full_batches(_may_match(merge, keys, tasks)):
         for bucket, piece in split_rows(rows, key_buckets(target_keys_of(rows, merge), buckets)):
             yield _staged(bucket, TARGET, pack_rows(piece))
 
 
-def few_of_task(num_tasks: int) -> int:
-    """So many rows of each task of a scan are few."""
+def broadcast_limit(num_tasks: int) -> int:
+    """Return the row limit of each scan task for a broadcast."""
     return min(_SMALL_ROW_COUNT, _SMALL_SKEW * _SMALL_ROW_COUNT // max(1, num_tasks))
 
 
-def few_of_target(
+def collect_broadcast(
     merge: PlainMerge, keys: KeyFilter | None, few: int, tasks: Iterable[ScanTask]
 ) -> Iterator[pa.RecordBatch]:
-    """The target rows that may match, packed; or only that they are too many."""
+    """Yield the target rows that may match, packed, or a marker that they are too many."""
     batches, count, size = [], 0, 0
     for rows in _may_match(merge, keys, tasks):
         batches.append(rows)
@@ -125,10 +125,10 @@ def few_of_target(
         yield _staged(0, TARGET, pack_rows(rows))
 
 
-def found_by_few(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
-    """The target rows that may match, packed; None if they are too many for every task to hold.
+def broadcast_target(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
+    """Return the packed target rows that may match; None if they are too many to broadcast.
 
-    ``staged``: kinds and payloads of ``few_of_target``.
+    ``staged``: kinds and payloads of ``collect_broadcast``.
     """
     packed = list(staged)
     few = sum(len(payload) for _, payload in packed) <= _SMALL_ROW_COUNT * _SMALL_ROW_BYTES
@@ -137,8 +137,8 @@ def found_by_few(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | Non
     return tuple(payload for _, payload in packed)
 
 
-def parts_of_few(fragments: Sequence[Fragment], packed_target: Sequence[bytes]) -> Parts:
-    """The parts of a table whose rows in ``packed_target`` may change."""
+def broadcast_parts(fragments: Sequence[Fragment], packed_target: Sequence[bytes]) -> Parts:
+    """Return the parts of a table whose rows in ``packed_target`` may change."""
     is_tiny = sum(map(len, packed_target)) <= _TINY_ROWS * _SMALL_ROW_BYTES
     return Parts.all_in_one() if is_tiny else Parts.of(fragments)
 
@@ -152,9 +152,9 @@ def match_stage(
     *,
     task: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Matches rows of the source, and sorts out what becomes of them: pieces of a change.
+    """Match source rows and yield the changes as pieces.
 
-    The rows of the target are those in ``packed_target``, and those that come before the source's.
+    Target rows are those in ``packed_target``, and those that precede the source rows.
     """
     pieces = _payloads(batches)
     target = [rows for packed in packed_target for rows in unpack_rows(packed)]
@@ -179,7 +179,7 @@ def _may_match(
 
 
 def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, as many at a time as a piece holds."""
+    """Regroup the rows into batches of the size of a piece."""
     buffer = RowBuffer(_BATCH_ROWS, _BATCH_BYTES)
     for batch in batches:
         if buffer.add(batch):

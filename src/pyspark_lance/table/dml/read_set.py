@@ -1,12 +1,11 @@
-"""What a change of rows looks at, so that rows which others brought there make it plan again.
+"""The read set of a DML statement: concurrent changes to it make the statement plan again.
 
-The isolation is that of a writer that reads: a change by condition, a merge and replaceWhere come
-before or after any other of their kind, as a whole.  An append reads nothing, so the change can
-be taken to have come before it, and it is no reason to plan again.  A merge that inserts the keys
-that it does not find also looks back: at rows that others took away since.
+Statements that read (DELETE and UPDATE by condition, MERGE, replaceWhere) are serializable with
+each other. An append reads nothing, so the statement is ordered before it and need not plan again.
+A merge that inserts missing keys also checks rows that were removed concurrently.
 
-Only the fragments that others added or changed are looked at, by the condition or the keys of the
-work; where these are not known, or there are too many rows to look at on the driver, the work is
+Only fragments that were added or changed concurrently are checked against the condition or the
+keys. If these are not known, or there are too many rows to check on the driver, the statement is
 planned again.
 """
 
@@ -28,8 +27,8 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.dml.key_cache import rows_with_keys
 from pyspark_lance.table.dml.key_filter import KeyFilter, is_hashable
-from pyspark_lance.table.dml.known_keys import rows_with_keys
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import ScanTask, run
@@ -37,10 +36,10 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 
 _MAX_ROWS = 4_000_000
-"""Rows of others that are looked at; beyond this it is as cheap to plan again."""
+"""Maximum concurrent rows to check; for more, planning again is as cheap."""
 
 EVERYTHING = ReadSet(lambda _file, fragments: bool(fragments), lambda _file, changed: bool(changed))
-"""For work of which nobody knows what it looked at."""
+"""The read set of a statement whose reads are unknown."""
 
 
 def matching_rows(
@@ -50,9 +49,9 @@ def matching_rows(
     columns: Sequence[str] = (),
     system: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the version that a plan pins, by address.
+    """Yield the matching rows of the pinned version, ordered by address.
 
-    ``predicate``: none for all rows.
+    ``predicate``: None for all rows.
     """
     snapshot = plan.snapshot()
     request = ScanRequest(
@@ -64,17 +63,17 @@ def matching_rows(
         yield from run(task)
 
 
-def reads_where(read: Snapshot, condition: str | None) -> ReadSet:
-    """Rows of the table that was ``read`` for which the text is true; None for all rows."""
+def condition_read_set(read: Snapshot, condition: str | None) -> ReadSet:
+    """Return the read set of a SQL condition on the snapshot ``read``; None for all rows."""
     if condition is None:
         return EVERYTHING
-    return reads_by(
+    return predicate_read_set(
         read, lambda snapshot: parse_predicate(condition, predicate_schema(snapshot.schema))
     )
 
 
-def reads_by(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> ReadSet:
-    """Rows for which a condition is true, which is made for the columns of a snapshot."""
+def predicate_read_set(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> ReadSet:
+    """Return the read set of a predicate that is bound to each snapshot."""
 
     def request(snapshot: Snapshot) -> ScanRequest:
         return ScanRequest(
@@ -84,8 +83,8 @@ def reads_by(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> Read
     return _reads_of(read, request, run)
 
 
-def reads_of_keys(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> ReadSet:
-    """Rows whose keys a merge looked for."""
+def key_read_set(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> ReadSet:
+    """Return the read set of the keys that a merge looked up."""
 
     def request(snapshot: Snapshot) -> ScanRequest:
         schema = project(snapshot.schema, tuple(dict.fromkeys(columns)))
@@ -104,7 +103,7 @@ def _reads_of(
     request: Callable[[Snapshot], ScanRequest],
     rows_of: Callable[[ScanTask], Iterator[pa.RecordBatch]],
 ) -> ReadSet:
-    """Rows of a scan that ``rows_of`` does not leave out."""
+    """Return the read set of a scan whose rows ``rows_of`` filters."""
 
     def finds(tasks: Iterable[ScanTask]) -> bool:
         return any(batch.num_rows for task in tasks for batch in rows_of(task))
@@ -116,7 +115,7 @@ def _reads_of(
         try:
             tasks = plan_scan(newer, request(newer))
         except InvalidInputError:
-            return True  # the columns are not the same any more
+            return True  # the columns have changed
         return finds(tasks)
 
     def misses(file: ManifestFile, changed: Set[int]) -> bool:
@@ -137,14 +136,14 @@ def _reads_of(
 
 
 def _with_fragments(read: Snapshot, file: ManifestFile, fragments: Sequence[Fragment]) -> Snapshot:
-    """A version of the table with some of its fragments."""
+    """Return a snapshot with some of its fragments."""
     manifest = replace(file.manifest, fragments=Fragments.of(fragments))
     files = TableFiles(read.table, manifest.base_paths)
     return Snapshot(read.table, read.store, replace(file, manifest=manifest), files)
 
 
 def _fields_of(snapshot: Snapshot, request: ScanRequest) -> Set[int]:
-    """The ids of all fields that a scan reads."""
+    """Return the ids of all fields that a scan reads."""
     names = set() if request.predicate is None else set(columns_of(request.predicate))
     names |= {field.name for field in (request.schema or snapshot.schema).fields}
     return {
@@ -155,9 +154,9 @@ def _fields_of(snapshot: Snapshot, request: ScanRequest) -> Set[int]:
 def _lost_rows(
     read: Snapshot, latest: Snapshot, changed: Set[int], fields: Set[int]
 ) -> dict[int, OffsetSet]:
-    """Fragment id -> rows that are gone, or whose values of some fields are.
+    """Return fragment id -> rows that were removed, or whose values of some fields were rewritten.
 
-    ``changed``: ids of fragments; those that were not there are passed over.
+    ``changed``: fragment ids; those that did not exist before are skipped.
     """
     after = {fragment.id: fragment for fragment in latest.manifest.fragments}
     lost = {}
@@ -173,7 +172,7 @@ def _lost_rows(
 
 
 def _only_rows(task: ScanTask, rows: Mapping[int, OffsetSet]) -> ScanTask:
-    """The task without the other rows of its fragments."""
+    """Restrict the task to some rows of its fragments."""
     slices = []
     for scan_split in task.slices:
         wanted = rows[scan_split.fragment.id].both(

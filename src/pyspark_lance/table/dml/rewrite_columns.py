@@ -1,8 +1,8 @@
-"""Gives rows of fragments other values in some columns, and leaves the rows where they are.
+"""Rewrite some columns of fragments in place, without moving rows.
 
-The changed columns of all physical rows of a fragment go into a new file; in the old files their
-ids become tombstones.  Row ids, addresses, deletion files and all other columns stay, and only
-the rows that really changed count as updated.
+The changed columns of all physical rows of a fragment are written to a new file; in the old files
+their field ids become tombstones. Row ids, addresses, deletion files and all other columns stay,
+and only rows with changed values count as updated.
 
 Source: docs/format/table-format.md, sections 7.2, 10.4.
 """
@@ -49,7 +49,7 @@ _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20
 
 Piece = tuple[NDArray[np.int64], pa.RecordBatch]
-"""Ascending offsets in a fragment, and the new values there."""
+"""Ascending offsets in a fragment and their new values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class RewriteColumnsRequest:
 
     files: TableFiles
     read_version: int
-    columns: LanceSchema  # The top-level columns with other values, whole.
+    columns: LanceSchema  # The complete top-level columns to rewrite.
     file_version: str
     stable_row_ids: bool  # Whether the table has stable row ids.
-    fragments: Mapping[int, Fragment]  # The fragments of the version that are touched, by id.
+    fragments: Mapping[int, Fragment]  # The affected fragments of the version, by id.
 
     def __post_init__(self) -> None:
-        """Refuses versions that hold columns by other rules."""
+        """Reject file versions whose columns cannot be rewritten."""
         if self.file_version == "0.1":
             raise UnsupportedFeatureError(
                 "columns of data files of version 0.1 cannot be rewritten",
@@ -76,7 +76,7 @@ class RewriteColumnsRequest:
 class RewrittenColumns:
     """The new file of a fragment.
 
-    ``changed``: offsets of the rows with other values, a portable roaring bitmap.
+    ``changed``: offsets of the rows with new values, a portable roaring bitmap.
     """
 
     fragment_id: int
@@ -88,9 +88,9 @@ class RewrittenColumns:
 def plan_rewrite(
     snapshot: Snapshot, names: Iterable[str], fragment_ids: Iterable[int] | None = None
 ) -> RewriteColumnsRequest:
-    """What executors need to give top-level columns other values.
+    """Return the request with which executors rewrite top-level columns.
 
-    ``fragment_ids``: the fragments that may be touched; None for all.
+    ``fragment_ids``: the fragments that may be affected; None for all.
     """
     wanted = None if fragment_ids is None else set(fragment_ids)
     return RewriteColumnsRequest(
@@ -100,7 +100,7 @@ def plan_rewrite(
         file_version=snapshot.manifest.file_version,
         stable_row_ids=snapshot.uses_stable_row_ids,
         fragments={
-            # Most of a plan would be sequences that nobody reads.
+            # Unread row id sequences would be most of the plan.
             fragment.id: replace(fragment, row_ids=None, created_at=None, last_updated_at=None)
             for fragment in counted_fragments(snapshot)
             if wanted is None or fragment.id in wanted
@@ -111,12 +111,12 @@ def plan_rewrite(
 def rewrite_columns(
     request: RewriteColumnsRequest, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[RewrittenColumns]:
-    """Writes the new files of fragments as their new values come.
+    """Write the new files of fragments from a stream of new values.
 
     When anything fails, the files written by this call are removed.
 
     ``batches``: rows with their address (``_rowaddr``) and all of the request's columns, ascending
-    by address; all rows of a fragment that change are in one call.
+    by address; all changed rows of a fragment are in one call.
     """
     store = request.files.store_of(None)
     finished: list[RewrittenColumns] = []
@@ -150,7 +150,7 @@ def _rewrite_fragment(
     new_values = _NewValues(fragment, pieces)
     vector = load_deletion_vector(request.files, fragment, stable_row_ids=request.stable_row_ids)
     deleted = np.empty(0, np.int64) if vector is None else vector.to_array().astype(np.int64)
-    # A deleted row may hold what the column forbids by now.
+    # A deleted row may contain a value that the column no longer allows.
     filler = stand_in(new_values.a_row, fields, request.file_version)
     path = data_path(new_data_file_name(uuid.uuid4().bytes))
     store = request.files.store_of(None)
@@ -166,8 +166,8 @@ def _rewrite_fragment(
             places, values = new_values.up_to(first + old.num_rows)
             start, end = np.searchsorted(deleted, (first, first + old.num_rows))
             batch = pa.RecordBatch.from_arrays(old.columns, schema=schema)
-            gone = deleted[start:end] - first
-            for rows in _replaced(batch, gone, filler, places - first, values):
+            removed = deleted[start:end] - first
+            for rows in _replaced(batch, removed, filler, places - first, values):
                 writer.write(rows)
         changed = new_values.finish()
         file = writer.finish()
@@ -179,7 +179,7 @@ def _rewrite_fragment(
 
 
 class _NewValues:
-    """The new values of one fragment, handed out from its first row to its last."""
+    """The new values of one fragment, consumed in row order."""
 
     def __init__(self, fragment: Fragment, pieces: Iterator[Piece]) -> None:
         self._fragment = fragment
@@ -191,7 +191,7 @@ class _NewValues:
         self._changed = BitMap()
 
     def up_to(self, end: int) -> tuple[NDArray[np.int64], pa.Table]:
-        """Offsets and values below ``end`` that were not handed out before."""
+        """Return offsets and values below ``end`` that were not consumed before."""
         places: list[NDArray[np.int64]] = []
         values: list[pa.RecordBatch] = []
         while self._held is not None:
@@ -212,14 +212,14 @@ class _NewValues:
     def _check(self, places: NDArray[np.int64]) -> None:
         if int(places[0]) <= self._last or (np.diff(places) <= 0).any():
             raise InvalidInputError(
-                f"rows of fragment {self._fragment.id} come twice or out of order",
+                f"rows of fragment {self._fragment.id} are repeated or out of order",
                 hint="each row can get one new value",
             )
         self._last = int(places[-1])
         self._changed |= BitMap(places.astype(np.uint32))
 
     def finish(self) -> BitMap:
-        """All offsets that were handed out; nothing may be left."""
+        """Return all consumed offsets; no value may be left."""
         if self._held is not None:
             raise InvalidInputError(
                 f"row {int(self._held[0][0])} of fragment {self._fragment.id}, which has "
@@ -235,9 +235,9 @@ def _replaced(
     places: NDArray[np.int64],
     values: pa.Table,
 ) -> Iterator[pa.RecordBatch]:
-    """``old`` with ``filler`` at ``deleted``, and with the rows at ``places`` as in ``values``.
+    """Return ``old`` with ``filler`` at ``deleted`` and ``values`` at ``places``.
 
-    In one batch, if old and new values fit into one.
+    Yields one batch, if old and new values fit into it.
     """
     if len(places) == old.num_rows:
         yield from values.to_batches()
@@ -250,10 +250,10 @@ def _replaced(
             rows = join_batches([old, filler, *values.to_batches()])
         except BatchTooLargeError:
             half = old.num_rows // 2
-            place, gone = int(places.searchsorted(half)), int(deleted.searchsorted(half))
+            place, removed = int(places.searchsorted(half)), int(deleted.searchsorted(half))
             first, rest = old.slice(0, half), old.slice(half)
-            yield from _replaced(first, deleted[:gone], filler, places[:place], values[:place])
-            deleted, places = deleted[gone:] - half, places[place:] - half
+            yield from _replaced(first, deleted[:removed], filler, places[:place], values[:place])
+            deleted, places = deleted[removed:] - half, places[place:] - half
             yield from _replaced(rest, deleted, filler, places, values[place:])
             return
         indices = np.arange(old.num_rows, dtype=np.int64)
@@ -271,24 +271,24 @@ def column_update(
     columns: LanceSchema,
     rewritten: Iterable[RewrittenColumns],
 ) -> Update:
-    """The operation that puts new files into fragments.
+    """Return the operation that adds new files to fragments.
 
-    ``fragments``: the touched fragments as they are in the version that was read; a fragment that
-    also loses rows comes with its new deletion file. ``rewritten``: one new file for each fragment.
+    ``fragments``: the affected fragments of the version that was read; a fragment that also loses
+    rows has its new deletion file. ``rewritten``: one new file for each fragment.
     """
-    together = {rewrite.fragment_id: rewrite for rewrite in rewritten}
+    by_fragment = {rewrite.fragment_id: rewrite for rewrite in rewritten}
     ids = frozenset(part.id for part in columns.walk())
     others = frozenset(part.id for part in schema.walk()) - ids
     updated = tuple(
         _with_new_file(fragments[fragment_id], ids, others, rewrite.file)
-        for fragment_id, rewrite in sorted(together.items())
+        for fragment_id, rewrite in sorted(by_fragment.items())
     )
     return Update(
         updated_fragments=updated,
         fields_modified=tuple(sorted(ids)),
         update_mode=1,
         updated_fragment_offset_bitmaps={
-            i: rewrite.changed for i, rewrite in sorted(together.items())
+            i: rewrite.changed for i, rewrite in sorted(by_fragment.items())
         },
     )
 
@@ -296,10 +296,10 @@ def column_update(
 def _with_new_file(
     fragment: Fragment, ids: frozenset[int], others: frozenset[int], file: DataFile
 ) -> Fragment:
-    """The fragment with ``file`` in the place of what other files hold of the fields ``ids``.
+    """Return the fragment with ``file`` replacing the fields ``ids`` of its other files.
 
-    A file of which no field of the schema is left (``others``) goes, also when it holds columns
-    that were dropped: Lance takes such a file for a corrupt one.
+    A file without fields of the remaining schema (``others``) is removed, even if it has dropped
+    columns: Lance treats such a file as corrupt.
     """
     files = []
     for old in fragment.files:
@@ -317,7 +317,7 @@ def commit_rewrite(
     *,
     reads: ReadSet | None = None,
 ) -> ChangeResult:
-    """Commits new files of fragments, in one version; none when there are none."""
+    """Commit new files of fragments as one version; commit nothing if there are none."""
     done = [rewrite for rewrite in rewritten if rewrite.num_changed]
     work.register_files(paths_of(done))
     if not done:
@@ -338,16 +338,16 @@ def commit_rewrite(
 
 
 def _with_inline_versions(snapshot: Snapshot, fragment: Fragment) -> Fragment:
-    """The fragment with its last-updated versions in the manifest, where a commit changes them."""
+    """Return the fragment with inline last-updated versions, which a commit can change."""
     if fragment.last_updated_at is not SPILLED:
         return fragment
     lineage = FragmentReader(snapshot.files, fragment, stable_row_ids=True).lineage
-    assert isinstance(lineage, FragmentLineage)  # it is that of one fragment
+    assert isinstance(lineage, FragmentLineage)  # of one fragment
     versions = lineage.versions(LAST_UPDATED_AT)
     assert versions is not None  # they are in a hidden column
     return replace(fragment, last_updated_at=versions.to_bytes())
 
 
 def paths_of(rewritten: Iterable[RewrittenColumns]) -> list[str]:
-    """Paths of the new files."""
+    """Return the paths of the new files."""
     return [data_path(rewrite.file.path) for rewrite in rewritten]

@@ -1,8 +1,8 @@
-"""A change of rows, decided before the first row is seen: what executors need to take part in it.
+"""DmlPlan: the serializable description of a DML statement that executors need.
 
-Deletes, updates and merges are one thing in three sizes.  Each row that changes is named by its
-address in the version that the plan pins; rows that go are marked in deletion files, rows that
-change move into new fragments and keep their row id, rows that are inserted follow them.
+Deletes, updates and merges share one plan. Each changed row is identified by its address in the
+pinned version; deleted rows are marked in deletion files, updated rows move to new fragments and
+keep their row id, and inserted rows follow them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from pyspark_lance.table.work.commit_settings import CommitSettings
 
 
 class RowAction(enum.IntEnum):
-    """What happens to a row."""
+    """The action applied to a row."""
 
     KEEP = 0
-    """Nothing; it is only counted, to find target rows with more than one match."""
+    """Keep the row; it is only counted, to detect target rows with several matches."""
     DELETE = 1
     UPDATE = 2
     INSERT = 3
@@ -45,10 +45,10 @@ class RowAction(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeSettings(CommitSettings):
-    """How to change rows; None means the default."""
+    """Settings of a DML statement; None means the default."""
 
-    max_rows_per_file: int | None = None  # A data file ends at this many rows.
-    max_bytes_per_file: int | None = None  # A data file ends at this size.
+    max_rows_per_file: int | None = None  # Maximum rows of a data file.
+    max_bytes_per_file: int | None = None  # Maximum bytes of a data file.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +61,21 @@ class DmlPlan:
     file_version: str  # Version of the data files.
     stable_row_ids: bool  # Whether rows keep their id when they move.
     settings: ChangeSettings  # As given.
-    transaction_uuid: str  # Names the commit, also when its answer is lost.
-    # Where the manifest of the version is, so that nobody looks for it again.
+    transaction_uuid: str  # Identifies the commit when its outcome is unknown.
+    # Path of the manifest of the version, so that executors need not list again.
     location: ManifestLocation
-    base: BaseVersion  # Tells the version from one of the same number in a table made anew.
-    # Longer sequences of row ids and versions go to hidden columns; None for none.
+    base: BaseVersion  # Distinguishes the version from that of a recreated table.
+    # Longer sequences of row ids and versions are stored in hidden columns; None for none.
     inline_lineage_bytes: int | None = None
-    # The (application, version) pair of the settings was committed before, so there is nothing left
-    # to do.
+    # Whether the (application, version) pair of the settings was committed before.
     is_done: bool = False
 
     def snapshot(self) -> Snapshot:
-        """The version whose rows are changed; read once in each process."""
+        """Return the version whose rows are changed; read once in each process."""
         try:
             snapshot = Snapshot.load(self.table, self.table.store(), self.location)
         except FileNotFoundError as error:
-            what = f"version {self.read_version}, which the work was planned on, was cleaned up"
+            what = f"version {self.read_version}, the base of this statement, was cleaned up"
             raise RetryableCommitError(
                 what, self.table.uri, REDO, ConflictReason.FILES_REMOVED
             ) from error
@@ -85,7 +84,7 @@ class DmlPlan:
         return snapshot
 
     def write_request(self) -> WriteFragmentsRequest:
-        """How to write rows that move or are inserted."""
+        """Return the request to write updated and inserted rows."""
         is_legacy = self.file_version == "0.1"
         return WriteFragmentsRequest(
             table=self.table,
@@ -101,15 +100,15 @@ class DmlPlan:
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class ChangeResult:
-    """What a delete, update or merge did.
+    """The result of a delete, update or merge.
 
     Attributes:
-        version: The version it made; None when there was nothing to do.
-        numInsertedRows: Rows that are new.
-        numUpdatedRows: Rows with other values, or with the same ones written again.
-        numDeletedRows: Rows that are gone.
-        rewrite: Whether an update or merge rewrote rows or columns, and why; None where there was
-            nothing to choose.
+        version: The committed version; None if nothing changed.
+        numInsertedRows: Inserted rows.
+        numUpdatedRows: Updated rows, including those with equal values.
+        numDeletedRows: Deleted rows.
+        rewrite: Whether an update or merge rewrote rows or columns, and why; None if there was
+            no choice.
     """
 
     version: int | None = None
@@ -122,15 +121,15 @@ class ChangeResult:
 def plan_change(
     table: Table, settings: ChangeSettings | None = None, *, at: VersionSpec = LATEST
 ) -> DmlPlan:
-    """A plan on the newest version; writes nothing.
+    """Plan a statement on the newest version; write nothing.
 
-    ``at``: the version that the rows are found in, for rows that somebody else has found.
+    ``at``: the version of the row addresses, if these are already known.
     """
     return plan_change_of(Snapshot.open(table, at), settings)
 
 
 def plan_change_of(snapshot: Snapshot, settings: ChangeSettings | None = None) -> DmlPlan:
-    """As ``plan_change``, for whoever has opened the table: a second look may find another one."""
+    """Plan a statement on an open snapshot, without looking up the newest version."""
     check_writable(snapshot.manifest, snapshot.indices)
     settings = settings or ChangeSettings()
     return DmlPlan(

@@ -1,4 +1,4 @@
-"""The stages of every change of rows in their order, by whoever can run one stage after another."""
+"""Run the stages of a DML statement in order, on any ``StageRunner``."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from pyspark_lance.table.dml.plain_merge_stages import (
     KIND,
     SOURCE,
     STAGED,
-    few_of_target,
-    few_of_task,
-    found_by_few,
+    broadcast_limit,
+    broadcast_parts,
+    broadcast_target,
+    collect_broadcast,
     match_stage,
     pack_source,
-    parts_of_few,
     split_source,
     split_target,
     target_tasks,
@@ -55,7 +55,7 @@ Tasks = list[list[pa.RecordBatch]]
 
 
 class StageRunner(Protocol[Rows]):
-    """Runs stages over rows that are spread over tasks, in whatever form it holds them."""
+    """Runs stages over rows that are distributed over tasks."""
 
     def run(
         self,
@@ -66,41 +66,41 @@ class StageRunner(Protocol[Rows]):
         numbered: bool = False,
         packed: bool = True,
     ) -> Rows:
-        """What ``stage`` makes of the batches of each task.
+        """Apply ``stage`` to the batches of each task.
 
-        ``numbered``: it is told the number of its ``task``, too; ``packed``: ``rows`` come from
-        another stage, so that their columns have plain names.
+        ``numbered``: ``stage`` also receives the number of its ``task``; ``packed``: ``rows`` come
+        from another stage, so their columns have plain names.
         """
 
     def run_over(self, tasks: Sequence[Any], stage: Stage, schema: pa.Schema) -> Rows:
-        """What ``stage`` makes of these, each in a task of its own."""
+        """Apply ``stage`` to each of ``tasks`` in its own task."""
 
-    def together(
+    def repartition(
         self, rows: Rows, column: str, *, order: str | None = None, tasks: int | None = None
     ) -> Rows:
-        """Rows of equal numbers in one task, sorted by ``order`` in each."""
+        """Repartition rows by ``column``, sorted by ``order`` in each task."""
 
-    def near(self, rows: Rows, column: str) -> Rows:
-        """The same, sorted by the number; those of a number may be spread if they are many."""
+    def rebalance(self, rows: Rows, column: str) -> Rows:
+        """Rebalance rows by ``column``, sorted by it; large groups may be split."""
 
     def union(self, rows: Rows, others: Rows) -> Rows:
         """Both."""
 
     def source_and_keys(self, staged: Rows) -> tuple[Rows, KeyFilter | None]:
-        """The rows of ``pack_source``, made once, and the union of its filters.
+        """Return the rows of ``pack_source``, evaluated once, and the union of its filters.
 
-        None in place of a filter that would let too much through.
+        The filter is None if it would not be selective.
         """
 
     def collect(self, rows: Rows, *columns: str) -> Iterable[tuple[Any, ...]]:
-        """Some columns of all rows, in Python."""
+        """Collect some columns of all rows."""
 
     def num_buckets(self) -> int:
-        """In how many tasks both sides of a merge meet."""
+        """Number of tasks that match the two sides of a merge."""
 
 
 class LocalRunner:
-    """Runs stages in this process, task after task; rows are one list of batches for each task."""
+    """Runs stages sequentially in this process; rows are one list of batches per task."""
 
     def __init__(self, buckets: int = 1) -> None:
         self._buckets = buckets
@@ -122,29 +122,29 @@ class LocalRunner:
         """See ``StageRunner.run_over``."""
         return [list(stage([task])) for task in tasks]
 
-    def together(
+    def repartition(
         self, rows: Tasks, column: str, *, order: str | None = None, tasks: int | None = None
     ) -> Tasks:
-        """See ``StageRunner.together``."""
+        """See ``StageRunner.repartition``."""
         count = tasks or self._buckets
         batches = [batch for one in rows for batch in one]
         if not batches:
             return [[] for _ in range(count)]
-        together = pa.Table.from_batches(batches)
-        together = together.take(np.argsort(together[order or column].to_numpy(), kind="stable"))
-        task_of = together[column].to_numpy() % count
-        return [together.filter(pa.array(task_of == task)).to_batches() for task in range(count)]
+        table = pa.Table.from_batches(batches)
+        arranged = table.take(np.argsort(table[order or column].to_numpy(), kind="stable"))
+        task_of = arranged[column].to_numpy() % count
+        return [arranged.filter(pa.array(task_of == task)).to_batches() for task in range(count)]
 
-    def near(self, rows: Tasks, column: str) -> Tasks:
-        """See ``StageRunner.near``."""
-        return self.together(rows, column)
+    def rebalance(self, rows: Tasks, column: str) -> Tasks:
+        """See ``StageRunner.rebalance``."""
+        return self.repartition(rows, column)
 
     def union(self, rows: Tasks, others: Tasks) -> Tasks:
         """See ``StageRunner.union``."""
         return [*rows, *others]
 
     def source_and_keys(self, staged: Tasks) -> tuple[Tasks, KeyFilter | None]:
-        """See ``StageRunner.source_and_keys``; any filter will do."""
+        """See ``StageRunner.source_and_keys``; every filter is used."""
         rows = [[batch for batch in one if batch[KIND][0].as_py() == SOURCE] for one in staged]
         known = (data for kind, data in self.collect(staged, KIND, PAYLOAD) if kind == FILTER)
         return rows, reduce(KeyFilter.union, map(KeyFilter.of_bytes, known), KeyFilter.of([]))
@@ -155,7 +155,7 @@ class LocalRunner:
             yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
     def num_buckets(self) -> int:
-        """As many as were asked for."""
+        """Number of buckets of the constructor."""
         return self._buckets
 
 
@@ -167,16 +167,16 @@ def run_changes(
     *,
     one_match_each: bool = False,
 ) -> RowChanges:
-    """Runs all stages; commits nothing.
+    """Run all stages without a commit.
 
-    ``clauses``: what the numbers in ``changes`` mean; ``changes``: as ``moved_rows.write_changes``
-    wants them, in any order; ``one_match_each``: report target rows that have more than one row
-    here.
+    ``clauses``: referred to by number in ``changes``; ``changes``: in the layout of
+    ``moved_rows.write_changes``, in any order; ``one_match_each``: report target rows that have
+    several changes.
     """
     if not writes_rows(clauses):
         note = partial(collect_deletes, plan, tuple(clauses))
-        noted = runner.run(changes, note, MESSAGE, packed=False)
-        return _settled(runner, plan, noted, one_match_each)
+        collected = runner.run(changes, note, MESSAGE, packed=False)
+        return _apply_deletes(runner, plan, collected, one_match_each)
     pieces = packed_changes(runner, plan, clauses, changes)
     return run_pieces(runner, plan, clauses, pieces, one_match_each=one_match_each)
 
@@ -184,7 +184,7 @@ def run_changes(
 def packed_changes(
     runner: StageRunner[Rows], plan: DmlPlan, clauses: Sequence[Clause], changes: Rows
 ) -> Rows:
-    """The changes packed, as ``PIECE``; inserted rows are perhaps written already."""
+    """Run the first stage: pack the changes as ``PIECE`` and write large inserts."""
     sort = partial(sort_stage, plan, tuple(clauses), Parts.of(plan.snapshot().manifest.fragments))
     return runner.run(changes, sort, PIECE, numbered=True, packed=False)
 
@@ -196,34 +196,34 @@ def run_pieces(
     pieces: Rows,
     *,
     one_match_each: bool,
-    are_few: bool = False,
+    is_small: bool = False,
 ) -> RowChanges:
-    """The same for changes that are packed already.
+    """Run the remaining stages of packed changes.
 
-    ``are_few``: so few rows change that those of a part need not be spread over tasks.
+    ``is_small``: so small that one task can process all rows of a part.
     """
-    if are_few:
-        # Who has all rows of a fragment can write its deletion file as well.
+    if is_small:
+        # A task with all rows of a fragment can also write its deletion file.
         finish = partial(finish_stage, plan, tuple(clauses), one_match_each)
-        together = runner.together(pieces, PART, order=PART)
-        return _gathered(runner, plan, runner.run(together, finish, MESSAGE))
+        arranged = runner.repartition(pieces, PART, order=PART)
+        return _collect_messages(runner, plan, runner.run(arranged, finish, MESSAGE))
     write = partial(write_stage, plan, tuple(clauses))
-    written = runner.run(runner.near(pieces, PART), write, MESSAGE)
-    return _settled(runner, plan, written, one_match_each)
+    written = runner.run(runner.rebalance(pieces, PART), write, MESSAGE)
+    return _apply_deletes(runner, plan, written, one_match_each)
 
 
-def _settled(
+def _apply_deletes(
     runner: StageRunner[Rows], plan: DmlPlan, written: Rows, one_match_each: bool
 ) -> RowChanges:
     num_fragments = len(plan.snapshot().manifest.fragments)
     tasks = min(_MAX_TASKS, 1 + num_fragments // _FRAGMENTS_PER_TASK)
-    settle = partial(apply_deletes, plan, one_match_each)
-    together = runner.together(written, FRAGMENT, tasks=tasks)
-    return _gathered(runner, plan, runner.run(together, settle, MESSAGE))
+    apply = partial(apply_deletes, plan, one_match_each)
+    arranged = runner.repartition(written, FRAGMENT, tasks=tasks)
+    return _collect_messages(runner, plan, runner.run(arranged, apply, MESSAGE))
 
 
-def _gathered(runner: StageRunner[Rows], plan: DmlPlan, settled: Rows) -> RowChanges:
-    return gather(plan, (bytes(payload) for (payload,) in runner.collect(settled, PAYLOAD)))
+def _collect_messages(runner: StageRunner[Rows], plan: DmlPlan, messages: Rows) -> RowChanges:
+    return gather(plan, (bytes(payload) for (payload,) in runner.collect(messages, PAYLOAD)))
 
 
 def plain_pieces(
@@ -233,37 +233,37 @@ def plain_pieces(
     source: Rows,
     target_filter: str | None = None,
     *,
-    may_be_few: bool = True,
+    may_broadcast: bool = True,
 ) -> tuple[Rows, bool, KeyFilter | None]:
-    """What a plain merge makes of rows, as ``PIECE``, and whether few rows of the target match.
+    """Return the changes of a plain merge as ``PIECE``, and whether the target was broadcast.
 
-    Third comes the filter of the source's keys, unless it would let too much through.
+    The third result is the filter of source keys, if selective.
 
-    The source is evaluated, and keys of the target are read.
+    Evaluates the source and reads keys of the target.
 
-    ``target_filter``: only target rows that fulfil it can match; ``may_be_few``: whether few of
-    them are sent to every task, instead of meeting the source in buckets.
+    ``target_filter``: only target rows that satisfy it can match; ``may_broadcast``: whether a
+    small target may be broadcast.
     """
-    # Evaluated once: whatever the source is made of, all that follows must see the same rows.
+    # Evaluate a nondeterministic source once, so that all stages see the same rows.
     staged = runner.run(source, partial(pack_source, merge), STAGED)
     rows, keys = runner.source_and_keys(staged)
     fragments = plan.snapshot().manifest.fragments
     tasks = target_tasks(plan, merge, keys, target_filter)
     hashes = None if keys is None else keys.without_values()
-    if may_be_few:
-        look = partial(few_of_target, merge, hashes, few_of_task(len(tasks)))
+    if may_broadcast:
+        look = partial(collect_broadcast, merge, hashes, broadcast_limit(len(tasks)))
         few = runner.collect(runner.run_over(tasks, look, STAGED), KIND, PAYLOAD)
-        packed_target = found_by_few((kind, bytes(payload)) for kind, payload in few)
+        packed_target = broadcast_target((kind, bytes(payload)) for kind, payload in few)
         if packed_target is not None:
-            parts = parts_of_few(fragments, packed_target)
+            parts = broadcast_parts(fragments, packed_target)
             match = partial(match_stage, plan, merge, parts, packed_target)
             return runner.run(rows, match, PIECE, numbered=True), True, keys
     buckets = runner.num_buckets()
-    together = runner.union(
+    both_sides = runner.union(
         runner.run_over(tasks, partial(split_target, merge, hashes, buckets), STAGED),
         runner.run(rows, partial(split_source, merge, buckets), STAGED),
     )
-    # The rows of the target come first, since those of the source are matched as they come.
-    arranged = runner.together(together, BUCKET, order=KIND)
+    # Target rows come first, because source rows are matched as a stream.
+    arranged = runner.repartition(both_sides, BUCKET, order=KIND)
     match = partial(match_stage, plan, merge, Parts.of(fragments), ())
     return runner.run(arranged, match, PIECE, numbered=True), False, keys

@@ -1,8 +1,8 @@
-"""Changes of rows in any order become pieces of neighbouring rows; many new rows are written.
+"""Split changes into pieces of adjacent fragments, and write large inserts.
 
-Rows that change must come together by fragment before they are written.  They travel packed, in
-pieces that hold rows of neighbouring fragments.  New rows have nowhere to go: a task that has
-enough of them for a file writes it where they are.
+Updated rows must be grouped by fragment before they are written. They are shuffled as packed pieces
+of adjacent fragments. Inserted rows need no shuffle: a task with enough of them for a file writes
+it directly.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.table.dml.inserted_keys import NewKeys, noted_key
+from pyspark_lance.table.dml.inserted_keys import NewKeys, stored_key
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause, inserted_rows
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.packed_rows import RowBuffer, split_rows
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 
-# New rows of a task that make a file of their own; fewer are written together with others'.
+# Minimum new rows of a task for a separate file; smaller inserts are combined.
 MIN_FILE_ROWS = 1 << 16
 MIN_FILE_BYTES = 16 << 20
-# Rows that are sorted at a time.
+# Maximum rows that are sorted at a time.
 _MAX_SORTED_ROWS = 1 << 20
 _MAX_SORTED_BYTES = 64 << 20
 _MAX_PARTS = 512
@@ -39,15 +39,15 @@ _OUTPUT_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Ranges of neighbouring fragments; the rows of a range are in one part, new rows in others."""
+    """Partitions of a table: ranges of adjacent fragments, followed by parts for new rows."""
 
     first: int
-    shift: int  # A part holds ``2 ** shift`` fragment ids.
-    count: int  # How many there are; parts from here on hold new rows.
+    shift: int  # A part has ``2 ** shift`` fragment ids.
+    count: int  # Number of parts; higher numbers are for new rows.
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> Parts:
-        """The parts of a table."""
+        """Return the parts of a table."""
         ids = [fragment.id for fragment in fragments]
         first, span = min(ids, default=0), max(ids, default=0) - min(ids, default=0) + 1
         shift = max(0, (span - 1).bit_length() - (_MAX_PARTS.bit_length() - 1))
@@ -55,17 +55,17 @@ class Parts:
 
     @classmethod
     def all_in_one(cls) -> Parts:
-        """One part with all rows of a table: to split a few by fragments takes longer."""
+        """Return one part for all rows, for statements too small to split."""
         return cls(0, 63, 1)
 
     def of_rows(self, addresses: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The part of each row, same shape."""
+        """Return the part of each row, same shape."""
         return (fragment_ids(addresses).astype(np.int64) - self.first) >> self.shift
 
 
 @dataclass(frozen=True, slots=True)
 class SortedChanges:
-    """What a task made of its changes, besides pieces."""
+    """The result of a task besides its pieces."""
 
     new_fragments: tuple[Fragment, ...]
     num_inserted_rows: int
@@ -80,13 +80,13 @@ def sort_changes(
     *,
     task: int,
 ) -> Iterator[tuple[int, pa.RecordBatch] | SortedChanges]:
-    """Pieces with their part, and at the end what was written.
+    """Yield pieces with their part, and last the written rows.
 
-    Either all new rows of the task are written, or all are in pieces: a task that runs again
-    decides as before, even if its rows come in another order.  When anything fails, the files
-    written by this call are removed.
+    Either all new rows of the task are written, or all are in pieces, so that a retried task
+    decides the same even with another row order. On failure, the files written by this call are
+    removed.
 
-    ``batches``: as ``write_changes`` wants them, in any order.
+    ``batches``: in the layout of ``write_changes``, in any order.
     """
     actions = np.array([clause.action for clause in clauses], dtype=np.int8)
     others = RowBuffer(_MAX_SORTED_ROWS, _MAX_SORTED_BYTES)
@@ -121,7 +121,7 @@ def _pieces(
 
 
 def in_order(pieces: Iterable[tuple[int, Iterable[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
-    """The rows of pieces as ``write_changes`` wants them.
+    """Yield the rows of pieces in the layout of ``write_changes``.
 
     Rows of a part are sorted by address as far as memory allows.
 
@@ -155,7 +155,7 @@ def _addresses(rows: pa.RecordBatch) -> NDArray[np.uint64]:
 
 
 class _NewRows:
-    """Inserted rows, held until they are worth a file."""
+    """Inserted rows, buffered until there are enough for a file."""
 
     def __init__(self, plan: DmlPlan, clauses: Sequence[Clause]) -> None:
         self._plan = plan
@@ -181,7 +181,7 @@ class _NewRows:
                 self._write(held_batch)
 
     def finish(self) -> tuple[SortedChanges, list[pa.RecordBatch]]:
-        """What was written, and the rows that were not."""
+        """Return the written and the unwritten rows."""
         if self._files is None:
             return SortedChanges((), 0), fewest_batches(self._held)
         self._files.close_file()

@@ -1,4 +1,4 @@
-"""History: versions and their operations, ancestry, every state of a row.
+"""History: versions and their operations, and ancestry.
 
 May import: table.compaction and all below.
 """

@@ -1,4 +1,4 @@
-"""The versions that led to a version: on a branch, those before the fork as well."""
+"""The ancestors of a version, on a branch including those before the fork."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARALLEL_READS = 16
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """One of the versions that led to another."""
+    """An ancestor of a version."""
 
     table: Table
     store: ObjectStore = field(repr=False)
@@ -38,11 +38,11 @@ class Ancestor:
         return self.location.version
 
     def entry(self) -> HistoryEntry | None:
-        """What made it; None if it is gone."""
+        """The history entry of the version; None if it was removed."""
         return history_entry(self.store, self.location, ())
 
     def is_restore(self) -> bool:
-        """Whether it brought back an older version; False if nobody can tell any more."""
+        """Return whether the version is a restore; False if unknown."""
         try:
             file = read_manifest(self.store, self.location, with_indices=False)
         except FileNotFoundError:
@@ -52,10 +52,10 @@ class Ancestor:
 
 
 def ancestry_of(newest: Snapshot) -> list[Ancestor]:
-    """The versions that are left of those that led to ``newest``, itself first.
+    """Return the existing ancestors of ``newest``, starting with itself.
 
-    A branch begins with a copy of the version that it was forked from; here that one is its
-    parent's, as long as it is left there.
+    A branch begins with a copy of the version that it was forked from; the parent's version is
+    preferred if it exists.
     """
     line: list[Ancestor] = []
     table, branch, last = newest.table, newest.manifest.branch, newest.version
@@ -70,7 +70,7 @@ def ancestry_of(newest: Snapshot) -> list[Ancestor]:
             return _without_copies([*line, *own])
         try:
             fork = read_branch(root.store(), branch)
-        except TableNotFoundError:  # VersionNotFoundError among them: the parent is gone
+        except TableNotFoundError:  # includes VersionNotFoundError: the parent was removed
             return _without_copies([*line, *own])
         line += own
         branch, last = fork.parentBranch, fork.parentVersion
@@ -78,12 +78,12 @@ def ancestry_of(newest: Snapshot) -> list[Ancestor]:
 
 
 def _without_copies(line: list[Ancestor]) -> list[Ancestor]:
-    """Of each number only the last, which is that of the parent."""
+    """Keep only the last version of each number, which is the parent's."""
     return list({version.number: version for version in line}.values())
 
 
 def are_restores(line: Sequence[Ancestor]) -> dict[int, bool]:
-    """By number whether a version brought back an older one; reads all their manifests."""
+    """Return by number whether a version is a restore; reads all manifests."""
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         restores = pool.map(Ancestor.is_restore, line)
         return {
@@ -92,7 +92,7 @@ def are_restores(line: Sequence[Ancestor]) -> dict[int, bool]:
 
 
 def ancestor_history(table: Table) -> list[HistoryEntry]:
-    """What made each of the versions that led to the newest one, the newest first."""
+    """Return the history entries of the ancestors of the newest version, newest first."""
 
     def look() -> list[HistoryEntry]:
         line = ancestry_of(Snapshot.open(table))

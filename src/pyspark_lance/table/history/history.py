@@ -1,4 +1,4 @@
-"""What happened to a table, and what it is made of now: read from manifests alone."""
+"""The history and details of a table, from manifests alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class HistoryEntry:
 
     version: int
     timestamp: datetime  # When it was committed, UTC.
-    operation: str  # Such as ``Append``; '' if nobody can tell any more.
+    operation: str  # Such as ``Append``; '' if unknown.
     metrics: Mapping[str, int] = field(default_factory=dict)  # Counts of the operation, by name.
     user_metadata: str | None = None
     application_id: str | None = None
@@ -67,9 +67,9 @@ class HistoryEntry:
 
 
 def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
-    """The versions that are left, the newest first.
+    """Return the existing versions, newest first.
 
-    ``limit``: the newest so many; None for all.
+    ``limit``: maximum versions; None for all.
     """
     if limit is not None and limit < 0:
         raise InvalidInputError(
@@ -99,9 +99,9 @@ def entries_left(
     locations: Sequence[ManifestLocation],
     entries: Sequence[HistoryEntry | None],
 ) -> list[HistoryEntry]:
-    """Those of versions that are not gone.
+    """Return the entries of existing versions.
 
-    ``locations``: of the versions, the newest first; ``entries``: what each of them is.
+    ``locations``: of the versions, newest first; ``entries``: of the same versions.
     """
     if locations and entries[0] is None:
         raise missing(store.uri, locations[0].path)
@@ -111,11 +111,11 @@ def entries_left(
 def history_entry(
     store: ObjectStore, location: ManifestLocation, tags: Sequence[str]
 ) -> HistoryEntry | None:
-    """What a version is and what made it; None if it is gone."""
+    """Return the history entry of a version; None if it was removed."""
     try:
         file = read_manifest(store, location, with_indices=False)
     except FileNotFoundError:
-        return None  # cleaned up since it was listed
+        return None  # removed by a concurrent cleanup
     transaction = transaction_of(store, file)
     properties = transaction.properties if transaction is not None else {}
     manifest = file.manifest
@@ -137,14 +137,14 @@ def history_entry(
 
 
 def operation_name(transaction: Transaction | None) -> str:
-    """What a transaction did, in a word; '' if it is gone or unknown."""
+    """Return the operation name of a transaction; '' if missing or unknown."""
     if transaction is None or isinstance(transaction.operation, UnknownOperation):
         return ""
     return type(transaction.operation).__name__
 
 
 def operation_metrics(operation: Operation) -> dict[str, int]:
-    """Counts that an operation tells of itself."""
+    """Return the counts of an operation."""
     match operation:
         case Append() | Overwrite():
             return _added(operation.fragments)
@@ -178,7 +178,7 @@ def _added(fragments: Sequence[Fragment]) -> dict[str, int]:
 
 
 def moment(nanoseconds: int) -> datetime:
-    """UTC, to the microsecond."""
+    """Convert nanoseconds to a UTC time, truncated to microseconds."""
     whole = datetime.fromtimestamp(nanoseconds // 10**9, UTC)
     return whole.replace(microsecond=nanoseconds % 10**9 // 1000)
 
@@ -188,19 +188,20 @@ def _size_of(store: ObjectStore, file: ManifestFile) -> int:
     return store.size(file.location.path) if size is None else size
 
 
-# Now ---------------------------------------------------------------------------------------
+# Current state
+# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TableDetail:
-    """What a table is made of."""
+    """The details of a table version."""
 
     location: str
     version: int
-    branch: str | None  # Its branch; None for main.
+    branch: str | None  # Branch name; None for main.
     last_modified: datetime  # When it was committed, UTC.
     num_rows: int
-    num_deleted_rows: int  # Rows that are deleted and still in the files.
+    num_deleted_rows: int  # Deleted rows that are still in files.
     num_fragments: int
     num_files: int
     num_bytes: int  # Their sizes, as far as they are known.
@@ -210,16 +211,16 @@ class TableDetail:
     file_version: str
     stable_row_ids: bool  # Whether rows keep their ids when they move.
     primary_key: tuple[str, ...]
-    clustering_columns: tuple[str, ...]  # Those that compactions sort rows by.
+    clustering_columns: tuple[str, ...]  # Columns that compactions sort rows by.
     indices: tuple[str, ...]
     properties: Mapping[str, str]
-    base_paths: tuple[str, ...]  # Places outside of the table that it has files in.
-    consumers: tuple[Consumer, ...]  # Who follows it, and how far each has read it.
-    advice: tuple[str, ...]  # What to do about its shape; empty if it is in good order.
+    base_paths: tuple[str, ...]  # Locations outside of the table with files of the version.
+    consumers: tuple[Consumer, ...]  # Registered consumers and their positions.
+    advice: tuple[str, ...]  # Recommended maintenance, if any.
 
 
 def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
-    """Describes a version, and how the table could be in better order."""
+    """Return the details of a version, with recommended maintenance."""
     snapshot = Snapshot.open(table, at)
     manifest = snapshot.manifest
     versions = list_versions(snapshot.store)
@@ -290,23 +291,23 @@ def _advice_of_compaction(snapshot: Snapshot) -> Iterator[str]:
 class FragmentDetail:
     """One fragment of a version."""
 
-    fragment_id: int  # Its id; row addresses begin with it.
+    fragment_id: int  # The fragment id, the high bits of row addresses.
     num_rows: int
-    physical_rows: int  # Rows in its files, deleted ones included.
+    physical_rows: int  # Rows in its files, including deleted ones.
     num_bytes: int  # Sizes of its data files, as far as they are known.
     files: tuple[str, ...]
     # Smallest stable row id; None if rows have none, or they are not inline.
     first_row_id: int | None = None
     last_row_id: int | None = None
-    # Version that made its oldest row; None if that is not recorded.
+    # Version that created its oldest row; None if not recorded.
     min_created_at: int | None = None
     max_created_at: int | None = None
-    min_last_updated_at: int | None = None  # Version that changed a row, the longest ago.
-    max_last_updated_at: int | None = None  # Version that last changed a row.
+    min_last_updated_at: int | None = None  # Oldest last-updated version of a row.
+    max_last_updated_at: int | None = None  # Newest last-updated version of a row.
 
 
 def fragments(table: Table, at: VersionSpec = LATEST) -> list[FragmentDetail]:
-    """The layout of a version, fragment by fragment."""
+    """Return the fragments of a version."""
     snapshot = Snapshot.open(table, at)
     return [_fragment_detail(fragment) for fragment in snapshot.manifest.fragments]
 

@@ -1,8 +1,8 @@
-"""Every state of a row: from the version that last changed it to the one before that, and so on.
+"""The history of a row: all of its states, newest first.
 
-A version tells for each row which version changed it last, so that only versions in which the row
-got other values are opened.  A restore gives rows their old versions back, and is none of them: it
-is found by what made the versions in between.  No data file is opened but for lineage.
+Each version records for each row which version last updated it, so only versions that updated the
+row are opened. A restore resets the last-updated version of rows and is not recorded there: it is
+found by the transactions of the versions in between. Data files are opened only for lineage.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 class RowState:
     """One state of a row."""
 
-    version: int  # The version that gave the row its values; a restore, if that brought them back.
-    seen_at: int  # A version in which the row has them; the newest that is known to.
-    uri: str  # Root of the table or branch in which that version is.
+    version: int  # The version that wrote the values; the restore, if they were restored.
+    seen_at: int  # The newest known version with these values.
+    uri: str  # Root of the table or branch of that version.
     # When the version was committed, UTC; None if it was cleaned up.
     timestamp: datetime | None = None
-    operation: str | None = None  # What made it; None if nobody can tell any more.
+    operation: str | None = None  # Operation of the version; None if unknown.
     user_metadata: str | None = None
     application_id: str | None = None
 
 
 def row_history(table: Table, row_id: int, version: int | None = None) -> list[RowState]:
-    """The states of a row, the newest first.
+    """Return the states of a row, newest first.
 
-    States that are older than the oldest version that is left are not known.  On a branch those
-    from before the fork are among them.
+    States from before the oldest existing version are unknown. On a branch, states from before the
+    fork are included.
 
     ``version``: the version to begin with; None for the newest one that has the row.
     """
@@ -69,12 +69,12 @@ def _row_history(table: Table, row_id: int, version: int | None) -> list[RowStat
 
 
 def _states(line: Sequence[Ancestor], row_id: int) -> Iterator[RowState]:
-    """The states in the versions of ``line``, which begins with the newest."""
+    """Yield the states in the versions of ``line``, newest first."""
     restores = _Restores()
     left, oldest, seen = list(line), 1, None
     while left and left[0].number >= oldest:
         versions = _versions_of(left[0], row_id)
-        if versions is None:  # it was not made yet, or it was deleted and brought back later
+        if versions is None:  # not yet inserted, or deleted and restored later
             left = left[1:]
             continue
         oldest, updated = versions
@@ -89,19 +89,19 @@ def _states(line: Sequence[Ancestor], row_id: int) -> Iterator[RowState]:
         else:
             left = before
             if _versions_of(before[0], row_id) == versions:
-                continue  # it was brought back to what it was
+                continue  # restored to the same values
             yield _state(line, restore.number, seen)
         seen = None
 
 
 class _Restores:
-    """Which versions brought back older ones; each is looked up once."""
+    """Finds restores, with each version looked up once."""
 
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}
 
     def newest(self, line: Sequence[Ancestor]) -> Ancestor | None:
-        """The first of ``line`` that did."""
+        """Return the first restore in ``line``."""
         self._known |= are_restores(
             [version for version in line if version.number not in self._known]
         )
@@ -109,7 +109,7 @@ class _Restores:
 
 
 def _versions_of(at: Ancestor, row_id: int) -> tuple[int, int] | None:
-    """The versions that made and last changed a row; None if this version does not have it."""
+    """Return the created-at and last-updated versions of a row; None if it does not exist."""
     try:
         return _lineage_of(Snapshot.open(at.table, VersionSpec(version=at.number)), row_id)
     except (VersionNotFoundError, MissingFileError) as error:

@@ -1,4 +1,4 @@
-"""Scalar indices and zone maps: which rows of which fragments a condition leaves, by their files.
+"""Scalar indices and zone maps: file formats and lookups.
 
 May import: table.rows and all below.
 """

@@ -1,6 +1,6 @@
-"""BitmapIndex and LabelIndex: segments of indices that have a set of rows for each value.
+"""BitmapIndex and LabelIndex: index segments with a set of rows for each value.
 
-A bitmap index has the values of a column, a label list index the elements of its lists.
+A bitmap index is keyed by column values, a label list index by list elements.
 
 Source: docs/format/table-format.md, section 10.6.
 """
@@ -29,7 +29,7 @@ from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.version.table_files import TableFiles
 
 BITMAP_FILE: Final = "bitmap_page_lookup.lance"
-# More sets take longer to join than they save.
+# Maximum sets: merging more takes longer than it saves.
 _MAX_SETS: Final = 10_000
 _MAX_BYTES: Final = 64 << 20
 
@@ -38,8 +38,8 @@ _MAX_BYTES: Final = 64 << 20
 class _SetsOfRows:
     """The keys of a segment.
 
-    ``file``: with the set of rows of each; ``keys``: each, null too, in the type in which
-    conditions see them.
+    ``file``: with the row set of each; ``keys``: distinct, including null, in the type of
+    predicates.
     """
 
     file: IndexFile
@@ -47,7 +47,7 @@ class _SetsOfRows:
 
     @property
     def num_rows(self) -> None:
-        """Rows that the segment names: only its sets would tell, and empty lists are in none."""
+        """None: the row count is unknown without reading all sets."""
         return None
 
     @property
@@ -81,11 +81,11 @@ class BitmapIndex(_SetsOfRows):
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BitmapIndex:
-        """Reads which values there are."""
+        """Read the values of the segment."""
         return cls._of_keys(files, entry, field)
 
     def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
-        """What the rows are called whose values satisfy the condition; None if there are many."""
+        """Return the row names of matching values; None if there are too many."""
         places = np.flatnonzero(question.matches(self.keys))
         return self._rows_at(places, limits.most_rows)
 
@@ -96,7 +96,7 @@ class LabelIndex(_SetsOfRows):
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> LabelIndex:
-        """Reads which elements there are."""
+        """Read the list elements of the segment."""
         if not field.is_list or len(field.children) != 1 or field.children[0].children:
             raise UnsupportedFeatureError(
                 "label_list indices are supported on columns of lists only"
@@ -116,7 +116,7 @@ class LabelIndex(_SetsOfRows):
 def sets_at(
     file: IndexFile, places: NDArray[np.int64], *, max_bytes: int | None = _MAX_BYTES
 ) -> list[dict[int, BitMap]] | None:
-    """The sets of rows at some places of a file; None if they are larger than that."""
+    """Read the row sets at some positions of a file; None if they exceed ``max_bytes``."""
     try:
         stored = file.take("bitmaps", places, max_bytes=max_bytes)
     except BatchTooLargeError:
@@ -130,6 +130,6 @@ def _known_set(data: pa.Buffer | None, where: str) -> dict[int, BitMap]:
     parsed = parse_tree_map(data.to_pybytes(), where)
     known = {high: bitmap for high, bitmap in parsed.items() if bitmap is not None}
     if len(known) < len(parsed):
-        # Nobody writes them, and they mean nothing where rows are called by their ids.
+        # Full fragments are never written, and are undefined for stable row ids.
         raise CorruptFileError("a value of the bitmap index claims all rows", where)
     return known

@@ -1,7 +1,7 @@
-"""BloomIndex: a segment of a bloom filter index, which tells zones of rows without a value.
+"""BloomIndex: a segment of a bloom filter index, which prunes zones without a value.
 
-Each zone of rows of a fragment has a split block filter, as Parquet's, over the bytes of its
-values.  A value that is in the filter may still not be there.
+Each zone of rows of a fragment has a split block filter, as in Parquet, over the bytes of its
+values. Filters may have false positives.
 
 Source: docs/format/table-format.md, sections 10.6 and 10.8.
 """
@@ -34,9 +34,9 @@ from pyspark_lance.table.version.table_files import TableFiles
 BLOOM_FILE: Final = "bloomfilter.lance"
 BLOOM_FILTER: Final = "bloom_filter_data"
 ZONE_PLACES: Final = ("fragment_id", "zone_start", "zone_length", "has_null")
-# More values are in so many filters that asking them is not worth it.
+# Maximum values: more of them match too many filters.
 _MAX_VALUES: Final = 256
-# Filters take 4 bytes for each row, as much as a narrow column.
+# Filters take 4 bytes per row, as much as a narrow column.
 _MAX_BYTES: Final = 32 << 20
 
 
@@ -44,8 +44,8 @@ _MAX_BYTES: Final = 32 << 20
 class BloomIndex:
     """The zones of a segment; arrays of shape (num_zones,)."""
 
-    file: IndexFile  # With their filters.
-    field: Field  # What is indexed.
+    file: IndexFile  # With the filters.
+    field: Field  # The indexed field.
     fragment_id: NDArray[np.uint64]  # The fragment of each zone.
     start: NDArray[np.uint64]  # Its first row, as physical offset.
     length: NDArray[np.uint64]  # Rows from the first to the last.
@@ -53,7 +53,7 @@ class BloomIndex:
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BloomIndex:
-        """Reads where the zones are."""
+        """Read the zones of the segment."""
         file = IndexFile.open(files, entry, BLOOM_FILE)
         kinds = (pa.uint64(), pa.uint64(), pa.uint64(), pa.bool_(), pa.binary())
         file.expect_columns(list(zip((*ZONE_PLACES, BLOOM_FILTER), kinds, strict=True)))
@@ -67,7 +67,7 @@ class BloomIndex:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all zones, those that were deleted before among them."""
+        """Rows of all zones, including rows deleted before the build."""
         return int(self.length.sum())
 
     @property
@@ -76,10 +76,10 @@ class BloomIndex:
         return int(3 * self.start.nbytes + self.has_null.nbytes) + 4096
 
     def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
-        """Those of some fragments whose rows are all in zones.
+        """Return the fragments whose rows are all in zones.
 
-        Rows that were deleted before and are in no zone may be there again after a restore; they
-        are few enough to do without the index.
+        Rows that were deleted before the build are in no zone and may be restored; such fragments
+        are rare and scanned without the index.
         """
         order = np.lexsort((self.start, self.fragment_id))
         ids, starts = (part[order].astype(np.int64) for part in (self.fragment_id, self.start))
@@ -137,7 +137,7 @@ class BloomIndex:
         return found
 
     def values_missing(self, zone: int, hashes: NDArray[np.uint64]) -> bool:
-        """Whether a zone's filter is without one of some hashes."""
+        """Return whether a zone's filter lacks one of some hashes."""
         data = self.file.take(BLOOM_FILTER, np.array([zone]))[0].as_buffer()
         if data is None or not data.size or data.size % BLOCK_BYTES:
             raise CorruptFileError(
@@ -168,7 +168,7 @@ class BloomIndex:
 
 
 def _is_in(blocks: NDArray[np.uint32], number: int) -> NDArray[np.bool_]:
-    """In which of filters of one size a hash is; ``blocks`` of shape (filters, blocks, 8)."""
+    """Return which filters of equal size contain a hash; ``blocks``: shape (filters, blocks, 8)."""
     hashes = np.array([number], np.uint64)
     place, bits = blocks_of(hashes, blocks.shape[1])[0], np.uint32(1) << bits_in_words(hashes)[0]
     found: NDArray[np.bool_] = ((blocks[:, place] & bits) == bits).all(axis=1)
@@ -176,9 +176,9 @@ def _is_in(blocks: NDArray[np.uint32], number: int) -> NDArray[np.bool_]:
 
 
 def bytes_of_values(values: pa.Array, stored: pa.DataType) -> list[bytes] | None:
-    """Constants as a column of type ``stored`` has them, without those that it cannot have.
+    """Encode constants as bytes of type ``stored``, without unrepresentable ones.
 
-    Returns None where a constant may equal values of other bytes, such as a NaN.
+    Return None if a constant may equal values of other bytes, such as NaN.
     """
     values = values.drop_null()
     if pa.types.is_integer(stored) and pa.types.is_integer(values.type):
@@ -207,7 +207,7 @@ def _is_binary(stored: pa.DataType) -> bool:
 
 
 def _are_same_integers(seen: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether days or times have the same bytes in both types."""
+    """Return whether dates or times have the same bytes in both types."""
     if pa.types.is_timestamp(seen) and pa.types.is_timestamp(stored):
         return bool(seen.unit == stored.unit and (seen.tz is None) == (stored.tz is None))
     return bool(seen == stored and (pa.types.is_date(stored) or pa.types.is_time(stored)))
@@ -216,7 +216,7 @@ def _are_same_integers(seen: pa.DataType, stored: pa.DataType) -> bool:
 def _bytes_of_floats(values: pa.Array, stored: pa.DataType) -> list[bytes] | None:
     wide = values.to_numpy(zero_copy_only=False)
     if np.isnan(wide).any():
-        return None  # They all equal each other, whatever their bits.
+        return None  # All NaNs are equal, whatever their bits.
     with np.errstate(over="ignore"):
         narrow = wide.astype(plain_dtype(stored))
     fitting = narrow[narrow.astype(np.float64) == wide.astype(np.float64)]

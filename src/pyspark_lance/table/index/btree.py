@@ -1,8 +1,8 @@
-"""BTree: a segment of a B-tree index, asked by the pages that a condition needs.
+"""BTree: a segment of a B-tree index, read by page.
 
-``page_data.lance`` has all rows as (value, name of the row), nulls first, then ascending by the
-total order of floats; ``page_lookup.lance`` says where each page of it begins and ends.  Damage
-that shows is an error: pages that are out of order, or hold other values than they should.
+``page_data.lance`` has all rows as (value, row name), nulls first, then ascending by the total
+order of floats; ``page_lookup.lance`` has the bounds of its pages. Visible corruption raises an
+error: pages that are out of order, or values that contradict the bounds.
 
 Source: docs/format/table-format.md, section 10.6.
 """
@@ -45,15 +45,15 @@ class BTree:
 
     data: IndexFile
     field: Field
-    page_rows: int  # Rows of a page, but for the last one.
-    minimum: pa.Array  # First value of each page, as stored; null where it begins with nulls.
-    maximum: pa.Array  # Last value of each page; null where there are only nulls.
+    page_rows: int  # Rows of a page, except for the last one.
+    minimum: pa.Array  # First value of each page, as stored; null if it begins with nulls.
+    maximum: pa.Array  # Last value of each page; null if there are only nulls.
     null_count: NDArray[np.uint32]  # Nulls of each page.
-    bounds: Bounds  # What values each page has, in the type in which conditions see the column.
+    bounds: Bounds  # Bounds of each page, in the type of predicates.
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BTree:
-        """Reads where the pages are."""
+        """Read the page bounds of the segment."""
         lookup = IndexFile.open(files, entry, LOOKUP_FILE, whole=True)
         kind = field.to_arrow().type
         lookup.expect_columns(
@@ -88,7 +88,7 @@ class BTree:
 
     @property
     def num_rows(self) -> int:
-        """Rows that the segment names."""
+        """Rows of the segment."""
         return self.data.reader.num_rows
 
     @property
@@ -102,7 +102,7 @@ class BTree:
         return fragments
 
     def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
-        """Names of the rows whose values satisfy the condition; None if that costs too much."""
+        """Return the names of matching rows; None if that costs too much."""
         pages = np.flatnonzero(question.can_match(self.bounds))
         num_rows = len(pages) * self.page_rows
         numbers = question.numbers(self.bounds.minimum.type)
@@ -118,9 +118,9 @@ class BTree:
     def _search(
         self, pages: NDArray[np.int64], numbers: NDArray[np.int64], most_rows: int
     ) -> NDArray[np.uint64] | None:
-        """Names of the rows whose values are among ``numbers``, which ascend; None for many.
+        """Return the names of rows with one of the ascending ``numbers``; None if too many.
 
-        Values are read first, and names only of the rows that have one of the numbers.
+        Values are read first, and then the names of matching rows.
         """
         found: list[NDArray[np.int64]] = []
         at_once = max(1, _SEARCHED_AT_ONCE // self.page_rows)
@@ -130,7 +130,7 @@ class BTree:
             (values,) = self._read_columns(("values",), starts, ends)
             self._check_values(some, ends - starts, values)
             places = _places_of(numbers, as_seen(values, self.field))
-            # Between pages that are read there may be others.
+            # The selected pages need not be adjacent.
             skipped = starts - (np.cumsum(ends - starts) - (ends - starts))
             found.append(places + skipped[places // self.page_rows])
             if sum(map(len, found)) > most_rows:
@@ -138,7 +138,7 @@ class BTree:
         return self._ids_at(np.concatenate(found))
 
     def count(self, question: Question, most_pages: int) -> int | None:
-        """How many rows satisfy the condition; None if that takes reading more pages."""
+        """Count matching rows; None if that requires reading more pages."""
         starts, ends = self._ends_of(np.arange(self.num_pages))
         is_certain = question.must_match(self.bounds)
         certain = int((ends - starts)[is_certain].sum())
@@ -153,11 +153,11 @@ class BTree:
 
     @property
     def num_pages(self) -> int:
-        """Pages of all rows."""
+        """Number of pages."""
         return len(self.null_count)
 
     def read_pages(self, pages: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
-        """The values of some pages, ascending, as they are stored, and the names of their rows."""
+        """Read the stored values of some pages, ascending, and the names of their rows."""
         starts, ends = self._ends_of(pages)
         values, ids = self._read_columns(("values", "ids"), starts, ends)
         self._check_ids(ids)
@@ -204,7 +204,7 @@ class BTree:
     def _check_values(
         self, pages: NDArray[np.int64], lengths: NDArray[np.int64], values: pa.Array
     ) -> None:
-        """Raises if pages do not begin, end, or have nulls as the other file says."""
+        """Reject pages that contradict the bounds or null counts of the lookup file."""
         ends = np.cumsum(lengths)
         of_pages = plain_array(pages)
         nulls = np.add.reduceat(np.asarray(values.is_null()), ends - lengths, dtype=np.int64)
@@ -220,7 +220,7 @@ class BTree:
 
 
 def _places_of(numbers: NDArray[np.int64], values: pa.Array) -> NDArray[np.int64]:
-    """Where ``numbers``, which ascend, are in values that ascend, with nulls before them."""
+    """Return the positions of ascending ``numbers`` in ascending values after nulls."""
     present = values.slice(values.null_count)
     stored = plain_numbers(as_integers(present)) if not present.null_count else np.empty(0)
     first = np.searchsorted(stored, numbers, side="left")
@@ -253,10 +253,10 @@ def _page_rows(lookup: IndexFile) -> int:
 
 
 def _bounds(minimum: pa.Array, maximum: pa.Array, null_count: NDArray[np.uint32]) -> Bounds:
-    """Bounds by Spark's order, in which all NaN are equal and greatest."""
+    """Convert to bounds by Spark's order, in which all NaN are equal and greatest."""
     all_null = np.asarray(maximum.is_null())
     if pa.types.is_floating(minimum.type):
-        # One with a sign is the first of all; it may hide behind nulls, and hides what is least.
+        # A negative NaN is first in the total order, may follow nulls, and hides the minimum.
         may_be_first = np.asarray(pc.fill_null(pc.is_nan(minimum), True)) & ~all_null
         nan, unknown = pa.scalar(float("nan"), minimum.type), pa.scalar(None, minimum.type)
         minimum = pc.if_else(plain_array(may_be_first), unknown, minimum)
@@ -270,7 +270,7 @@ def _as_integers(values: pa.Array) -> NDArray[np.signedinteger]:
 
 
 def _same(left: pa.Array, right: pa.Array) -> bool:
-    """Whether arrays are the same, bit by bit."""
+    """Return whether arrays are bitwise equal."""
     if not pa.types.is_floating(left.type):
         return bool(left.equals(right))
     if not left.is_null().equals(right.is_null()):

@@ -1,4 +1,4 @@
-"""The entry of an index, or of a segment of one, that was made now."""
+"""Create manifest entries of new indices and segments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark_lance.proto import table_pb2
 
 @dataclass(frozen=True, slots=True)
 class IndexDetails:
-    """What kind of index it is."""
+    """The type of an index."""
 
     type_url: str
     index_version: int
@@ -24,10 +24,10 @@ class IndexDetails:
 
 @dataclass(frozen=True, slots=True)
 class IndexFiles:
-    """Where it is stored."""
+    """The files of an index."""
 
     uuid: UUID
-    # File name in the folder to bytes; none for what is stored in the entry alone.
+    # File name -> bytes; empty for an index stored only in the entry.
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -39,9 +39,9 @@ def entry_made_now(
     details: IndexDetails,
     files: IndexFiles,
 ) -> IndexMetadata:
-    """The entry for a manifest.
+    """Return a manifest entry with the current time.
 
-    ``field_ids``: what it indexes; nothing for those of the system.
+    ``field_ids``: indexed fields; empty for system indices.
     """
     message = table_pb2.IndexMetadata(
         uuid=table_pb2.Uuid(uuid=files.uuid.bytes),

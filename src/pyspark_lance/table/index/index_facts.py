@@ -1,4 +1,4 @@
-"""What is known of the indices of a version: what they cover, and whether scans use them."""
+"""Describe the indices of a version: coverage and use by scans."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ from pyspark_lance.table.version.snapshot import Snapshot
 class IndexFacts:
     """One segment of an index."""
 
-    name: str  # Of the index; its segments have one name.
-    kind: str  # ``btree``, ``bitmap``, …; the type in the manifest if it is not known.
+    name: str  # Of the index; shared by its segments.
+    kind: str  # ``btree``, ``bitmap``, …; the type in the manifest if unknown.
     columns: tuple[str, ...]
     uuid: str
     index_version: int
     dataset_version: int
     num_fragments: int
     num_rows: int
-    num_rows_uncovered: int  # Live rows of fragments for which no segment of the index answers.
-    # Rows of a B-tree that were deleted, moved or changed since, and are passed over; None for
-    # other kinds.
+    num_rows_uncovered: int  # Live rows of fragments that no segment of the index covers.
+    # Stale rows of a B-tree that were deleted, moved or updated since; None for other kinds.
     num_rows_stale: int | None
-    num_bytes: int | None  # Of its files, as its writer noted; None if it did not.
-    is_used: bool  # Whether scans ask it.
-    note: str | None  # Why not, or of which fragments not; None if there is nothing to say.
+    num_bytes: int | None  # Of its files, as recorded by its writer, if any.
+    is_used: bool  # Whether scans use it.
+    note: str | None  # Why it is not used, or for which fragments, if any.
 
 
 class IndexColumns(NamedTuple):
-    """What an index is over; ``kind``: as in ``IndexFacts``; ``columns``: the path of each."""
+    """The columns of an index; ``kind``: as in ``IndexFacts``; ``columns``: the path of each."""
 
     name: str
     kind: str
@@ -46,7 +45,7 @@ class IndexColumns(NamedTuple):
 
 
 def index_columns(snapshot: Snapshot) -> list[IndexColumns]:
-    """All indices over columns, once each; opens no file."""
+    """Return all indices over columns, without opening files."""
     fields = snapshot.schema.fields
     entries = {entry.name: entry for entry in snapshot.indices if entry.fields}
     return [
@@ -60,7 +59,7 @@ def index_columns(snapshot: Snapshot) -> list[IndexColumns]:
 
 
 def index_facts(snapshot: Snapshot) -> list[IndexFacts]:
-    """The segments of all indices over columns; opens the files of those that scans ask."""
+    """Describe the segments of all indices over columns; opens the files of used ones."""
     entries = [entry for entry in snapshot.indices if entry.fields]
     covered = {entry.uuid: _covered_now(snapshot, entry) for entry in entries}
     by_name: dict[str, BitMap] = {}

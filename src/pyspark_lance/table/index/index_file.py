@@ -1,4 +1,4 @@
-"""Opening the files of an index, and reading all or some of their rows."""
+"""IndexFile: open index files and read their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.table.version.table_files import TableFiles
 
 _MAX_WHOLE_BYTES: Final = 1 << 20
-# Metadata of pages of numbers take a thirty-thousandth of a file, those of strings more.
+# Page metadata of numbers take 1/30,000 of a file, those of strings more.
 _MIN_METADATA: Final = 2048
 _METADATA_SHIFT: Final = 12
 
@@ -37,7 +37,7 @@ class IndexFile:
     def open(
         cls, files: TableFiles, entry: IndexMetadata, name: str, *, whole: bool = False
     ) -> IndexFile:
-        """Opens the file ``name`` of an index; ``whole``: whether all of it will be read."""
+        """Open the file ``name`` of an index; ``whole``: whether all of it will be read."""
         store, path = files.locate_index(entry.base_id, index_path(entry.uuid, name))
         size_bytes = entry.file_sizes.get(name) or None
         ahead = None if size_bytes is None else _bytes_ahead(size_bytes, whole=whole)
@@ -45,7 +45,7 @@ class IndexFile:
         return cls(reader, f"{store.uri}/{path}")
 
     def expect_columns(self, columns: Sequence[tuple[str, pa.DataType | None]]) -> None:
-        """Checks names, order and types of the columns; a type of None may be any."""
+        """Check names, order and types of the columns; None matches any type."""
         own = [(field.name, field.to_arrow().type) for field in self.reader.schema.fields]
         if [name for name, _ in own] != [name for name, _ in columns] or any(
             wanted is not None and wanted != found
@@ -55,30 +55,30 @@ class IndexFile:
             raise CorruptFileError(f"an index file has unexpected columns: {shown}", self.where)
 
     def read_all(self, *names: str) -> pa.RecordBatch:
-        """Some columns of all rows."""
+        """Read some columns of all rows."""
         fields = [field for field in self.reader.schema.fields if field.name in names]
         columns = self.reader.embedded_columns()
         return self.reader.read(fields, columns, 0, self.reader.num_rows)
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]], names: Sequence[str]) -> pa.Table:
-        """Some columns of the rows of ascending ranges."""
+        """Read some columns of ascending row ranges."""
         fields = [field for field in self.reader.schema.fields if field.name in names]
         batches = self.reader.read_batches(fields, self.reader.embedded_columns(), ranges=ranges)
         schema = pa.schema([field.to_arrow() for field in fields])
         return pa.Table.from_batches(list(batches), schema).combine_chunks()
 
     def take(self, name: str, rows: NDArray[np.int64], max_bytes: int | None = None) -> pa.Array:
-        """The values of a column in some rows."""
+        """Read the values of a column at some rows."""
         fields = [field for field in self.reader.schema.fields if field.name == name]
         columns = self.reader.embedded_columns()
         return self.reader.take(fields, columns, rows, max_bytes=max_bytes).column(0)
 
 
 def _bytes_ahead(size: int, *, whole: bool) -> int | None:
-    """How much of the end of a file to ask for first; None for what is enough for any file.
+    """Return the size of the first request for the end of a file; None for the default.
 
-    A query may open many segments and read little of each: more than their metadata would be most
-    of all that it reads.
+    A query may open many segments and read little of each, so requests beyond their metadata would
+    dominate its reads.
     """
     if whole:
         return size if size <= _MAX_WHOLE_BYTES else None

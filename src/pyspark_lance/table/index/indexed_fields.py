@@ -1,4 +1,4 @@
-"""The field that an index is over, and its values in the type in which conditions see them."""
+"""Resolve indexed fields, and convert stored values to the type of predicates."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from pyspark_lance.predicate.types import spark_type_of
 
 
 def is_of_type(stored: pa.DataType, field: Field) -> bool:
-    """Whether bounds of a type are bounds of the values of a field."""
+    """Return whether bounds of a stored type apply to a field."""
     own = field.to_arrow().type
     return bool(stored == own) and not pa.types.is_dictionary(own)
 
 
 def as_seen(ends: pa.Array, field: Field) -> pa.Array:
-    """Bounds in the type in which conditions see the column."""
+    """Convert bounds to the type of predicates."""
     seen = spark_type_of(ends.type)
     if seen != ends.type and getattr(ends.type, "unit", "") == "ns":
-        # Whole microseconds between two ends lie between their whole parts as well.
+        # Truncating both bounds to microseconds keeps all microsecond values in between.
         return ends.cast(seen, safe=False)
     return to_plain(ends, seen, field.name)
 
 
 def field_at(fields: Sequence[Field], path: ColumnPath) -> tuple[Field | None, bool]:
-    """The field of a plain type at a path, and whether a struct that may be null holds it."""
+    """Return the flat field at a path, and whether it is below a nullable struct."""
     field, is_inside_struct = indexed_field_at(fields, path)
     return (None if field is not None and field.children else field), is_inside_struct
 
 
 def indexed_field_at(fields: Sequence[Field], path: ColumnPath) -> tuple[Field | None, bool]:
-    """As ``field_at``, of lists, too."""
+    """Like ``field_at``, also for lists."""
     is_inside_struct = False
     for depth, name in enumerate(path):
         field = next((field for field in fields if field.name == name), None)
@@ -50,7 +50,7 @@ def indexed_field_at(fields: Sequence[Field], path: ColumnPath) -> tuple[Field |
 
 
 def path_of(fields: Sequence[Field], field_id: int) -> tuple[str, ...]:
-    """The names that lead to a field; its number if there is none of this id."""
+    """Return the path of a field; ``field <id>`` for an unknown id."""
     return _path_of(fields, field_id) or (f"field {field_id}",)
 
 

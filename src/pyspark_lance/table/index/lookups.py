@@ -1,9 +1,8 @@
-"""Rows that the indices of a version leave of a condition.
+"""Look up candidate rows of a predicate in the indices of a version.
 
-Each part of the condition that reads one column is asked of the indices over this column, segment
-by segment; a fragment that none of them answers for is not narrowed.  An index that cannot be read
-answers for nothing, and the log says why.  The condition is always tested on the rows as well, so
-an answer may have too many of them.
+Each term on a single column is looked up in the indices over this column, segment by segment;
+fragments without coverage are not pruned. An unreadable index is ignored with a warning. The
+predicate is always evaluated on the rows as well, so lookups may return a superset.
 """
 
 from __future__ import annotations
@@ -54,33 +53,33 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 logger = logging.getLogger(__name__)
 
-# These name rows that do not match, too.
+# Kinds with false positives.
 _INEXACT: Final = (NGRAM, BLOOMFILTER)
-# So many rows of an index are always worth reading, and so large a part of it.
+# Rows, and fraction of an index, that are always worth reading.
 _FREE_ROWS: Final = 65_536
 _WORTHWHILE_SHARE: Final = 8
-# All segments of a B-tree together search so many for single numbers, at some ns each.
+# Maximum rows that all B-tree segments together search for single numbers, at some ns each.
 _SEARCHED_ROWS: Final = 64 << 20
 _MAX_CACHED_BYTES: Final = 64 << 20
 _UNREADABLE_BYTES: Final = 256
 
 
 class OpenSegment(Protocol):
-    """A segment whose first pages were read."""
+    """An open segment."""
 
     @property
     def num_rows(self) -> int | None:
-        """Rows that it names; None if that is not known."""
+        """Number of its rows; None if unknown."""
 
     @property
     def nbytes(self) -> int:
         """About how much memory it takes."""
 
     def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
-        """Those of some fragments of which it knows all rows."""
+        """Return the fragments of which it contains all rows."""
 
     def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
-        """What the rows are called that can match; None if it is not worth it."""
+        """Return the names of rows that may match; None if not worthwhile."""
 
 
 _OPENERS: Final[dict[str, Callable[..., OpenSegment]]] = {
@@ -95,7 +94,7 @@ _OPENERS: Final[dict[str, Callable[..., OpenSegment]]] = {
 def index_candidates(
     snapshot: Snapshot, predicate: Predicate, fragments: Fragments
 ) -> Candidates | None:
-    """The only rows of some of ``fragments`` that can satisfy a condition; None if unknown."""
+    """Return the only rows of some ``fragments`` that can match; None if unknown."""
     if not any(entry.fields for entry in snapshot.indices):
         return None
     lookups = _lookups_of(snapshot)
@@ -107,7 +106,7 @@ def index_candidates(
 
 
 def indexed_columns(snapshot: Snapshot, *kinds: str) -> tuple[str, ...]:
-    """The top-level columns of which an index tells the rows that have a value."""
+    """Return the top-level columns with an index of some kinds."""
     fields = snapshot.schema.fields
     return tuple(
         field.name
@@ -119,7 +118,7 @@ def indexed_columns(snapshot: Snapshot, *kinds: str) -> tuple[str, ...]:
 
 
 def usable_segments(snapshot: Snapshot, field_id: int) -> list[Segment]:
-    """The segments over a field that can be asked; those that name the fewest rows first."""
+    """Return the usable segments over a field, the most selective ones first."""
     stable = snapshot.uses_stable_row_ids
     over = (entry for entry in snapshot.indices if entry.fields == (field_id,))
     segments = (segment_of(entry, stable_row_ids=stable) for entry in over)
@@ -131,18 +130,18 @@ def usable_segments(snapshot: Snapshot, field_id: int) -> list[Segment]:
 
 @dataclass(frozen=True, slots=True)
 class AskedSegment:
-    """A segment that can be read, by those who want more of it than the rows of a condition."""
+    """An open segment, for callers that need more than predicate lookups."""
 
     opened: OpenSegment
-    covered: BitMap  # Fragments that it answers for, and no segment before it.
-    is_by_address: bool  # Whether it names rows by the addresses that they have now.
-    # The addresses, in covered fragments, of rows that it names; None if that is not known.
+    covered: BitMap  # Fragments that it covers, and no previous segment.
+    is_by_address: bool  # Whether it refers to rows by current addresses.
+    # Addresses of its rows in covered fragments; None if unknown.
     locate: Callable[[NDArray[np.uint64]], NDArray[np.uint64] | None]
 
 
 @contextmanager
 def asked_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[list[AskedSegment]]:
-    """The segments of one kind over a field, which others do not read meanwhile."""
+    """Lock and yield the segments of one kind over a field."""
     lookups = _lookups_of(snapshot)
     with lookups.lock:
         left = BitMap(lookups.lengths)
@@ -161,17 +160,17 @@ def asked_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[li
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """Whether scans ask a segment."""
+    """Whether scans use a segment."""
 
-    is_asked: bool  # Whether they do.
-    note: str = ""  # Why not, or of which of its fragments not; empty if there is nothing to say.
-    # Rows that it names, those among them that are gone; None if that is not known.
+    is_asked: bool  # Whether scans use it.
+    note: str = ""  # Why it is not used, or for which fragments, if any.
+    # Number of its rows, and of removed rows among them; None if unknown.
     num_named: int | None = None
-    is_damaged: bool = False  # Whether its files say what cannot be.
+    is_damaged: bool = False  # Whether its files are corrupt.
 
 
 def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
-    """Whether scans ask an entry; opens its files."""
+    """Return whether scans use an index entry; opens its files."""
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
         return SegmentState(False, segment)
@@ -179,7 +178,7 @@ def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
         snapshot.schema.fields, path_of(snapshot.schema.fields, entry.fields[0])
     )[0]
     if indexed is None:
-        return SegmentState(False, "conditions are not asked of such a column")
+        return SegmentState(False, "columns of this type are not looked up")
     lookups = _lookups_of(snapshot)
     with lookups.lock:
         try:
@@ -189,7 +188,9 @@ def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
             is_damaged = not isinstance(error, UnsupportedFeatureError)
             return SegmentState(False, f"it cannot be read: {error}", is_damaged=is_damaged)
         unknown = len(covered - opened.complete(covered, lookups.lengths))
-    num_named = opened.num_rows if segment.kind == BTREE else None  # Zones may have deleted rows.
+    num_named = (
+        opened.num_rows if segment.kind == BTREE else None
+    )  # Zones may include deleted rows.
     if not unknown:
         return SegmentState(True, "", num_named)
     note = f"it does not have all rows of {unknown} of its {len(covered)} fragments"
@@ -197,7 +198,7 @@ def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
 
 
 def covered_fragments(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
-    """The fragments that an index answers for, those of compactions that it has yet to follow."""
+    """Return the covered fragments of an index after pending compactions."""
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
         bitmap = entry.fragment_bitmap or BitMap()
@@ -211,27 +212,27 @@ _Answer: TypeAlias = NDArray[np.uint64]
 
 @dataclass(slots=True)
 class _Lookups:
-    """What was read of the indices of one version, the latest used; the lock guards it."""
+    """An LRU cache of index data of one version, guarded by a lock."""
 
     snapshot: Snapshot
-    # Readers of files are for one thread at a time.
+    # File readers are not thread-safe.
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # Open segments and answers, with their sizes; None for what cannot be read or used.
+    # Open segments and results, with their sizes; None if unreadable or unusable.
     kept: OrderedDict[object, tuple[OpenSegment | _Answer | None, int]] = field(
         default_factory=OrderedDict
     )
-    num_bytes: int = 0  # Of all of them.
+    num_bytes: int = 0  # Total size.
     lengths: dict[int, int] = field(default_factory=dict)  # Physical rows of each fragment, by id.
 
     def recall(self, key: object) -> tuple[bool, OpenSegment | _Answer | None]:
-        """Whether something was kept, and what."""
+        """Return whether the key is cached, and its value."""
         if key not in self.kept:
             return False, None
         self.kept.move_to_end(key)
         return True, self.kept[key][0]
 
     def keep(self, key: object, value: OpenSegment | _Answer | None) -> None:
-        """Keeps something, and forgets what was used longest ago."""
+        """Cache a value and evict the least recently used ones."""
         size = _UNREADABLE_BYTES + (0 if value is None else int(value.nbytes))
         self.kept[key] = value, size
         self.num_bytes += size
@@ -245,7 +246,7 @@ def _lookups_of(snapshot: Snapshot) -> _Lookups:
     if lookups is None:
         columns = snapshot.manifest.fragments.columns
         lengths = dict(zip(columns.ids.tolist(), columns.physical_rows.tolist(), strict=True))
-        # Of two threads that come here together, both take the one that was first.
+        # Concurrent threads share the first instance.
         lookups = snapshot.memo.setdefault("index lookups", _Lookups(snapshot, lengths=lengths))
     assert isinstance(lookups, _Lookups)
     return lookups
@@ -254,7 +255,7 @@ def _lookups_of(snapshot: Snapshot) -> _Lookups:
 def _ask(
     lookups: _Lookups, wanted: BitMap, path: ColumnPath, predicate: Predicate
 ) -> Candidates | None:
-    """The rows of fragments for which a condition on one column may be true."""
+    """Return the rows of fragments that may match a predicate on one column."""
     snapshot = lookups.snapshot
     indexed, is_inside_struct = indexed_field_at(snapshot.schema.fields, path)
     if indexed is None:
@@ -290,7 +291,7 @@ def _ask(
 
 
 def _covered(lookups: _Lookups, segment: Segment) -> BitMap:
-    """The fragments that a segment answers for, those of compactions that it has yet to follow."""
+    """Return the covered fragments of a segment after pending compactions."""
     bitmap = segment.entry.fragment_bitmap
     assert bitmap is not None
     return current_coverage(bitmap, _moves(lookups, segment))
@@ -308,7 +309,7 @@ def _moves(lookups: _Lookups, segment: Segment) -> ReuseVersions:
 def _addresses(
     lookups: _Lookups, segment: Segment, known: OpenSegment, question: Question, covered: BitMap
 ) -> NDArray[np.uint64] | None:
-    """Where the rows are, in covered fragments, that a segment leaves; None if it cannot tell."""
+    """Return the addresses of candidates in covered fragments; None if unknown."""
     names = _names(lookups, segment, known, question) if covered else None
     return None if names is None else _located(lookups, segment, names, covered)
 
@@ -346,7 +347,7 @@ def _open(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment:
 def _names(
     lookups: _Lookups, segment: Segment, opened: OpenSegment, question: Question
 ) -> NDArray[np.uint64] | None:
-    """What a segment calls the rows that can match."""
+    """Return the names of candidates of a segment."""
     key = segment.entry.uuid, question
     is_known, kept = lookups.recall(key)
     if is_known:
@@ -364,7 +365,7 @@ def _names(
 def _located(
     lookups: _Lookups, segment: Segment, names: NDArray[np.uint64], covered: BitMap
 ) -> NDArray[np.uint64] | None:
-    """The addresses of rows that are in covered fragments now."""
+    """Return the current addresses of rows in covered fragments."""
     if segment.names_row_ids:
         addresses, is_found = row_id_index(lookups.snapshot).addresses_of(names)
         addresses = addresses[is_found]
@@ -385,10 +386,10 @@ _SHIFT = np.uint64(OFFSET_BITS)
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The only rows of some fragments that can match; all rows of other fragments can.
+    """Candidate rows of some fragments; other fragments are not restricted.
 
     ``fragments``: ids of the fragments, ascending; ``addresses``: rows of these fragments,
-    ascending; ``indices``: the titles of those that were asked.
+    ascending; ``indices``: the titles of used indices.
     """
 
     fragments: NDArray[np.uint64]
@@ -396,7 +397,7 @@ class Candidates:
     indices: frozenset[str]
 
     def both(self, other: Candidates) -> Candidates:
-        """Rows that can match by the one and by the other."""
+        """Return the intersection: rows that are candidates of both."""
         mine, theirs = self.addresses, other.addresses
         is_possible = ~np.isin(mine >> _SHIFT, other.fragments)
         is_possible |= np.isin(mine, theirs, assume_unique=True)
@@ -408,7 +409,7 @@ class Candidates:
         )
 
     def either(self, other: Candidates) -> Candidates:
-        """Rows that can match by the one or by the other."""
+        """Return the union: rows that are candidates of either."""
         fragments = np.intersect1d(self.fragments, other.fragments, assume_unique=True)
         rows = (
             addresses[np.isin(addresses >> _SHIFT, fragments)]
@@ -417,7 +418,7 @@ class Candidates:
         return Candidates(fragments, np.union1d(*rows), self.indices | other.indices)
 
     def offsets_of(self, fragment_id: int) -> NDArray[np.uint32]:
-        """The rows of one fragment, by their offsets, ascending."""
+        """Return the row offsets of one fragment, ascending."""
         ends = np.array([fragment_id, fragment_id + 1], np.uint64) << _SHIFT
         first, last = np.searchsorted(self.addresses, ends)
         return self.addresses[first:last].astype(np.uint32)  # the low halves

@@ -1,8 +1,8 @@
-"""NgramIndex: a segment of an index of all runs of three letters or digits in strings.
+"""NgramIndex: a segment of an index of trigrams of letters and digits in strings.
 
-Lance writes characters as lower-case ASCII first, where they have such a form.  Of what is looked
-for only runs of ASCII letters and digits are asked: these come out the same whatever the form of
-others is.  So a row without one of them cannot match; one that has all of them is still tested.
+Lance first folds characters to lower-case ASCII, if possible. Lookups use only runs of ASCII
+letters and digits of the pattern, which are independent of the folding of other characters. So a
+row without one of these trigrams cannot match; rows with all of them are still tested.
 
 Source: docs/format/table-format.md, section 10.6.
 """
@@ -35,21 +35,21 @@ _DIGITS: Final = {
     character: number for number, character in enumerate("0123456789abcdefghijklmnopqrstuvwxyz", 1)
 }
 _BASE: Final = 37
-# More lists of rows take longer to read than they save.
+# Maximum posting lists: reading more takes longer than it saves.
 _MAX_LISTS: Final = 64
 _MAX_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class NgramIndex:
-    """The tokens of a segment; each is a run of three characters as one number."""
+    """The tokens of a segment; each is a trigram encoded as a number."""
 
-    file: IndexFile  # With the rows of each.
+    file: IndexFile  # With the posting lists.
     tokens: NDArray[np.uint32]  # Ascending.
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> NgramIndex:
-        """Reads which tokens there are."""
+        """Read the tokens of the segment."""
         if not pa.types.is_string(field.to_arrow().type):
             raise UnsupportedFeatureError("an index of characters over a column of no strings")
         file = IndexFile.open(files, entry, NGRAM_FILE)
@@ -62,7 +62,7 @@ class NgramIndex:
 
     @property
     def num_rows(self) -> None:
-        """Rows that the segment names: those without a token are nowhere."""
+        """None: rows without tokens are not in the index."""
         return None
 
     @property
@@ -104,7 +104,7 @@ class NgramIndex:
 
 
 def tokens_of(text: str) -> set[int]:
-    """The tokens that a string has if ``text`` is a part of it."""
+    """Return the tokens of every string that contains ``text``."""
     found = set()
     for run in _RUN.findall(text):
         digits = [_DIGITS[character] for character in run.lower()]

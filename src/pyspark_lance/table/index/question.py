@@ -1,4 +1,4 @@
-"""Question: a condition on one column, as segments of indices are asked."""
+"""Question: a predicate on one column for index lookups."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from pyspark_lance.predicate.single_column import matching_values, only_values
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which rows can satisfy a condition."""
+    """A predicate on one column."""
 
-    path: ColumnPath  # The only column that the condition reads.
-    predicate: Predicate  # The condition; it cannot fail on any value.
+    path: ColumnPath  # The only column of the predicate.
+    predicate: Predicate  # It cannot raise an error for any value.
 
     def matches(self, values: pa.Array) -> NDArray[np.bool_]:
-        """For which values of the column the condition is true."""
+        """Return for which values the predicate is true."""
         return matching_values(self.predicate, self.path, values)
 
     def numbers(self, data_type: pa.DataType) -> NDArray[np.int64] | None:
-        """Of a column that is stored as integers, the only values that can satisfy the condition.
+        """Return the only stored integers that can match, for integer-encoded columns.
 
-        ``data_type``: in which conditions see the column. Gives them ascending, each once; None
-        if others can, or if the type has no such values.
+        ``data_type``: of predicates. The result is ascending and distinct; None if other values can
+        match, or for other types.
         """
         wanted = only_values(self.predicate, self.path)
         if wanted is None:
@@ -45,17 +45,17 @@ class Question:
         return np.unique(np.concatenate([np.empty(0, np.int64), *known]))
 
     def can_match(self, bounds: Bounds) -> NDArray[np.bool_]:
-        """In which parts of an index values can be for which it is true."""
+        """Return which parts of an index may have matching values."""
         return parts_that_can_match(self.predicate, {self.path: bounds}, len(bounds.minimum))
 
     def must_match(self, bounds: Bounds) -> NDArray[np.bool_]:
-        """In which parts of an index it is true for all values."""
+        """Return which parts of an index have only matching values."""
         return parts_that_must_match(self.predicate, {self.path: bounds}, len(bounds.minimum))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an answer may cost."""
+    """Cost limits of a lookup."""
 
-    most_rows: int  # Rows that are worth reading or naming.
-    most_searched: int = 0  # Rows that are worth searching for single numbers.
+    most_rows: int  # Maximum rows to read or return.
+    most_searched: int = 0  # Maximum rows to search for single numbers.

@@ -1,4 +1,4 @@
-"""Rows of indices that did not follow a compaction: where they are now.
+"""Map row addresses of indices across compactions, by the fragment reuse index.
 
 Source: docs/format/table-format.md, section 10.7.
 """
@@ -23,7 +23,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 
 def reuse_versions(snapshot: Snapshot) -> ReuseVersions:
-    """The compactions that the indices of a version have yet to follow, oldest first."""
+    """Return the compactions that indices of a version do not reflect yet, oldest first."""
     entry = reuse_index_of(snapshot.indices)
     if entry is None:
         return ()
@@ -42,7 +42,7 @@ def reuse_versions(snapshot: Snapshot) -> ReuseVersions:
 
 
 def moved_addresses(addresses: NDArray[np.uint64], versions: ReuseVersions) -> NDArray[np.uint64]:
-    """Addresses from before or after compactions as those of now, without rows that are gone.
+    """Map addresses from before or after compactions to current ones, without removed rows.
 
     ``addresses``: of rows, in any order; ``versions``: the compactions, oldest first.
     """
@@ -72,12 +72,12 @@ def _moved(addresses: NDArray[np.uint64], group: ReuseGroup) -> NDArray[np.uint6
 
 
 def _addresses_before(group: ReuseGroup) -> NDArray[np.uint64]:
-    """The addresses that the rows of a group had, ascending."""
+    """Return the old addresses of the rows of a group, ascending."""
     try:
         addresses = BitMap64.deserialize(group.row_addresses)
     except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptFileError(f"the note of a compaction is damaged: {error}") from error
+        raise CorruptFileError(f"the fragment reuse index is corrupt: {error}") from error
     num_rows = sum(new.physical_rows for new in group.new_fragments)
     if len(addresses) != num_rows:
-        raise CorruptFileError(f"{len(addresses)} rows moved to {num_rows} places")
+        raise CorruptFileError(f"{len(addresses)} rows moved to {num_rows} addresses")
     return np.frombuffer(addresses.to_array(), np.uint64)

@@ -1,4 +1,4 @@
-"""Where rows are whose stable row ids are known."""
+"""Map stable row ids to row addresses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 
 def row_id_index(snapshot: Snapshot) -> RowIdIndex:
-    """The index of all rows of a version, kept with it."""
+    """Return the index of all rows of a version, cached with the snapshot."""
     key = "row id index"
     if key not in snapshot.memo:
         fragments = [f for f in snapshot.manifest.fragments if f.physical_rows]
@@ -20,7 +20,7 @@ def row_id_index(snapshot: Snapshot) -> RowIdIndex:
 
 
 def row_id_index_of(snapshot: Snapshot, fragments: Sequence[Fragment]) -> RowIdIndex:
-    """The index of some fragments."""
+    """Return the index of some fragments."""
     return RowIdIndex.build(
         (fragment.id, row_ids_of(snapshot.files, fragment), snapshot.deletion_vector(fragment))
         for fragment in fragments

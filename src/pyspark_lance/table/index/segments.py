@@ -1,8 +1,8 @@
-"""The entries of the manifest that scans can use, and what they call rows.
+"""Index segments: manifest entries that scans can use.
 
-One entry is one segment of an index: it answers for the fragments of its bitmap.  Whether it names
-rows by their addresses or by their ids follows from its kind, from its version, and from whether
-the table has stable row ids.  What is not known is not used.
+One entry is one segment of an index and covers the fragments of its bitmap. Whether it refers to
+rows by address or by id (its row names) depends on its kind, its version, and whether the table has
+stable row ids. Unknown kinds and versions are not used.
 
 Source: docs/format/table-format.md, section 10.6.
 """
@@ -35,7 +35,7 @@ _KINDS: Final = {
     "lance.index.pb.VectorIndexDetails": VECTOR,
     "lance.table.FragmentReuseIndexDetails": "fragment_reuse",
 }
-# By kind the versions that are known; whether rows are named by stable ids, where there are any.
+# Kind -> supported versions, and whether rows are named by stable row ids, if enabled.
 _NAMES_ROW_IDS: Final = {
     BTREE: {0: True, 1: False},
     BITMAP: {0: True, 1: False},
@@ -47,10 +47,10 @@ _NAMES_ROW_IDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """An entry that can be asked.
+    """A usable entry.
 
-    ``kind``: ``BTREE`` or another of this module's names; ``names_row_ids``: whether it names rows
-    by stable row ids, not by addresses.
+    ``kind``: ``BTREE`` or another name of this module; ``names_row_ids``: whether rows are named by
+    stable row ids instead of addresses.
     """
 
     entry: IndexMetadata
@@ -59,23 +59,23 @@ class Segment:
 
     @property
     def title(self) -> str:
-        """How plans call its index."""
+        """Name of the index in plans."""
         return title_of(self.entry)
 
 
 def title_of(entry: IndexMetadata) -> str:
-    """How plans call an index."""
+    """Return the name of an index in plans."""
     return f"{entry.name} ({kind_of(entry)})"
 
 
 def kind_of(entry: IndexMetadata) -> str:
-    """The kind of an index; empty for one that is not known."""
+    """Return the kind of an index; '' if unknown."""
     _, slash, name = entry.details_type.rpartition("/")
     return _KINDS.get(name, "") if slash else ""
 
 
 def segment_of(entry: IndexMetadata, *, stable_row_ids: bool) -> Segment | str:
-    """An entry as a segment that can be asked, or why it cannot be."""
+    """Return the usable segment of an entry, or why it is unusable."""
     kind = kind_of(entry)
     versions = _NAMES_ROW_IDS.get(kind)
     if kind == VECTOR:

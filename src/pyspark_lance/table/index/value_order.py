@@ -1,4 +1,4 @@
-"""The order of values in the files of indices: nulls first, floats by their total order.
+"""The order of values in index files: nulls first, floats by total order.
 
 Source: docs/format/table-format.md, section 10.6.
 """
@@ -17,7 +17,7 @@ from pyspark_lance.plain_values import plain_numbers
 
 
 def has_order(data_type: pa.DataType) -> bool:
-    """Whether an index can sort values of a type as Lance does."""
+    """Return whether an index can sort values of a type as Lance does."""
     types = pa.types
     return bool(
         types.is_integer(data_type)
@@ -32,9 +32,9 @@ def has_order(data_type: pa.DataType) -> bool:
 
 
 def sort_order(values: pa.Array, *, stable: bool = False) -> NDArray[np.int64]:
-    """Where the values are that come first, second, …; shape (n,).
+    """Return the permutation that sorts the values; shape (n,).
 
-    ``values``: to be sorted. ``stable``: whether equal values keep their order; nulls always do.
+    ``stable``: whether equal values keep their order; nulls always do.
     """
     if not values.null_count:
         return _order_of(values, stable)
@@ -45,9 +45,9 @@ def sort_order(values: pa.Array, *, stable: bool = False) -> NDArray[np.int64]:
 
 
 def comparable(values: pa.Array) -> list[NDArray[Any]]:
-    """Whole numbers that have the order of values: first by the first array, shape (n,) each.
+    """Return integer sort keys of the values, lexicographic, shape (n,) each.
 
-    What is not a number is one by its place among the values of this array.
+    Values that are not numbers are ranked within this array.
     """
     missing = np.asarray(values.is_null()) if values.null_count else None
     if _is_numeric(values.type):
@@ -65,7 +65,7 @@ def comparable(values: pa.Array) -> list[NDArray[Any]]:
 
 
 def is_in_order(values: pa.Array) -> bool:
-    """Whether nulls come first, and then values that ascend; equal ones may follow each other."""
+    """Return whether nulls come first, followed by ascending values, possibly repeated."""
     present = values.slice(values.null_count)
     if present.null_count:
         return False
@@ -78,9 +78,9 @@ def is_in_order(values: pa.Array) -> bool:
 
 
 def begins_run(values: pa.Array) -> NDArray[np.bool_]:
-    """Of sorted values, whether each is another than the one before; shape (n,).
+    """Return whether each of sorted values differs from the previous one; shape (n,).
 
-    Floats are the same when their bits are; a null is the same as another null.
+    Floats are compared bitwise; nulls are equal.
     """
     begins = np.ones(len(values), np.bool_)
     if len(values) < 2:
@@ -99,7 +99,7 @@ def begins_run(values: pa.Array) -> NDArray[np.bool_]:
 
 
 def total_order(values: pa.Array) -> NDArray[np.signedinteger[Any]]:
-    """Floats without nulls as integers that have their order; shape (n,)."""
+    """Map floats without nulls to integers in total order; shape (n,)."""
     numbers = plain_numbers(values)
     bits = numbers.view(np.dtype(f"i{numbers.dtype.itemsize}"))
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
@@ -123,7 +123,7 @@ def _is_numeric(data_type: pa.DataType) -> bool:
 
 
 def _as_numbers(values: pa.Array) -> NDArray[Any] | None:
-    """Values without nulls as numbers of their order; None for types that are none."""
+    """Return values without nulls as ordered numbers; None for other types."""
     if pa.types.is_temporal(values.type):
         values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
     if pa.types.is_floating(values.type):

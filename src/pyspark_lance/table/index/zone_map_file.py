@@ -1,7 +1,7 @@
-"""ZoneMap: bounds of a column in zones of rows, and the file of an index that holds them.
+"""ZoneMap: bounds of a column in zones of rows, and the index file format.
 
-One row of the file is one zone: rows of a fragment that follow each other.  Bounds and counts are
-of the rows that were live when the zone was made; rows that no zone holds may hold anything.
+One row of the file is one zone: consecutive rows of a fragment. Bounds and counts describe the rows
+that were live when the index was built; rows outside of all zones may have any value.
 
 Source: docs/format/table-format.md, section 10.8.
 """
@@ -32,10 +32,10 @@ ZONE_MAP_DETAILS: Final = "/lance.table.ZoneMapIndexDetails"
 ZONE_MAP_FILE: Final = "zonemap.lance"
 ZONE_MAP_VERSION: Final = 0
 Nulls: TypeAlias = dict[int, BitMap]
-"""Fragment -> offsets of the nulls of a column; fragments without any are left out."""
+"""Fragment -> offsets of the nulls of a column; without fragments that have none."""
 _NULL_BITMAP: Final = "null_bitmap"
 _ROWS_PER_ZONE: Final = "rows_per_zone"
-# The oldest that every release can read that knows such indices, and that holds null structs.
+# The oldest file version with null structs, supported by every release with such indices.
 _FILE_VERSION: Final = "2.1"
 _COUNTS: Final = {
     "null_count": pa.uint32(),
@@ -50,18 +50,18 @@ _COUNTS: Final = {
 class ZoneMap:
     """Zones of one column; arrays of shape (num_zones,), ordered by fragment and first row."""
 
-    # Nothing is smaller, by Arrow's total order; null if not known or all is null.
+    # Lower bound by Arrow's total order; null if unknown or all values are null.
     minimum: pa.Array
-    maximum: pa.Array  # Nothing is larger; NaN where there is one.
+    maximum: pa.Array  # Upper bound; NaN if there is one.
     null_count: NDArray[np.uint32]  # Nulls.
     nan_count: NDArray[np.uint32]  # NaN; 0 for all types but floats.
     fragment_id: NDArray[np.uint64]
     start: NDArray[np.uint64]  # First row, as physical offset.
-    length: NDArray[np.uint64]  # Rows from the first to the last; deleted ones may lie between.
+    length: NDArray[np.uint64]  # Rows from the first to the last, including deleted ones.
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch, where: str = "") -> ZoneMap:
-        """The zones that rows of an index file describe; none of fragments where they overlap."""
+        """Parse the rows of an index file; drop fragments with overlapping zones."""
         columns = {name: batch.schema.field(name).type for name in batch.schema.names}
         if set(columns) != {"min", "max", *_COUNTS} or any(
             columns[name] != kind for name, kind in _COUNTS.items()
@@ -87,14 +87,14 @@ class ZoneMap:
         )
         if len(order) and int(zones.start.max()) + int(zones.length.max()) >= 1 << 33:
             raise CorruptFileError("a zone reaches beyond any fragment", where=where)
-        # Lance leaves old zones beside the new ones of a fragment that it indexes again.
+        # Lance keeps old zones when it indexes a fragment again.
         is_next = zones.fragment_id[1:] == zones.fragment_id[:-1]
         overlap = is_next & (zones.start[1:] < zones.end[:-1])
         unknown_outcome = zones.fragment_id[1:][overlap]
         return zones._where(~np.isin(zones.fragment_id, unknown_outcome))
 
     def to_batch(self) -> pa.RecordBatch:
-        """The rows of an index file."""
+        """Return the rows of an index file."""
         numbers = (self.null_count, self.nan_count, self.fragment_id, self.start, self.length)
         schema = pa.schema(
             [
@@ -109,20 +109,20 @@ class ZoneMap:
 
     @classmethod
     def empty(cls, data_type: pa.DataType) -> ZoneMap:
-        """No zones of a column."""
+        """Return a zone map without zones."""
         none = pa.nulls(0, data_type)
         numbers = (np.empty(0, plain_dtype(kind)) for kind in _COUNTS.values())
         return cls(none, none, *numbers)
 
     @classmethod
     def joined(cls, parts: Sequence[ZoneMap], data_type: pa.DataType) -> ZoneMap:
-        """The zones of all parts, which are of one type."""
+        """Concatenate zone maps of one type."""
         batches = [part.to_batch() for part in (cls.empty(data_type), *parts)]
         (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches() or batches[:1]
         return cls.from_batch(batch)
 
     def of_fragments(self, fragment_ids: NDArray[np.uint64]) -> ZoneMap:
-        """The zones of some fragments."""
+        """Return the zones of some fragments."""
         return self._where(np.isin(self.fragment_id, fragment_ids))
 
     def _where(self, mask: NDArray[np.bool_]) -> ZoneMap:
@@ -146,15 +146,15 @@ class ZoneMap:
 
     @property
     def all_null(self) -> NDArray[np.bool_]:
-        """Whether a zone has nothing but nulls; false where deleted rows hide it."""
+        """Whether a zone has only nulls; may be false if it has deleted rows."""
         return np.asarray(self.null_count >= self.length)
 
     def trusted_bounds(self) -> tuple[pa.Array, pa.Array]:
-        """Least and greatest values by Spark's order, in which NaN is the greatest."""
+        """Return bounds by Spark's order, in which NaN is the greatest."""
         minimum, maximum = self.minimum, self.maximum
         if not pa.types.is_floating(minimum.type):
             return minimum, maximum
-        # A NaN with a sign is the least by the total order, and hides what is.
+        # A negative NaN is the least by the total order, and hides the minimum.
         unknown = pc.fill_null(pc.is_nan(minimum), False)
         minimum = pc.if_else(unknown, pa.scalar(None, minimum.type), minimum)
         has_nan = plain_array(self.nan_count > 0)
@@ -163,7 +163,7 @@ class ZoneMap:
 
 
 def is_zone_map(index: IndexMetadata) -> bool:
-    """Whether an index entry is a zone map of one column that can be read here."""
+    """Return whether an index entry is a supported zone map of one column."""
     return (
         index.details_type == ZONE_MAP_DETAILS
         and index.index_version == ZONE_MAP_VERSION
@@ -172,12 +172,12 @@ def is_zone_map(index: IndexMetadata) -> bool:
 
 
 def read_zone_map(files: TableFiles, index: IndexMetadata) -> ZoneMap:
-    """The zones of one index entry."""
+    """Read the zones of one index entry."""
     return _zones_of(*_open(files, index))
 
 
 def read_zones_and_nulls(files: TableFiles, index: IndexMetadata) -> tuple[ZoneMap, Nulls | None]:
-    """The zones of one index entry, and where its nulls are; None if it does not know."""
+    """Read the zones of one index entry, and the positions of nulls, if stored."""
     reader, where = _open(files, index)
     number = reader.schema.metadata.get(_NULL_BITMAP)
     if number is None:
@@ -188,10 +188,10 @@ def read_zones_and_nulls(files: TableFiles, index: IndexMetadata) -> tuple[ZoneM
 def write_zone_map(
     store: ObjectStore, path: str, zones: ZoneMap, rows_per_zone: int, nulls: Nulls | None
 ) -> int:
-    """Writes the file of an index.
+    """Write the file of an index.
 
-    ``rows_per_zone``: live rows of a zone, but of the last of each fragment. ``nulls``: where all
-    nulls are; None if that is not known. Returns the length of the file in bytes.
+    ``rows_per_zone``: live rows of a zone, except for the last of each fragment. ``nulls``:
+    positions of all nulls; None if unknown. Return the length of the file in bytes.
     """
     batch = zones.to_batch()
     metadata = {_ROWS_PER_ZONE: str(rows_per_zone).encode()}
@@ -224,4 +224,4 @@ def _zones_of(reader: DataFileReader, where: str) -> ZoneMap:
 def _parsed_nulls(data: bytes, where: str) -> Nulls | None:
     rows = parse_tree_map(data, where)
     nulls = {fragment_id: bitmap for fragment_id, bitmap in rows.items() if bitmap is not None}
-    return nulls if len(nulls) == len(rows) else None  # All rows, however many these are.
+    return nulls if len(nulls) == len(rows) else None  # A full bitmap has no offsets.

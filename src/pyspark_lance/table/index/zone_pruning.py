@@ -1,8 +1,8 @@
-"""Which rows of fragments a condition leaves, by the zone maps of the columns that it reads.
+"""Prune rows of fragments with zone maps.
 
-A zone map is an index: it tells the least and the greatest value of each zone of rows.  What it
-does not cover is read: fragments that are not in its bitmap, rows that are in none of its zones.
-One that cannot be read, or is of a version that is not known, prunes nothing.
+A zone map is an index with the bounds of each zone of rows. Uncovered rows are read: fragments that
+are not in its bitmap, and rows outside of all zones. An unreadable zone map, or one of an unknown
+version, prunes nothing.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def zone_slices(
     fragments: Fragments,
     lineage: Mapping[ColumnPath, Bounds],
 ) -> tuple[Slices, frozenset[str]]:
-    """One slice for each fragment of which a zone may hold rows that satisfy ``predicate``.
+    """Return one split for each fragment with zones that may match ``predicate``.
 
-    ``fragments``: those that are left, each with rows. Returns the slices, and the titles of the
-    zone maps if these leave rows out.
+    ``fragments``: the remaining ones, each with rows. The second result is the titles of zone maps
+    that pruned rows.
     """
     rows = _Rows.of(fragments)
     columns = {
@@ -56,7 +56,7 @@ def zone_slices(
     if not columns:
         return Slices.whole(fragments), frozenset()
     cuts = [rows.starts, *(ends for column in columns.values() for ends in column.ends)]
-    # Each part ascends, which this sort makes use of; np.unique would hash each number.
+    # Each part is sorted, which makes this sort fast; np.unique would hash each number.
     starts = np.sort(np.concatenate(cuts), kind="stable")
     is_last = np.append(starts[1:] != starts[:-1], True)
     starts = starts[is_last & (starts < rows.total)]
@@ -69,14 +69,14 @@ def zone_slices(
 
 
 def zoned_columns(snapshot: Snapshot) -> tuple[str, ...]:
-    """The top-level columns that have a zone map."""
+    """Return the top-level columns that have a zone map."""
     indexed = {index.fields[0] for index in snapshot.indices if is_zone_map(index)}
     return tuple(field.name for field in snapshot.schema.fields if field.id in indexed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of fragments, one behind another.
+    """The concatenated rows of fragments.
 
     ``starts``: the first row of each.
     """
@@ -92,7 +92,7 @@ class _Rows:
         return cls(fragments, starts, int(ends[-1]) if len(ends) else 0)
 
     def places_of(self, fragment_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Where among the fragments each is; negative for those that are not there."""
+        """Return the index of each fragment; negative for missing ones."""
         own = self.fragments.ids.astype(np.uint64)
         order = np.argsort(own)
         at = np.searchsorted(own, fragment_ids, sorter=order)
@@ -106,19 +106,19 @@ class ColumnZones:
 
     starts: NDArray[np.int64]  # First row of each zone.
     stops: NDArray[np.int64]  # One past the last row of each zone.
-    bounds: Bounds  # What each zone holds, in the type in which conditions see the column.
-    num_nulls: NDArray[np.int64]  # Nulls when the zone was made.
-    # Rows that are there now and hold a number, text or time at the least.
+    bounds: Bounds  # Bounds of each zone, in the type of predicates.
+    num_nulls: NDArray[np.int64]  # Nulls when the index was built.
+    # Lower bound of current non-null rows.
     least_values: NDArray[np.int64]
-    titles: frozenset[str]  # Of the zone maps that they come from.
+    titles: frozenset[str]  # Titles of the source zone maps.
 
     @property
     def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First rows, and those past the last ones."""
+        """Return the first rows, and one past the last rows, of zones."""
         return self.starts, self.stops
 
     def at(self, rows: NDArray[np.int64]) -> Bounds:
-        """What is known of the zones that hold ``rows``."""
+        """Return the bounds of the zones of ``rows``."""
         place = np.searchsorted(self.starts, rows, "right") - 1
         is_inside = (place >= 0) & (rows < self.stops[np.maximum(place, 0)])
         return self.bounds.take(np.where(is_inside, place, _NO_PLACE))
@@ -127,9 +127,9 @@ class ColumnZones:
 def column_zones(
     snapshot: Snapshot, name: str, fragments: Fragments | None = None
 ) -> ColumnZones | None:
-    """The zones of a top-level column; None without any.
+    """Return the zones of a top-level column; None without any.
 
-    ``fragments``: whose rows they are, one fragment behind another; None for all that have rows.
+    ``fragments``: to number the rows of; None for all that have rows.
     """
     if fragments is None:
         fragments = snapshot.manifest.fragments
@@ -138,7 +138,7 @@ def column_zones(
 
 
 def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones | None:
-    """The zones of a column in fragments that are read; None without any."""
+    """Return the zones of a column in ``rows``; None without any."""
     field, is_inside_struct = field_at(snapshot.schema.fields, path)
     if field is None or not rows.total:
         return None
@@ -147,7 +147,7 @@ def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones 
     for index in snapshot.indices:
         if not is_zone_map(index) or index.fields != (field.id,) or not index.fragment_bitmap:
             continue
-        # Of two indices on one column the first one answers.
+        # The first of several indices on one column is used.
         covered = index.fragment_bitmap - answered
         bounded = _bounded_zones(snapshot, index, field)
         if bounded is None:
@@ -155,7 +155,7 @@ def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones 
         answered |= covered
         zones, bounds = bounded
         if is_inside_struct:
-            # Where the struct is null, so is the field, whatever was counted.
+            # Null structs may not be counted as nulls of the field.
             bounds = Bounds(bounds.minimum, bounds.maximum, True, bounds.all_null)
         part = _located(zones, bounds, rows, covered, title_of(index))
         if len(part.starts):
@@ -177,7 +177,7 @@ def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones 
 def _located(
     zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap, title: str
 ) -> ColumnZones:
-    """The zones of covered fragments that are read."""
+    """Return the zones of covered fragments in ``rows``."""
     places = rows.places_of(zones.fragment_id)
     ids = np.fromiter(covered, np.uint64, len(covered))
     chosen = np.flatnonzero((places >= 0) & np.isin(zones.fragment_id, ids))
@@ -187,7 +187,7 @@ def _located(
     stops = np.minimum(zones.end[chosen].astype(np.int64), lengths)
     first = rows.starts[places]
     nulls = zones.null_count[chosen].astype(np.int64)
-    # Which zones of a fragment lost its deleted rows is not looked up: each may have lost all.
+    # The zones of deleted rows are unknown: each may have lost all of them.
     lost = rows.fragments.columns.num_deleted_rows[places]
     values = stops - starts - nulls - zones.nan_count[chosen].astype(np.int64) - lost
     return ColumnZones(
@@ -214,9 +214,9 @@ def _joined(parts: Sequence[Bounds]) -> Bounds:
 def _slices(
     rows: _Rows, starts: NDArray[np.int64], place: NDArray[np.int64], keep: NDArray[np.bool_]
 ) -> Slices:
-    """The parts that are kept, as slices."""
+    """Return the kept parts as splits."""
     stops = np.append(starts[1:], rows.total)
-    # Neighbours of one fragment that are both kept are one range.
+    # Adjacent kept parts of one fragment are merged.
     joins = keep[1:] & keep[:-1] & (place[1:] == place[:-1])
     begins = keep & ~np.concatenate([[False], joins])
     ends = keep & ~np.concatenate([joins, [False]])
@@ -238,7 +238,7 @@ def _slices(
 def _bounded_zones(
     snapshot: Snapshot, index: IndexMetadata, field: Field
 ) -> tuple[ZoneMap, Bounds] | None:
-    """What an index tells of a column, in its Spark type; None if it cannot be used."""
+    """Return the zones and bounds of an index in the type of predicates; None if unusable."""
     key: tuple[str, UUID, int] = ("zones", index.uuid, field.id)
     if key not in snapshot.memo:
         snapshot.memo[key] = _read(snapshot, index, field)

@@ -1,4 +1,4 @@
-"""Nearest rows of vectors: kernels, tasks of a search and the rows that they find.
+"""Nearest-neighbor search: kernels, vector indices, plans and tasks.
 
 May import: table.scan and all below.
 """

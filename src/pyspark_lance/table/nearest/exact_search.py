@@ -1,9 +1,9 @@
-"""The k nearest rows of many queries, by blocks of rows against blocks of queries.
+"""Exact k-nearest-neighbor search of many queries, block by block.
 
-BLAS gives a lower bound of each distance: what the product of two blocks says, less what rounding
-can have added.  Only pairs whose bound is not above the k-th best distance so far are computed, in
-double precision; these are few after the first rows.  So the answer does not depend on the order
-of rows, the sizes of blocks or the machine, and costs little more than the product.
+A BLAS product of two blocks, minus its maximum rounding error, gives a lower bound of each
+distance. Only pairs whose bound does not exceed the k-th best distance so far are computed in
+double precision; there are few of these after the first rows. So the result is independent of row
+order, block sizes and the machine, and costs little more than the product.
 """
 
 from __future__ import annotations
@@ -17,28 +17,26 @@ from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nea
 from pyspark_lance.table.nearest.metric import Metric
 
 QUERIES_OF_BLOCK: Final = 1024
-# More would not stay in the caches while the products are looked at.
+# Larger blocks would exceed the caches while products are compared.
 _ROWS_OF_BLOCK: Final = 1024
-# With few queries a block of rows should stay in the cache of a core.
+# With few queries, a block of rows should fit into the cache of a core.
 _SMALL_QUERY_COUNT: Final = 64
 _CACHED_NUMBERS: Final = 1 << 18
-# Numbers of double precision that are held while pairs are computed.
+# Maximum doubles in memory while pairs are computed.
 _PAIR_NUMBERS: Final = 1 << 21
-# So many pairs of a block are computed without a second thought.
+# Up to this many pairs of a block are computed without further pruning.
 _SMALL_PAIR_COUNT: Final = 1 << 13
-# Pairs that wait to be compared with the best so far; there may be as many as the best.
+# Maximum pending pairs, in addition to the best so far.
 _FEWEST_WAITING: Final = 1 << 16
 
 _Floats = NDArray[np.floating[Any]]
 
 
 class ExactSearch:
-    """Finds the rows nearest to some queries among rows that are added block by block.
+    """Finds the nearest rows of some queries among rows added block by block.
 
     ``queries``: shape (m, d), of the type of the column; no NaN, and no zeros under cosine. ``k``:
-    how many rows to find for each query.
-
-    ``num_computed``: pairs of a query and a row whose distance was computed by itself.
+    number of rows per query. ``num_computed``: number of pairs whose distance was computed exactly.
     """
 
     def __init__(self, queries: _Floats, metric: Metric, k: int) -> None:
@@ -46,7 +44,7 @@ class ExactSearch:
         self._queries = queries.astype(np.float64)
         self._work = np.float64 if queries.dtype == np.float64 else np.float32
         count, width = queries.shape
-        # What sums of products of so many numbers can be wrong by, of the squares of lengths.
+        # Maximum rounding error of a dot product, relative to the squared lengths.
         self._slack = float(4 * width + 64) * float(np.finfo(self._work).eps) / 2
         self._largest = 1e300 if self._work is np.float64 else 1e30
         few = max(256, _CACHED_NUMBERS // (width + 1))
@@ -63,7 +61,7 @@ class ExactSearch:
     def add(
         self, vectors: _Floats, row_ids: NDArray[np.uint64], addresses: NDArray[np.uint64]
     ) -> None:
-        """Looks at more rows.
+        """Add rows.
 
         ``vectors``: shape (n, d), of the type of the column; ``row_ids``: their row ids, shape
         (n,); ``addresses``: their addresses, shape (n,).
@@ -75,7 +73,7 @@ class ExactSearch:
             self._add_block(_Block(vectors[part], row_ids[part], addresses[part]))
 
     def found(self) -> FoundRows:
-        """The nearest of all rows that were added, in the order of ``nearest_of``."""
+        """Return the nearest of all added rows, in the order of ``nearest_of``."""
         self._compare()
         return self._best
 
@@ -83,7 +81,7 @@ class ExactSearch:
 
     def _add_block(self, block: _Block) -> None:
         rows = self._rows[: len(block), :-1]
-        # What is too large for the type of the work becomes infinite, and is looked at apart.
+        # Numbers too large for the work type become infinite and are handled separately.
         with np.errstate(over="ignore", invalid="ignore"):
             rows[:] = block.vectors
             squares = np.einsum("ij,ij->i", rows, rows)
@@ -101,10 +99,10 @@ class ExactSearch:
         self._add_usual(block, rows, squares, self._prepared)
 
     def _prepare(self, rows: _Floats) -> _PreparedQueries:
-        """The queries as left factors, given the first rows.
+        """Prepare the queries as left factors, given the first rows.
 
-        Distances do not change when queries and rows are moved, and rounding counts less where
-        numbers are small: so zero is moved to the middle of the first rows.
+        Distances are translation invariant, and rounding errors are smaller for small numbers, so
+        the origin is moved to the mean of the first rows.
         """
         centre = np.zeros(rows.shape[1])
         if self._metric is Metric.L2:
@@ -143,7 +141,7 @@ class ExactSearch:
             last = min(first + QUERIES_OF_BLOCK, len(self._queries))
             query, row = self._candidates(factors, largest, queries, slice(first, last))
             if len(row) > self._most_pairs(last - first):
-                # Of equal rows only the first can be among the best, whatever the query is.
+                # Of equal rows, only the first ones can be among the best.
                 kept = block.first_of_equals(self._k) if kept is None else kept
                 query, row = query[kept[row]], row[kept[row]]
             self._compute(block, query + first, row)
@@ -152,7 +150,7 @@ class ExactSearch:
     def _candidates(
         self, rows: _Floats, largest: float, queries: _PreparedQueries, part: slice
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Pairs of a query of ``part``, counted from its start, and a row that may be near."""
+        """Return candidate pairs of a query, relative to ``part``, and a row."""
         factors = queries.factors[part]
         shape = len(factors), len(rows)
         products = self._products[: shape[0] * shape[1]].reshape(shape)
@@ -162,7 +160,7 @@ class ExactSearch:
         found = np.flatnonzero(mask)
         if len(found) > self._most_pairs(shape[0]) and self._k < shape[1]:
             crowded = np.flatnonzero(np.count_nonzero(mask, axis=1) > self._k)
-            # Nothing that is further away than the k-th of this block can be.
+            # Rows farther than the k-th of this block are not candidates.
             least = np.partition(products[crowded], self._k - 1, axis=1)[:, self._k - 1]
             own = least + self._rounding(queries.squares[part][crowded], largest)
             limits[crowded] = np.minimum(limits[crowded], _upwards(own, self._work))
@@ -171,11 +169,11 @@ class ExactSearch:
         return np.divmod(found, shape[1])
 
     def _most_pairs(self, num_queries: int) -> int:
-        """How many pairs of a block are computed without a look at why there are so many."""
+        """Return the maximum pairs of a block that are computed without further pruning."""
         return max(_SMALL_PAIR_COUNT, 2 * num_queries * self._k)
 
     def _rounding(self, squares: _Floats, largest: float) -> _Floats:
-        """What a distance can at most be above its lower bound."""
+        """Return the maximum rounding error of the lower bounds."""
         if self._metric is Metric.L2:
             return 2 * self._slack * (squares + largest)
         if self._metric is Metric.DOT:
@@ -183,9 +181,9 @@ class ExactSearch:
         return np.full(len(squares), 2 * self._slack)
 
     def _limits_of_products(self, queries: _PreparedQueries, part: slice) -> _Floats:
-        """Up to which product a row may be nearer than the worst of the best."""
+        """Return the limits of products of rows that may be among the best."""
         limits: _Floats = self._limits[part].astype(np.float64)
-        # Distances are rounded when they are compared.
+        # Distances are rounded to float32 before comparisons.
         limits += np.abs(limits, where=np.isfinite(limits), out=np.zeros_like(limits)) * 2.0**-22
         if self._metric is Metric.L2:
             limits -= queries.squares[part] * (1 - self._slack)
@@ -199,9 +197,9 @@ class ExactSearch:
     # Single pairs ----------------------------------------------------------------------------
 
     def _add_unusual(self, block: _Block) -> None:
-        """Rows with numbers so large or small that products say nothing."""
+        """Add rows with numbers too large or too small for bounds by products."""
         numbers = block.vectors.astype(np.float64)
-        # NaN and, under cosine, vectors without a direction; the others may still have no distance.
+        # Skip NaN and, for cosine, zero vectors; other rows may still have no distance.
         squares = np.einsum("ij,ij->i", numbers, numbers)
         sound = (
             (squares > 0) & (squares < np.inf) if self._metric is Metric.COSINE else squares >= 0
@@ -216,13 +214,13 @@ class ExactSearch:
             self._compute(block, np.repeat(some, len(block)), rows)
 
     def _compute(self, block: _Block, queries: NDArray[np.intp], rows: NDArray[np.intp]) -> None:
-        """Looks at pairs of a query and a row of the block."""
+        """Compute the distances of pairs of a query and a row of the block."""
         self.num_computed += len(queries)
         step = max(1, _PAIR_NUMBERS // self._queries.shape[1])
         for first in range(0, len(queries), step):
             query, row = queries[first : first + step], rows[first : first + step]
             distances = exact_distances(self._queries[query], block.vectors[row], self._metric)
-            # NaN is not below any limit.
+            # NaN is below no limit.
             near = np.flatnonzero(distances <= self._limits[query])
             row = row[near]
             self._wait(
@@ -251,7 +249,7 @@ class ExactSearch:
 
 
 class _Block:
-    """Some rows."""
+    """A block of rows."""
 
     def __init__(
         self, vectors: _Floats, row_ids: NDArray[np.uint64], addresses: NDArray[np.uint64]
@@ -265,7 +263,7 @@ class _Block:
         return _Block(self.vectors[mask], self.row_ids[mask], self.addresses[mask])
 
     def first_of_equals(self, k: int) -> NDArray[np.bool_]:
-        """Which rows are among the ``k`` of lowest row ids of those with the same vector."""
+        """Return which rows are among the ``k`` lowest row ids with the same vector."""
         content = np.ascontiguousarray(self.vectors)
         keys = content.view(np.dtype((np.void, content.itemsize * content.shape[1])))
         _, group = np.unique(keys.ravel(), return_inverse=True)
@@ -280,8 +278,8 @@ class _Block:
 class _PreparedQueries:
     """Queries as left factors of products.
 
-    ``factors``: shape (m, d + 1); ``squares``: of their lengths, shape (m,); ``centre``: what is
-    subtracted from rows, shape (d,).
+    ``factors``: shape (m, d + 1); ``squares``: of their lengths, shape (m,); ``centre``: subtracted
+    from rows, shape (d,).
     """
 
     def __init__(
@@ -292,7 +290,7 @@ class _PreparedQueries:
 
 
 def exact_distances(queries: _Floats, rows: _Floats, metric: Metric) -> NDArray[np.float32]:
-    """The distances of pairs: query i from row i; NaN where there is none.
+    """Return the distances of query i and row i; NaN where undefined.
 
     ``queries``: float64, shape (n, d); ``rows``: any floats, shape (n, d).
     """
@@ -309,7 +307,7 @@ def exact_distances(queries: _Floats, rows: _Floats, metric: Metric) -> NDArray[
 
 
 def _upwards(numbers: _Floats, work: type[np.floating[Any]]) -> _Floats:
-    """Numbers in the type of the work, none of them less than it was."""
+    """Convert numbers to the work type, rounding up."""
     with np.errstate(over="ignore"):
         rounded = numbers.astype(work)
     return np.nextafter(rounded, np.array(np.inf, work))

@@ -1,4 +1,4 @@
-"""FoundRows: rows that a search found, and which of them are the nearest."""
+"""FoundRows: results of a search, and their top-k merge."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from numpy.typing import NDArray
 class FoundRows:
     """Pairs of a query and a row, as arrays of one length."""
 
-    query: NDArray[np.int64]  # Numbers of the queries, int64.
+    query: NDArray[np.int64]  # Query numbers, int64.
     distance: NDArray[np.float32]  # float32, never NaN.
     row_id: NDArray[np.uint64]  # uint64.
-    address: NDArray[np.uint64]  # Where the rows are, uint64.
+    address: NDArray[np.uint64]  # Row addresses, uint64.
 
     def __len__(self) -> int:
         return len(self.query)
 
     def at(self, chosen: NDArray[np.integer] | NDArray[np.bool_] | slice) -> FoundRows:
-        """Some of the pairs."""
+        """Select some of the pairs."""
         return FoundRows(
             self.query[chosen], self.distance[chosen], self.row_id[chosen], self.address[chosen]
         )
 
     def of_queries(self, numbers: NDArray[np.int64]) -> FoundRows:
-        """The same pairs, once the queries are called by other numbers.
+        """Return the same pairs with other query numbers.
 
-        ``numbers``: what each query is called, by what it was called.
+        ``numbers``: the new number of each query, by its old one.
         """
         return FoundRows(numbers[self.query], self.distance, self.row_id, self.address)
 
     def ranks(self) -> NDArray[np.int64]:
-        """For pairs in the order of ``nearest_of``, which rank each has for its query, from 1."""
+        """Return the rank of each pair in its query, from 1; pairs are in ``nearest_of`` order."""
         return np.arange(1, len(self) + 1) - np.searchsorted(self.query, self.query)
 
 
@@ -45,7 +45,7 @@ NOTHING_FOUND = FoundRows(
 
 
 def joined(found: Sequence[FoundRows]) -> FoundRows:
-    """All pairs of all."""
+    """Concatenate results."""
     if len(found) == 1:
         return found[0]
     if not found:
@@ -59,10 +59,10 @@ def joined(found: Sequence[FoundRows]) -> FoundRows:
 
 
 def nearest_of(found: Sequence[FoundRows], k: int) -> FoundRows:
-    """The ``k`` nearest rows of each query, by query, distance and row id.
+    """Return the ``k`` nearest rows of each query, by query, distance and row id.
 
-    Of rows that are equally near those with the lowest row ids are taken, so that it does not
-    matter in which order and in how many parts a table was searched.
+    Ties are broken by the lowest row id, so the result is independent of the order and the
+    partitioning of the search.
     """
     every = joined(found)
     every = every.at(np.lexsort((every.row_id, every.distance, every.query)))
@@ -71,9 +71,9 @@ def nearest_of(found: Sequence[FoundRows], k: int) -> FoundRows:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What some tasks of one search found.
+    """The results of some tasks of one search.
 
-    ``coded``: rows that an index told, maybe at other distances.
+    ``coded``: candidates from an index, with approximate distances.
     """
 
     exact: FoundRows

@@ -1,9 +1,8 @@
-"""Builds a segment of a vector index in kinds of tasks that meet in files only.
+"""Build a segment of a vector index in three stages of tasks, connected by files.
 
-One task learns from a sample of the rows.  Then each task encodes some of the rows, or takes those
-that a segment has, and leaves them ordered by partition.  Then one task joins what they left,
-partition by partition.  None of them holds more than a sample, a partition or a block of rows,
-whatever the table holds.
+One task trains a model on a sample. Then each task encodes some of the rows, or copies those of an
+existing segment, and writes them ordered by partition. Finally, one task merges these files,
+partition by partition. Memory is bounded by a sample, a partition or a block of rows.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ from pyspark_lance.table.version.table_files import TableFiles
 _PART_VERSION: Final = "2.1"
 _MAX_SAMPLE_BYTES: Final = 192 << 20
 _FEWEST_OF_PARTITION: Final = 16
-# A sample is of so many runs of rows, since each is a read of its own.
+# Maximum runs of rows in a sample, since each run is a separate read.
 _RUNS: Final = 1 << 14
-# Encoded rows that are held before they are ordered and written, and when they are joined.
+# Maximum buffered encoded rows before they are written, and during the merge.
 _HELD_BYTES: Final = 48 << 20
 
 _Floats = NDArray[np.floating[Any]]
@@ -64,19 +63,19 @@ _Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class TrainTask:
-    """Rows to learn from; picklable."""
+    """A training task; picklable."""
 
     scan: ScanTask
     column: Field
     shape: IvfShape
-    sample_rate: int  # How many vectors for each centroid and each codeword, at most.
-    seed: int | None  # For all choices; None for others each time.
+    sample_rate: int  # Maximum vectors for each centroid and each codeword.
+    seed: int | None  # Random seed; None for nondeterministic results.
     model: ModelPlace
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """Rows to encode; picklable.
+    """A task that encodes rows; picklable.
 
     ``scan``: reads their vectors and row ids.
     """
@@ -89,12 +88,12 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class TakeTask:
-    """Rows of a segment that another one takes as they are; picklable."""
+    """A task that copies rows of an existing segment; picklable."""
 
     files: TableFiles
     entry: IndexMetadata
     width: int
-    # Those whose live rows are taken, with their row ids if these are stable.
+    # Fragments whose live rows are copied, with their row ids if these are stable.
     fragments: tuple[Fragment, ...]
     stable_row_ids: bool
     folder: UUID | None = None
@@ -102,7 +101,7 @@ class TakeTask:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPart:
-    """Encoded rows in a file, ordered by partition.
+    """A file of encoded rows, ordered by partition.
 
     ``lengths``: rows of each partition.
     """
@@ -113,7 +112,7 @@ class EncodedPart:
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """Encoded rows that become a segment; picklable."""
+    """A task that merges encoded rows to a segment; picklable."""
 
     files: TableFiles
     model: ModelPlace
@@ -123,7 +122,7 @@ class JoinTask:
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
-    """A segment whose files are there.
+    """A written segment.
 
     ``file_sizes``: bytes of its files, by name.
     """
@@ -135,7 +134,7 @@ class BuiltSegment:
 
 
 def train(task: TrainTask) -> int:
-    """Learns, and leaves what was learned; returns from how many vectors."""
+    """Train and store the model; return the number of training vectors."""
     rng = np.random.default_rng(task.seed)
     sample = _sample(task, rng)
     model = train_model(sample, task.shape, task.sample_rate, rng)
@@ -147,7 +146,7 @@ def train(task: TrainTask) -> int:
 
 
 def encode(task: EncodeTask) -> tuple[EncodedPart, ...]:
-    """Encodes rows, and leaves them ordered by partition in files."""
+    """Encode rows and write them ordered by partition."""
     files = task.scan.files
     model = read_model(files, task.model)
     store, encoder = files.table.store(), Encoder(model)
@@ -172,7 +171,7 @@ def encode(task: EncodeTask) -> tuple[EncodedPart, ...]:
 
 
 def take(task: TakeTask) -> tuple[EncodedPart, ...]:
-    """Leaves the live rows of a segment as ``encode`` leaves those that it encodes."""
+    """Copy the live rows of a segment to files as ``encode`` writes them."""
     assert task.folder is not None
     segment = open_ivf(task.files, task.entry, task.width)
     model = read_model(task.files, ModelPlace(task.entry.uuid, task.entry.base_id))
@@ -195,7 +194,7 @@ def take(task: TakeTask) -> tuple[EncodedPart, ...]:
 
 
 def join(task: JoinTask) -> BuiltSegment:
-    """Writes the files of a segment."""
+    """Merge encoded rows to the files of a segment."""
     model = read_model(task.files, task.model)
     store = task.files.table.store()
     lengths = np.zeros((len(task.parts), model.num_partitions), np.int64)
@@ -217,7 +216,7 @@ def join(task: JoinTask) -> BuiltSegment:
 
 
 def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
-    """Vectors by chance; all if there are not more than it takes."""
+    """Return a random sample of vectors, or all if there are fewer."""
     shape, width = task.shape, width_of(task.column)
     groups = max(shape.num_partitions, CODEWORDS if shape.kind is IvfKind.PQ else 1)
     row_bytes = width * max(4, dtype_of(task.column).itemsize)
@@ -230,7 +229,7 @@ def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
         batches = run(replace(task.scan, slices=slices)) if slices else iter(())
         found = [_sound_vectors(batch.column(0), shape.metric)[0] for batch in batches]
         sample = np.concatenate([np.empty((0, width), dtype_of(task.column)), *found])
-        # Rows may be deleted, or have no vector.
+        # Rows may be deleted or null.
         if asked >= total or len(sample) >= wanted // 2:
             break
         asked *= 4
@@ -240,7 +239,7 @@ def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
 
 
 def _sound_vectors(column: pa.Array, metric: Metric) -> tuple[_Floats, NDArray[np.bool_]]:
-    """Vectors that an index holds, and which rows have one."""
+    """Return the vectors that can be indexed, and a mask of their rows."""
     vectors, has_vector = matrix_of(column)
     kept = can_be_indexed(vectors, metric)
     if has_vector is not None:
@@ -251,7 +250,7 @@ def _sound_vectors(column: pa.Array, metric: Metric) -> tuple[_Floats, NDArray[n
 def _some_slices(
     slices: Sequence[ScanSplit], count: int, rng: np.random.Generator
 ) -> Sequence[ScanSplit]:
-    """Slices of about ``count`` of the rows, in runs; of all if there are not more."""
+    """Return splits of about ``count`` random rows, in runs, or of all if there are fewer."""
     ends = np.cumsum([part.end - part.start for part in slices])
     total = int(ends[-1]) if len(slices) else 0
     if total <= count:
@@ -273,7 +272,7 @@ def _some_slices(
 
 
 class _Encoded:
-    """Encoded rows that are held."""
+    """A buffer of encoded rows."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[NDArray[Any], NDArray[np.uint64], NDArray[Any]]] = []
@@ -282,12 +281,12 @@ class _Encoded:
     def add(
         self, partitions: NDArray[np.int32], row_ids: NDArray[np.uint64], codes: NDArray[Any]
     ) -> None:
-        """More of them."""
+        """Add encoded rows."""
         self._blocks.append((partitions, row_ids, codes))
         self.num_rows += len(row_ids)
 
     def written(self, store: ObjectStore, folder: UUID, model: IvfModel) -> EncodedPart:
-        """A file of them, ordered by partition."""
+        """Write the rows to a file, ordered by partition."""
         partitions, row_ids, codes = (
             np.concatenate(column) for column in zip(*self._blocks, strict=True)
         )
@@ -303,13 +302,13 @@ class _Encoded:
         return EncodedPart(path, np.bincount(partitions, minlength=model.num_partitions))
 
 
-# Joining ---------------------------------------------------------------------------------------
+# Merging --------------------------------------------------------------------------------------
 
 
 def _by_partition(
     model: IvfModel, readers: list[DataFileReader], lengths: NDArray[np.int64]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of all parts, partition by partition.
+    """Yield the rows of all parts, partition by partition.
 
     ``lengths``: rows of each partition in each part, shape (parts, partitions).
     """
@@ -339,7 +338,7 @@ def _by_partition(
 
 
 def _transposed(codes: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
-    """Codes code by code, not row by row, within each partition."""
+    """Transpose codes within each partition to column-major order."""
     turned = np.empty_like(codes)
     stop = 0
     for length in lengths.tolist():

@@ -1,8 +1,8 @@
-"""IvfSegment: what the files of a vector index say, but for the rows that they hold.
+"""IvfSegment: the metadata in the files of a vector index.
 
 ``index.idx`` has the centroids of the partitions, ``auxiliary.idx`` the rows, partition by
 partition: vectors (IVF_FLAT), codes of parts of them (IVF_PQ) or of their numbers (IVF_SQ).  The
-graph of an IVF_HNSW index only says in which order to look at rows; all are looked at here.
+graph of an IVF_HNSW index is ignored: all rows of a partition are compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Floats = NDArray[np.floating[Any]]
 
 
 class IvfKind(StrEnum):
-    """What is stored of a row; the name of its column."""
+    """The stored form of a row, and its column name."""
 
     FLAT = "flat"
     PQ = "__pq_code"
@@ -41,7 +41,7 @@ class IvfKind(StrEnum):
 
 
 INDEX_NAMES: Final = {IvfKind.FLAT: "IVF_FLAT", IvfKind.PQ: "IVF_PQ", IvfKind.SQ: "IVF_SQ"}
-"""What the kinds are called where there is no graph."""
+"""Index type names of the kinds without a graph."""
 _KINDS: Final = {
     **{name: kind for kind, name in INDEX_NAMES.items()},
     "IVF_HNSW_FLAT": IvfKind.FLAT,
@@ -59,20 +59,20 @@ class IvfSegment:
     metric: Metric
     centroids: _Floats  # Shape (partitions, d).
     starts: NDArray[np.int64]  # First row of each partition in the file of rows.
-    lengths: NDArray[np.int64]  # How many rows each has.
+    lengths: NDArray[np.int64]  # Rows of each partition.
     codebook: NDArray[np.float32] | None = None  # PQ only: shape (parts, codewords, d / parts).
-    # SQ only: the least number and the distance of two levels.
+    # SQ only: the minimum and the step between two levels.
     bounds: tuple[float, float] | None = None
     transposed: bool = True  # PQ only: whether codes are stored part by part, not row by row.
 
     def __post_init__(self) -> None:
-        """Refuses plain values."""
+        """Reject plain values."""
         check_enum(self.kind, IvfKind)
         check_enum(self.metric, Metric)
 
 
 def open_ivf(files: TableFiles, entry: IndexMetadata, width: int) -> IvfSegment:
-    """What the files of a segment say."""
+    """Read the metadata of a segment."""
     index, rows = IndexFile.open(files, entry, INDEX_FILE), IndexFile.open(files, entry, ROWS_FILE)
     try:
         return _segment(entry, index, rows, width)

@@ -1,4 +1,4 @@
-"""Tensors and IVF messages: how the files of a vector index hold partitions and centroids."""
+"""Tensor and IVF messages, which store the partitions and centroids of a vector index."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from pyspark_lance.format.wire import encode_varint, length_delimited, read_varint, wire_fields
 
 _Floats = NDArray[np.floating[Any]]
-# Data types of tensors: the number in the message to a type of numpy.
+# Data types of tensors: enum value -> numpy type.
 _TENSORS: Final = {1: "<f2", 2: "<f4", 3: "<f8"}
 _NO_NUMBERS: Final = np.empty(0, np.int64)
 
 
 def read_partitions(message: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64], _Floats | None]:
-    """Starts, lengths and centroids of an IVF message."""
+    """Parse the starts, lengths and centroids of an IVF message."""
     starts, lengths, centroids = _NO_NUMBERS, _NO_NUMBERS, None
     for field in wire_fields(message):
         value = message[field.value_start : field.end]
@@ -30,10 +30,9 @@ def read_partitions(message: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def partitions_message(lengths: NDArray[np.int64], centroids: _Floats | None = None) -> bytes:
-    """An IVF message of partitions that lie one behind the other.
+    """Serialize an IVF message of contiguous partitions.
 
-    ``lengths``: rows of each. ``centroids``: shape (partitions, d); None where another file has
-    them.
+    ``lengths``: rows of each. ``centroids``: shape (partitions, d); None if stored elsewhere.
     """
     starts = np.cumsum(lengths) - lengths
     message = length_delimited(2, _packed(starts)) + length_delimited(3, _packed(lengths))
@@ -41,7 +40,7 @@ def partitions_message(lengths: NDArray[np.int64], centroids: _Floats | None = N
 
 
 def read_tensor(message: bytes) -> _Floats:
-    """The numbers of a tensor, in its shape and type."""
+    """Parse the numbers of a tensor, in its shape and type."""
     kind, shape, content = 0, _NO_NUMBERS, b""
     for field in wire_fields(message):
         value = message[field.value_start : field.end]
@@ -55,7 +54,7 @@ def read_tensor(message: bytes) -> _Floats:
 
 
 def tensor(numbers: _Floats) -> bytes:
-    """The message of a tensor."""
+    """Serialize a tensor."""
     kinds = {dtype: number for number, dtype in _TENSORS.items()}
     dtype = np.dtype(numbers.dtype).newbyteorder("<")
     return (
@@ -67,7 +66,7 @@ def tensor(numbers: _Floats) -> bytes:
 
 
 def _numbers(packed: bytes) -> NDArray[np.int64]:
-    """Varints, one behind the other."""
+    """Parse packed varints."""
     found, position = [], 0
     while position < len(packed):
         number, position = read_varint(packed, position)

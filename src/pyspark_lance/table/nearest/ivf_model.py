@@ -1,8 +1,8 @@
-"""IvfModel: what is learned of vectors to index them, and how they are encoded by it.
+"""IvfModel: the trained model of a vector index, and its encoder.
 
-The rows of a partition lie near to its centroid.  Of each IVF_FLAT stores the vector, IVF_PQ which
-codeword is nearest to each part of it, IVF_SQ on which of 256 levels each number lies.  Segments of
-one index have one model, or nobody could make one of them.
+The rows of a partition are near its centroid. IVF_FLAT stores vectors, IVF_PQ the nearest codeword
+of each sub-vector, IVF_SQ numbers quantized to 256 levels. All segments of an index share one
+model, so that they can be merged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark_lance.table.nearest.metric import Metric
 CODEWORDS: Final = 256
 _LEVELS: Final = 255
 _ROWS_OF_BLOCK: Final = 4096
-# Recall follows the centroids; codebooks are as good after few rounds, and there are many.
+# Recall depends on the centroids; the many codebooks need only few iterations.
 _GAIN_OF_CENTROIDS: Final = 1e-5
 _GAIN_OF_CODEWORDS: Final = 1e-3
 
@@ -31,9 +31,9 @@ _Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class IvfShape:
-    """What an index is to be like.
+    """The parameters of an index.
 
-    ``num_sub_vectors``: PQ only: how many parts of a vector have codes, which divides its width.
+    ``num_sub_vectors``: PQ only: number of sub-vectors, a divisor of the width.
     """
 
     kind: IvfKind
@@ -42,35 +42,35 @@ class IvfShape:
     num_sub_vectors: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses plain values."""
+        """Reject plain values."""
         check_enum(self.kind, IvfKind)
         check_enum(self.metric, Metric)
 
 
 @dataclass(frozen=True, slots=True)
 class IvfModel:
-    """What was learned."""
+    """A trained model."""
 
     kind: IvfKind
     metric: Metric
     centroids: _Floats  # Shape (partitions, d), of the type of the column.
     # PQ only: shape (parts, codewords, d / parts), of the type of the column.
     codebook: _Floats | None = None
-    bounds: tuple[float, float] | None = None  # SQ only: the least and the greatest number.
+    bounds: tuple[float, float] | None = None  # SQ only: minimum and maximum.
 
     def __post_init__(self) -> None:
-        """Refuses plain values."""
+        """Reject plain values."""
         check_enum(self.kind, IvfKind)
         check_enum(self.metric, Metric)
 
     @property
     def num_partitions(self) -> int:
-        """Groups of rows."""
+        """Number of partitions."""
         return len(self.centroids)
 
     @property
     def code_width(self) -> int:
-        """How many numbers are stored of a row."""
+        """Stored numbers of each row."""
         if self.codebook is None:
             return int(self.centroids.shape[1])
         parts, words, _ = self.codebook.shape
@@ -78,12 +78,12 @@ class IvfModel:
 
     @property
     def code_dtype(self) -> np.dtype[Any]:
-        """Of what type they are."""
+        """Type of the stored numbers."""
         return self.centroids.dtype if self.kind is IvfKind.FLAT else np.dtype(np.uint8)
 
 
 def can_be_indexed(vectors: _Floats, metric: Metric) -> NDArray[np.bool_]:
-    """Which vectors an index holds, as in Lance: finite ones, with a direction under cosine.
+    """Return which vectors can be indexed, as in Lance: finite, and nonzero for cosine.
 
     ``vectors``: shape (n, d).
     """
@@ -96,15 +96,15 @@ def can_be_indexed(vectors: _Floats, metric: Metric) -> NDArray[np.bool_]:
 def train_model(
     sample: _Floats, shape: IvfShape, sample_rate: int, rng: np.random.Generator
 ) -> IvfModel:
-    """Learns from some vectors that can be indexed.
+    """Train a model on vectors that can be indexed.
 
-    ``sample``: shape (n, d), of the type of the column; n at least 1. ``shape``: what the index is
-    to be like; it has no more partitions than there are vectors. ``sample_rate``: how many vectors
-    for each centroid and each codeword, at most.
+    ``sample``: shape (n, d), of the type of the column; n at least 1. ``shape``: parameters of the
+    index; partitions are limited to the number of vectors. ``sample_rate``: maximum vectors for
+    each centroid and each codeword.
     """
     if not len(sample):
         raise InvalidInputError(
-            "the column has no vector that an index could hold",
+            "the column has no vector that can be indexed",
             hint="vectors that are NULL, or have NaN or infinite numbers, are not indexed",
         )
     rows = _work(sample, shape.metric)
@@ -142,10 +142,10 @@ class Encoder:
         self._books = [Centres(book, work) for book in books]
 
     def encode(self, vectors: _Floats) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """The partition of each vector, and what is stored of it.
+        """Return the partition and the code of each vector.
 
-        ``vectors``: shape (n, d), such as can be indexed. Returns shape (n,), and shape (n,
-        code_width) row by row.
+        ``vectors``: shape (n, d), which can be indexed. The results have shape (n,), and shape (n,
+        code_width) in row-major order.
         """
         model = self._model
         partitions = np.empty(len(vectors), np.int32)
@@ -186,7 +186,7 @@ def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _work(vectors: _Floats, metric: Metric) -> _Floats:
-    """Vectors as they are compared with centroids."""
+    """Normalize vectors for comparisons with centroids."""
     rows = vectors.astype(_work_dtype(vectors.dtype), copy=False)
     if metric is not Metric.COSINE:
         return rows
@@ -195,14 +195,14 @@ def _work(vectors: _Floats, metric: Metric) -> _Floats:
 
 
 def _some_rows(rows: _Floats, count: int, rng: np.random.Generator) -> _Floats:
-    """Some of the rows, by chance; all if they are not more."""
+    """Return a random sample of rows, or all if there are fewer."""
     if len(rows) <= count:
         return rows
     return rows[np.sort(rng.permutation(len(rows))[:count])]
 
 
 def _residuals(rows: _Floats, centroids: _Floats, metric: Metric) -> _Floats:
-    """What codes say of rows."""
+    """Return the residuals that codes represent."""
     if metric is Metric.DOT:
         return rows
     own, _ = Centres(centroids, rows.dtype).nearest(rows)

@@ -1,7 +1,7 @@
-"""Writes the files of a segment of a vector index, and reads what was learned for one.
+"""Write the files of a vector index segment, and read its model.
 
 ``index.idx`` has the centroids, ``auxiliary.idx`` the rows, partition by partition.  Codes of
-IVF_PQ lie there code by code, not row by row, within each partition.
+IVF_PQ are stored in column-major order within each partition.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.version.table_files import TableFiles
 
 ROW_ID: Final = "_rowid"
-# The oldest that pylance reads of such files and that ours are written in anyway.
+# The oldest file version that both pylance and this package support for these files.
 _FILE_VERSION: Final = "2.1"
-# Numbers of buffers: the first is the schema of the file.
+# Numbers of global buffers; the first is the schema of the file.
 _FIRST, _SECOND = 1, 2
 _CODE_BITS: Final = {16: 4, CODEWORDS: 8}
 
 
 def rows_schema(model: IvfModel, *, metadata: dict[str, str] | None = None) -> LanceSchema:
-    """The columns of rows, as ``auxiliary.idx`` has them."""
+    """Return the schema of ``auxiliary.idx``."""
     item = pa.from_numpy_dtype(model.code_dtype)
     columns = pa.schema(
         [
@@ -57,13 +57,13 @@ def rows_schema(model: IvfModel, *, metadata: dict[str, str] | None = None) -> L
     )
     encoded = {name: value.encode() for name, value in (metadata or {}).items()}
     schema = LanceSchema.from_arrow(columns)
-    # Tables may not have a column of this name.
+    # Table schemas reject this column name.
     row_id = replace(schema.fields[0], name=ROW_ID)
     return LanceSchema(fields=(row_id, *schema.fields[1:]), metadata=encoded)
 
 
 def rows_batch(model: IvfModel, row_ids: NDArray[np.uint64], codes: NDArray[Any]) -> pa.RecordBatch:
-    """Rows of such a file.
+    """Return a batch of rows for ``auxiliary.idx``.
 
     ``row_ids``: shape (n,); ``codes``: shape (n, code_width), in the order of the file.
     """
@@ -74,7 +74,7 @@ def rows_batch(model: IvfModel, row_ids: NDArray[np.uint64], codes: NDArray[Any]
 
 
 def write_index_file(store: ObjectStore, uuid: UUID, model: IvfModel) -> int:
-    """Writes ``index.idx``; returns its length in bytes."""
+    """Write ``index.idx``; return its length in bytes."""
     count = model.num_partitions
     about = {"type": INDEX_NAMES[model.kind], "distance_type": str(model.metric)}
     metadata = {
@@ -97,7 +97,7 @@ def write_rows_file(
     lengths: NDArray[np.int64],
     batches: Iterable[pa.RecordBatch],
 ) -> int:
-    """Writes ``auxiliary.idx``; returns its length in bytes.
+    """Write ``auxiliary.idx``; return its length in bytes.
 
     ``lengths``: rows of each partition.
     """
@@ -115,14 +115,14 @@ def write_rows_file(
 
 @dataclass(frozen=True, slots=True)
 class ModelPlace:
-    """A segment whose files say what was learned; it may have no rows."""
+    """The location of a segment with the model; it may have no rows."""
 
     uuid: UUID
-    base_id: int | None = None  # Where that is; None for the table itself.
+    base_id: int | None = None  # Base path of the segment; None for the table itself.
 
 
 def read_model(files: TableFiles, place: ModelPlace) -> IvfModel:
-    """What was learned for a segment, to the bit."""
+    """Read the model of a segment exactly."""
     store, path = files.locate_index(place.base_id, index_path(place.uuid, INDEX_FILE))
     index = DataFileReader.open(store, path)
     rows = DataFileReader.open(store, f"{path.removesuffix(INDEX_FILE)}{ROWS_FILE}")

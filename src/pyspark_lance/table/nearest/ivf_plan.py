@@ -1,4 +1,4 @@
-"""Which segments of a vector index a search can use; what cannot be used is searched without."""
+"""Select the usable segments of a vector index; other rows are compared exactly."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ AnySegment = TypeVar("AnySegment", bound=_HasEntry)
 def usable_segments(
     snapshot: Snapshot, column: Field, metric: Metric | None
 ) -> tuple[IvfSegment, ...]:
-    """The segments of the first vector index of a column that is for a metric.
+    """Return the segments of the first vector index of a column for a metric.
 
-    ``metric``: none for that of the first index.
+    ``metric``: None for that of the first index.
     """
     key = "vector index", column.id
     if key not in snapshot.memo:
@@ -70,7 +70,7 @@ def fragments_by_segment(
 
 
 def why_unused(snapshot: Snapshot, number: str) -> str:
-    """Why searches do not use a segment of a vector index, or nothing.
+    """Return why searches do not use a segment of a vector index; '' if they do.
 
     ``number``: its uuid.
     """
@@ -88,23 +88,23 @@ def why_unused(snapshot: Snapshot, number: str) -> str:
     except LanceError as error:
         return error.what
     except FileNotFoundError:
-        return "its files are gone"
+        return "its files are missing"
     return ""
 
 
 def _segments(snapshot: Snapshot, column: Field) -> tuple[IvfSegment, ...]:
     if reuse_index_of(snapshot.indices) is not None:
-        return ()  # row addresses in the index are those of before a compaction
+        return ()  # the row addresses are from before a compaction
     live = frozenset(snapshot.manifest.fragments.ids.tolist())
     found = []
     for entry in snapshot.indices:
-        # As in Lance, what answers for no fragment does not say which metric is meant, either.
+        # As in Lance, a segment without fragments does not determine the metric.
         if live.isdisjoint(entry.fragment_bitmap or ()) or not _is_known(entry, column):
             continue
         try:
             found.append(open_ivf(snapshot.files, entry, width_of(column)))
         except (LanceError, FileNotFoundError):
-            continue  # its fragments are searched without it
+            continue  # its fragments are searched exactly
     return tuple(found)
 
 

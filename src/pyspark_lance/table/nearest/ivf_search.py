@@ -1,4 +1,4 @@
-"""Searches a segment of a vector index: the rows of the partitions that are nearest to queries."""
+"""Search the nearest partitions of a vector index segment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pyspark_lance.table.nearest.vectors import Queries
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.table_files import TableFiles
 
-# Up to how many rows each column of the tables below is for.
+# Upper bound of rows for each column of the tables below.
 _ROWS: Final = (1, 10, 100, 200, 500, 1000, 10_000)
-# By which share of the least distance others may be above it; fewest and most partitions.
+# Tolerance relative to the least distance; minimum and maximum partitions.
 _SHARES: Final = {
     Metric.L2: (0.2175, 0.265, 0.33, 0.375, 0.3725, 0.4175, 0.57, 0.75),
     Metric.COSINE: (0.235, 0.2875, 0.38, 0.415, 0.45, 0.47, 0.6475, 0.58),
@@ -40,10 +40,10 @@ _MOST: Final = {
 
 
 def first_probes(distances: NDArray[np.floating[Any]], metric: Metric, k: int) -> NDArray[np.intp]:
-    """How many of the nearest partitions to look at, as Lance does, shape (queries,).
+    """Return the number of nearest partitions to probe, as in Lance, shape (queries,).
 
-    Those that are hardly further away than the nearest one, but neither too few nor too many.  What
-    that means depends on how many rows are wanted: the more these are, the further they lie apart.
+    These are the partitions about as near as the nearest one, within limits. The tolerance and the
+    limits grow with ``k``.
 
     ``distances``: of the centroids from each query, ascending, shape (queries, partitions): the
     squares of the distances, or 1 - x·q for the metric ``dot``.
@@ -57,15 +57,15 @@ def first_probes(distances: NDArray[np.floating[Any]], metric: Metric, k: int) -
     return np.minimum(counts, distances.shape[1])
 
 
-# Queries that are ordered by partitions together: so many, or so many distances of centroids.
+# Maximum queries, and centroid distances, that are processed together.
 _QUERIES_AT_ONCE: Final = 1 << 12
 _CENTROID_DISTANCES: Final = 1 << 21
-# So many queries of a partition are worth vectors made of its codes, if these are not too many.
+# Minimum queries of a partition for which decoding its codes to vectors is worthwhile.
 _SMALL_QUERY_COUNT: Final = 8
 _DECODED_NUMBERS: Final = 1 << 22
-# Distances of rows from queries that are held.
+# Maximum distances in memory.
 _DISTANCES: Final = 1 << 22
-# Rows that wait to be compared with the best so far; there may be as many as the best.
+# Maximum pending rows, in addition to the best so far.
 _MAX_WAITING: Final = 1 << 18
 
 _Floats = NDArray[np.floating[Any]]
@@ -77,19 +77,19 @@ class SegmentTask:
 
     segment: IvfSegment
     files: TableFiles
-    # Those that it answers for, with their row ids if these are stable.
+    # Covered fragments, with their row ids if these are stable.
     fragments: tuple[Fragment, ...]
     stable_row_ids: bool  # Whether the table has stable row ids.
-    k: int  # How many rows for each query.
-    # How many partitions for each query; None for as many as it takes to find ``k``.
+    k: int  # Rows for each query.
+    # Partitions for each query; None for as many as needed to find ``k`` rows.
     nprobes: int | None
-    wanted: int  # How many rows are wanted in the end; ``k`` may be several times as many.
-    # A scan of the fragments for the addresses of rows that count; None for all rows.
+    wanted: int  # Final number of rows; ``k`` may be a multiple of it.
+    # A scan of the fragments for the addresses of matching rows; None for all rows.
     matching: ScanTask | None = None
 
 
 def search_segment(task: SegmentTask, queries: Queries) -> FoundRows:
-    """The rows that the segment says are nearest, in the order of ``nearest_of``."""
+    """Return the nearest rows of the segment, in the order of ``nearest_of``."""
     search = _SegmentSearch(task)
     parts = []
     at_once = min(_QUERIES_AT_ONCE, max(1, _CENTROID_DISTANCES // len(task.segment.centroids)))
@@ -100,7 +100,7 @@ def search_segment(task: SegmentTask, queries: Queries) -> FoundRows:
 
 
 class _SegmentSearch:
-    """Reads partitions, and compares the live rows of each with the queries that are near to it."""
+    """Reads partitions and compares their live rows with the nearest queries."""
 
     def __init__(self, task: SegmentTask) -> None:
         self._task, self._segment = task, task.segment
@@ -113,7 +113,7 @@ class _SegmentSearch:
         )
 
     def found(self, vectors: _Floats) -> FoundRows:
-        """The nearest rows to some vectors, which are called by their places."""
+        """Return the nearest rows of query vectors, numbered by position."""
         directed = _directed(vectors) if self._segment.metric is Metric.COSINE else vectors
         order, done = self._order(directed)
         queries, ranks = np.nonzero(np.arange(order.shape[1]) < done[:, None])
@@ -129,7 +129,7 @@ class _SegmentSearch:
         return best
 
     def _order(self, vectors: _Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The partitions of each query, the nearest first, and how many to look at first."""
+        """Return the partitions of each query, nearest first, and the number of first probes."""
         centroids, numbers = self._segment.centroids.astype(np.float64), vectors.astype(np.float64)
         if self._segment.metric is Metric.DOT:
             distances = 1 - numbers @ centroids.T
@@ -146,10 +146,10 @@ class _SegmentSearch:
         self, best: FoundRows, partitions: NDArray[np.intp], queries: NDArray[np.intp],
         vectors: _Floats, directed: _Floats,
     ) -> FoundRows:  # fmt: skip
-        """The best so far and of some partitions, of which each is for the query at its place.
+        """Merge the best so far with the rows of some partitions, one per query.
 
-        ``vectors``: of all queries; ``directed``: the same, of length 1 under cosine, in the type
-        of the column as in Lance, and as vectors are stored.
+        ``vectors``: of all queries; ``directed``: the same, normalized for cosine, in the type of
+        the column as in Lance and in stored vectors.
         """
         waiting, num_waiting = [best], 0
         for found in self._probe(partitions, queries, vectors, directed):
@@ -163,7 +163,7 @@ class _SegmentSearch:
         self, partitions: NDArray[np.intp], queries: NDArray[np.intp], vectors: _Floats,
         directed: _Floats,
     ) -> Iterator[FoundRows]:  # fmt: skip
-        """Partition by partition what is found there."""
+        """Yield the results of each partition."""
         by_partition = np.argsort(partitions, kind="stable")
         numbers, firsts = np.unique(partitions[by_partition], return_index=True)
         groups = np.split(queries[by_partition], firsts[1:])
@@ -186,7 +186,7 @@ class _SegmentSearch:
     def _distances(
         self, codes: NDArray[np.uint8], directed: _Floats, queries: _Floats, number: int
     ) -> Iterable[NDArray[np.float32]]:
-        """Query by query the distances of all rows of a partition."""
+        """Yield for each query the distances of all rows of a partition."""
         if self._segment.kind is IvfKind.SQ:
             return self._sq_distances(codes, directed, queries)
         if len(queries) < _SMALL_QUERY_COUNT or len(codes) * queries.shape[1] > _DECODED_NUMBERS:
@@ -194,16 +194,16 @@ class _SegmentSearch:
         return self._pq_products(codes, directed, number)
 
     def _words(self, codes: NDArray[np.uint8], parts: int, words: int) -> NDArray[np.uint8]:
-        """Which codeword each part of a row has, part by part: shape (parts, n)."""
+        """Return the codeword of each sub-vector of rows; shape (parts, n)."""
         by_part = codes.T
-        if words == 16:  # two codes in a byte, the lower half first
+        if words == 16:  # two codes per byte, lower half first
             return np.stack([by_part & 15, by_part >> 4], 1).reshape(parts, -1)
         return by_part
 
     def _pq_products(
         self, codes: NDArray[np.uint8], queries: _Floats, number: int
     ) -> NDArray[np.float32]:
-        """The distances of all rows from all queries: by products with what the codes stand for."""
+        """Return the distances of all rows from all queries, by products with decoded vectors."""
         book = self._segment.codebook
         assert book is not None
         parts, words, width = book.shape
@@ -220,7 +220,7 @@ class _SegmentSearch:
     def _pq_distances(
         self, codes: NDArray[np.uint8], queries: _Floats, number: int
     ) -> Iterator[NDArray[np.float32]]:
-        """Query by query the distances of all rows: sums of what tables say of their codes."""
+        """Yield for each query the distances of all rows, by lookup tables of codes."""
         book = self._segment.codebook
         assert book is not None
         parts, words, _ = book.shape
@@ -239,7 +239,7 @@ class _SegmentSearch:
     def _sq_distances(
         self, codes: NDArray[np.uint8], directed: _Floats, queries: _Floats
     ) -> NDArray[np.float32]:
-        """The distances of all rows from all queries: each number is one of 256 levels."""
+        """Return the distances of all rows from all queries, for numbers of 256 levels."""
         assert self._segment.bounds is not None
         low, step = self._segment.bounds
         levels = codes.astype(np.float64)
@@ -254,7 +254,7 @@ class _SegmentSearch:
 
 
 def _directed(vectors: _Floats) -> _Floats:
-    """Vectors of length 1, in their type."""
+    """Normalize vectors, keeping their type."""
     lengths = np.linalg.norm(vectors.astype(np.float32), axis=1, keepdims=True)
     return (vectors / lengths).astype(vectors.dtype)
 
@@ -262,7 +262,7 @@ def _directed(vectors: _Floats) -> _Floats:
 def _nearest_rows(
     query: int, distances: NDArray[np.float32], rows: PartitionRows, k: int
 ) -> FoundRows:
-    """The nearest rows of one query; more than ``k`` where several are as far as the last."""
+    """Return the nearest rows of one query, including all ties of the last."""
     near = np.flatnonzero(~np.isnan(distances))
     if len(near) > k:
         last = np.partition(distances[near], k - 1)[k - 1]

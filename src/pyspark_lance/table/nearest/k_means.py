@@ -1,4 +1,4 @@
-"""Centres of vectors: which is the nearest, and where they should be."""
+"""K-means clustering, and search of the nearest centre."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Products of a block of rows and all centres that are held at once.
+# Maximum products of rows and centres in memory.
 _PRODUCTS: Final = 1 << 19
 _MAX_ROUNDS: Final = 50
-# By what the halves of a group that is split differ from its centre.
+# Perturbation of the centres of a split group.
 _APART: Final = 1 / 1024
 
 _Floats = NDArray[np.floating[Any]]
 
 
 class Centres:
-    """Finds the nearest of some centres.
+    """Searches the nearest centre.
 
-    ``centres``: shape (k, d); ``work``: float32 or float64; ``by_product``: whether the nearest is
-    that of the largest product, not of the least distance.
+    ``centres``: shape (k, d); ``work``: float32 or float64; ``by_product``: whether the nearest has
+    the largest dot product instead of the least distance.
     """
 
     def __init__(self, centres: _Floats, work: np.dtype[Any], *, by_product: bool = False) -> None:
         count, width = centres.shape
         self._by_product = by_product
         own = centres.astype(np.float64)
-        # Distances do not change when everything is moved, and rounding counts less near zero.
+        # Distances are translation invariant, and rounding errors are smaller near zero.
         self._middle = np.zeros(width, work) if by_product else own.mean(axis=0).astype(work)
         own -= self._middle
         factors = np.empty((width + 1, count), np.float64)
@@ -39,7 +39,7 @@ class Centres:
         self._products = np.empty((self._step, count), work)
 
     def nearest(self, rows: _Floats) -> tuple[NDArray[np.intp], float]:
-        """The nearest centre of each row, and the sum of all distances, or of products below zero.
+        """Return the nearest centre of each row, and the sum of distances or negated products.
 
         ``rows``: shape (n, d).
         """
@@ -68,13 +68,12 @@ def k_means(
     least_gain: float,
     by_product: bool = False,
 ) -> _Floats:
-    """Centres of the groups that vectors fall into.
+    """Compute the centres of clusters of vectors.
 
-    ``sample``: shape (n, d) of float32 or float64; n at least 1. ``count``: how many; where there
-    are more than rows, some are the same. ``rng``: chooses the first ones; ``least_gain``: the
-    share that a round must gain for another one to be worth it. ``by_product``: whether groups are
-    of one direction; then centres have length 1. Returns shape (count, d), of the type of the
-    sample.
+    ``sample``: shape (n, d) of float32 or float64; n at least 1. ``count``: number of centres; if
+    there are fewer rows, centres repeat. ``rng``: chooses initial centres; ``least_gain``: minimum
+    relative gain of an iteration to continue. ``by_product``: cluster by direction, with centres of
+    length 1. The result has shape (count, d) and the type of the sample.
     """
     chosen = rng.permutation(len(sample))[:count]
     centres = sample[np.resize(chosen, count)]
@@ -96,7 +95,7 @@ def k_means(
 
 
 def _means(by_column: _Floats, group: NDArray[np.intp], centres: _Floats) -> _Floats:
-    """The means of groups; one without members takes half of a large one."""
+    """Return the means of groups; an empty group takes half of a large one."""
     count = len(centres)
     sizes = np.bincount(group, minlength=count)
     sums = np.stack([np.bincount(group, column, minlength=count) for column in by_column], axis=1)

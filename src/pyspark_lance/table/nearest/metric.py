@@ -8,7 +8,7 @@ from pyspark_lance.errors import InvalidInputError
 
 
 class Metric(StrEnum):
-    """What ``_distance`` is; less is nearer."""
+    """The metric of ``_distance``; less is nearer."""
 
     L2 = "l2"
     """The sum of squared differences."""
@@ -19,7 +19,7 @@ class Metric(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> Metric:
-        """The metric of this name, in whatever case."""
+        """Parse the name of a metric, ignoring case."""
         word = str(name).strip().lower()
         try:
             return cls(_OTHER_NAMES.get(word, word))

@@ -1,7 +1,6 @@
-"""Plans a search: which rows each task compares, and how the rows that are found are read.
+"""Plan a nearest-neighbor search: tasks, and late materialization of results.
 
-A task reads vectors and row ids only.  The other columns are read for the rows that were found,
-which are few.
+Tasks read only vectors and row ids. The other columns are read only for result rows.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 _FETCHED_BYTES: Final = 16 << 20
 _MAX_FETCHED_ROWS: Final = 1 << 14
-# Where manifests do not say how large files are.
+# Default if manifests have no file sizes.
 _ASSUMED_ROW_BYTES: Final = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class NearestRequest:
-    """What to find."""
+    """The parameters of a search."""
 
-    column: Field  # The column of vectors.
-    metric: Metric  # What is near.
-    k: int  # How many rows for each query.
-    predicate: Predicate | None  # Which rows count; None for all.
-    columns: LanceSchema  # Columns to return of the rows that are found.
-    system_columns: tuple[str, ...]  # Lineage columns to return of them.
-    # Of an index of the column for the metric; none to compare every row.
+    column: Field  # The vector column.
+    metric: Metric  # The distance metric.
+    k: int  # Rows for each query.
+    predicate: Predicate | None  # Filter of rows; None for all.
+    columns: LanceSchema  # Columns of result rows.
+    system_columns: tuple[str, ...]  # Lineage columns of result rows.
+    # Segments of an index of the column for the metric; empty for an exact search.
     segments: tuple[IvfSegment, ...] = ()
-    # How many partitions of each segment to look at for each query; None for as many as it takes to
-    # find ``k`` rows.
+    # Partitions of each segment to probe for each query; None for as many as needed to find ``k``
+    # rows.
     nprobes: int | None = None
-    # So many times ``k`` rows that the index tells are compared by their vectors; None to believe
-    # it.
+    # Refine factor: this multiple of ``k`` candidates is compared by exact distances; None to use
+    # approximate distances.
     refine_factor: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses a number of rows that is none, and a plain value."""
+        """Reject invalid numbers and plain strings."""
         check_enum(self.metric, Metric)
         if not _is_count(self.k):
             raise InvalidInputError(
@@ -70,25 +69,25 @@ def _is_count(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NearestPlan:
-    """A planned search."""
+    """The plan of a search."""
 
     column: Field
-    tasks: tuple[SearchTask | SegmentTask, ...]  # Each looks at some of the rows; together at all.
+    tasks: tuple[SearchTask | SegmentTask, ...]  # Each searches some rows; together all.
     joining: TopKMerge
     fetch: LateMaterialization
 
 
 def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
-    """The tasks of a search; reads no data file.
+    """Plan the tasks of a search, without reading data files.
 
-    With a condition, each task of a segment first looks which of its rows match: they alone are
-    found, and partitions are added until there are enough.
+    With a predicate, each segment task first scans for matching rows, and probes partitions until
+    it has enough of them.
     """
     by_segment = fragments_by_segment(snapshot, request.segments)
     covered = {fragment.id for _, fragments in by_segment for fragment in fragments}
     scans = _scans(snapshot, request, covered)
     is_covered = all(fragment.id in covered for fragment in snapshot.manifest.fragments)
-    # Distances of an index and of vectors are not compared.
+    # Approximate and exact distances are not comparable.
     is_refined = bool(by_segment) and (request.refine_factor is not None or not is_covered)
     coded = request.k * (request.refine_factor or 1)
     tasks = [
@@ -140,7 +139,7 @@ def matching_by_segment(
 def _scans(
     snapshot: Snapshot, request: NearestRequest, covered: set[int]
 ) -> tuple[SearchTask, ...]:
-    """The tasks that compare rows of the fragments that no index answers for."""
+    """Return the exact-search tasks of fragments without index coverage."""
     scan = ScanRequest(
         schema=LanceSchema(fields=(request.column,)),
         system_columns=(ROW_ID, ROW_ADDRESS),

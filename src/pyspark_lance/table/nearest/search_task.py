@@ -1,4 +1,4 @@
-"""Compares rows with queries, and reads the rows that are found: what runs on executors."""
+"""Search tasks and reading of result rows, on executors."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from pyspark_lance.table.scan.scan_task import ScanTask, run
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """Some rows to compare with queries.
+    """Rows to compare with queries.
 
-    ``scan``: reads their vectors, row ids and addresses; ``k``: how many rows for each query.
+    ``scan``: reads their vectors, row ids and addresses; ``k``: rows for each query.
     """
 
     scan: ScanTask
@@ -47,7 +47,7 @@ class SearchTask:
     k: int
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.metric, Metric)
 
 
@@ -65,35 +65,35 @@ class HasAddresses(Protocol):
 class LateMaterialization:
     """Reads rows by their addresses."""
 
-    # A scan of the whole table, of the columns to read; None if it has no row.
+    # A scan of the columns to read of the whole table; None for an empty table.
     every: ScanTask | None
     rows_at_once: int
 
     @property
     def reads_nothing(self) -> bool:
-        """Whether no column is asked for."""
+        """Whether no column is requested."""
         return self.every is None or not (self.every.fields or self.every.system_columns)
 
 
 @dataclass(frozen=True, slots=True)
 class TopKMerge:
-    """How the answers of all tasks become one."""
+    """The merge of the results of all tasks."""
 
     metric: Metric
     k: int  # How many rows for each query.
-    coded: int  # How many of those that an index told are looked at.
-    # Reads the vectors of these, to compare them; None if the index is believed.
+    coded: int  # Index candidates to refine.
+    # Reads the vectors of candidates; None to use approximate distances.
     vectors: LateMaterialization | None
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Reject a plain value."""
         check_enum(self.metric, Metric)
 
 
 def search(tasks: tuple[SearchTask | SegmentTask, ...], queries: Queries) -> Found:
-    """The rows of all tasks that are nearest to each query.
+    """Return the nearest rows of each query among all tasks.
 
-    Memory follows blocks of rows and the number of queries, not the number of rows.
+    Memory depends on the block size and the number of queries, not on the number of rows.
     """
     scans = [task for task in tasks if isinstance(task, SearchTask)]
     segments = [task for task in tasks if isinstance(task, SegmentTask)]
@@ -118,7 +118,7 @@ def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
 
 
 def join_found(joining: TopKMerge, parts: Sequence[Found], queries: Queries) -> FoundRows:
-    """The nearest rows of all that were found, in the order of ``nearest_of``."""
+    """Merge the results of all tasks, in the order of ``nearest_of``."""
     coded = nearest_of([part.coded for part in parts], joining.coded)
     exact = [part.exact for part in parts]
     if joining.vectors is None:
@@ -132,7 +132,7 @@ def join_found(joining: TopKMerge, parts: Sequence[Found], queries: Queries) -> 
 def _measured(
     found: FoundRows, rows: pa.RecordBatch, queries: Queries, metric: Metric
 ) -> FoundRows:
-    """The same rows at their distances; without those that have none."""
+    """Return the same rows with exact distances, without rows that have none."""
     vectors, has_vector = matrix_of(rows.column(0))
     asked = queries.vectors[np.searchsorted(queries.numbers, found.query)].astype(np.float64)
     distances = exact_distances(asked, vectors, metric)
@@ -145,9 +145,9 @@ def _measured(
 def read_found(
     fetch: LateMaterialization, found: HasAddresses
 ) -> Iterator[tuple[slice, pa.RecordBatch | None]]:
-    """The columns of the rows that were found, part by part.
+    """Read the columns of result rows, part by part.
 
-    Yields which of the pairs, and a batch with a row for each of them; None if no column is read.
+    Yields a slice of the pairs, and a batch with a row for each of them; None if no column is read.
     """
     for first in range(0, len(found), fetch.rows_at_once):
         part = slice(first, first + fetch.rows_at_once)
@@ -155,7 +155,7 @@ def read_found(
 
 
 def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.RecordBatch:
-    """The rows at these addresses, in that order."""
+    """Return the rows at these addresses, in that order."""
     assert fetch.every is not None
     wanted, places = np.unique(addresses, return_inverse=True)
     fragments = {one.fragment.id: one.fragment for one in fetch.every.slices}
@@ -164,11 +164,11 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
         for number, offsets in group_by_fragment(wanted).items()
     ]
     task = replace(fetch.every, slices=tuple(slices))
-    # They are known to be live, so nobody need look at what is deleted.
+    # The rows are known to be live, so deletion vectors are skipped.
     rows = join_batches(list(run(task, load_deleted=lambda fragment: None)))
     if rows.num_rows != len(wanted):
         raise CorruptFileError(
-            f"{len(wanted)} rows were asked for by their addresses, and {rows.num_rows} read",
+            f"{len(wanted)} rows were requested by address, but {rows.num_rows} were read",
             where=task.files.table.uri,
         )
     return take_rows(rows, places)

@@ -1,4 +1,4 @@
-"""SegmentRows: the live rows of a segment of a vector index, partition by partition."""
+"""SegmentRows: read live rows of a vector index segment by partition."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class PartitionRows:
 
     row_ids: NDArray[np.uint64]  # Shape (n,).
     addresses: NDArray[np.uint64]  # Shape (n,).
-    stored: NDArray[Any]  # Vectors or codes, shape (n, width), row by row.
+    stored: NDArray[Any]  # Vectors or codes, shape (n, width), row-major.
 
 
 class SegmentRows:
     """Reads partitions of a segment.
 
-    ``fragments``: those that it answers for, with their row ids if these are stable;
-    ``stable_row_ids``: whether the table has stable row ids. ``matching``: a scan of these
-    fragments for the addresses of the rows to give; None for all.
+    ``fragments``: covered ones, with their row ids if these are stable; ``stable_row_ids``: whether
+    the table has stable row ids. ``matching``: a scan of these fragments for the addresses of
+    matching rows; None for all.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SegmentRows:
         self._live = LiveRows(files, fragments, stable_row_ids=stable_row_ids, matching=matching)
 
     def read(self, number: int) -> PartitionRows:
-        """The rows of a partition, maybe none."""
+        """Read the rows of a partition, possibly none."""
         start, length = int(self._segment.starts[number]), int(self._segment.lengths[number])
         if not length:
             nothing = np.empty(0, np.uint64)

@@ -1,4 +1,4 @@
-"""Vectors: which columns hold some, and their numbers as matrices."""
+"""Vector columns and query vectors, and their conversion to matrices."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Vectors whose nearest rows are looked for."""
+    """Query vectors."""
 
     vectors: _Floats  # Shape (m, d), of the type of the column.
-    # What each is called, shape (m,); it is not there when it can have no neighbours.
+    # The number of each query, shape (m,); queries without neighbours are omitted.
     numbers: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def part(self, first: int, last: int) -> Queries:
-        """Some of them."""
+        """Return a range of the queries."""
         return Queries(self.vectors[first:last], self.numbers[first:last])
 
 
 def is_vector(field: Field) -> bool:
-    """Whether a column holds vectors: lists of one length of floats."""
+    """Return whether a column holds vectors: lists of one length of floats."""
     kind = field.to_arrow().type
     return pa.types.is_fixed_size_list(kind) and kind.value_type in _KINDS
 
 
 def vector_column(schema: LanceSchema, name: str | None) -> Field:
-    """The column to search.
+    """Return the vector column to search.
 
-    ``name``: which, in whatever case; None for the only one that holds vectors.
+    ``name``: case-insensitive; None for the only vector column.
     """
     known = [field for field in schema.fields if is_vector(field)]
     shown = f"columns of vectors: {', '.join(field.name for field in known) or 'none'}"
@@ -74,17 +74,17 @@ def vector_column(schema: LanceSchema, name: str | None) -> Field:
 
 
 def width_of(column: Field) -> int:
-    """How many numbers the vectors of a column have."""
+    """Return the dimension of a vector column."""
     return int(column.to_arrow().type.list_size)
 
 
 def dtype_of(column: Field) -> np.dtype[Any]:
-    """The type of the numbers of a column of vectors."""
+    """Return the numpy type of a vector column."""
     return plain_dtype(column.to_arrow().type.value_type)
 
 
 def matrix_of(column: pa.Array) -> tuple[_Floats, NDArray[np.bool_] | None]:
-    """The vectors of an array of fixed-size lists, and which rows have one.
+    """Convert an array of fixed-size lists to a matrix and a mask of valid rows.
 
     Returns:
         Shape (n, d), zero-copy; shape (n,), None if all have. A null number makes a vector none.
@@ -99,7 +99,7 @@ def matrix_of(column: pa.Array) -> tuple[_Floats, NDArray[np.bool_] | None]:
 
 
 def check_one_length(vectors: Sequence[Any], width: int) -> None:
-    """Refuses queries of another length than the vectors of the column."""
+    """Reject queries whose length differs from the vectors of the column."""
     if len(vectors) != width:
         raise InvalidInputError(
             f"a query has {len(vectors)} numbers, the vectors of the column {width}"
@@ -107,9 +107,9 @@ def check_one_length(vectors: Sequence[Any], width: int) -> None:
 
 
 def given_queries(given: object, column: Field, metric: Metric) -> tuple[Queries, bool]:
-    """Queries that a caller gave as numbers.
+    """Convert numbers of a caller to queries.
 
-    Returns the queries, and whether it is just one vector.
+    The second result is whether it is a single vector.
     """
     try:
         numbers = np.asarray(given, dtype=np.float64)
@@ -138,7 +138,7 @@ def given_queries(given: object, column: Field, metric: Metric) -> tuple[Queries
 
 
 def queries_in(array: pa.Array, column: Field, metric: Metric) -> Queries:
-    """Queries in a column of lists of numbers; those that can have no neighbours are left out.
+    """Convert a column of lists to queries; drop those that cannot have neighbours.
 
     ``array``: lists, of any type.
     """
@@ -160,9 +160,9 @@ def queries_in(array: pa.Array, column: Field, metric: Metric) -> Queries:
 def comparable(
     numbers: _Floats, names: NDArray[np.integer] | None, column: Field, metric: Metric
 ) -> Queries:
-    """Those vectors that can have neighbours, in the type of the column, as Lance takes them.
+    """Return the vectors that can have neighbours, converted to the column type as in Lance.
 
-    ``numbers``: shape (m, d). ``names``: what they are called; None for 0 and so on.
+    ``numbers``: shape (m, d). ``names``: query numbers; None for 0, 1, ….
     """
     with np.errstate(over="ignore"):
         vectors = numbers.astype(dtype_of(column))
@@ -174,7 +174,7 @@ def comparable(
 
 
 def _numbers(items: pa.Array) -> _Floats:
-    """The numbers of an array, whatever stands below its nulls."""
+    """Return the numbers of an array, ignoring its nulls."""
     dtype = plain_dtype(items.type)
     content = items.buffers()[1]
     if content is None:

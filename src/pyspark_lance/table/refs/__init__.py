@@ -1,4 +1,4 @@
-"""Names of versions: tags, branches, and the consumers that keep a version.
+"""Refs: tags, branches and consumers.
 
 May import: table.version, commit and all below.
 """

@@ -1,7 +1,7 @@
-"""Branches of a table: lines of versions of their own, which share the files of their origin.
+"""Branches of a table: separate version histories that share the files of their origin.
 
-A branch has a folder of its own.  Its first version is a shallow copy of the one that it was
-forked from: the same number and the same files, which are said to lie below another root.
+A branch has a separate folder. Its first version is a shallow clone of the one that it was forked
+from: the same number and the same files, referenced by a base path.
 
 Source: docs/format/table-format.md, sections 12.2, 12.5.
 """
@@ -63,9 +63,9 @@ from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 
 def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
-    """Forks a branch off a version.
+    """Create a branch from a version.
 
-    What a process that died has begun is finished, if it was the same fork.
+    An interrupted creation of the same branch is completed.
 
     ``name``: parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``; ``at``: the version to
     fork from.
@@ -94,9 +94,9 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     try:
         check_not_removed(snapshot.store, snapshot.file.location)
         _check_same(snapshot)
-        if not store.exists(first.path):  # found without a description, and taken for a leftover
+        if not store.exists(first.path):  # removed as an incomplete branch
             raise VersionNotFoundError(
-                f"the branch {name!r} was removed by somebody else while it was made", main.uri
+                f"the branch {name!r} was removed by another process during its creation", main.uri
             )
     except (VersionNotFoundError, CommitConflictError):
         _remove_branch(root, name)
@@ -105,25 +105,25 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
 
 
 def _now() -> datetime:
-    """The time in whole seconds, as the format keeps it."""
+    """Return the time in whole seconds, as stored."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
 def _check_same(snapshot: Snapshot) -> None:
-    """Whether the version is still that of the table that was opened, and not of another one."""
+    """Raise TableReplacedError if the table was replaced since it was opened."""
     there = Snapshot.open(snapshot.table, VersionSpec(version=snapshot.version))
     if BaseVersion.of(there.manifest) != BaseVersion.of(snapshot.manifest):
         raise table_was_replaced(snapshot.store.uri)
 
 
 def remove_branch(table: Table, name: str) -> None:
-    """Removes a branch with all that was written on it, also one that is half made or half gone."""
+    """Remove a branch with all of its files, including incomplete ones."""
     snapshot = Snapshot.open(table)
     root = main_line(snapshot.table, snapshot.manifest.branch)
     main = root.store()
     branches = list_branches(main)
     if not any(branch.name == name for branch in branches) and not _has_files(root, name):
-        read_branch(main, name)  # the error, or somebody has made it by now
+        read_branch(main, name)  # raises an error, unless it was just created
     standing = [f"tag {tag.name!r}" for tag in list_tags(main) if tag.branch == name]
     standing += [f"branch {branch.name!r}" for branch in branches if branch.parentBranch == name]
     if standing:
@@ -137,7 +137,7 @@ def remove_branch(table: Table, name: str) -> None:
 
 def _remove_branch(root: Table, name: str) -> None:
     main, store = root.store(), root.on_branch(name).store()
-    # What is left of an interrupted removal is no branch.
+    # An interrupted removal leaves no valid branch.
     with contextlib.suppress(VersionNotFoundError):
         delete_branch(main, name)
     inner = tuple(
@@ -146,13 +146,13 @@ def _remove_branch(root: Table, name: str) -> None:
         if branch.name.startswith(f"{name}/")
     )
     store.delete_many([info.path for info in store.list("") if not info.path.startswith(inner)])
-    # Whoever has finished a half-made one meanwhile has made what is removed here.
+    # If another process completed the branch meanwhile, its files are removed as well.
     with contextlib.suppress(VersionNotFoundError):
         delete_branch(main, name)
 
 
 def _has_files(root: Table, name: str) -> bool:
-    """Whether there is something of a branch, be it without a description."""
+    """Return whether there are files of a branch, even without a description."""
     if not is_branch_name(name):
         return False
     store = root.on_branch(name).store()
@@ -164,29 +164,29 @@ def _taken(main: ObjectStore, name: str) -> InvalidInputError:
 
 
 def branches_of(table: Table) -> list[Branch]:
-    """All branches of the table but main, by name."""
+    """Return all branches of the table except main, by name."""
     snapshot = Snapshot.open(table)
     return list_branches(main_line(snapshot.table, snapshot.manifest.branch).store())
 
 
 def _first_version_begun(store: ObjectStore, clone: Clone) -> ManifestLocation | None:
-    """The first version of the branch, if somebody has made it and no more; None without any."""
+    """Return the first version of an incomplete branch; None without any."""
     location = latest_version(store)
     if location is None:
         return None
     transaction = transaction_of(store, read_manifest(store, location))
     if transaction is None or transaction.operation != clone:
         raise InvalidInputError(
-            f"the branch {clone.branch_name!r} was begun and never finished, from another version",
+            f"the branch {clone.branch_name!r} exists incompletely, forked from another version",
             where=store.uri,
             hint="remove it first, as a branch is removed",
         )
-    write_transaction(store, transaction)  # it may be gone already if the branch was half removed
+    write_transaction(store, transaction)  # may be missing if the branch was partly removed
     return location
 
 
 def _put_first_version(store: ObjectStore, snapshot: Snapshot, clone: Clone) -> ManifestLocation:
-    """Writes the manifest of a branch."""
+    """Write the manifest of a branch."""
     before = TableState(snapshot.manifest, snapshot.indices)
     state = _as_clone(before, clone.ref_path, clone.branch_name)
     transaction = Transaction(snapshot.version, str(uuid.uuid4()), clone)
@@ -201,13 +201,13 @@ def _put_first_version(store: ObjectStore, snapshot: Snapshot, clone: Clone) -> 
 
 
 def _absolute(uri: str) -> str:
-    """The root as other roots refer to it: a URI, or an absolute path of this machine."""
+    """Return the root for base paths: a URI, or an absolute local path."""
     scheme, folder = split_uri(uri)
     return os.path.abspath(folder) if scheme == "file" else uri.rstrip("/")
 
 
 def _as_clone(state: TableState, origin: str, name: str | None) -> TableState:
-    """The same version, all of whose files lie below ``origin``."""
+    """Return the same version with all files below ``origin``."""
     manifest = state.manifest
     known = [base.id for base in manifest.base_paths]
     base = BasePath(max(known) + 1 if known else 0, manifest.branch, True, origin)

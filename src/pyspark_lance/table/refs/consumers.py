@@ -1,11 +1,11 @@
-"""Consumers: who follows a table, and how far each has read it; a cleanup keeps what comes after.
+"""Consumers of a change feed and their positions; a cleanup keeps all later versions.
 
-A consumer is a tag on the last version that it has read.  So moving it makes no version and is in
-nobody's way, every consumer has a file of its own, and Lance's own cleanup keeps at least the
-version that the next changes are computed from.
+A consumer is a tag on the last version that it has read. So moving it commits no version and
+conflicts with nothing, every consumer has a separate file, and Lance's own cleanup keeps at least
+the version that the next changes start from.
 
 The tag also has the stamp of the version: tags may outlive the table if only its versions and data
-are deleted.  A consumer of the table before has read nothing of the one that took its place.
+are deleted. A consumer of the old table has read nothing of its replacement.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdent
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 _PREFIX = "pyspark_lance.consumer."
-# Of the metadata of the tag.
+# Keys of the tag's metadata.
 _STAMP = "pyspark_lance.stamp"
 
 
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """Somebody who follows a table.
+    """A registered reader of the changes of a table.
 
     Attributes:
         name: Unique in the table and all its branches.
-        version: All up to this version is read; 0 for nothing, also if the table was replaced.
-        lag: How many versions there are after it.
-        updatedAt: When it moved last, UTC; None if that is not recorded.
+        version: The last version it has read; 0 for none, also if the table was replaced.
+        lag: Number of later versions.
+        updatedAt: Time of its last update, UTC; None if not recorded.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Consumer:
 def register_consumer(
     table: Table, name: str, version: int | None = None, *, identity: TableIdentity | None = None
 ) -> Consumer:
-    """Keeps what comes after a version for a consumer, who may be there already and moves then.
+    """Register a consumer at a version, or move an existing one.
 
     ``name``: letters, digits, ``.``, ``_``, ``-``. ``version``: the last version that it has read;
     None for the newest. ``identity``: of the table in which it has read that version.
@@ -64,7 +64,7 @@ def register_consumer(
 
     newest = Snapshot.open(table)
     tag_name = _PREFIX + name
-    for _ in range(2):  # another process may register the same name for the first time
+    for _ in range(2):  # another process may register the same name concurrently
         is_there = any(tag.name == tag_name for tag in _tags(newest))
         try:
             tag = set_tag(
@@ -77,11 +77,13 @@ def register_consumer(
                 raise
             continue
         return _consumer(tag, newest.version)
-    raise InvalidInputError(f"the consumer {name!r} is registered by others", where=newest.uri)
+    raise InvalidInputError(
+        f"the consumer {name!r} is being registered concurrently", where=newest.uri
+    )
 
 
 def unregister_consumer(table: Table, name: str) -> None:
-    """Forgets a consumer; a cleanup may remove what it has not read."""
+    """Unregister a consumer; a cleanup may then remove unread versions."""
     newest = Snapshot.open(table)
     tag_name = _PREFIX + name
     if not any(tag.name == tag_name for tag in _tags(newest)):
@@ -90,14 +92,14 @@ def unregister_consumer(table: Table, name: str) -> None:
 
 
 def consumers_of(table: Table) -> tuple[Consumer, ...]:
-    """Those who follow the table or branch, by name."""
+    """Return the consumers of the table or branch, by name."""
     newest = Snapshot.open(table)
     tags = [_tag_in(newest, tag) if is_consumer(tag.name) else tag for tag in _tags(newest)]
     return consumers_among(tags, newest.manifest.branch, newest.version)
 
 
 def _tag_in(newest: Snapshot, tag: Tag) -> Tag:
-    """The tag of a consumer; at version 0 if it is left of a table that was replaced."""
+    """Return the tag of a consumer, at version 0 if it belongs to a replaced table."""
     stamp = tag.metadata.get(_STAMP)
     if tag.branch != newest.manifest.branch or not isinstance(stamp, str):
         return tag
@@ -106,17 +108,17 @@ def _tag_in(newest: Snapshot, tag: Tag) -> Tag:
     except TableReplacedError:
         return replace(tag, version=0)
     except VersionNotFoundError:
-        pass  # nothing is known of it
+        pass  # unknown
     return tag
 
 
 def is_consumer(tag_name: str) -> bool:
-    """Whether a tag of this name is a consumer."""
+    """Return whether a tag of this name is a consumer."""
     return tag_name.startswith(_PREFIX)
 
 
 def consumers_among(tags: Iterable[Tag], branch: str | None, newest: int) -> tuple[Consumer, ...]:
-    """The consumers of a branch among tags.
+    """Return the consumers of a branch among tags.
 
     ``branch``: name of the branch; None for main.
     """

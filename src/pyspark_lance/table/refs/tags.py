@@ -26,11 +26,10 @@ def set_tag(
     replaces: bool = False,
     metadata_of: Callable[[Snapshot], Mapping[str, Any]] = lambda _: {},
 ) -> Tag:
-    """Names a version.
+    """Create or move a tag.
 
-    ``name``: letters, digits, ``.``, ``_``, ``-``. ``replaces``: moves a tag of this name; there
-    must be one. ``metadata_of``: what the tag says of the version beside its own metadata; may
-    refuse the version.
+    ``name``: letters, digits, ``.``, ``_``, ``-``. ``replaces``: move an existing tag; it must
+    exist. ``metadata_of``: returns additional metadata for the version; may reject the version.
     """
     snapshot = Snapshot.open(table, at)
     added = metadata_of(snapshot)
@@ -62,15 +61,15 @@ def _rollback(main: ObjectStore, tag: Tag, before: Tag | None, manifest_size: in
 
 
 def remove_tag(table: Table, name: str) -> None:
-    """Forgets a tag; the version stays."""
+    """Remove a tag; the version stays."""
     delete_tag(_main_store(Snapshot.open(table)), name)
 
 
 def tags_of(table: Table) -> list[Tag]:
-    """All tags of the table, those of its branches too, by name."""
+    """Return all tags of the table and its branches, by name."""
     return list_tags(_main_store(Snapshot.open(table)))
 
 
 def _main_store(snapshot: Snapshot) -> ObjectStore:
-    """The store at the root of the main branch, where all tags are."""
+    """Return the store at the root of the main branch, which has all tags."""
     return main_line(snapshot.table, snapshot.manifest.branch).store()

@@ -1,10 +1,9 @@
-"""Casts of Arrow arrays, safe for every type.
+"""Safe casts of Arrow arrays of any type.
 
-pyarrow (26 among others) ends the process when it casts lists that are all null to a fixed-size
-list and their items have no buffer, as those that Spark sends do not; where the items are
-dictionaries, it makes indices that lead nowhere; and it refuses a slice for a value that is before
-the slice, or below a null.  So what is nested is cast here by its parts, at every depth, and only
-as far as it has values.  Pure: no I/O.
+pyarrow (26 and others) crashes the process when it casts all-null lists whose items have no buffer,
+as Spark sends them, to a fixed-size list. With dictionary items it creates invalid indices, and it
+rejects a slice because of a value outside of the slice or below a null. So nested arrays are cast
+recursively, restricted to their valid values.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from pyspark_lance.format.plain_types import rebase_offsets
 from pyspark_lance.plain_values import numbers_with_default, plain_numbers
 
 _ConvertPart = Callable[[pa.Array, pa.DataType, str], pa.Array]
-"""Turns a part of an array into a type; the name is that of the part in the whole."""
+"""Converts a child array to a type; the name is its path in the column."""
 
 
 def arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """``array.cast(target)``, but never the end of the process."""
+    """Return ``array.cast(target)`` without the risk of a crash."""
     if array.type.equals(target):
         return array
     if not _are_of_one_kind(array.type, target):
@@ -33,9 +32,9 @@ def arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def cast_parts(array: pa.Array, target: pa.DataType, convert: _ConvertPart) -> pa.Array:
-    """``array``, nested as ``target`` is, with each part of it turned into its type by ``convert``.
+    """Convert each child of ``array`` to its type in ``target``, which has the same nesting.
 
-    Members of structs are found by name; those that are not there are null.
+    Struct fields are matched by name; missing ones are null.
     """
     if pa.types.is_fixed_size_list(target):
         return _fixed_size_lists(array, target, convert)
@@ -47,7 +46,7 @@ def cast_parts(array: pa.Array, target: pa.DataType, convert: _ConvertPart) -> p
 
 
 def is_list(data_type: pa.DataType) -> bool:
-    """Whether values are lists, of any lengths or of one."""
+    """Return whether values are lists, of variable or fixed size."""
     return (
         pa.types.is_list(data_type)
         or pa.types.is_large_list(data_type)
@@ -95,7 +94,7 @@ def _fixed_size_lists(
 
 
 def _spread(values: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
-    """``values`` at the places that are true, in order, and null at the others."""
+    """Return an array with ``values`` at the true positions, in order, and null elsewhere."""
     if not len(values):
         return pa.nulls(len(is_there), values.type)
     places = np.maximum(np.cumsum(is_there) - 1, 0)

@@ -1,6 +1,6 @@
-"""Bytes for the located descriptors of blobs among rows that are written, if there are any.
+"""Fetch the bytes of located blob descriptors in rows to write.
 
-Every write imports this module; what fetches the bytes is imported when a row needs it.
+Every write imports this module; the code that fetches bytes is imported lazily.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Batch = TypeVar("_Batch", pa.RecordBatch, pa.RecordBatch | None)
 class BlobBytes:
     """The bytes for the descriptors that one task writes; keeps the files open they come from.
 
-    ``table``: what is written to; see ``DescribedBlobs``.
+    ``table``: the target; see ``DescribedBlobs``.
     """
 
     def __init__(self, table: Table) -> None:

@@ -1,6 +1,6 @@
-"""Blob columns of data that are written: which kind a table gets, and bytes as blobs.
+"""Blob columns of written data: choose their version and convert bytes to blobs.
 
-Tables of file version 2.2 have blobs of the second kind, older ones of the first. Pure: no I/O.
+Tables of file version 2.2 have blobs of version 2, older ones of version 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLOB_V2_TYPE: Final = pa.struct([("data", pa.large_binary()), ("uri", pa.string
 
 
 def table_schema(schema: pa.Schema, version: str, first_id: int = 0) -> LanceSchema:
-    """The schema of new columns, whose binary blobs, at any depth, are of the kind of ``version``.
+    """Return the schema of new columns, with blobs of the version for file version ``version``.
 
     ``schema``: columns to store; the metadata key ``lance-encoding:blob`` marks blobs.
     ``first_id``: id of the first field.
@@ -34,10 +34,10 @@ def table_schema(schema: pa.Schema, version: str, first_id: int = 0) -> LanceSch
 
 
 def _as_lists_of_bytes(field: Field, given: pa.Field) -> Field:
-    """The field with lists named by the items that were given.
+    """Return the field with lists named after the given items.
 
-    A list of what became structs still says that it holds none, in tables of pylance, which would
-    refuse to append to a table that says otherwise.
+    In pylance, a list whose items became structs keeps its original logical type, and an append to
+    a table with another one is rejected.
     """
     if field.is_blob or pa.types.is_map(given.type) or not field.children:
         return field
@@ -66,12 +66,12 @@ def _second_kind(field: pa.Field) -> pa.Field:
 
 
 def holds_blob_v2(field: Field) -> bool:
-    """Whether the field or a part of it is a blob of the second kind."""
+    """Return whether the field or one of its children is a blob of version 2."""
     return holds_part(field, _is_blob_v2)
 
 
 def stored_blobs(array: pa.Array, field: Field) -> pa.Array:
-    """Bytes as blobs of the second kind; blobs that are no bytes stay as they are."""
+    """Convert bytes to blobs of version 2; keep blobs that are descriptors."""
     return convert_parts(array, field, _is_blob_v2, _from_bytes)
 
 

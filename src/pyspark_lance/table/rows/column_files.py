@@ -1,7 +1,7 @@
-"""Writes files that hold new columns of fragments that exist: one file for each fragment.
+"""Write new columns of existing fragments: one file for each fragment.
 
-Such a file has a row for every physical row of its fragment, in the same order.  For a deleted
-row it holds null or, where null cannot be, the value of a row next to it.
+Such a file has a row for every physical row of its fragment, in the same order. A deleted row has
+null or, if the column is not nullable, the value of an adjacent row.
 
 Source: docs/format/table-format.md, section 13.
 """
@@ -36,13 +36,13 @@ from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.written_files import remove_files
 
-# Gaps of deleted rows are filled in pieces of at most this many rows.
+# Gaps of deleted rows are filled in batches of at most this many rows.
 _GAP_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentRows:
-    """How many rows a fragment has.
+    """The row counts of a fragment.
 
     ``physical``: rows of its files, deleted ones included; ``live``: rows that are not deleted.
     """
@@ -53,17 +53,17 @@ class FragmentRows:
 
 @dataclass(frozen=True, slots=True)
 class ColumnFilesRequest:
-    """What an executor needs to write columns of fragments that exist; picklable."""
+    """What an executor needs to write columns of existing fragments; picklable."""
 
     table: Table
     read_version: int
     columns: LanceSchema  # The columns to write, with their field ids.
     file_version: str
-    fragments: Mapping[int, FragmentRows]  # Fragment id -> its rows: the fragments to write.
-    is_partial: bool = False  # The version has other fragments besides.
+    fragments: Mapping[int, FragmentRows]  # Fragment id -> its rows, for the fragments to write.
+    is_partial: bool = False  # Whether the version has further fragments.
 
     def __post_init__(self) -> None:
-        """Refuses versions that hold columns by other rules."""
+        """Reject file versions to which columns cannot be added."""
         if self.file_version == "0.1":
             raise UnsupportedFeatureError(
                 "the table's files are version 0.1; columns are not added to such files",
@@ -74,7 +74,7 @@ class ColumnFilesRequest:
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
-    """A file that was written for a fragment."""
+    """A written file of a fragment."""
 
     fragment_id: int
     file: DataFile
@@ -83,7 +83,7 @@ class ColumnFile:
 def write_column_files(
     request: ColumnFilesRequest, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[ColumnFile]:
-    """Writes the columns of whole fragments as their rows come.
+    """Write the columns of complete fragments from a stream of rows.
 
     When anything fails, the files written by this call are removed.
 
@@ -114,7 +114,7 @@ def write_column_files(
 def rows_by_fragment(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[tuple[int, NDArray[np.int64], pa.RecordBatch]]:
-    """Batches with ``_rowaddr``, cut where the fragment changes: fragment id, offsets, columns."""
+    """Split batches with ``_rowaddr`` by fragment: fragment id, offsets, columns."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -129,9 +129,9 @@ def rows_by_fragment(
 
 
 def stand_in(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) -> pa.RecordBatch:
-    """What a file holds for a deleted row: null, or where null cannot be, the value of ``row``."""
+    """Return the filler of deleted rows: null, or the value of ``row`` if not nullable."""
     columns = [
-        # Files of version 2.0 hold no null structs.
+        # Files of version 2.0 have no null structs.
         pa.nulls(1, column.type)
         if field.nullable and not (field.is_struct and file_version == "2.0")
         else column
@@ -141,7 +141,7 @@ def stand_in(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) ->
 
 
 class _FragmentColumns:
-    """The file of one fragment while it is being written."""
+    """The open file of one fragment."""
 
     def __init__(self, request: ColumnFilesRequest, store: ObjectStore, fragment_id: int) -> None:
         rows = request.fragments.get(fragment_id)
@@ -163,12 +163,12 @@ class _FragmentColumns:
         self._seen = 0
 
     def write(self, places: NDArray[np.int64], values: pa.RecordBatch) -> None:
-        """Writes rows at ascending offsets, and null in between."""
+        """Write rows at ascending offsets, and null in between."""
         steps = np.diff(places, prepend=self._next - 1)
         if (steps <= 0).any():
             again = int(places[int(np.flatnonzero(steps <= 0)[0])])
             raise InvalidInputError(
-                f"row {again} of fragment {self.fragment_id} came twice or out of order",
+                f"row {again} of fragment {self.fragment_id} is repeated or out of order",
                 hint="each row needs exactly one value",
             )
         if int(places[-1]) >= self._rows.physical:
@@ -182,7 +182,7 @@ class _FragmentColumns:
         self._fill(int(places[0]))
         first, last = self._next, int(places[-1]) + 1
         if last - first != len(places):
-            # Also inside a batch the gaps may be long.
+            # Gaps inside a batch may be long, too.
             start = 0
             for cut in (np.flatnonzero(np.diff(places) > _GAP_ROWS) + 1).tolist():
                 self._write_spread(places[start:cut], values.slice(start, cut - start))
@@ -194,7 +194,7 @@ class _FragmentColumns:
         self._filler = self._stand_in(values.slice(values.num_rows - 1))
 
     def finish(self) -> ColumnFile:
-        """Completes the file."""
+        """Complete the file."""
         if self._seen != self._rows.live:
             raise InvalidInputError(
                 f"{self._seen} values for the {self._rows.live} rows of fragment "
@@ -205,7 +205,7 @@ class _FragmentColumns:
         return ColumnFile(self.fragment_id, self._writer.finish())
 
     def abort(self) -> None:
-        """Gives up the file."""
+        """Abort the file."""
         with contextlib.suppress(Exception):  # the first error is the one to report
             self._writer.abort()
 
@@ -213,14 +213,14 @@ class _FragmentColumns:
         self._fill(int(places[0]))
         first, last = self._next, int(places[-1]) + 1
         assert self._filler is not None
-        # Row 0 of the source stands for the gaps.
+        # Row 0 of the source is the filler.
         indices = np.zeros(last - first, dtype=np.int64)
         indices[places - first] = np.arange(1, len(places) + 1)
         self._writer.write(take_rows(join_batches([self._filler, values]), indices))
         self._next = last
 
     def _fill(self, end: int) -> None:
-        """Writes rows without a value up to row ``end``."""
+        """Write rows without a value up to row ``end``."""
         while self._next < end:
             assert self._filler is not None
             count = min(_GAP_ROWS, end - self._next)

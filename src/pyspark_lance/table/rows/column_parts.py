@@ -1,9 +1,8 @@
-"""Which file of a fragment holds which part of a column, and how the parts become one column.
+"""Find the files of the parts of a column, and merge the parts.
 
-The columns of a fragment may be spread over several data files: a column added later lives in a
-file of its own, and so does a sub-field added to a struct.  A part that no file holds reads as
-null; a struct of which files hold only members that nobody asks for is there where these say so.
-Pure: no I/O.
+The columns of a fragment may be spread over several data files: a column added later has its own
+file, and so does a field added to a struct. A missing part reads as null. If files have only
+unrequested fields of a struct, one of these is read for the validity of the struct.
 
 Source: docs/format/table-format.md, sections 3.3, 3.6, 4.1.
 """
@@ -30,13 +29,13 @@ class FilePart:
     """What one data file contributes to a request."""
 
     file: DataFile
-    fields: tuple[Field, ...]  # The requested top-level fields, cut down to what this file holds.
+    fields: tuple[Field, ...]  # The requested top-level fields, pruned to those of this file.
     positions: tuple[int, ...]  # For each of ``fields``, its position in the request.
     column_of: Mapping[int, int]  # Field id -> column index in the file.
 
 
 def find_parts(fields: Sequence[Field], files: Sequence[DataFile]) -> tuple[FilePart, ...]:
-    """The files that hold something of ``fields``, and what."""
+    """Return the files that have parts of ``fields``."""
     everything = frozenset().union(*(file.fields for file in files))
     fields = [_with_witnesses(field, everything) for field in fields]
     parts = []
@@ -58,7 +57,7 @@ def find_parts(fields: Sequence[Field], files: Sequence[DataFile]) -> tuple[File
 
 
 def cut_down(field: Field, listed: Mapping[int, int] | set[int] | object) -> Field | None:
-    """``field`` with only the leaves whose ids are ``listed``; None when none is."""
+    """Prune ``field`` to the leaves whose ids are ``listed``; None if there are none."""
     if not field.children or field.is_packed or field.is_blob:
         return field if field.id in listed else None  # type: ignore[operator]
     children = [cut_down(child, listed) for child in field.children]
@@ -73,7 +72,7 @@ def cut_down(field: Field, listed: Mapping[int, int] | set[int] | object) -> Fie
 
 
 def _with_witnesses(field: Field, listed: frozenset[int]) -> Field:
-    """``field``, whose structs have a further member where no file holds any that is asked for."""
+    """Add a witness field to structs of which no file has a requested field."""
     if not field.children or field.is_packed or field.is_blob:
         return field
     children = [_with_witnesses(child, listed) for child in field.children]
@@ -86,7 +85,7 @@ def _with_witnesses(field: Field, listed: frozenset[int]) -> Field:
 
 
 def _witness(field: Field) -> Field:
-    """The part of a member that is read to see whether its struct is there."""
+    """Return the leaf of a field that is read for the validity of its struct."""
     if field.is_blob:
         return blob_as_descriptor(field)
     if not field.children or field.is_packed or field.is_map:
@@ -95,16 +94,16 @@ def _witness(field: Field) -> Field:
 
 
 def _cost(field: Field) -> int:
-    """The order in which members are taken for witnesses."""
+    """Return the sort key of candidate witnesses, the cheapest first."""
     if field.is_blob or field.is_packed:
         return 3
     return 2 if field.children else 0 if pa.types.is_primitive(field.to_arrow().type) else 1
 
 
 def structs_without_nulls(files: Sequence[DataFile]) -> frozenset[int]:
-    """Ids of structs that are there in each row, whichever of their members files hold.
+    """Return ids of structs that are valid in each row, whichever of their fields files have.
 
-    Files of older versions have no null structs, and name those that they have.
+    Files of older versions have no null structs, and list their structs.
     """
     older = (file.fields for file in files if file.file_version in ("0.1", "2.0"))
     return frozenset().union(*older)
@@ -113,10 +112,10 @@ def structs_without_nulls(files: Sequence[DataFile]) -> frozenset[int]:
 def join_parts(
     field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows: int, present: frozenset[int]
 ) -> pa.Array:
-    """One array of ``field``'s type from what each file holds of it.
+    """Merge the parts of ``field`` in all files to one array.
 
-    ``parts``: cut-down trees and their arrays, each of ``num_rows`` rows. ``present``: as
-    ``structs_without_nulls`` has them.
+    ``parts``: pruned fields and their arrays, each of ``num_rows`` rows. ``present``: of
+    ``structs_without_nulls``.
     """
     if not parts:
         return _absent(field, num_rows, present)
@@ -133,7 +132,7 @@ def join_parts(
 
 
 def _absent(field: Field, num_rows: int, present: frozenset[int]) -> pa.Array:
-    """What no file holds: null, but for structs that are there."""
+    """Return the values of a missing part: null, except for valid structs."""
     is_there = field.is_struct and field.id in present and field.children
     if not is_there or field.is_packed or field.is_blob:
         return pa.nulls(num_rows, field.to_arrow().type)
@@ -154,7 +153,7 @@ def _join_struct(
         ]
         if len(child_parts) > 1 and not child.children:
             child_parts = child_parts[:1]
-        # A child cut down in no file is the same object in the request and in the part.
+        # An unpruned child is the same object in the request and in the part.
         arrays.append(join_parts(child, child_parts, num_rows, present))
     first = parts[0][1]
     mask = pc.is_null(first) if first.null_count else None
@@ -199,7 +198,7 @@ def _join_lists(
 
 
 def _flat(array: pa.Array) -> pa.Array:
-    """The items of the lists that are not null, end to end."""
+    """Return the concatenated items of non-null lists."""
     return array.flatten()
 
 

@@ -1,7 +1,6 @@
-"""Brings data into the exact Arrow types of a table's columns, or says why it cannot.
+"""Convert data to the exact Arrow types of a table's columns, or raise an error.
 
-Only conversions that keep every value are made; each one is checked on the values themselves.
-Pure: no I/O.
+Only lossless conversions are allowed, checked on each value.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from pyspark_lance.table.rows.blob_columns import holds_blob_v2, stored_blobs
 from pyspark_lance.table.rows.empty_parts import array_with_offsets
 from pyspark_lance.table.rows.json_columns import holds_json, stored_json
 
-# Of a value that is refused, so much is in the message.
+# Bytes of a rejected value that the message shows.
 _SHOWN_BYTES = 40
 
 
 def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
-    """The columns of ``batch`` (matched by name) in the order and types of ``fields``."""
+    """Convert ``batch`` (columns matched by name) to the order and types of ``fields``."""
     columns = []
     for field in fields:
         target = field.to_arrow()
@@ -46,7 +45,7 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
 
 
 def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    """``array`` as ``target``; ``name`` is for messages."""
+    """Convert ``array`` to ``target``; ``name``: of the column, for messages."""
     if array.type.equals(target, check_metadata=False):
         return array
     if not storable(array.type, target):
@@ -64,19 +63,19 @@ def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
 
 
 def fits(source: pa.DataType, field: Field) -> bool:
-    """Whether users may write values of ``source`` to ``field``: JSON as text, blobs as bytes."""
+    """Return whether ``source`` can be written to ``field``: JSON as strings, blobs as bytes."""
     return storable(_stored_form(source, field), field.to_arrow().type)
 
 
 def _stored_form(source: pa.DataType, field: Field) -> pa.DataType:
-    """The type that ``source`` becomes before it is compared with the field's own."""
+    """Return the type that ``source`` is converted to before the comparison with the field."""
     types = pa.types
     if isinstance(source, pa.BaseExtensionType):
         source = source.storage_type
     if types.is_dictionary(source):
         return _stored_form(source.value_type, field)
     if field.logical_type == "json":
-        # Bytes are no JSON for users; what files hold is not theirs to make.
+        # Users write JSON as strings; the binary form is internal.
         return pa.large_binary() if _is_text(source) or types.is_null(source) else pa.bool_()
     if field.is_blob_v2:
         return field.to_arrow().type if _is_bytes(source) else source
@@ -101,7 +100,7 @@ def _stored_form(source: pa.DataType, field: Field) -> pa.DataType:
 
 
 def storable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether values of ``source`` can be stored as ``target`` without a change of meaning."""
+    """Return whether ``source`` can be stored as ``target`` with the same meaning."""
     if source.equals(target, check_metadata=False) or pa.types.is_null(source):
         return True
     if pa.types.is_dictionary(source):
@@ -151,7 +150,7 @@ def _scalar_storable(source: pa.DataType, target: pa.DataType) -> bool:
             types.is_integer(target)
             or types.is_decimal(target)
             or types.is_floating(target)
-            or types.is_time(target)  # times are bigint where Spark has no time type
+            or types.is_time(target)  # times are bigint in Spark versions without a time type
         )
     if types.is_floating(source):
         return types.is_floating(target)
@@ -193,7 +192,7 @@ def _convert_part(whole: str, part: pa.Array, target: pa.DataType, name: str) ->
 
 
 def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
-    """Refuses nulls, and texts that are too long, where the table forbids them, at any depth."""
+    """Reject forbidden nulls and strings that are too long, at any depth."""
     if array.null_count and not field.nullable:
         raise SchemaMismatchError(
             f"the column {name!r} must not be null, but the data holds {array.null_count} null(s)"
@@ -216,7 +215,7 @@ def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
 
 
 def _check_text(array: pa.Array, name: str) -> None:
-    """Refuses strings that are not UTF-8, which other readers take for damage, at any depth."""
+    """Reject strings that are not UTF-8, which readers report as corruption, at any depth."""
     if not holds_invalid_text(array):
         return
     shown = ""
@@ -226,12 +225,12 @@ def _check_text(array: pa.Array, name: str) -> None:
         shown = f": {one.view(kind)[0].as_py()[:_SHOWN_BYTES]!r}"
     raise InvalidInputError(
         f"a string of column {name!r} is not UTF-8{shown}",
-        hint="keep bytes in a binary column, or make text of them with make_valid_utf8",
+        hint="use a binary column for bytes, or convert them with make_valid_utf8",
     )
 
 
 def _is_limited(field: pa.Field) -> bool:
-    """Whether not every value of its type may be in a field, or in a part of it."""
+    """Return whether a field or one of its children has constraints beyond its type."""
     kind = field.type
     parts = [kind.value_field] if is_list(kind) else []
     if pa.types.is_struct(kind):
@@ -246,7 +245,7 @@ def _is_limited(field: pa.Field) -> bool:
 
 
 def _check_length(array: pa.Array, field: pa.Field, name: str) -> None:
-    """Refuses texts with more characters than the column was declared to hold."""
+    """Reject strings longer than the declared length of the column."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     longest = longest_text(field.metadata)

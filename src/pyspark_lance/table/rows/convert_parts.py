@@ -1,7 +1,4 @@
-"""Other values for some parts of a column, at any depth; what is around them stays.
-
-Pure: no I/O.
-"""
+"""Convert selected nested parts of a column and keep the rest."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ Convert = Callable[[pa.Array, str], pa.Array]
 
 
 def holds_part(field: Field, wanted: Wanted) -> bool:
-    """Whether the field or a part of it is wanted."""
+    """Return whether the field or one of its children is wanted."""
     return any(wanted(part) for part in field.walk())
 
 
 def convert_parts(array: pa.Array, field: Field, wanted: Wanted, convert: Convert) -> pa.Array:
-    """``array`` with other values, of any type, for the parts that are wanted.
+    """Convert the wanted parts of ``array`` to values of any type.
 
-    ``array``: values; members of structs are found by name, and some may be missing.
+    ``array``: its struct fields are matched by name, and some may be missing.
     """
     return _converted(array, field, field.name, wanted, convert)
 
@@ -73,7 +70,7 @@ def _converted_struct(
 def _with_children(
     array: pa.Array, data_type: pa.DataType, children: Sequence[pa.Array]
 ) -> pa.Array:
-    """The same lists with other items."""
+    """Return the same lists with other items."""
     count = 1 if pa.types.is_fixed_size_list(data_type) else 2
     return pa.Array.from_buffers(
         data_type,

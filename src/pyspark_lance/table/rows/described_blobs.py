@@ -1,7 +1,7 @@
-"""The bytes of blobs that arrive as located descriptors, fetched where they are written.
+"""Fetch the bytes of blobs that are written as located descriptors.
 
-Rows that were read from a blob column say where its bytes are, and carry that through whatever the
-query does with them. A task that writes such rows fetches the bytes of some rows at a time.
+Rows read from a blob column have descriptors with the location of the bytes, which pass through the
+query. A task that writes such rows fetches the bytes of several rows at a time.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
     from pyspark_lance.datafile.reader import DataFileReader
 
 BATCH_BYTES: Final = 32 << 20
-"""Blobs of about so many bytes are in memory at a time, or a single larger one."""
+"""Maximum bytes of blobs in memory, except for a single larger one."""
 
 _OPEN_FILES: Final = 16
-_READ_BYTES: Final = "read the source with the option blobColumns, which gives the bytes themselves"
-# In place of a base id: whether the URI of a blob is a plain path, or a URL with escapes.
+_READ_BYTES: Final = "read the source with the option blobColumns, which returns the bytes"
+# Used as base ids: whether the URI of a blob is a plain path, or an escaped URL.
 _PLAIN, _URL = 1, 0
 
 
 class DescribedBlobs:
     """Fetches blobs for rows that are written to a table.
 
-    ``table``: its storage options are also those of the files that blobs come from, where these
-    are in the same kind of store and reached through the same host.
+    ``table``: its storage options also apply to source files in the same kind of store and on the
+    same host.
     """
 
     def __init__(self, table: Table) -> None:
@@ -74,7 +74,7 @@ class DescribedBlobs:
         self._open: OrderedDict[str, _SourceFile] = OrderedDict()
 
     def with_bytes(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows with bytes for descriptors, some at a time where their blobs are large."""
+        """Replace descriptors by bytes; rows with large blobs are split into several batches."""
         names = batch.schema.names
         given = {
             name
@@ -83,7 +83,7 @@ class DescribedBlobs:
         }
         every = pa.array(np.arange(batch.num_rows))
         columns = [
-            # Items of null lists, and such before the first row, are gone afterwards.
+            # Drop items of null lists and items before the first row.
             column.take(every) if name in given else column
             for name, column in zip(names, batch.columns, strict=True)
         ]
@@ -99,14 +99,14 @@ class DescribedBlobs:
             yield pa.RecordBatch.from_arrays(parts, names=names)
 
     def _with_bytes(self, array: pa.Array, path: str) -> pa.Array:
-        """``array`` with bytes for descriptors; it begins at the first of its buffers' values."""
+        """Replace descriptors in ``array`` by bytes; ``array`` must have offset 0."""
         types, data_type = pa.types, array.type
         if is_located_type(data_type):
             return self.fetch(array, path)
         if not holds_located(data_type):
             return array
         if types.is_struct(data_type):
-            # Members of null structs become null.
+            # Fields of null structs become null.
             members = [
                 self._with_bytes(member, f"{path}.{part.name}")
                 for part, member in zip(data_type, array.flatten(), strict=True)
@@ -130,7 +130,7 @@ class DescribedBlobs:
         return pa.ListArray.from_arrays(offsets, items, type=kind, mask=mask)
 
     def fetch(self, descriptors: pa.StructArray, path: str) -> pa.Array:
-        """The bytes of located descriptors, as large_binary.
+        """Return the bytes of located descriptors, as large_binary.
 
         ``path``: the column, for messages.
         """
@@ -168,7 +168,7 @@ class DescribedBlobs:
             return self._source(uri).fetch(descriptors)
         except MissingFileError as error:
             raise MissingFileError(
-                "the bytes of blobs to copy are gone: their file was removed after the rows were "
+                "the bytes of blobs to copy are lost: their file was removed after the rows were "
                 "read",
                 error.where,
                 f"read the rows again, or {_READ_BYTES}",
@@ -205,7 +205,7 @@ class _SourceFile:
         folder, _, name = uri.rpartition("/")
         if not folder or not name:
             raise InvalidInputError(f"{uri!r} is not the URI of a data file", hint=_READ_BYTES)
-        # Most rows describe no blobs, and each process pays for what it imports.
+        # Imported lazily: most writes have no blob descriptors.
         from pyspark_lance.datafile.reader import DataFileReader  # noqa: PLC0415
 
         options = options_for_source(table.uri, folder, table.storage)
@@ -222,11 +222,11 @@ class _SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """Where absolute URIs in descriptors lead to."""
+    """Resolves absolute URIs in descriptors."""
 
     folder: str  # The URI of the folder of the data file.
     options: Mapping[str, str] = field(repr=False)
-    allowed: tuple[str, ...]  # Roots outside of that table's that may be read.
+    allowed: tuple[str, ...]  # Allowed roots outside of that table.
 
     def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
         if base_id == _URL:
@@ -234,7 +234,7 @@ class _Links:
         else:
             self._check_managed(uri)
         folder, _, name = uri.rpartition("/")
-        if base_id == _URL and "://" in uri:  # pylance writes them with escapes
+        if base_id == _URL and "://" in uri:  # pylance escapes URLs
             name = unquote(name)
             folder = folder if uri.lower().startswith("file:") else unquote(folder)
         return open_other_root(self.folder, folder or "/", self.options), name
@@ -244,7 +244,7 @@ class _Links:
         return uri
 
     def _check_external(self, uri: str) -> None:
-        """Raise UnsupportedFeatureError for a blob that a reader of its table may not open either.
+        """Raise UnsupportedFeatureError for a blob that a reader of its table may not open.
 
         The base paths of that table are unknown here, so a blob below one of them needs the option.
         """
@@ -281,7 +281,7 @@ def _with_data_last(descriptors: pa.StructArray) -> list[pa.Array]:
 
 
 def _plain(descriptors: pa.StructArray, path: str) -> pa.StructArray:
-    """The descriptors in the types of the format, with URIs that ``_Links`` finds."""
+    """Convert descriptors to the types of the format, with URIs for ``_Links``."""
     given = dict(zip(descriptors.type.names, descriptors.flatten(), strict=True))
     is_there = pc.is_valid(descriptors)
     if any(
@@ -299,8 +299,7 @@ def _plain(descriptors: pa.StructArray, path: str) -> pa.StructArray:
         }
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
-            f"the column {path!r} holds descriptors of blobs that are none: {error}",
-            hint=_READ_BYTES,
+            f"the column {path!r} holds invalid descriptors of blobs: {error}", hint=_READ_BYTES
         ) from error
     kinds = numbers_with_default(0, members["kind"]).astype(np.uint8)
     is_managed = (kinds == MANAGED) | (kinds == MANAGED_IN_BASE)
@@ -308,7 +307,7 @@ def _plain(descriptors: pa.StructArray, path: str) -> pa.StructArray:
     marks = np.where(is_managed, _PLAIN, _URL).astype(np.uint32)
     beside = (kinds == PACKED) | (kinds == DEDICATED)
     members["blob_id"] = pc.if_else(pa.array(beside), members["blob_id"], pa.array(marks))
-    # The URIs of objects of tables are absolute, as those of blobs outside of them.
+    # URIs of objects are absolute, both inside and outside of tables.
     known = np.where(is_managed, np.where(is_empty, INLINE, EXTERNAL), kinds)
     members["kind"] = pa.array(known.astype(np.uint8))
     mask = descriptors.is_null() if descriptors.null_count else None
@@ -316,7 +315,7 @@ def _plain(descriptors: pa.StructArray, path: str) -> pa.StructArray:
 
 
 def _row_bytes(array: pa.Array) -> NDArray[np.int64]:
-    """How many bytes the blobs of each row have, shape (len(array),)."""
+    """Return the blob bytes of each row, shape (len(array),)."""
     if is_located_type(array.type):
         members = dict(zip(array.type.names, array.flatten(), strict=True))
         sizes = numbers_with_default(0, members["size"].cast(pa.uint64(), safe=False)).astype(
@@ -342,7 +341,7 @@ def _row_bytes(array: pa.Array) -> NDArray[np.int64]:
 
 
 def _lengths(lists: pa.Array) -> NDArray[np.int64]:
-    """How many items each list or map has; none for nulls."""
+    """Return the number of items of each list or map; 0 for nulls."""
     if pa.types.is_map(lists.type):
         offsets = np.asarray(lists.offsets)[: len(lists) + 1].astype(np.int64)
         return np.where(np.asarray(lists.is_valid()), np.diff(offsets), 0)
@@ -350,12 +349,12 @@ def _lengths(lists: pa.Array) -> NDArray[np.int64]:
 
 
 def _item_range(maps: pa.MapArray) -> tuple[int, int]:
-    """Which of the items are those of the maps; null maps have none."""
+    """Return the range of items that belong to the maps; null maps have none."""
     return maps.offsets[0].as_py(), maps.offsets[len(maps)].as_py()
 
 
 def _spans(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Runs of rows of at most so many bytes together, or of one row."""
+    """Yield ranges of rows of at most ``most`` bytes, or of a single row."""
     totals = np.concatenate(([0], np.cumsum(sizes)))
     start = 0
     while start < len(sizes):

@@ -1,8 +1,8 @@
-"""Arrays without values get the offsets that every reader of Arrow data counts on.
+"""Add missing offsets buffers to empty Arrow arrays.
 
-Arrow lets a writer leave the offsets of an array of no values out, and the Java of Spark 4.1 does.
-pyarrow reads the first offset all the same, past the end of an empty buffer, and what it finds
-there leads on to any address.
+Arrow allows writers to omit the offsets of an empty array, which Arrow Java in Spark 4.1 does.
+pyarrow still reads the first offset, past the end of the empty buffer, and then accesses an invalid
+address.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 
 def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` with whole offsets in all parts of its nested columns; most often itself."""
+    """Return ``batch`` with complete offsets in all nested columns; usually ``batch`` itself."""
     columns = batch.columns
     whole = [array_with_offsets(column) for column in columns]
     if all(new is old for new, old in zip(whole, columns, strict=True)):
@@ -22,7 +22,7 @@ def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def array_with_offsets(array: pa.Array) -> pa.Array:
-    """``array`` with whole offsets in all of its parts; itself if they are there."""
+    """Return ``array`` with complete offsets in all children; itself if none is missing."""
     if _lacks_offsets(array):
         return pa.nulls(0, array.type)
     parts = _parts(array)
@@ -44,7 +44,7 @@ def _lacks_offsets(array: pa.Array) -> bool:
 
 
 def _parts(array: pa.Array) -> Sequence[pa.Array]:
-    """The arrays that ``array`` is made of, with all of their rows; none for other types."""
+    """Return the children of ``array``, with all of their rows; none for flat types."""
     data_type = array.type
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return [array.values]

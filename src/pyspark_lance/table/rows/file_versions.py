@@ -1,4 +1,4 @@
-"""The file version of what is written, and what goes with it in tables of version 0.1."""
+"""Choose the file version of a write, and load the dictionaries of tables of version 0.1."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
-# What every Lance reader since 2025 understands; newer only where a type needs it.
+# Supported by every Lance reader since 2025; newer versions only for types that need them.
 DEFAULT_FILE_VERSION = "2.1"
 
 
 def new_file_version(schema: LanceSchema, asked: str | None) -> str:
-    """The file version of a new table.
+    """Return the file version of a new table.
 
     ``asked``: the version asked for; None for the default, or newer if a column needs it.
     """
@@ -43,10 +43,10 @@ def new_file_version(schema: LanceSchema, asked: str | None) -> str:
 def existing_file_version(
     existing: Snapshot, columns: LanceSchema, asked: str | None, *, replaces_all: bool
 ) -> str:
-    """The file version of a write to an existing table.
+    """Return the file version of a write to an existing table.
 
-    ``asked``: the version asked for; None for the table's own. ``replaces_all``: whether nothing of
-    the table stays.
+    ``asked``: the version asked for; None for the table's own. ``replaces_all``: whether the write
+    replaces all rows.
     """
     own = existing.manifest.file_version
     if asked is not None and asked != own and not replaces_all:
@@ -72,8 +72,8 @@ def existing_file_version(
 
 
 def table_dictionaries(existing: Snapshot) -> dict[int, pa.Array]:
-    """The items of the dictionaries of a 0.1 table, by field id."""
-    # Other tables have none, and each process pays for what it imports.
+    """Return the dictionary items of a 0.1 table, by field id."""
+    # Imported lazily: other tables have no dictionaries.
     from pyspark_lance.datafile.v0_1.dictionaries import known_dictionaries  # noqa: PLC0415
 
     return known_dictionaries(existing.schema, existing.manifest.dictionary_values)

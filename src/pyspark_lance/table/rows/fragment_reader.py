@@ -1,7 +1,6 @@
-"""Reads rows of a fragment: data columns from its files, lineage columns from its sequences.
+"""FragmentReader: read data columns from files and lineage columns from sequences.
 
-Files are opened when a column of theirs is first asked for, so that a scan that needs only
-lineage opens none.
+Files are opened lazily, so a scan of lineage columns opens none.
 """
 
 from __future__ import annotations
@@ -44,18 +43,18 @@ from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_c
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
-# Rows may be larger than an average tells; this much more is tolerated.
+# Rows may be larger than estimated by this factor.
 _MAX_BATCHES: Final = 2
-# Requests for the ends of files that are under way at a time.
+# Maximum concurrent requests for file footers.
 _MAX_OPENS: Final = 64
 
 
 class UnlikeFilesError(Exception):
-    """Files that turn out, when they are opened, not to be such as can be read as one."""
+    """Raised on open for files that cannot be coalesced."""
 
 
 class FragmentReader:
-    """Reads rows of a fragment, or of several small ones as if they were one, by physical offset.
+    """Reads rows of a fragment, or of several coalesced ones, by physical offset.
 
     ``stable_row_ids``: whether the table has stable row ids. ``following``: fragments whose rows
     come behind; their files hold the same fields in the same columns. Only a read of several
@@ -100,9 +99,9 @@ class FragmentReader:
         self.lineage: Lineage = JoinedLineage(lineages, self._starts) if following else lineages[0]
 
     def confirm_rows(self, fragment: Fragment) -> None:
-        """Open a data file of a fragment with very many rows, which compares their number.
+        """Verify the row count of a very large fragment by opening a data file.
 
-        Call this before memory is reserved by that number.
+        Call this before allocating memory of that size.
         """
         if fragment.physical_rows <= TRUSTED_ROWS:
             return
@@ -113,9 +112,9 @@ class FragmentReader:
     def window(
         self, fields: Sequence[Field], system: Sequence[str], start: int, end: int
     ) -> pa.RecordBatch:
-        """Rows [start, end): ``fields`` as Lance stores them, then lineage columns as uint64.
+        """Read rows [start, end): ``fields`` as stored, then lineage columns as uint64.
 
-        Fields in a logical view (``format/logical_view.py``) come as they are shown.
+        Fields in a logical view (``format/logical_view.py``) are converted to it.
         """
         batch = self._window(self._stored(fields), system, start, end)
         return self._shown(batch, fields, range(start, end))
@@ -123,7 +122,7 @@ class FragmentReader:
     def windows(
         self, fields: Sequence[Field], system: Sequence[str], rows: tuple[int, int], most_bytes: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of [start, end) as ``window`` has them, in parts of about ``most_bytes``."""
+        """Yield the rows of ``window`` in parts of about ``most_bytes``."""
         stored = self._stored(fields)
 
         def read(start: int, end: int) -> pa.RecordBatch:
@@ -164,10 +163,10 @@ class FragmentReader:
         batch_bytes: int,
         keep_dictionaries: bool = False,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of [start, end) in batches, each with its first row, as ``window`` has them.
+        """Yield the rows of ``window`` in batches, each with its first row number.
 
-        ``batch_bytes``: bytes that are decoded at a time; ``keep_dictionaries``: some batches may
-        have dictionaries of strings instead of strings.
+        ``batch_bytes``: target bytes of decoded batches; ``keep_dictionaries``: batches may have
+        dictionaries of strings instead of strings.
         """
         start, end = rows
         shown, fields = fields, self._stored(fields)
@@ -194,7 +193,7 @@ class FragmentReader:
     def _lineage_adder(
         self, system: Sequence[str]
     ) -> Callable[[pa.RecordBatch, int], pa.RecordBatch]:
-        """Adds lineage columns to batches, given the first row of each."""
+        """Return a function that adds lineage columns to a batch, given its first row."""
         if not system:
             return lambda batch, first: batch
         names = [name for name in SYSTEM_COLUMNS if name in system]
@@ -219,7 +218,7 @@ class FragmentReader:
         offsets: NDArray[np.uint32],
         most_bytes: int,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows at ``offsets`` as ``take`` has them, in parts of about ``most_bytes``."""
+        """Yield the rows of ``take`` in parts of about ``most_bytes``."""
 
         def read(start: int, end: int) -> pa.RecordBatch:
             most = _MAX_BATCHES * most_bytes
@@ -237,7 +236,7 @@ class FragmentReader:
         *,
         max_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        """The rows at ``offsets`` (ascending), in the same form as ``window``."""
+        """Read the rows at ``offsets`` (ascending), in the form of ``window``."""
         shown, fields = fields, self._stored(fields)
         pieces = [
             (part, self._take_part(part, offsets, max_bytes)) for part in self._parts_of(fields)
@@ -263,10 +262,9 @@ class FragmentReader:
     def rows_that_can_match(
         self, predicate: Predicate, fields: Sequence[Field], start: int, end: int
     ) -> NDArray[np.bool_] | None:
-        """For each of the rows [start, end) whether its page can hold a match; None if unknown.
+        """Return for each of the rows [start, end) whether its page may match; None if unknown.
 
-        ``predicate``: a condition on ``fields``; ``start``: first row; ``end``: one past the last
-        row.
+        ``predicate``: on ``fields``; ``start``: first row; ``end``: one past the last row.
         """
         matching: NDArray[np.bool_] | None = None
         for part in self._parts_of(self._stored(fields)):
@@ -280,24 +278,24 @@ class FragmentReader:
         return matching
 
     def average_row_bytes(self, fields: Sequence[Field]) -> int:
-        """Bytes that one row of ``fields`` takes, by the sizes of the files (at least 1)."""
+        """Estimate the bytes of one row of ``fields`` by file sizes (at least 1)."""
         parts = self._parts_of(self._stored(fields))
         sizes = (self._reader(p.file).average_row_bytes(p.fields, p.column_of) for p in parts)
         held = {position for part in parts for position in part.positions}
-        # What no file holds is null, which takes memory as well.
+        # Missing columns are null, which takes memory as well.
         absent = [field for position, field in enumerate(fields) if position not in held]
         return max(1, sum(sizes) + sum(least_bytes(field.to_arrow().type) for field in absent))
 
     def _rows_of(self, num_bytes: int, fields: Sequence[Field]) -> int | None:
-        """How many rows of ``fields`` take so many bytes, judged by the files; None for any."""
+        """Estimate how many rows of ``fields`` fit into ``num_bytes``; None for no limit."""
         return max(1, num_bytes // self.average_row_bytes(fields)) if fields else None
 
     def _stored(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """The form of ``fields`` in which files are read; the same objects on every call."""
+        """Return the stored form of ``fields``; the same objects on every call."""
         key = tuple(id(field) for field in fields)
         known = self._stored_forms.get(key)
         if known is None:
-            # The shown fields are kept as well, so that their ids are not given away.
+            # Also keep the shown fields alive, so that their ``id()`` is not reused.
             known = tuple(fields), tuple(stored_field(field) for field in fields)
             self._stored_forms[key] = known
         return known[1]
@@ -308,7 +306,7 @@ class FragmentReader:
         fields: Sequence[Field],
         rows: Sequence[int] | NDArray[np.uint32],
     ) -> pa.RecordBatch:
-        """A batch that begins with the stored form of ``fields``, in their logical view."""
+        """Convert a batch that begins with the stored form of ``fields`` to the logical view."""
         if self._checks_text:
             self._check_text(batch, fields, rows)
         stored = self._stored(fields)
@@ -335,9 +333,10 @@ class FragmentReader:
         fields: Sequence[Field],
         rows: Sequence[int] | NDArray[np.uint32],
     ) -> None:
-        """Refuses strings that are not UTF-8, but for those of rows that are deleted.
+        """Reject strings that are not UTF-8, except in deleted rows.
 
-        Whoever gives a row another value leaves the old one in the file.
+        An updated row leaves its old
+        value in the file.
         """
         invalid = [
             (index, field)
@@ -354,10 +353,11 @@ class FragmentReader:
                 raise self._no_text(field, int(numbers[first_invalid_text(batch.column(index))]))
 
     def _live(self, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Which of ``rows``, counted through all fragments, are not deleted; same shape."""
+        """Return which of ``rows``, numbered across all fragments, are not deleted; same shape."""
         live = np.ones(len(rows), np.bool_)
         for fragment, start in zip(self._fragments, self._starts, strict=False):
-            # Whether ids are stable is about vectors that say too much: who reads them tells.
+            # Stable row ids only affect the validation of deletion vectors, which their reader
+            # does.
             vector = load_deletion_vector(self._files, fragment, stable_row_ids=True)
             if vector is not None:
                 end = start + fragment.physical_rows
@@ -367,7 +367,7 @@ class FragmentReader:
         return live
 
     def _no_text(self, field: Field, row: int) -> CorruptFileError:
-        """The error for a row of the fragments; rows count through all of them."""
+        """Return the error for a row, numbered across all fragments."""
         index = bisect_right(self._starts, row) - 1
         fragment = self._fragments[index]
         wanted = {part.id for part in field.walk()}
@@ -402,8 +402,8 @@ class FragmentReader:
             if name in lineage:
                 columns.append(system_array(lineage[name]))
                 arrow_fields.append(system_field(name))
-        # A missing column reads as null even where the schema says "not null" (section 3.6), and
-        # Arrow does not check; consumers see the declared field.
+        # A missing column reads as null even if the schema says "not null" (section 3.6). Arrow
+        # does not check this; consumers see the declared field.
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(arrow_fields))
 
     def _parts_of(self, fields: Sequence[Field]) -> tuple[FilePart, ...]:
@@ -423,7 +423,7 @@ class FragmentReader:
         return self._readers[file.path]
 
     def _open_all(self, index: int) -> list[DataFileReader]:
-        """The file at a place of all fragments; those that are far away are waited for together."""
+        """Open the file at an index in all fragments, in parallel for object stores."""
 
         def opened(fragment: Fragment) -> DataFileReader:
             return self._open(fragment, fragment.files[index])
@@ -473,22 +473,22 @@ class FragmentReader:
 
 
 def row_ids_of(files: TableFiles, fragment: Fragment) -> RowIdSequence:
-    """The stable row ids of all rows of a fragment, deleted ones included, wherever they are."""
+    """Read the stable row ids of all rows of a fragment, including deleted rows."""
     if isinstance(fragment.row_ids, bytes) and fragment.physical_rows <= TRUSTED_ROWS:
         sequence = RowIdSequence.from_bytes(fragment.row_ids)
         return sequence.expect_length(fragment.physical_rows)
     lineage = FragmentReader(files, fragment, stable_row_ids=True).lineage
-    assert isinstance(lineage, FragmentLineage)  # it is that of one fragment
+    assert isinstance(lineage, FragmentLineage)  # of one fragment
     return lineage.row_ids()
 
 
 def _in_parts(
     read: Callable[[int, int], pa.RecordBatch], rows: tuple[int, int], step: int | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """What ``read`` returns for ``rows``, ``step`` at a time, or fewer where these are too large.
+    """Yield the results of ``read`` for ``step`` rows at a time, or fewer if they are too large.
 
-    ``read``: raises BatchTooLargeError for more than one row. ``step``: most rows of a part; None
-    for all.
+    ``read``: raises BatchTooLargeError for more than one row. ``step``: maximum rows of a part;
+    None for all.
     """
     start, end = rows
     for first in range(start, end, step or max(1, end - start)):

@@ -1,7 +1,4 @@
-"""JSON columns between their stored bytes and the text that users see and write, at any depth.
-
-Pure: no I/O.
-"""
+"""Convert JSON columns between stored bytes and text, at any depth."""
 
 from __future__ import annotations
 
@@ -15,19 +12,20 @@ from pyspark_lance.table.rows.convert_parts import convert_parts, holds_part
 
 
 def holds_json(field: Field) -> bool:
-    """Whether the field or a part of it is JSON, stored or shown."""
+    """Return whether the field or one of its children is JSON, stored or shown."""
     return holds_part(field, _is_json)
 
 
 def shown_json(array: pa.Array, field: Field) -> pa.Array:
-    """``array``, in which JSON is as stored, with JSON as text."""
+    """Convert stored JSON in ``array`` to text."""
     return convert_parts(array, field, _is_json, _to_text)
 
 
 def stored_json(array: pa.Array, field: Field) -> pa.Array:
-    """``array``, in which JSON may be text, with JSON as it is stored.
+    """Convert JSON text in ``array`` to its stored form.
 
-    ``array``: values to write; members of structs are found by name, and some may be missing.
+    ``array``: values to write; struct fields
+    are matched by name, and some may be missing.
     """
     return convert_parts(array, field, _is_json, _to_bytes)
 

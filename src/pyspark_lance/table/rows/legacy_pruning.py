@@ -1,7 +1,7 @@
-"""Bounds of pages out of the statistics of 0.1 files, as far as they can be trusted.
+"""Prune pages of 0.1 files by the trustworthy part of their statistics.
 
-The statistics describe the values as they were written. What a null became, and NaN, are not
-within the bounds.
+The statistics describe the written values. Bounds include neither NaN nor the values stored for
+nulls.
 
 Source: docs/format/file-format.md, sections 10.3 and 10.4.
 """
@@ -25,7 +25,7 @@ from pyspark_lance.predicate.tree import column_paths_of
 def matching_rows(
     predicate: Predicate, fields: Sequence[Field], reader: DataFileReader, start: int, end: int
 ) -> NDArray[np.bool_] | None:
-    """For each of the rows [start, end) whether its page can hold a match; None if unknown.
+    """Return for each of the rows [start, end) whether its page may match; None if unknown.
 
     ``start``: first row; ``end``: one past the last row.
     """
@@ -47,7 +47,7 @@ def matching_rows(
 
 
 def _leaves(fields: Sequence[Field], path: ColumnPath = ()) -> Iterator[tuple[ColumnPath, Field]]:
-    """Columns and fields of structs whose values are seen as they are stored."""
+    """Yield columns and struct fields that are shown as stored."""
     for field in fields:
         if field.is_struct:
             yield from _leaves(field.children, (*path, field.name))
@@ -60,10 +60,10 @@ def _trusted(field: Field, known: PageStatistics) -> Bounds:
     minimum, maximum = known.minimum, known.maximum
     is_text = field.logical_type in ("string", "large_string", "binary", "large_binary")
     if not (is_text and field.nullable):
-        # A null was stored as whatever lay there.
+        # Nulls are stored as arbitrary values.
         sound = pa.array(np.arange(len(minimum)), mask=known.null_count != 0)
         minimum, maximum = minimum.take(sound), maximum.take(sound)
     if pa.types.is_floating(data_type):
-        # NaN is greater than everything, and there may be some.
+        # NaN is greater than all values, and may be present.
         maximum = pa.nulls(len(maximum), maximum.type)
     return Bounds(minimum, maximum)

@@ -1,7 +1,7 @@
 """The lineage columns of fragments, computed for ranges or lists of row offsets.
 
 Row ids and versions are usually inline in the manifest; they can also be spilled to hidden columns
-of a data file (flag 2048) or, by the format's letter, stored in a file of their own.
+of a data file (flag 2048) or, according to the specification, stored in a separate file.
 
 Source: docs/format/table-format.md, sections 6.3, 7.2, 7.3, 7.6.
 """
@@ -40,22 +40,22 @@ SPILLED_FIELD_OF = {
     LAST_UPDATED_AT: SPILLED_LAST_UPDATED_AT,
 }
 
-# What rows read as when their fragment says nothing about versions (section 7.3).
+# The default version of fragments without version sequences (section 7.3).
 DEFAULT_VERSION = 1
 
-# Rows of one version are by far the most; up to so many of them share one array (512 KiB).
+# Most windows have a single version; up to this many rows share one array (512 KiB).
 _SHARED_ROWS = 1 << 16
 
-# Of sequences of few bytes so many are kept decoded.
+# Maximum cached small decoded sequences.
 _SHORT_BYTES = 512
 _MAX_SHORT = 2048
 
 
 class FragmentLineage:
-    """Computes the lineage columns of one fragment; sequences are decoded when first needed.
+    """Computes the lineage columns of one fragment; sequences are decoded lazily.
 
     ``stable_row_ids``: whether row ids are stored; otherwise they equal the addresses.
-    ``confirm_rows``: called before the first value; compares the number of rows with a data file.
+    ``confirm_rows``: called before the first value; verifies the row count with a data file.
     ``read_hidden``: reads a hidden column: (field id, sorted offsets or None for all rows) ->
     uint64 values. Called only for fragments with spilled lineage.
     """
@@ -79,9 +79,9 @@ class FragmentLineage:
         self._last_run: tuple[tuple[int, int], NDArray[np.uint64]] | None = None
 
     def window(self, name: str, start: int, end: int) -> NDArray[np.uint64]:
-        """Values of the lineage column ``name`` for rows [start, end), shape (end - start,).
+        """Return values of the lineage column ``name`` for rows [start, end), shape (end - start,).
 
-        The array may be shared with others: it must not be changed.
+        The array may be shared and must not be modified.
         """
         self._confirm()
         if name == ROW_ADDRESS or (name == ROW_ID and not self._stable):
@@ -101,13 +101,13 @@ class FragmentLineage:
         return part.to_array()
 
     def _run(self, first: int, count: int) -> NDArray[np.uint64]:
-        """Neighbouring numbers; in the first fragment of a table ids and addresses are the same."""
+        """Return consecutive numbers; a fragment with id 0 shares them for ids and addresses."""
         if self._last_run is None or self._last_run[0] != (first, count):
             self._last_run = (first, count), consecutive(first, count)
         return self._last_run[1]
 
     def take(self, name: str, offsets: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Values of the lineage column ``name`` at ``offsets``, same shape."""
+        """Return values of the lineage column ``name`` at ``offsets``, same shape."""
         self._confirm()
         if name == ROW_ADDRESS or (name == ROW_ID and not self._stable):
             return row_addresses(self._fragment.id, offsets)
@@ -119,25 +119,25 @@ class FragmentLineage:
         return sequence.take(offsets)
 
     def row_ids(self) -> RowIdSequence:
-        """The stable row ids of all rows, deleted ones included."""
+        """Return the stable row ids of all rows, including deleted ones."""
         self._confirm()
         sequence = self._sequence(ROW_ID)
         if isinstance(sequence, np.ndarray):
             return RowIdSequence.from_array(sequence)
-        assert isinstance(sequence, RowIdSequence)  # row ids are there, or it would have raised
+        assert isinstance(sequence, RowIdSequence)  # missing row ids have raised before
         return sequence
 
     def versions(self, name: str) -> RowDatasetVersionSequence | None:
-        """The values of a version column for all rows; None if the fragment does not say."""
+        """Return the values of a version column for all rows; None if the fragment has none."""
         self._confirm()
         sequence = self._sequence(name)
         if isinstance(sequence, np.ndarray):
             return RowDatasetVersionSequence.from_array(sequence)
-        assert not isinstance(sequence, RowIdSequence)  # the name is that of a version column
+        assert not isinstance(sequence, RowIdSequence)  # ``name`` is a version column
         return sequence
 
     def _confirm(self) -> None:
-        """Confirm the number of rows, once."""
+        """Verify the row count, once."""
         if self._confirm_rows is not None:
             self._confirm_rows()
             self._confirm_rows = None
@@ -173,9 +173,10 @@ class FragmentLineage:
 
 
 class JoinedLineage:
-    """The lineage columns of several fragments, one behind another.
+    """The concatenated lineage columns of several fragments.
 
-    ``parts``: those of each; ``starts``: the first row of each, and the number of all rows.
+    ``parts``: one per fragment;
+    ``starts``: the first row of each, and the total number of rows.
     """
 
     def __init__(self, parts: Sequence[FragmentLineage], starts: Sequence[int]) -> None:
@@ -183,7 +184,7 @@ class JoinedLineage:
         self._starts = np.array(starts, np.int64)
 
     def window(self, name: str, start: int, end: int) -> NDArray[np.uint64]:
-        """Values of the lineage column ``name`` for rows [start, end)."""
+        """Return values of the lineage column ``name`` for rows [start, end)."""
         bounds = self._starts.tolist()
         first, last = self._starts.searchsorted((start, end - 1), side="right").tolist()
         return np.concatenate(
@@ -196,7 +197,7 @@ class JoinedLineage:
         )
 
     def take(self, name: str, offsets: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Values of the lineage column ``name`` at ascending ``offsets``."""
+        """Return values of the lineage column ``name`` at ascending ``offsets``."""
         cuts = offsets.searchsorted(self._starts).tolist()
         values = [
             self._parts[i].take(name, offsets[first:last] - np.uint32(self._starts[i]))
@@ -207,12 +208,12 @@ class JoinedLineage:
 
 
 def decoded_sequence(name: str, data: bytes) -> RowIdSequence | RowDatasetVersionSequence:
-    """A sequence of the lineage column ``name``, as the manifest has it."""
+    """Decode an inline sequence of the lineage column ``name``."""
     kind = RowIdSequence if name == ROW_ID else RowDatasetVersionSequence
     return kind.from_bytes(data)
 
 
-# Tables of many small fragments are read again and again, as each change of rows does.
+# DML on tables of many small fragments reads the same sequences repeatedly.
 _decoded_short = lru_cache(_MAX_SHORT)(decoded_sequence)
 
 
@@ -220,7 +221,7 @@ Lineage: TypeAlias = FragmentLineage | JoinedLineage
 
 
 def _constant(value: int, count: int) -> NDArray[np.uint64]:
-    """``count`` times ``value``; read-only, since batches share the memory."""
+    """Return ``count`` times ``value``; read-only, since batches share the memory."""
     if count > _SHARED_ROWS:
         return np.full(count, value, dtype=np.uint64)
     return _shared_constant(value)[:count]
@@ -234,6 +235,6 @@ def _shared_constant(value: int) -> NDArray[np.uint64]:
 
 
 def source_of(fragment: Fragment, name: str) -> SequenceSource:
-    """Where a fragment keeps the values of the lineage column ``name``."""
+    """Return where a fragment stores the lineage column ``name``."""
     source: SequenceSource = getattr(fragment, SEQUENCE_OF[name])
     return source

@@ -1,6 +1,6 @@
-"""Rows packed into bytes, so that they pass through Spark as one value instead of row by row.
+"""Pack rows into bytes, so that Spark shuffles them as a single value.
 
-A shuffle of packed rows costs what copying bytes costs; the JVM never looks into them.
+The JVM only copies packed rows and never decodes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark_lance.codec.row_selection import take_rows
 
 
 def pack_rows(batch: pa.RecordBatch) -> bytes:
-    """``batch`` as an Arrow stream of its own; of a slice, only its rows."""
+    """Serialize ``batch`` as an Arrow stream, without rows outside of a slice."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
@@ -26,7 +26,7 @@ def pack_rows(batch: pa.RecordBatch) -> bytes:
 
 
 def unpack_rows(packed: bytes) -> Iterator[pa.RecordBatch]:
-    """What ``pack_rows`` packed."""
+    """Deserialize the result of ``pack_rows``."""
     with pa.ipc.open_stream(packed) as stream:
         yield from stream
 
@@ -34,7 +34,7 @@ def unpack_rows(packed: bytes) -> Iterator[pa.RecordBatch]:
 def split_rows(
     batch: pa.RecordBatch, groups: NDArray[np.signedinteger[Any]]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group, ascending by group; in a group, rows keep their order.
+    """Yield the rows of each group, ascending by group; rows of a group keep their order.
 
     ``groups``: of each row, shape (num_rows,).
     """
@@ -49,10 +49,7 @@ def split_rows(
 
 
 class RowBuffer:
-    """Batches until they are worth a piece.
-
-    ``most_bytes``: and from so many bytes on.
-    """
+    """Buffers batches up to ``most_rows`` rows or ``most_bytes`` bytes."""
 
     def __init__(self, most_rows: int, most_bytes: int) -> None:
         self._limits = most_rows, most_bytes
@@ -61,7 +58,7 @@ class RowBuffer:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """Takes a batch in; whether the buffer is full now."""
+        """Add a batch; return whether the buffer is full."""
         if batch.num_rows:
             self._batches.append(batch)
             self._rows += batch.num_rows
@@ -69,6 +66,6 @@ class RowBuffer:
         return self._rows >= self._limits[0] or self._bytes >= self._limits[1]
 
     def take(self) -> list[pa.RecordBatch]:
-        """All rows, in one batch if they fit, and forgets them; no batch is empty."""
+        """Return and clear all rows, in one batch if they fit; no batch is empty."""
         batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
         return fewest_batches(batches)

@@ -1,4 +1,4 @@
-"""ScanSplit: rows of a fragment that a task of a scan reads; Slices: many of them."""
+"""ScanSplit: the rows of a fragment that a scan task reads; Slices: many splits as columns."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.rows.lineage import SEQUENCE_OF
 
-# Names of data files whose 16 random bytes are all that tells them apart.
+# Names of data files that differ only in their 16 random bytes.
 _NAME: Final = re.compile(r"([01]{24})([0-9a-f]{26})\.lance")
 _NAME_BYTES: Final = 16
 _FAST: Final = 1
 _SMALL_BYTES: Final = 2048
-# Where messages keep the sequence of a lineage column: inline, and in whichever form.
+# Protobuf fields of the sequence of a lineage column: inline, and in any form.
 _FIELDS_OF: Final = {name: SEQUENCE_FIELDS[sequence] for name, sequence in SEQUENCE_OF.items()}
 
 
@@ -35,20 +35,20 @@ _FIELDS_OF: Final = {name: SEQUENCE_FIELDS[sequence] for name, sequence in SEQUE
 class ScanSplit:
     """Rows [start, end) of one fragment, by physical offset."""
 
-    fragment: Fragment  # The fragment, with the sequences that the scan reads.
+    fragment: Fragment  # With the sequences that the scan reads.
     start: int  # First row.
     end: int  # One past the last row.
     offsets: OffsetSet | None = None  # The only rows that can match; None for all.
 
     @property
     def read_share(self) -> float:
-        """The share of the fragment's rows that this slice reads."""
+        """Fraction of the fragment's rows that this split reads."""
         rows = self.end - self.start if self.offsets is None else len(self.offsets)
         return rows / max(1, self.fragment.physical_rows)
 
 
 class Slices(Sequence[ScanSplit]):
-    """Slices as columns, of shape (n,), since a plan may have a million of them; never changes."""
+    """Immutable splits as columns of shape (n,), since a plan may have a million."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class Slices(Sequence[ScanSplit]):
         offsets: Mapping[int, OffsetSet] | None = None,
         lineage: frozenset[str] = frozenset(_FIELDS_OF),
     ) -> None:
-        self.fragments = fragments  # The fragment of each.
+        self.fragments = fragments  # The fragment of each split.
         self.starts, self.ends = starts, ends  # As in ``ScanSplit``.
-        self.offsets = offsets or {}  # By place; of the others all rows can match.
-        # The lineage columns whose sequences the fragments keep: these are most of a plan.
+        self.offsets = offsets or {}  # By index; without an entry, all rows can match.
+        # The lineage columns whose sequences the fragments have; sequences are most of a plan.
         self.lineage = lineage
 
     @classmethod
     def of(cls, slices: Iterable[ScanSplit]) -> Slices:
-        """Of values."""
+        """Convert splits to columns."""
         if isinstance(slices, Slices):
             return slices
         slices = tuple(slices)
@@ -79,13 +79,13 @@ class Slices(Sequence[ScanSplit]):
 
     @classmethod
     def whole(cls, fragments: Fragments) -> Slices:
-        """All rows of fragments."""
+        """Return splits of all rows of fragments."""
         rows = fragments.columns.physical_rows
         return cls(fragments, np.zeros(len(rows), np.int64), rows)
 
     @cached_property
     def num_rows(self) -> NDArray[np.int64]:
-        """How many rows each reads, deleted ones included."""
+        """Return the number of rows of each split, including deleted ones."""
         rows = self.ends - self.starts
         for place, offsets in self.offsets.items():
             rows[place] = len(offsets)
@@ -111,7 +111,7 @@ class Slices(Sequence[ScanSplit]):
 
     def _slice(self, place: int, fragment: Fragment) -> ScanSplit:
         if len(self.lineage) < len(_FIELDS_OF):
-            # Made directly: dataclasses.replace takes six times as long, for each of many.
+            # Hot path: dataclasses.replace is six times slower.
             fragment = Fragment(
                 fragment.id,
                 fragment.files,
@@ -136,7 +136,7 @@ class Slices(Sequence[ScanSplit]):
         return f"Slices.of({list(self)!r})"
 
     def take(self, places: NDArray[np.int64] | slice) -> Slices:
-        """The slices at some places, in that order."""
+        """Return the splits at ``places``, in that order."""
         offsets = {}
         if self.offsets:
             chosen = np.arange(len(self))[places].tolist()
@@ -146,18 +146,18 @@ class Slices(Sequence[ScanSplit]):
         return Slices(fragments, self.starts[places], self.ends[places], offsets, self.lineage)
 
     def with_offsets(self, offsets: Mapping[int, OffsetSet]) -> Slices:
-        """Some of them with only some rows; by place. Those without any are left out."""
+        """Restrict splits, by index, to some rows; drop splits without any."""
         narrowed = {**self.offsets, **offsets}
         slices = Slices(self.fragments, self.starts, self.ends, narrowed, self.lineage)
         return slices.take(np.flatnonzero(slices.num_rows > 0))
 
     def keeping(self, lineage: Iterable[str]) -> Slices:
-        """With the sequences of these lineage columns only."""
+        """Keep only the sequences of these lineage columns."""
         kept = self.lineage & frozenset(lineage)
         return Slices(self.fragments, self.starts, self.ends, self.offsets, kept)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles messages without what can be made anew, compressed."""
+        """Pickle compressed messages, without derivable fields."""
         ranges = self._packed_ranges()
         cleared = [
             oneof
@@ -190,11 +190,11 @@ class Slices(Sequence[ScanSplit]):
         )
 
     def _packed_ranges(self) -> dict[str, bytes]:
-        """By lineage column, the sequences of those that have one range in each fragment."""
+        """Return the packed ranges of lineage columns with one range in each fragment."""
         packed = {}
         for name in sorted(self.lineage) if len(self) >= WORTHWHILE_RANGES else ():
             found = [one for some in self.fragments.sources(SEQUENCE_OF[name]) for one in some]
-            # Where many are equal, compressing the messages leaves next to nothing of them.
+            # Many equal sequences compress well inside the messages.
             differ = len(set(found)) > len(found) // 4
             ranges = decode_each(found, versions=name != ROW_ID) if differ else None
             if ranges is not None and encode_each(ranges) == found:
@@ -203,7 +203,7 @@ class Slices(Sequence[ScanSplit]):
 
 
 def _compressed(data: bytes) -> bytes:
-    """Bytes behind one that says whether they are compressed, which for few takes longer."""
+    """Compress large data; the first byte says whether it is compressed."""
     return b"\1" + zlib.compress(data, _FAST) if len(data) > _SMALL_BYTES else b"\0" + data
 
 
@@ -212,7 +212,7 @@ def _decompressed(data: bytes) -> bytes:
 
 
 def _packed_numbers(ranges: Ranges) -> bytes:
-    """Numbers as what each adds to the one before, by their bytes: most of these are zeros."""
+    """Encode numbers as deltas, split by byte, most of which are zero."""
     parts = [ranges.starts, ranges.ends - ranges.starts]
     if ranges.versions is not None:
         parts.append(ranges.versions)
@@ -222,7 +222,7 @@ def _packed_numbers(ranges: Ranges) -> bytes:
 
 
 def _unpacked_ranges(data: bytes, *, versions: bool) -> Ranges:
-    """What ``_packed_numbers`` packs."""
+    """Decode the result of ``_packed_numbers``."""
     by_byte = np.frombuffer(_decompressed(data), np.uint8).reshape(8, -1)
     numbers = np.cumsum(np.ascontiguousarray(by_byte.T).view("<u8").ravel(), dtype=np.uint64)
     starts, lengths, *rest = np.split(numbers, 3 if versions else 2)
@@ -237,7 +237,7 @@ def _unpacked(
     lineage: frozenset[str],
     ranges: Mapping[str, bytes],
 ) -> Slices:
-    """What ``Slices`` pickles."""
+    """Unpickle ``Slices``."""
     message = parse_message(table_pb2.Manifest, _decompressed(messages))
     names, at = _decompressed(names), 0
     for one in message.fragments:

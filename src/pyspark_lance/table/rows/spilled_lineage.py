@@ -1,7 +1,7 @@
-"""Moves long sequences of row ids and versions out of the manifest, into hidden columns.
+"""Move long sequences of row ids and versions out of the manifest, into hidden columns.
 
-Every commit writes, and every reader reads, the whole manifest.  Scattered row ids take bytes for
-each row there; in a hidden column of a data file of the fragment they are read when needed.
+Every commit writes and every reader reads the whole manifest, in which scattered row ids take bytes
+per row. A hidden column of a data file of the fragment is read only when needed.
 
 Source: docs/format/table-format.md, section 7.6.
 """
@@ -30,7 +30,7 @@ from pyspark_lance.table.work.written_files import remove_files
 SPILLS_KEY: Final = "lance.row_lineage.spill"
 INLINE_BYTES_KEY: Final = "lance.row_lineage.inline_max_bytes"
 DEFAULT_INLINE_BYTES: Final = 200 << 10
-"""Lance's own, as its names of the two entries of the configuration."""
+"""Default and names of the two configuration entries of Lance."""
 
 _ATTRIBUTE_OF: Final = {
     ROW_ID: "row_ids",
@@ -40,7 +40,7 @@ _ATTRIBUTE_OF: Final = {
 
 
 def inline_lineage_bytes(config: Mapping[str, str]) -> int | None:
-    """Bytes of the longest sequence that stays in the manifest; None if all stay.
+    """Return the maximum bytes of an inline sequence; None for no limit.
 
     ``config``: of the table.
     """
@@ -61,11 +61,11 @@ def inline_lineage_bytes(config: Mapping[str, str]) -> int | None:
 def spill_lineage(
     request: WriteFragmentsRequest, fragments: Iterable[Fragment]
 ) -> tuple[Fragment, ...]:
-    """The fragments, with a file of hidden columns where their sequences are longer than allowed.
+    """Return the fragments, with a file of hidden columns if their sequences are too long.
 
     When anything fails, the files written by this call are removed.
 
-    ``fragments``: new ones, with inline sequences of all of their rows, or with none.
+    ``fragments``: new ones, with inline sequences of all of their rows, or without any.
     """
     limit = request.inline_lineage_bytes
     if limit is None:
@@ -87,15 +87,15 @@ def _is_longer(fragment: Fragment, name: str, limit: int) -> bool:
 
 
 def _spilled(request: WriteFragmentsRequest, fragment: Fragment, names: list[str]) -> Fragment:
-    """The fragment with the sequences ``names`` in a file of their own."""
-    # Whoever plans a change has no use for it, and each process pays for what it imports.
+    """Return the fragment with the sequences ``names`` in a new file."""
+    # Imported lazily: planning a statement does not need it.
     from pyspark_lance.datafile.writer import DataFileWriter  # noqa: PLC0415
 
     fields = [Field(SPILLED_FIELD_OF[name], name, "uint64", nullable=False) for name in names]
     arrays = []
     for name in names:
         source = source_of(fragment, name)
-        assert isinstance(source, bytes)  # or it would not be long
+        assert isinstance(source, bytes)  # only inline sequences are too long
         values = decoded_sequence(name, source).to_array()
         assert len(values) == fragment.physical_rows, "a hidden column has a value for each row"
         arrays.append(system_array(values))

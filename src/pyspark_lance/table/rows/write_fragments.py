@@ -1,4 +1,4 @@
-"""Batches become data files become fragments without ids: the part of a write on an executor."""
+"""Write batches to data files and return fragments without ids; runs on executors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.written_files import remove_files
 
-# Whoever plans or commits a write has no use for them, and each process pays for what it imports.
+# Imported lazily: planning and committing a write does not need them.
 if TYPE_CHECKING:
     from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter
     from pyspark_lance.datafile.writer import DataFileWriter
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 DEFAULT_MAX_ROWS_PER_FILE = 1 << 20
 DEFAULT_MAX_BYTES_PER_FILE = 90_000_000_000
 DEFAULT_MAX_ITEMS_PER_FILE = 2**31 - 1
-"""Arrow counts the items of a list with 32 bits: nobody can have more lists than this in an array.
-
-A reader that takes a fragment at once would fail, whatever its lists hold.
+"""Maximum list items in an Arrow array, which has 32-bit offsets. A reader of a whole fragment with
+more would fail.
 """
 
 
@@ -43,22 +42,22 @@ class WriteFragmentsRequest:
     """Where and how to write data files."""
 
     table: Table
-    schema: LanceSchema  # The columns that the data hold, with the field ids of the table.
+    schema: LanceSchema  # The columns of the data, with the field ids of the table.
     file_version: str  # Version of the data files, such as ``2.1``.
-    # A file is closed when it has this many rows.
+    # Maximum rows of a file.
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
-    # A file is closed when it has grown beyond this.
+    # A file is closed once it exceeds this size.
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
     # A file is closed before any list column, at any depth, has more items than this; a single row
     # with more gets a file of its own.
     max_items_per_file: int = DEFAULT_MAX_ITEMS_PER_FILE
-    # Of a table of file version 0.1: the items of its dictionaries, by field id.
+    # Dictionary items by field id, for tables of file version 0.1.
     dictionaries: Mapping[int, pa.Array] = field(default_factory=dict, repr=False)
-    # Longer sequences of row ids and versions go to hidden columns; None for none.
+    # Longer sequences of row ids and versions are stored in hidden columns; None for none.
     inline_lineage_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses limits that are not positive."""
+        """Reject limits that are not positive."""
         if min(self.max_rows_per_file, self.max_bytes_per_file, self.max_items_per_file) < 1:
             raise InvalidInputError("the limits of a file must be positive")
 
@@ -66,12 +65,12 @@ class WriteFragmentsRequest:
 def write_fragments(
     request: WriteFragmentsRequest, batches: Iterable[pa.RecordBatch | None]
 ) -> tuple[Fragment, ...]:
-    """Writes ``batches`` as they come and returns fragments with id 0 and no row ids.
+    """Write a stream of batches and return fragments with id 0 and no row ids.
 
     Memory is bounded by the pages being filled.  When anything fails, the files written by
     this call are removed.
 
-    ``batches``: None among them ends a fragment.
+    ``batches``: None ends a fragment.
     """
     files = FragmentFiles(request)
     try:
@@ -88,7 +87,7 @@ def write_fragments(
 
 
 class FragmentFiles:
-    """Fragments that grow batch by batch, at most one of their files open."""
+    """Writes fragments batch by batch, with at most one open file."""
 
     def __init__(self, request: WriteFragmentsRequest) -> None:
         self._request = request
@@ -100,7 +99,7 @@ class FragmentFiles:
         self.fragments: list[Fragment] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends the rows of ``batch``, which conforms, starting new files at the limits."""
+        """Append the rows of a conforming ``batch``, starting new files at the limits."""
         limit = self._request.max_rows_per_file
         start = 0
         while start < batch.num_rows:
@@ -122,7 +121,7 @@ class FragmentFiles:
                 self.close_file()
 
     def close_file(self) -> None:
-        """Finishes the open file, if there is one."""
+        """Finish the open file, if there is one."""
         if self._open is None:
             return
         data_file = self._open.finish()
@@ -132,7 +131,7 @@ class FragmentFiles:
         self._items.clear()
 
     def remove(self) -> None:
-        """Removes everything this call wrote."""
+        """Remove all written files."""
         if self._open is not None:
             with contextlib.suppress(Exception):  # the first error is the one to report
                 self._open.abort()
@@ -156,7 +155,7 @@ class FragmentFiles:
 
 
 class _ListItems:
-    """How many items the lists of the open file have."""
+    """Item counts of the list columns of the open file."""
 
     def __init__(self, request: WriteFragmentsRequest) -> None:
         self._most = request.max_items_per_file
@@ -168,11 +167,11 @@ class _ListItems:
         self.clear()
 
     def clear(self) -> None:
-        """Begins with a new file."""
+        """Reset the counts for a new file."""
         self._counts: dict[tuple[int, int], int] = {}
 
     def fitting(self, batch: pa.RecordBatch) -> int:
-        """How many of the rows may follow."""
+        """Return how many of the rows fit into the file."""
         rows = batch.num_rows
         for key, counts in self._counts_of(batch):
             room = self._most - self._counts.get(key, 0)
@@ -181,14 +180,14 @@ class _ListItems:
         return rows
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Counts rows that follow."""
+        """Add the items of appended rows."""
         for key, counts in self._counts_of(batch):
             self._counts[key] = self._counts.get(key, 0) + int(counts[-1])
 
     def _counts_of(
         self, batch: pa.RecordBatch
     ) -> Iterator[tuple[tuple[int, int], NDArray[np.int64]]]:
-        """For every list its place in the schema, and its items before each row and in all."""
+        """Yield for every list its position in the schema, and its cumulative items by row."""
         for column in self._columns:
             for number, counts in enumerate(item_counts(batch.column(column))):
                 yield (column, number), counts

@@ -1,6 +1,6 @@
-"""Runs of small fragments that are read as if they were one: a read costs per column and file.
+"""Coalesce small adjacent fragments into one read, to amortize the cost per column and file.
 
-Pure: judged by the manifest alone.
+Decided by the manifest alone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _OLD_VERSIONS: Final = ("0.1", "2.0")
 
 @dataclass(frozen=True, slots=True)
 class CoalesceLimits:
-    """What is small enough to be read together with its neighbours: files are read whole.
+    """Limits for fragments that are coalesced with adjacent ones; their files are read whole.
 
-    ``rows``: a fragment has fewer; ``file_bytes``: none of its files has more.
+    ``rows``: exclusive maximum per fragment; ``file_bytes``: maximum per file.
     """
 
     rows: int = 4096
@@ -31,7 +31,7 @@ class CoalesceLimits:
 
 
 SMALL: Final = CoalesceLimits()
-"""The read of such a file's metadata brings all of it, whatever is wanted of it."""
+"""Reading the metadata of such a file reads the whole file."""
 
 
 def coalesced_fragments(
@@ -40,7 +40,7 @@ def coalesced_fragments(
     batch_rows: int,
     small: CoalesceLimits = SMALL,
 ) -> Iterator[tuple[ScanSplit, ...]]:
-    """The slices in order; whole small fragments of one layout come together."""
+    """Yield the splits in order, with complete small fragments of one layout grouped."""
     can_join = all(map(_is_plain, fields))
     most_rows = max(small.rows, batch_rows)
     held: list[ScanSplit] = []
@@ -62,7 +62,7 @@ def coalesced_fragments(
 
 
 def _layout(scan_split: ScanSplit, small: CoalesceLimits) -> object:
-    """Equal for fragments that can be read together; None for one that must be alone."""
+    """Return an equal key for fragments that can be coalesced; None for one that cannot."""
     fragment = scan_split.fragment
     is_whole = (
         scan_split.offsets is None
@@ -81,7 +81,7 @@ def _layout(scan_split: ScanSplit, small: CoalesceLimits) -> object:
 
 
 def _is_plain(field: Field) -> bool:
-    """Whether values mean the same wherever they are stored, and need no other description."""
+    """Return whether values can be decoded independently of their fragment."""
     return not any(
         is_json_text(part) or is_blob_descriptor(part) or part.is_blob or part.is_packed
         for part in field.walk()

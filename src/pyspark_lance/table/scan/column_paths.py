@@ -1,4 +1,4 @@
-"""Columns by their names, with fields of structs, and how their values are read."""
+"""Resolve column names, including struct fields, and read their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark_lance.table.scan.scan_task import ScanTask
 
 
 def named_path(schema: LanceSchema, name: str) -> tuple[Field, ...]:
-    """The fields that a name leads through; a field of a struct is ``struct.field``."""
+    """Return the fields on the path of a name; a struct field is ``struct.field``."""
     if any(field.name == name for field in schema.fields):
         return project(schema, [name]).fields
     first, *rest = name.split(".")
@@ -34,7 +34,7 @@ def named_path(schema: LanceSchema, name: str) -> tuple[Field, ...]:
 
 
 def path_to(fields: Sequence[Field], field_id: int) -> tuple[Field, ...] | None:
-    """The fields that lead through structs to one; None if there is none."""
+    """Return the fields on the path to a field id; None if there is no such field."""
     for own in fields:
         if own.id == field_id:
             return (own,)
@@ -45,16 +45,16 @@ def path_to(fields: Sequence[Field], field_id: int) -> tuple[Field, ...] | None:
 
 
 def values_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
-    """The values of a column, or of a field of it."""
+    """Return the values of a column, or of a struct field."""
     values = batch.column(path[0])
     for name in path[1:]:
-        # Where the struct is null, its field is as well.
+        # A null struct has null fields.
         values = pc.struct_field(values, name)
     return values
 
 
 def only_fragments(scans: Iterable[ScanTask], fragments: frozenset[int]) -> list[ScanTask]:
-    """The scans of some fragments."""
+    """Restrict scans to some fragments."""
     kept = (
         (scan, tuple(part for part in scan.slices if part.fragment.id in fragments))
         for scan in scans

@@ -1,9 +1,9 @@
-"""What indices and analyses suggest of columns and conditions, for optimizers.
+"""Estimate column statistics and selectivity for query optimizers.
 
-Estimates only: no answer may come of them.  Bitmaps and zone maps are asked first, since these are
-as new as the rows; what an analysis found tells how many values are distinct, and the rest where
-there is no index.  Zones that do not cover all rows tell nothing, since a range that leaves values
-out misleads more than none.
+Estimates never answer queries. Bitmap indices and zone maps have priority, since they are up to
+date; ANALYZE statistics give the number of distinct values, and everything else for columns without
+an index. Zone maps that do not cover all rows are ignored, since a partial range misleads more than
+none.
 """
 
 from __future__ import annotations
@@ -43,37 +43,37 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class ColumnEstimate:
-    """What is thought of a column."""
+    """Estimated statistics of a column."""
 
-    minimum: pa.Scalar  # No value is less; null where that is not known.
-    maximum: pa.Scalar  # No value is greater; null where that is not known.
+    minimum: pa.Scalar  # Lower bound; null if unknown.
+    maximum: pa.Scalar  # Upper bound; null if unknown.
     num_values: int  # Rows that are not null, of ``num_rows``.
     num_rows: int
-    # As many as bitmaps have, an analysis found or, without these, as fit within the bounds.
+    # From bitmap indices, ANALYZE or, without these, the width of the bounds.
     num_distinct: int
-    average_bytes: int | None = None  # Of texts and binary values, if they were analysed.
+    average_bytes: int | None = None  # Of strings and binary values, if analyzed.
     most_bytes: int | None = None
 
     @property
     def share_of_values(self) -> float:
-        """Rows that are not null, of all."""
+        """Fraction of rows that are not null."""
         return self.num_values / max(1, self.num_rows)
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The bounds as numbers; None where they are not known."""
+        """The bounds as numbers; None if unknown."""
         if not self.minimum.is_valid:
             return None
         return float(Literal(self.minimum).value), float(Literal(self.maximum).value)
 
     @property
     def step(self) -> int:
-        """How far values are from each other at least."""
+        """Minimum distance between two values."""
         return 1 if is_exact(self.minimum.type) else 0
 
 
 def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
-    """What is suggested of a top-level column; None if neither indices nor an analysis tell."""
+    """Estimate a top-level column; None without an index or ANALYZE statistics."""
     kept = kept_statistics(snapshot, name)
     counted = value_counts(snapshot, name)
     if counted is not None and len(counted.values):
@@ -108,7 +108,7 @@ def _analysed(snapshot: Snapshot, name: str, kept: KeptStatistics) -> ColumnEsti
 
 
 def _of_zones(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
-    """None if they do not cover all rows."""
+    """Estimate from zone maps; None if they do not cover all rows."""
     facts = facts_of_zones(snapshot, name)
     if facts is None or not facts.minimum.is_valid:
         return None
@@ -130,7 +130,7 @@ def _counted(counted: ValueCounts) -> ColumnEstimate:
 
 
 def rows_estimate(snapshot: Snapshot, predicate: Predicate, most: int) -> int:
-    """Rows for which a condition is thought to be true, of ``most`` that may be left."""
+    """Estimate the number of matching rows, out of ``most`` that were not pruned."""
     known: dict[str, ColumnEstimate | None] = {}
 
     def estimate(name: str) -> ColumnEstimate | None:
@@ -147,7 +147,7 @@ _Estimates = Callable[[str], ColumnEstimate | None]
 
 
 def _share(term: Predicate, estimate: _Estimates) -> float | None:
-    """The share of rows for which a condition is true; None where nothing is known."""
+    """Return the selectivity of a predicate; None if unknown."""
     match term:
         case And(terms):
             return _share_of_all(terms, estimate)
@@ -176,7 +176,7 @@ def _share(term: Predicate, estimate: _Estimates) -> float | None:
 
 
 def _share_of_all(terms: tuple[Predicate, ...], estimate: _Estimates) -> float | None:
-    """Two ends of one column are a range, whatever else is taken to be independent."""
+    """Combine two bounds on one column to a range; assume independence of all other terms."""
     shares: list[float] = []
     cut: dict[str, float] = defaultdict(float)
     for one in terms:
@@ -186,7 +186,7 @@ def _share_of_all(terms: tuple[Predicate, ...], estimate: _Estimates) -> float |
         parts = _parts(one) if isinstance(one, Comparison) else None
         known = None if parts is None else estimate(parts[1])
         if parts is not None and known is not None and parts[0] in _RANGES:
-            # Of the values: no end of a range is true of a null, and that counts once.
+            # Fractions of non-null values: both bounds exclude nulls, which must count once.
             cut[parts[1]] += 1 - share / max(known.share_of_values, share, _TINY)
         else:
             shares.append(share)
@@ -219,7 +219,7 @@ def _compared(term: Comparison, estimate: _Estimates) -> float | None:
 
 
 def _parts(term: Comparison) -> tuple[str, str, float | None] | None:
-    """Operator, column and number of a comparison; None as the number of other constants."""
+    """Split a comparison into operator, column and number; None for other constants."""
     match term.left, term.right:
         case Column((name,)), Literal() as literal:
             operator = term.operator

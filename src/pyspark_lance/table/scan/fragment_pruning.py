@@ -1,10 +1,9 @@
-"""Which slices of fragments a condition leaves, by what the manifest says of them.
+"""Prune fragments and rows with the manifest and indices.
 
-A condition on the lineage columns excludes fragments by the runs of their versions, their row ids
-and their addresses; a condition that names row ids or addresses leaves single rows; one on columns
-that have zone maps leaves zones of rows, and one on columns that have other indices the rows that
-they name.  No data file is opened, and a deletion file only to tell which of two places of a row id
-is the live one.
+A predicate on lineage columns prunes fragments by their version runs, row ids and addresses; a
+predicate on specific row ids or addresses selects single rows; zone maps select zones, and other
+indices select rows. No data file is opened, and a deletion file only to find the live one of two
+addresses of a row id.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
     from pyspark_lance.table.index.lookups import Candidates
 
 UNKNOWN_BOUNDS = 0, 2**64 - 1
-"""Of values in a file or a hidden column: the manifest does not tell."""
+"""Bounds of values in a file or a hidden column, which the manifest does not have."""
 SMALL_ROW_COUNT = 512
-"""So few are read faster than an index tells which of them match."""
-# Of more of its rows a fragment is read as if there was no index.
+"""Reading fewer rows is faster than an index lookup."""
+# If an index selects a larger fraction, the fragment is read without it.
 _MAX_SHARE = 0.25
-# A range that holds nothing.
+# An empty range.
 _NO_VALUES = 2**63 - 1, 0
 
 _LowAndHigh = tuple[NDArray[np.uint64], NDArray[np.uint64]]
@@ -55,9 +54,9 @@ _LowAndHigh = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 @dataclass(frozen=True, slots=True)
 class ChosenSlices:
-    """One slice for each fragment that may hold rows that satisfy a condition.
+    """One split for each fragment that may contain matching rows.
 
-    ``indices``: the titles of those that leave rows out.
+    ``indices``: the titles of those that pruned rows.
     """
 
     slices: Slices
@@ -65,12 +64,12 @@ class ChosenSlices:
 
 
 def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> Slices:
-    """One slice for each fragment that may hold rows that satisfy ``predicate``."""
+    """Return one split for each fragment that may contain rows that match ``predicate``."""
     return choose(snapshot, predicate).slices
 
 
 def choose(snapshot: Snapshot, predicate: Predicate | None) -> ChosenSlices:
-    """As ``choose_slices``, with the indices that were of use."""
+    """Like ``choose_slices``, and return the indices that pruned rows."""
     fragments = counted_fragments(snapshot)
     if predicate is None:
         return ChosenSlices(Slices.whole(fragments))
@@ -106,7 +105,7 @@ def _indexed_slices(
     fragments: Fragments,
     lineage: Mapping[ColumnPath, Bounds],
 ) -> ChosenSlices:
-    """One slice for each fragment of which indices leave rows."""
+    """Return one split for each fragment that has rows left after index lookups."""
     if not snapshot.indices:
         return ChosenSlices(Slices.whole(fragments))
     from pyspark_lance.table.index.lookups import index_candidates
@@ -130,7 +129,7 @@ def _indexed_slices(
 
 
 def _narrowed(slices: Slices, place: int, candidates: Candidates) -> OffsetSet | None:
-    """The only rows of a slice that can match; None if that is many."""
+    """Return the only rows of a split that can match; None if they are too many."""
     offsets = candidates.offsets_of(int(slices.fragments.ids[place]))
     first, last = np.searchsorted(offsets, (slices.starts[place], slices.ends[place]))
     rows = OffsetSet.of(offsets[first:last])
@@ -140,7 +139,7 @@ def _narrowed(slices: Slices, place: int, candidates: Candidates) -> OffsetSet |
 
 
 def counted_fragments(snapshot: Snapshot) -> Fragments:
-    """The fragments that have rows."""
+    """Return the fragments that have rows."""
     fragments = snapshot.manifest.fragments
     has_rows = fragments.columns.physical_rows > 0
     return fragments if has_rows.all() else fragments.take(np.flatnonzero(has_rows))
@@ -149,14 +148,14 @@ def counted_fragments(snapshot: Snapshot) -> Fragments:
 def _candidate_addresses(
     snapshot: Snapshot, predicate: Predicate, possible: Fragments
 ) -> NDArray[np.uint64] | None:
-    """Addresses of the only rows that can match; None when the condition names no rows."""
+    """Return the addresses that the predicate selects; None if it selects no specific rows."""
     addresses = row_address_candidates(predicate)
     row_ids = row_id_candidates(predicate)
     if row_ids is None:
         return addresses
     if snapshot.uses_stable_row_ids:
         if not all(isinstance(fragment.row_ids, bytes) for fragment in possible):
-            # Tasks read their hidden columns side by side, the driver would do it alone.
+            # Tasks read hidden columns in parallel; the driver would read them sequentially.
             return addresses
         index = row_id_index_of(snapshot, possible)
         live_addresses, is_found = index.addresses_of(row_ids)
@@ -167,9 +166,9 @@ def _candidate_addresses(
 
 
 def fragment_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _LowAndHigh:
-    """Smallest and largest value of a lineage column for each fragment, shapes (len(fragments),).
+    """Return the bounds of a lineage column for each fragment, shapes (len(fragments),).
 
-    Computed once for a snapshot, since one session asks many questions of it.
+    Cached in the snapshot, since a session runs many queries on it.
     """
     memo = snapshot.memo
     key = ("bounds", name)
@@ -179,7 +178,7 @@ def fragment_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _Low
 
 
 def compute_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _LowAndHigh:
-    """Compute what ``fragment_bounds`` keeps for all fragments, for some of them."""
+    """Compute the uncached bounds of some fragments."""
     if name == ROW_ADDRESS or (name == ROW_ID and not snapshot.uses_stable_row_ids):
         rows = fragments.columns.physical_rows.astype(np.uint64)
         first = fragments.ids.astype(np.uint64) << np.uint64(32)
@@ -203,7 +202,7 @@ def compute_bounds(snapshot: Snapshot, fragments: Fragments, name: str) -> _LowA
 
 
 def row_id_bounds(data: bytes) -> tuple[int, int]:
-    """Smallest and largest of inline row ids; without any, a range that holds nothing."""
+    """Return the smallest and largest inline row id; an empty range without any."""
     return RowIdSequence.from_bytes(data).bounds() or _NO_VALUES
 
 

@@ -1,8 +1,8 @@
-"""What indices alone tell of a column: which values are first, and how often it has each.
+"""Index-only aggregates of a column: first values and value counts.
 
-Entries of an index may name rows that are gone or have another value by now.  So what is told is
-proven: first values are read once more where they are, and counts have to add up to the rows of the
-table.  What cannot be proven, or costs much, takes a scan.
+Index entries may refer to rows that were removed or updated since. So results are verified: first
+values are read again from the table, and counts must add up to the number of rows. What cannot be
+verified, or is too costly, needs a scan.
 """
 
 from __future__ import annotations
@@ -41,23 +41,22 @@ from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 
 MAX_FIRST_VALUES: Final = 1_000
-"""More of them take longer to prove than a scan to find."""
+"""Verifying more rows is slower than a scan."""
 _MAX_PAGES: Final = 64
-# Or so large a part of all pages, to count the rows in them.
+# Maximum fraction of all pages that is read to count rows.
 _WORTHWHILE_SHARE: Final = 8
 _MAX_VALUES: Final = 10_000
-# Rows that are called by their ids are looked up one by one.
+# Rows that are identified by row ids are looked up individually.
 _MAX_LOCATED: Final = 4 << 20
 
 
 def first_values(
     snapshot: Snapshot, name: str, rows: int, *, descending: bool, of_all: bool = False
 ) -> pa.Array | None:
-    """The first ``rows`` values of a top-level column, nulls and NaN left aside.
+    """Return the first ``rows`` values of a top-level column, without nulls and NaN.
 
-    ``of_all``: whether these are to be the first of all rows, not of those alone that B-trees
-    cover. Returns the values, in the type in which conditions see the column, in order; None where
-    B-trees do not tell that many.
+    ``of_all``: whether uncovered rows must be included. The values are in order and in the type of
+    predicates; None if B-trees cannot provide that many.
     """
     field, _ = field_at(snapshot.schema.fields, (name,))
     if field is None or not 0 < rows <= MAX_FIRST_VALUES:
@@ -68,7 +67,7 @@ def first_values(
                 return None
             parts = [_first_of(snapshot, one, field, rows, descending) for one in segments]
     except (LanceError, FileNotFoundError):
-        return None  # The scan says what is wrong with it.
+        return None  # A scan reports the corruption.
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
         return None
@@ -83,7 +82,7 @@ def first_values(
 
 
 def bounds_by_index(snapshot: Snapshot, name: str) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """The least and the greatest value of a column as Spark orders them; null if all are."""
+    """Return the minimum and maximum of a column in Spark's order; null if all values are."""
     field, _ = field_at(snapshot.schema.fields, (name,))
     kind = None if field is None else spark_type_of(field.to_arrow().type)
     if kind is None or not _has_bounds(kind):
@@ -98,7 +97,7 @@ def bounds_by_index(snapshot: Snapshot, name: str) -> tuple[pa.Scalar, pa.Scalar
         num_nan = count_where(snapshot, name, IsNaN(Column((name,), kind)))
         if num_nan is None:
             return None
-        if num_nan:  # They are all equal, and greater than any number.
+        if num_nan:  # NaNs are equal, and greater than any number.
             high = pa.scalar(float("nan"), kind)
     return None if low is None or high is None else (low, high)
 
@@ -110,7 +109,7 @@ def _has_bounds(kind: pa.DataType) -> bool:
 
 
 def num_values_by_index(snapshot: Snapshot, name: str) -> int | None:
-    """In how many rows a column is not null, if indices tell it for all rows."""
+    """Count non-null rows of a column; None if indices do not cover all rows."""
     counts = value_counts(snapshot, name)
     if counts is not None:
         return int(counts.counts[np.asarray(counts.values.is_valid())].sum())
@@ -123,9 +122,9 @@ def num_values_by_index(snapshot: Snapshot, name: str) -> int | None:
 
 
 def count_where(snapshot: Snapshot, name: str, predicate: Predicate) -> int | None:
-    """How many rows satisfy a condition, if it reads one column and indices tell it for all rows.
+    """Count matching rows of one column; None if indices cannot count all of them.
 
-    Of a B-tree only the pages are read in which some rows do and some do not.
+    Only B-tree pages with both matching and other rows are read.
     """
     if column_paths_of(predicate) != {(name,)} or can_raise(predicate):
         return None
@@ -146,10 +145,10 @@ def count_where(snapshot: Snapshot, name: str, predicate: Predicate) -> int | No
 
 @contextmanager
 def _whole_trees(snapshot: Snapshot, name: str) -> Iterator[list[BTree]]:
-    """The B-trees of a column if they have each row of the table once, and no others; else none.
+    """Yield the B-trees of a column that contain exactly the rows of the table.
 
-    A segment has all rows of the fragments that it covers. So where they have as many as the table,
-    there are none that are gone or have another value by now.
+    A segment has all rows of the fragments that it covers. So if it has as many rows as the table,
+    none of them was removed or updated since.
     """
     field, _ = field_at(snapshot.schema.fields, (name,))
     if field is None:
@@ -171,7 +170,7 @@ def _cover_all(snapshot: Snapshot, segments: Iterable[AskedSegment]) -> bool:
 def _first_of(
     snapshot: Snapshot, segment: AskedSegment, field: Field, rows: int, descending: bool
 ) -> tuple[pa.Array, NDArray[np.uint64]] | None:
-    """The first values of the rows that are there, at least ``rows`` if there are, and where."""
+    """Return the first values of live rows, at least ``rows`` if available, and their addresses."""
     tree = segment.opened
     if not isinstance(tree, BTree) or not segment.is_by_address:
         return None
@@ -199,7 +198,7 @@ def _first_of(
 def _are_there(
     snapshot: Snapshot, addresses: NDArray[np.uint64], covered: BitMap
 ) -> NDArray[np.bool_]:
-    """Which rows are live rows of covered fragments."""
+    """Return which rows are live rows of covered fragments."""
     own = {f.id: f for f in snapshot.manifest.fragments if f.id in covered}
     numbers = fragment_ids(addresses)
     there = np.zeros(len(addresses), np.bool_)
@@ -217,7 +216,7 @@ def _are_there(
 def _is_so(
     snapshot: Snapshot, field: Field, values: pa.Array, addresses: NDArray[np.uint64]
 ) -> bool:
-    """Whether rows have the values that are told of them, in whatever order."""
+    """Return whether rows have the given values, in any order."""
     listed = ", ".join(map(str, np.unique(addresses).tolist()))
     request = ScanRequest(
         project(snapshot.schema, [field.name]),
@@ -240,13 +239,13 @@ def _sorted(values: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class ValueCounts:
-    """The values of a column, and in how many rows each of them is."""
+    """The distinct values of a column and the number of rows of each."""
 
-    values: pa.Array  # Each, null too, in the type in which conditions see the column.
-    counts: NDArray[np.int64]  # Live rows that have it, shape (len(values),); never 0.
+    values: pa.Array  # Distinct, including null, in the type of predicates.
+    counts: NDArray[np.int64]  # Live rows of each value, shape (len(values),); never 0.
 
     def where(self, predicate: Predicate | None, name: str) -> ValueCounts | None:
-        """Those for which a condition is true; None if it reads anything else."""
+        """Return the matching values; None if the predicate reads other columns."""
         if predicate is None:
             return self
         if column_paths_of(predicate) != {(name,)} or can_raise(predicate):
@@ -256,7 +255,7 @@ class ValueCounts:
 
 
 def value_counts(snapshot: Snapshot, name: str) -> ValueCounts | None:
-    """How often a top-level column has each value, if bitmap indices tell it for all rows."""
+    """Count the rows of each value; None if bitmap indices do not cover all rows."""
     key = ("value counts", name)
     if key not in snapshot.memo:
         try:
@@ -268,7 +267,7 @@ def value_counts(snapshot: Snapshot, name: str) -> ValueCounts | None:
 
 def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
     field, _ = field_at(snapshot.schema.fields, (name,))
-    # Floats have several bit patterns of one value.
+    # Equal floats may have different bit patterns.
     if field is None or pa.types.is_floating(field.to_arrow().type):
         return None
     keys: list[pa.Array] = []
@@ -287,7 +286,7 @@ def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
                 return None
             keys.append(index.keys)
             counts += _lengths(snapshot, segment, sets)
-    # Each row is under its value; where they add up, no row is under another one as well.
+    # Each row is listed under its value; if the counts add up, no row is listed twice.
     if sum(counts) != snapshot.num_rows():
         return None
     table = pa.table({"value": pa.concat_arrays(keys), "count": plain_array(np.array(counts))})
@@ -302,7 +301,7 @@ def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
 def _lengths(
     snapshot: Snapshot, segment: AskedSegment, sets: Iterable[dict[int, BitMap]]
 ) -> Iterator[int]:
-    """How many live rows of covered fragments each set has."""
+    """Yield the number of live rows of covered fragments in each set."""
     own = {f.id: f for f in snapshot.manifest.fragments if f.id in segment.covered}
     deleted = {
         number: gone.bitmap

@@ -1,9 +1,8 @@
-"""What an analysis found of columns, which the configuration of a table keeps.
+"""Column statistics of ANALYZE, stored in the table configuration.
 
-Lance carries the configuration from version to version, so what it says may be of an older one.
-Counts are scaled to the rows that there are; bounds are told only while the rows are the ones that
-were looked at; and nothing is told any more once there are far fewer rows or far more, or of
-another column that has the name by now.
+Later versions inherit the configuration, so the statistics may be outdated. Counts are scaled to
+the current number of rows, and bounds are used only while the rows are unchanged. Statistics are
+ignored once the number of rows has changed too much, or the column was replaced.
 """
 
 from __future__ import annotations
@@ -20,35 +19,35 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
 
 PREFIX: Final = f"{OWN_PREFIX}statistics."
-# With so many times the rows, or so many times fewer, what was found says nothing.
+# Statistics are ignored if the number of rows has changed by this factor.
 _MAX_GROWTH = 4
-# Of values that are nearly all distinct, new rows have others.
+# Above this fraction of distinct values, new rows are assumed to have new values.
 _NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class KeptStatistics:
-    """What was found of a top-level column in one version."""
+    """The statistics of a top-level column in one version."""
 
     version: int
     num_rows: int  # Live rows of that version.
-    rows_digest: str  # Of ``rows_digest``: tells that version from others by their fragments.
+    rows_digest: str  # Of ``rows_digest``: identifies the fragments of that version.
     field_id: int
     type_name: str  # The logical type of the column.
     num_nulls: int
     num_distinct: int  # Approximately; nulls do not count.
-    minimum: str | bool | None = None  # As conditions in JSON have it; None if not known.
+    minimum: str | bool | None = None  # As in JSON predicates; None if unknown.
     maximum: str | bool | None = None
-    average_bytes: int | None = None  # Of texts and binary values; None of others.
+    average_bytes: int | None = None  # Of strings and binary values, else None.
     most_bytes: int | None = None
 
     def text(self) -> str:
-        """As the configuration keeps it."""
+        """Serialize for the configuration."""
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
 def kept_statistics(snapshot: Snapshot, name: str) -> KeptStatistics | None:
-    """What is known of a column, scaled to the rows of ``snapshot``; None for nothing."""
+    """Return the statistics of a column, scaled to the rows of ``snapshot``; None without any."""
     text = snapshot.manifest.config.get(PREFIX + name)
     field = by_name(snapshot.schema.fields).get(name)
     known = None if text is None else _parsed(text)
@@ -75,7 +74,7 @@ def kept_statistics(snapshot: Snapshot, name: str) -> KeptStatistics | None:
 
 
 def rows_digest(snapshot: Snapshot) -> str:
-    """Differs between versions that have not the same fragments, of the same rows and bytes."""
+    """Hash the ids, rows and sizes of the fragments of a version."""
     columns = snapshot.manifest.fragments.columns
     digest = hashlib.blake2b(digest_size=12)
     for numbers in (columns.ids, columns.physical_rows, columns.num_rows, columns.num_bytes):
@@ -86,10 +85,10 @@ def rows_digest(snapshot: Snapshot) -> str:
 def found_statistics(
     snapshot: Snapshot, found: Mapping[str, Mapping[str, Any]], num_rows: int
 ) -> dict[str, str]:
-    """The entries of the configuration that keep what was found.
+    """Return the configuration entries of new statistics.
 
-    ``found``: by column, the values of the fields of ``KeptStatistics`` that aggregates tell;
-    ``num_rows``: as the aggregates counted them.
+    ``found``: aggregated fields of ``KeptStatistics`` by column; ``num_rows``: as counted by the
+    same aggregation.
     """
     fields = by_name(snapshot.schema.fields)
     common = (snapshot.version, num_rows, rows_digest(snapshot))
@@ -102,7 +101,7 @@ def found_statistics(
 
 
 def outdated(snapshot: Snapshot) -> list[str]:
-    """The entries that say something of columns that are gone or are others by now."""
+    """Return the entries of columns that were dropped or replaced."""
     fields = {PREFIX + field.name: field for field in snapshot.schema.fields}
     gone = []
     for key, text in snapshot.manifest.config.items():
@@ -117,7 +116,7 @@ def _is_of(known: KeptStatistics, field: Field) -> bool:
 
 
 def _parsed(text: str) -> KeptStatistics | None:
-    """None for what another release may have written."""
+    """Parse an entry; None if another release wrote it in an unknown form."""
     try:
         return KeptStatistics(**json.loads(text))
     except (ValueError, TypeError):

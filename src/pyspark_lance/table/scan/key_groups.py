@@ -1,8 +1,8 @@
-"""Tasks of a scan that each read rows of one key, where zone maps prove it of every fragment.
+"""Key-grouped tasks: each reads rows of one key, as proven by zone maps.
 
-Spark joins and aggregates such tasks without a shuffle and takes our word for it: a row in a task
-of another key is lost to the join.  So nothing is said unless, for every fragment that is read,
-zones hold all rows that are there now, and all these zones have one value, or nulls only.
+Spark joins and aggregates such tasks without a shuffle and relies on the reported keys: a row in a
+task of another key would be lost to the join. So keys are reported only if, for every fragment, the
+zones cover all current rows and have a single value, or only nulls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyspark_lance.table.scan.plan_scan import ScanRequest, chosen_slices, scan_
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
-# Each key is a task, or several.
+# Maximum keys; each needs at least one task.
 _MAX_KEYS = 10_000
 _KEY_TYPES = (
     pa.types.is_integer,
@@ -47,14 +47,14 @@ _KEY_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class TasksByKey:
-    """The tasks of a scan, of which each reads rows of one key."""
+    """Tasks of a scan that each read rows of one key."""
 
-    columns: tuple[str, ...]  # What the key is made of.
-    keys: tuple[pa.Array, ...]  # Of each column the value of each task.
+    columns: tuple[str, ...]  # The key columns.
+    keys: tuple[pa.Array, ...]  # For each column, the value of each task.
     tasks: tuple[ScanTask, ...]
 
     def digest(self) -> str:
-        """Tells these tasks from others of the same version."""
+        """Return a digest that identifies these tasks within a version."""
         tasks = [
             [
                 (part.fragment.id, part.start, part.end, part.offsets and len(part.offsets))
@@ -66,7 +66,7 @@ class TasksByKey:
 
 
 def key_columns(config: Mapping[str, str], schema: LanceSchema) -> tuple[str, ...]:
-    """The top-level columns by which a table is clustered, as its configuration says."""
+    """Return the top-level clustering columns of the table configuration."""
     known = Clustering.of(config)
     fields = {field.id: field for field in schema.fields}
     found = () if known is None else known.field_ids
@@ -74,7 +74,7 @@ def key_columns(config: Mapping[str, str], schema: LanceSchema) -> tuple[str, ..
 
 
 def split_columns(config: Mapping[str, str], schema: LanceSchema) -> tuple[str, ...]:
-    """The columns whose values have files of their own since the table was clustered."""
+    """Return the columns whose values have separate files since the last clustering."""
     known = Clustering.of(config)
     fields = {field.id: field for field in schema.fields}
     split = () if known is None else known.field_ids[: known.num_split]
@@ -85,11 +85,10 @@ def split_columns(config: Mapping[str, str], schema: LanceSchema) -> tuple[str, 
 def plan_by_key(
     snapshot: Snapshot, request: ScanRequest, columns: Sequence[str]
 ) -> TasksByKey | None:
-    """The tasks of a scan by the values of those columns of which each fragment has one value.
+    """Plan tasks grouped by the columns that have a single value in each fragment.
 
-    ``columns``: the top-level columns to look at; of the others nothing is read. Returns the tasks,
-    of all ``columns`` if no rows are left; None where there is no such column, or where there are
-    very many keys.
+    ``columns``: the top-level candidate columns. The result has all ``columns`` if no rows are
+    left, and is None if no column qualifies or there are too many keys.
     """
     fields = {field.name: field for field in snapshot.schema.fields}
     columns = [name for name in columns if name in fields and _may_be_key(fields[name])]
@@ -116,14 +115,14 @@ def plan_by_key(
 
 
 def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Array | None:
-    """The only value of a column in each fragment, null for nulls; None unless all have only one.
+    """Return the single value of a column in each fragment, or None if a fragment has several.
 
-    ``fragments``: with rows, each of them once.
+    A fragment of only nulls has a null. ``fragments``: distinct ones with rows.
     """
     zones = column_zones(snapshot, name, fragments)
     if zones is None:
         return None
-    # Where no row is, nothing is said of the fragment that follows.
+    # ``reduceat`` of an empty group would use the next fragment's zones.
     held = np.flatnonzero(zones.stops > zones.starts)
     minimum, maximum = (
         end.take(plain_array(held)) for end in (zones.bounds.minimum, zones.bounds.maximum)
@@ -151,7 +150,7 @@ def _hold_all(
     place: NDArray[np.int64],
     held: NDArray[np.int64],
 ) -> bool:
-    """Whether zones hold all live rows of all fragments.
+    """Return whether zones cover all live rows of all fragments.
 
     ``place``: the fragment of each of the zones ``held``, ascending; each fragment has some.
     """
@@ -160,7 +159,7 @@ def _hold_all(
     num_held = np.bincount(place, stops - starts, len(fragments)).astype(np.int64)
     begins = np.cumsum(rows) - rows
     for number in np.flatnonzero(num_held < rows).tolist():
-        # Rows that were deleted before the zones were made may be in none.
+        # Rows that were deleted before the index was built may be in no zone.
         deleted = snapshot.deletion_vector(fragments[number])
         if deleted is None:
             return False
@@ -173,11 +172,11 @@ def _hold_all(
 
 
 def _may_be_key(field: Field) -> bool:
-    """Whether equal bounds mean equal values, as Spark sees them; not so of floats and "ns"."""
+    """Return whether equal bounds imply equal values in Spark, unlike floats and "ns" times."""
     stored = field.to_arrow().type
     return getattr(stored, "unit", "") != "ns" and any(is_of(stored) for is_of in _KEY_TYPES)
 
 
 def _codes(values: pa.Array) -> NDArray[np.int64]:
-    """A number for each value, nulls among them."""
+    """Return the dictionary code of each value, including nulls."""
     return plain_numbers(values.dictionary_encode("encode").indices).astype(np.int64)

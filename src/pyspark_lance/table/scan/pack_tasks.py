@@ -1,7 +1,7 @@
-"""Packs work into tasks of about equal cost, for scans and for change feeds.
+"""Pack work into tasks of about equal cost, for scans and for change feeds.
 
-A Spark task costs about 50 ms before it reads anything, so small pieces of work share a task; a
-piece that would keep one task busy for too long is cut.
+A Spark task has an overhead of about 50 ms, so small pieces of work share a task; a piece that is
+too large for one task is split.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 
-# As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
+# As Spark's file sources: the maximum bytes of a partition, and the cost of opening a file.
 _MAX_TASK_BYTES: Final = 128 << 20
 _MIN_TASK_BYTES: Final = 4 << 20
 OPEN_COST_BYTES: Final = 256 << 10
-# A task may cost this much more than it should before the next one is begun.
+# A task may exceed its target cost by this factor.
 _TOLERANCE: Final = 1.1
-# Split points fall on multiples of this, the largest mini-block chunk.
+# Split points are multiples of this, the largest mini-block chunk.
 _SPLIT_ROWS: Final = 4096
 
 _W = TypeVar("_W")
@@ -34,11 +34,11 @@ def pack_by_cost(
     parallelism: int,
     kinds: NDArray[np.int64] | None = None,
 ) -> list[Sequence[_W]]:
-    """Groups of neighbouring pieces of work, one for each task; the order is kept.
+    """Group adjacent pieces of work into tasks; keep their order.
 
-    ``costs``: bytes to read for each piece, shape (len(work),); ``split``: cuts a piece of work
-    into so many of about equal cost, or fewer; ``parallelism``: tasks that can run at once;
-    ``kinds``: a number for each piece, shape (len(work),); those of a task are of one kind.
+    ``costs``: bytes to read for each piece, shape (len(work),); ``split``: divides a piece of work
+    into at most n pieces of about equal cost; ``parallelism``: tasks that can run at once;
+    ``kinds``: a number for each piece, shape (len(work),); a task has pieces of one kind.
     """
     kinds = np.zeros(len(work), np.int64) if kinds is None else kinds
     target = _task_bytes(float(costs.sum()), parallelism)
@@ -64,9 +64,9 @@ def pack_by_cost(
 
 
 def slice_costs(slices: Slices, share: float) -> NDArray[np.float64]:
-    """Bytes to read for each slice; opening the fragment counts as some.
+    """Return the bytes to read for each split, plus the cost of opening the fragment.
 
-    ``share``: the share of a row's bytes that is read.
+    ``share``: the fraction of a row's bytes that is read.
     """
     columns = slices.fragments.columns
     read = slices.num_rows / np.maximum(1, columns.physical_rows)
@@ -74,7 +74,7 @@ def slice_costs(slices: Slices, share: float) -> NDArray[np.float64]:
 
 
 def split_slice(scan_split: ScanSplit, count: int) -> list[ScanSplit]:
-    """``scan_split`` in ``count`` pieces, or fewer when it has few rows."""
+    """Divide ``scan_split`` into ``count`` pieces, or fewer if it is small."""
     if scan_split.offsets is not None:
         step = max(1, -(-len(scan_split.offsets) // count))
         pieces = (
@@ -93,5 +93,5 @@ def split_slice(scan_split: ScanSplit, count: int) -> list[ScanSplit]:
 
 
 def _task_bytes(total: float, parallelism: int) -> float:
-    """The cost that each task aims at."""
+    """Return the target cost of a task."""
     return min(_MAX_TASK_BYTES, max(_MIN_TASK_BYTES, total / parallelism))

@@ -1,7 +1,7 @@
-"""Plans a scan: a snapshot and a request become tasks.
+"""Plan the tasks of a scan request on a snapshot.
 
-Fragments that cannot match are left out by what the manifest says of them (lineage runs, row
-ids, addresses); small fragments share a task, and very large ones are split by rows.
+Fragments are pruned with the manifest (lineage runs, row ids, addresses) and indices; small
+fragments share a task, and large ones are split by rows.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 DEFAULT_BATCH_ROWS = 65_536
 DEFAULT_BATCH_BYTES = 16 << 20
-# Assumed bytes of a value of variable width, when nothing better is known.
+# Default bytes of a value of variable width.
 VARIABLE_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What to read."""
+    """The columns and rows to read, and how to read them."""
 
     # Columns to return: the table's schema, or some of its columns and sub-fields. None means all.
     schema: LanceSchema | None = None
     system_columns: tuple[str, ...] = ()
     predicate: Predicate | None = None  # Rows to return; None means all.
-    # Rows for which it is not true may be left out; it is never tested on rows.
+    # Used for pruning only; it is never evaluated on rows.
     narrowed_by: Predicate | None = None
     fragments_per_task: int | None = None  # Fixed packing; None packs by bytes.
     batch_rows: int = DEFAULT_BATCH_ROWS
-    batch_bytes: int = DEFAULT_BATCH_BYTES  # Bytes that a batch aims at.
-    # Tasks that can run at once; small tables are spread over as many.
+    batch_bytes: int = DEFAULT_BATCH_BYTES  # Target bytes of a batch.
+    # Tasks that can run in parallel; small tables are split into as many.
     parallelism: int = os.cpu_count() or 1
     # Whether batches may have dictionaries of strings instead of strings.
     keep_dictionaries: bool = False
     checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
 
     def __post_init__(self) -> None:
-        """Refuses sizes that are not positive."""
+        """Reject sizes that are not positive."""
         for name in ("fragments_per_task", "batch_rows", "batch_bytes", "parallelism"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -62,7 +62,7 @@ class ScanRequest:
 
 
 def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
-    """The schema with only the top-level columns ``names``, in that order."""
+    """Return the schema with only the top-level columns ``names``, in that order."""
     fields = by_name(schema.fields)
     chosen = []
     for name in names:
@@ -77,19 +77,19 @@ def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
 
 
 def predicate_schema(schema: LanceSchema) -> pa.Schema:
-    """Everything that a condition may name: the table's columns, as shown, and those of lineage."""
+    """Return the columns of predicates: the table's columns, as shown, and the lineage columns."""
     fields = [field.to_arrow() for field in logical_schema(schema).fields]
     fields += [pa.field(name, pa.uint64(), nullable=False) for name in SYSTEM_COLUMNS]
     return pa.schema(fields)
 
 
 def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
-    """The tasks that together read what ``request`` asks for; reads no data file."""
+    """Return the tasks that read ``request``, without opening data files."""
     return scan_tasks(snapshot, request, chosen_slices(snapshot, request))
 
 
 def chosen_slices(snapshot: Snapshot, request: ScanRequest) -> Slices:
-    """Whatever of the fragments may have rows that ``request`` asks for."""
+    """Return the splits that may contain rows of ``request``."""
     conditions = [one for one in (request.predicate, request.narrowed_by) if one is not None]
     return choose_slices(snapshot, all_of(conditions))
 
@@ -97,9 +97,9 @@ def chosen_slices(snapshot: Snapshot, request: ScanRequest) -> Slices:
 def scan_tasks(
     snapshot: Snapshot, request: ScanRequest, slices: Slices, kinds: NDArray[np.int64] | None = None
 ) -> tuple[ScanTask, ...]:
-    """The tasks that together read what ``request`` asks for of some slices.
+    """Return the tasks that read ``request`` from some splits.
 
-    ``kinds``: a number for each slice, shape (len(slices),), ascending; those of a task are of one
+    ``kinds``: a number for each split, shape (len(slices),), ascending; a task has splits of one
     kind.
     """
     schema = snapshot.schema if request.schema is None else request.schema
@@ -142,7 +142,7 @@ def scan_tasks(
 
 
 def column_width(field: Field) -> float:
-    """Bytes of one value, roughly."""
+    """Estimate the bytes of one value."""
     arrow_type = field.to_arrow().type
     try:
         return float(arrow_type.bit_width) / 8
@@ -157,7 +157,7 @@ def column_width(field: Field) -> float:
 
 
 def _read_share(table: Sequence[Field], read: Sequence[Field]) -> float:
-    """The share of a file's bytes that a projection reads."""
+    """Return the fraction of a file's bytes that a projection reads."""
     whole = sum(column_width(field) for field in table)
     return min(1.0, sum(column_width(field) for field in read) / whole) if whole else 1.0
 

@@ -1,7 +1,7 @@
-"""Several sources of batches, read one after another; of those to come, the first batches are made.
+"""Read sources of batches sequentially, and prefetch the first batches of the next ones.
 
-To begin with a file takes some round trips to the store, which are waited for together this way.
-Pure but for threads: knows neither files nor stores.
+Opening a file takes several round trips to the store, which are overlapped this way. Independent of
+files and stores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 _MAX_SOURCES: Final = 16
-# A task of the usual size: all of it is asked for at once.
+# The size of a usual task, which is requested at once.
 _MAX_BYTES: Final = 144 << 20
 
 _B = TypeVar("_B")
@@ -21,9 +21,9 @@ _B = TypeVar("_B")
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[_B]):
-    """Batches that come from one place.
+    """A source of batches.
 
-    ``num_bytes``: about what is held once the first batch is made.
+    ``num_bytes``: estimated memory once the first batch is decoded.
     """
 
     num_bytes: int
@@ -31,10 +31,10 @@ class Source(Generic[_B]):
 
 
 def read_ahead(sources: Iterable[Source[_B]]) -> Iterator[_B]:
-    """All batches of all sources, in order.
+    """Yield all batches of all sources, in order.
 
-    A source goes on only when those before it are done; so what is held is bounded by the sources
-    that have begun, which are few or small.
+    A source continues only after the previous ones are exhausted, so memory is bounded by the
+    started sources, which are few or small.
     """
     coming = iter(sources)
     begun: deque[tuple[int, Future[_Begun[_B]]]] = deque()
@@ -46,7 +46,7 @@ def read_ahead(sources: Iterable[Source[_B]]) -> Iterator[_B]:
                     source = held_back or next(coming, None)
                     held_back = source
                     held = sum(num_bytes for num_bytes, _ in begun)
-                    # One is always ahead of the one that is read.
+                    # At least one source is prefetched.
                     if source is None or (len(begun) > 1 and held + source.num_bytes > _MAX_BYTES):
                         break
                     begun.append((source.num_bytes, threads.submit(_begin, source)))
@@ -62,7 +62,7 @@ def read_ahead(sources: Iterable[Source[_B]]) -> Iterator[_B]:
 
 @dataclass(frozen=True, slots=True)
 class _Begun(Generic[_B]):
-    """What has come of a source so far."""
+    """The prefetched batches of a source."""
 
     first: tuple[_B, ...]
     rest: Iterator[_B]

@@ -1,7 +1,6 @@
-"""What the metadata alone tell of a scan: how many rows, between which bounds.
+"""Metadata-only statistics of a scan: number of rows and bounds.
 
-Opens no data file but those of zone maps, and deletion files only where the manifest does not say
-what they hold.
+Opens only zone map files, and deletion files whose row count is not in the manifest.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from pyspark_lance.table.scan.fragment_pruning import choose
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
-# Values of a lineage column that are in memory at a time.
+# Maximum values of a lineage column in memory.
 _ROWS_AT_ONCE = 1 << 20
 
 
 class RowsLeft(NamedTuple):
-    """What metadata leave of a scan."""
+    """A scan after pruning by metadata."""
 
-    fragments: int  # How many it reads.
-    rows: int  # How many it returns at most.
-    indices: tuple[str, ...]  # Titles of those that leave rows out, as plans show them.
+    fragments: int  # Fragments to read.
+    rows: int  # Upper bound of returned rows.
+    indices: tuple[str, ...]  # Titles of those that pruned rows, as shown in plans.
 
 
 def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> RowsLeft:
-    """Fragments that a scan reads, and rows that it returns at most."""
+    """Return the fragments that a scan reads and an upper bound of its rows."""
     chosen = choose(snapshot, predicate)
     slices = chosen.slices
-    # Of single rows it is not known which of them are deleted.
+    # Single rows may include deleted ones.
     most = np.minimum(slices.num_rows, slices.fragments.columns.num_rows)
     most[list(slices.offsets)] = slices.num_rows[list(slices.offsets)]
     num_fragments = len(np.unique(slices.fragments.ids))
@@ -50,9 +49,9 @@ def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> RowsLeft:
 
 
 def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
-    """The first tasks, cut to the first rows, that together return ``limit`` rows or more.
+    """Truncate tasks to those that together return at least ``limit`` rows.
 
-    All tasks as they are if their rows are filtered.
+    Filtered tasks are returned unchanged.
     """
     kept: list[ScanTask] = []
     for task in tasks:
@@ -66,7 +65,7 @@ def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
 
 
 def _first_rows(slices: Iterable[ScanSplit], limit: int) -> tuple[tuple[ScanSplit, ...], int]:
-    """The first slices, the last of them cut, and how many rows they return at least."""
+    """Return the first splits, the last one truncated, and a lower bound of their rows."""
     kept: list[ScanSplit] = []
     found = 0
     for scan_split in slices:
@@ -89,16 +88,16 @@ def _num_asked(scan_split: ScanSplit) -> int:
 
 
 def _most_deleted(scan_split: ScanSplit) -> int | None:
-    """Deleted rows of the fragment; None where very old software did not count them."""
+    """Return the deleted rows of the fragment; None if the manifest has no count."""
     fragment = scan_split.fragment
     is_uncounted = fragment.deletion_file is not None and not fragment.num_deleted_rows
     return None if is_uncounted else fragment.num_deleted_rows
 
 
 def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int] | None]:
-    """Smallest and largest value of the lineage column ``name`` over all live rows.
+    """Return the bounds of the lineage column ``name`` over all live rows.
 
-    Returns whether the metadata can tell, and the bounds; None for a table without rows.
+    The result is whether the metadata suffices, and the bounds; None for a table without rows.
     """
     low, high = [], []
     for fragment in snapshot.manifest.fragments:
@@ -124,17 +123,17 @@ def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """What zone maps tell of all values of a column."""
+    """Exact statistics of a column from zone maps."""
 
-    minimum: pa.Scalar  # The least value; null if all are.
-    maximum: pa.Scalar  # The greatest value; null if all are.
+    minimum: pa.Scalar  # Minimum; null if all values are.
+    maximum: pa.Scalar  # Maximum; null if all values are.
     num_values: int  # Rows that are not null.
 
 
 def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:
-    """The exact bounds of a column of whole numbers, days or times; None if they take reading it.
+    """Return exact bounds of an integer, date or timestamp column; None if it must be read.
 
-    Zones tell them while they cover all rows and none of those was deleted since.
+    Zone maps must cover all rows, none of which was deleted since.
     """
     columns = snapshot.manifest.fragments.columns
     has_lost = (columns.has_deletions & (columns.num_rows > 0)).any()
@@ -142,7 +141,7 @@ def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:
 
 
 def facts_of_zones(snapshot: Snapshot, name: str) -> ColumnFacts | None:
-    """As ``column_facts``, of all rows that there were when the zones were made."""
+    """Like ``column_facts``, including rows that were deleted since."""
     zones = column_zones(snapshot, name)
     if zones is None or not is_exact(zones.bounds.minimum.type):
         return None
@@ -163,7 +162,7 @@ def facts_of_zones(snapshot: Snapshot, name: str) -> ColumnFacts | None:
 
 
 def is_exact(data_type: pa.DataType) -> bool:
-    """Whether values are whole numbers, days or times, whose bounds are values as they are."""
+    """Return whether bounds of this type are exact: integers, dates and timestamps."""
     kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
     return any(is_of(data_type) for is_of in kinds)
 
@@ -171,11 +170,10 @@ def is_exact(data_type: pa.DataType) -> bool:
 def end_of_first_rows(
     snapshot: Snapshot, name: str, rows: int, *, descending: bool
 ) -> pa.Scalar | None:
-    """A value that ``rows`` values are not beyond, so that none beyond it is among the first ones.
+    """Return a bound of the first ``rows`` values: no value beyond it is among them.
 
-    ``rows``: how many of the first values are wanted, nulls left aside; ``descending``: whether the
-    greatest values come first. Returns the value, in the type in which conditions see the column;
-    None where zones do not tell.
+    ``rows``: number of first values, without nulls; ``descending``: whether the greatest values
+    come first. The bound has the type of predicates; None if zone maps provide none.
     """
     zones = column_zones(snapshot, name)
     if zones is None:

@@ -1,6 +1,6 @@
-"""Reads slices of fragments: the part of a scan that runs on an executor.
+"""ScanTask: read splits of fragments on an executor.
 
-A task carries all it needs; executors never read the manifest.
+A task is self-contained; executors never read the manifest.
 """
 
 from __future__ import annotations
@@ -34,53 +34,53 @@ from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
-# Below this share of wanted rows, single rows are fetched instead of whole windows.
+# Below this fraction of selected rows, single rows are fetched instead of windows.
 _SPARSE = 1 / 16
-# From this share of matching rows on, all columns are read along with those of the condition; below
-# ``_SPARSE`` no longer.
+# From this fraction of matching rows on, all columns are read together with those of the predicate;
+# below ``_SPARSE`` no longer.
 _MOSTLY = 1 / 8
-# The same two where all columns are numbers and their like: each is decoded for a whole batch in
-# the time in which it is found out where some of its rows are.
+# The same two for fixed-width columns: decoding a whole batch is as fast as locating some of its
+# rows.
 _NARROW_SPARSE, _NARROW_MOSTLY = 1 / 32768, 1 / 8192
-# Rows that follow each other are worth a window if there are so many on average.
+# Consecutive rows are read as a window if runs have at least this average length.
 _LONG_RUN = 1024
-# Stretches of this many rows without a wanted one are not read.
+# Runs of this many unselected rows are skipped.
 _SKIP_ROWS = 8192
-# Rows that have a mask at a time: a file of some hundred bytes may hold four billion equal rows.
+# Maximum rows of a mask: a tiny file may have four billion equal rows.
 _MASK_ROWS = 1 << 22
-# Batches smaller than this are joined before they leave: each costs about 0.1 ms in the pipe.
+# Smaller batches are concatenated: each costs about 0.1 ms to transfer to the JVM.
 _SMALL_BATCH_ROWS = 4096
 
 LoadDeleted: TypeAlias = Callable[[Fragment], DeletionVector | None]
-"""The deleted rows of a fragment, if any are."""
+"""Load the deleted rows of a fragment, if any."""
 HasEnough: TypeAlias = Callable[[], bool]
-"""Whether whoever asked for rows wants no more of them, however many there are."""
+"""Return True once the consumer needs no more rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Some slices of fragments, and what to read of them."""
+    """The splits, columns and predicate of one task."""
 
     files: TableFiles
-    fields: tuple[Field, ...]  # Columns to return, possibly cut down to some sub-fields.
+    fields: tuple[Field, ...]  # Columns to return, possibly pruned to some sub-fields.
     filter_fields: tuple[Field, ...]  # Further columns that only ``predicate`` needs.
     system_columns: tuple[str, ...]
     predicate: Predicate | None  # Rows to return; None for all.
     stable_row_ids: bool  # Whether the table has stable row ids.
     batch_rows: int
-    batch_bytes: int  # Bytes that a batch aims at.
-    slices: Sequence[ScanSplit]  # What to read, in order; kept as ``Slices``.
-    small: CoalesceLimits = SMALL  # Which fragments are read together, and whole.
+    batch_bytes: int  # Target bytes of a batch.
+    slices: Sequence[ScanSplit]  # In order; stored as ``Slices``.
+    small: CoalesceLimits = SMALL  # Which fragments are coalesced.
     # Whether batches may have dictionaries of strings instead of strings.
     keep_dictionaries: bool = False
     checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
 
     def __post_init__(self) -> None:
-        """Takes slices in any form."""
+        """Convert the splits to ``Slices``."""
         object.__setattr__(self, "slices", Slices.of(self.slices))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles slices packed: a plan may hold a million of them."""
+        """Pickle the splits packed: a plan may have a million of them."""
         return _unpack_task, (
             (self.files.table, self.files.base_paths),
             self.fields,
@@ -94,31 +94,29 @@ class ScanTask:
 
     @property
     def num_rows(self) -> int:
-        """Physical rows of all slices."""
+        """Physical rows of all splits."""
         slices = Slices.of(self.slices)
         return int((slices.ends - slices.starts).sum())
 
 
 def never() -> bool:
-    """Of a scan that goes to its end."""
+    """Never stop the scan early."""
     return False
 
 
 def run(
     task: ScanTask, load_deleted: LoadDeleted | None = None, has_enough: HasEnough = never
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``task`` that match: its fields as Lance stores them, then lineage as uint64.
+    """Yield the matching rows of ``task``: its fields as stored, then lineage columns as uint64.
 
-    Batches have one schema, unless the task keeps dictionaries.
-
-    ``load_deleted``: for those who need the deleted rows, too; None reads them from their files.
-    ``has_enough``: asked before each batch is read, also where none of the rows match; ends the
-    scan early.
+    Batches have one schema, unless the task keeps dictionaries. ``load_deleted``: loads deleted
+    rows for callers that also need them; None reads their files. ``has_enough``: called before each
+    batch is read, even if no rows match; True ends the scan.
     """
     held: list[pa.RecordBatch] = []
     held_rows = 0
     for batch in _slices_of(task, load_deleted, has_enough):
-        # A batch of wide rows is large with few of them.
+        # Wide rows make large batches with few rows.
         is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
         if is_large:
             if held:
@@ -159,13 +157,13 @@ def _slices_of(
 
 
 def _bytes_to_begin(slices: Sequence[ScanSplit], wanted: frozenset[int]) -> int:
-    """About what is fetched before the first batch comes, counting columns as equally wide."""
+    """Estimate the bytes fetched before the first batch, assuming columns of equal width."""
     num_bytes = 0.0
     for scan_split in slices:
         for file in scan_split.fragment.files:
             share = len(wanted.intersection(file.fields)) / max(1, len(file.fields))
             num_bytes += file.size_bytes * share * scan_split.read_share
-    # A group is decoded while the next one is fetched.
+    # A group is decoded while the next one is being fetched.
     return min(int(num_bytes), 2 * GROUP_BYTES)
 
 
@@ -179,13 +177,13 @@ def _run_of_slices(
         return
     try:
         yield from _SliceScan(task, slices, load_deleted, has_enough).batches()
-    except UnlikeFilesError:  # raised when files are opened: nothing was handed out yet
+    except UnlikeFilesError:  # raised on open, before the first batch
         for scan_split in slices:
             yield from _SliceScan(task, (scan_split,), load_deleted, has_enough).batches()
 
 
 class _SliceScan:
-    """The scan of one slice, or of whole small fragments as if they were one."""
+    """The scan of one split, or of coalesced small fragments."""
 
     def __init__(
         self,
@@ -215,8 +213,9 @@ class _SliceScan:
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
         self._is_lazy = any(map(is_lazy, (*task.fields, *task.filter_fields)))
         self._is_narrow = all(map(_is_narrow, task.fields))
-        self._matched = self._seen = self._most_seen = 0  # Rows, as ``_choose_way`` counts them.
-        # Whether all columns are read before rows are tested; conditions on nulls seldom find any.
+        self._matched = self._seen = self._most_seen = 0  # Rows, as counted by ``_choose_way``.
+        # Whether all columns are read before the predicate is evaluated; IS NOT NULL is rarely
+        # selective.
         self._is_together = (
             self._by_data is not None
             and self._can_be_together()
@@ -224,7 +223,7 @@ class _SliceScan:
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Batches of matching rows; none of them is empty."""
+        """Yield non-empty batches of matching rows."""
         for scan_split in self._slices:
             self._reader.confirm_rows(scan_split.fragment)
         start, end = self._slice.start, sum(scan_split.end for scan_split in self._slices)
@@ -233,13 +232,13 @@ class _SliceScan:
             for part in offsets.stretches(_MASK_ROWS):
                 yield from self._chosen(part.to_array())
             return
-        # Several fragments are small ones, whose masks are joined.
+        # Coalesced fragments share a mask.
         step = _MASK_ROWS if len(self._slices) == 1 else max(1, end - start)
         for first in range(start, end, step):
             yield from self._between(first, min(first + step, end))
 
     def _between(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Batches of the rows [start, end) that match."""
+        """Yield batches of the matching rows of [start, end)."""
         keep = self._live_rows(start, end)
         if keep is not None and not keep.any():
             return
@@ -259,7 +258,7 @@ class _SliceScan:
         yield from self._dense(start, end, keep)
 
     def _chosen(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
-        """The rows at ``offsets`` that are live and match."""
+        """Yield the live matching rows at ``offsets``."""
         vector = self._deleted(self._slice)
         if vector is not None:
             offsets = offsets[~vector.contains_each(offsets)]
@@ -277,10 +276,10 @@ class _SliceScan:
         yield from self._sparse(offsets)
 
     def _lineage_names(self) -> tuple[str, ...]:
-        """Lineage columns that the lineage part of the condition reads."""
+        """Return the lineage columns of the lineage predicate."""
         assert self._by_lineage is not None
         named = columns_of(self._by_lineage)
-        # A constant names none, but a batch without columns does not know how many rows it has.
+        # A constant reads no column, but a batch without columns has no row count.
         return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
 
     def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
@@ -311,7 +310,7 @@ class _SliceScan:
     def _page_rows(
         self, keep: NDArray[np.bool_] | None, start: int, end: int
     ) -> NDArray[np.bool_] | None:
-        """``keep`` without the rows of pages that cannot match."""
+        """Return ``keep`` without the rows of pruned pages."""
         assert self._by_data is not None
         fields, _ = self._filter_columns()
         rows = self._reader.rows_that_can_match(self._by_data, fields, start, end)
@@ -320,7 +319,7 @@ class _SliceScan:
     def _dense(
         self, start: int, end: int, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows [start, end) where ``keep``."""
+        """Yield rows of [start, end) where ``keep`` is set."""
         task = self._task
         for first, last in _wanted_spans(keep, start, end):
             if self._by_data is not None:
@@ -338,7 +337,7 @@ class _SliceScan:
     def _dense_tested(
         self, rows: tuple[int, int], start: int, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Those of ``rows`` that match, and are kept; ``keep`` is of the rows from ``start`` on."""
+        """Yield matching rows of ``rows`` where ``keep`` is set; ``keep`` begins at ``start``."""
         at, end = rows
         while at < end:
             is_together = self._is_together
@@ -367,15 +366,15 @@ class _SliceScan:
     def _tested(
         self, first: int, tested: pa.RecordBatch, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows from ``first`` on that match, given at least the columns of the condition.
+        """Filter the rows of ``tested``, which begin at ``first`` and have the predicate columns.
 
-        Other columns that are not given are read only for batches that hold a match.
+        Missing columns are read only for batches with a match.
         """
         assert self._by_data is not None
         length = tested.num_rows
         offsets = np.arange(first, first + length, dtype=np.uint32)
         if keep is not None:
-            # Deleted rows may hold anything; a cast must not fail on them.
+            # Deleted rows may have invalid values, on which a cast must not fail.
             tested, offsets = filter_rows(tested, keep), offsets[keep]
         matches = matching(self._by_data, tested)
         is_given = self._is_together or self._nothing_else_needed()
@@ -402,7 +401,7 @@ class _SliceScan:
                 yield take_rows(batch, inside - np.uint32(start))
 
     def _sparse(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
-        """The rows at ``offsets`` that match, some at a time."""
+        """Yield the matching rows at ``offsets`` in batches."""
         task = self._task
         for first in range(0, len(offsets), task.batch_rows):
             if self._has_enough():
@@ -415,14 +414,14 @@ class _SliceScan:
             )
 
     def _matching(self, predicate: Predicate, offsets: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Those of the rows at ``offsets`` that match."""
+        """Return the offsets of matching rows."""
         fields, names = self._filter_columns()
         parts = self._reader.take_batches(fields, names, offsets, self._task.batch_bytes)
         matches = [matching(predicate, tested) for tested in parts]
         return offsets[np.concatenate(matches)]
 
     def _filter_columns(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
-        """Data and lineage columns that the data predicate reads."""
+        """Return data and lineage columns of the data predicate."""
         every = {field.name: field for field in self._task.filter_fields}
         for field in self._task.fields:
             every.setdefault(field.name, field)
@@ -431,10 +430,10 @@ class _SliceScan:
         return fields, names if fields or names else (ROW_ADDRESS,)
 
     def _choose_way(self, matched: int, tested: int) -> None:
-        """Goes on by the share of rows that matched of those that were tested last.
+        """Choose between eager and late materialization by the recent selectivity.
 
-        To read all columns of a batch at once costs less than to come back for some of them, and to
-        change the way costs as much: the few rows at the end of a page wait for the next ones.
+        Reading all columns at once is cheaper than reading some of them later, and switching has a
+        cost, so small batches at the end of a page do not cause a switch.
         """
         self._matched += matched
         self._seen += tested
@@ -455,7 +454,7 @@ class _SliceScan:
         return not (self._is_lazy or is_apart or self._nothing_else_needed())
 
     def _every_column(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
-        """Data and lineage columns that are returned, and others that the data predicate reads."""
+        """Return the data and lineage columns of the result and the data predicate."""
         task = self._task
         more = (field for field in task.filter_fields if field.name in self._filter_names)
         lineage = self._filter_names.union(task.system_columns)
@@ -474,31 +473,31 @@ class _SliceScan:
 
 
 def _asks_for_a_value(term: Predicate) -> bool:
-    """Whether it is ``IS NOT NULL``."""
+    """Return whether the term is ``IS NOT NULL``."""
     return isinstance(term, Not) and isinstance(term.term, IsNull)
 
 
 def _part_of(keep: NDArray[np.bool_] | None, first: int, num_rows: int) -> NDArray[np.bool_] | None:
-    """A part of a mask; None where that keeps all."""
+    """Return a part of a mask; None if it keeps all rows."""
     part = None if keep is None else keep[first : first + num_rows]
     return None if part is None or part.all() else part
 
 
 def _is_dense(offsets: NDArray[np.uint32]) -> bool:
-    """Whether windows of rows are read rather than rows; ``offsets`` ascend, there are some."""
+    """Return whether to read windows instead of single rows; ``offsets``: ascending, not empty."""
     span = int(offsets[-1]) - int(offsets[0]) + 1
     runs = 1 + int(np.count_nonzero(np.diff(offsets) != 1))
     return len(offsets) >= _SPARSE * span or len(offsets) >= _LONG_RUN * runs
 
 
 def _is_narrow(field: Field) -> bool:
-    """Whether values are of a fixed width, of 16 bytes at most."""
+    """Return whether values have a fixed width of at most 16 bytes."""
     kind = field.to_arrow().type
     return bool(field.is_leaf and (pa.types.is_primitive(kind) or pa.types.is_decimal128(kind)))
 
 
 def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[tuple[int, int]]:
-    """Spans of [start, end) that leave out long stretches without a wanted row."""
+    """Return the spans of [start, end) without long runs of unselected rows."""
     if keep is None:
         return [(start, end)]
     blocks = -(-len(keep) // _SKIP_ROWS)
@@ -513,9 +512,10 @@ def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[
 
 
 def is_lazy(field: Field) -> bool:
-    """Whether values are fetched or decoded one by one.
+    """Return whether values are fetched or decoded one by one.
 
-    That is not for rows that nobody wants: it costs, and what a deleted row refers to may be gone.
+    Unselected rows are then skipped:
+    decoding is costly, and the blob of a deleted row may be missing.
     """
     return is_json_text(field) or (
         not is_blob_descriptor(field) and (field.is_blob or any(map(is_lazy, field.children)))
@@ -523,9 +523,9 @@ def is_lazy(field: Field) -> bool:
 
 
 def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | None]:
-    """The condition as (what only lineage decides, the rest); both must hold.
+    """Split the predicate into (lineage part, remainder); both must be true.
 
-    A part that can fail (a cast) stays where it was, behind the parts that guard it.
+    A term that can fail (a cast) stays behind the terms that guard it.
     """
     if predicate is None:
         return None, None

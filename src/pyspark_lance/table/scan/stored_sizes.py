@@ -1,6 +1,6 @@
-"""How many bytes of files the columns of a table take, by the sizes that the manifest states.
+"""Estimate the stored bytes of columns by the file sizes in the manifest.
 
-Rough, and pure: a file is shared out by the widths of its columns' types.
+The size of a file is distributed over its columns by the widths of their types.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.table.scan.plan_scan import VARIABLE_WIDTH, column_width
 from pyspark_lance.table.version.snapshot import Snapshot
 
-# Columns of so many fragments together stand for all: plans have to be quick with a million.
+# Number of sampled fragments: planning must be fast with a million.
 _MAX_PARTS = 5000
-# Files may hold values in much less than memory does, where Spark puts what it broadcasts.
+# Minimum bytes: compressed files may be much smaller than the memory of a broadcast.
 _MAX_COMPRESSION = 20
 _WIDTHS = "stored widths"
 
 
 def field_widths(fields: Iterable[Field]) -> dict[int, float]:
-    """Rough bytes of a value of each field by its id; none of those that have fields below."""
+    """Estimate the bytes of a value of each leaf field, by field id."""
     parts = (part for field in fields for part in field.walk())
     return {part.id: column_width(part) if part.is_leaf else 0.0 for part in parts}
 
 
 def row_bytes(fragment: Fragment, wanted: Collection[int], widths: Mapping[int, float]) -> float:
-    """Stored bytes of one row in the ``wanted`` fields."""
+    """Return the stored bytes of one row in the ``wanted`` fields."""
     stored = _field_bytes(fragment, widths)
     return sum(stored[field] for field in wanted)
 
 
 def _field_bytes(fragment: Fragment, widths: Mapping[int, float]) -> dict[int, float]:
-    """Stored bytes of one row in each field.
+    """Estimate the stored bytes of one row in each field.
 
-    A file is shared out by the widths of its fields.  What it has beyond these is of values of
-    variable width, if it has any.
+    The size of a file is distributed by the widths of its fields. The excess is assigned to fields
+    of variable width, if any.
     """
     stored = dict(widths)
     for file in fragment.files:
         if not file.size_bytes:
             continue
-        # What is not in the schema any more is taken for eight bytes wide.
+        # Dropped fields are assumed to have eight bytes.
         held = [widths.get(field, 8.0) for field in file.fields]
         more = file.size_bytes / max(1, fragment.physical_rows) - sum(held)
         many = sum(width == VARIABLE_WIDTH for width in held)
@@ -54,7 +54,7 @@ def _field_bytes(fragment: Fragment, widths: Mapping[int, float]) -> dict[int, f
 
 
 def stored_widths(snapshot: Snapshot) -> dict[str, float]:
-    """Stored bytes of one value of each top-level column, by name."""
+    """Return the stored bytes of one value of each top-level column, by name."""
     if _WIDTHS not in snapshot.memo:
         snapshot.memo[_WIDTHS] = _stored_widths(snapshot)
     return snapshot.memo[_WIDTHS]  # type: ignore[return-value]

@@ -1,6 +1,6 @@
-"""The first rows of an order: a task reads the column it orders by, then only the rows it needs.
+"""Top-k scans: a task reads the order column first, and then only the rows it needs.
 
-Spark sorts what the tasks return, so a task may return more rows than are asked for, never fewer.
+Spark sorts the results of all tasks, so a task may return more rows than needed, never fewer.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, run
 
 _NO_OFFSETS: Final = np.empty(0, np.uint32)
 _WORTHWHILE: Final = 1 / 16
-"""Up to this share of its rows, a task fetches single rows."""
+"""Up to this fraction of its rows, a task fetches single rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopRows:
-    """Which rows of an order are wanted."""
+    """The order and limit of a top-k scan."""
 
-    column: str  # The first column that is ordered by, one of the table's.
-    rows: int  # How many rows.
+    column: str  # The first order column, a table column.
+    rows: int  # The limit.
     descending: bool  # Whether the greatest come first; NaN is greater than all numbers.
     nulls_first: bool  # Whether nulls come before all values.
-    has_more_columns: bool  # Whether rows that are equal in ``column`` are ordered by others.
+    has_more_columns: bool  # Whether ties of ``column`` are ordered by further columns.
 
 
 def run_top(task: ScanTask, top: TopRows, has_enough: HasEnough) -> Iterator[pa.RecordBatch]:
-    """The rows of ``task`` that may be among the first ones of all, and others of its rows."""
+    """Yield at least the rows of ``task`` that may be among the top rows."""
     least = _with_the_first_rows(task, top, has_enough)
     yield from run(task if least is None else least, has_enough=has_enough)
 
 
 def _with_the_first_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) -> ScanTask | None:
-    """The task that reads the first rows only; None where that is not worthwhile."""
+    """Return a task that reads only the top rows; None if that is not worthwhile."""
     most = int(_WORTHWHILE * task.num_rows)
     key = next((field for field in task.fields if field.name == top.column), None)
     if key is None or top.rows > most or not _is_ordered(key.to_arrow().type):
@@ -75,7 +75,7 @@ def _with_the_first_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) ->
 
 
 def _is_ordered(data_type: pa.DataType) -> bool:
-    """Whether values are ordered by Arrow, once they are prepared, as Spark orders them."""
+    """Return whether Arrow orders normalized values of this type as Spark does."""
     types = pa.types
     return (
         types.is_integer(data_type) or types.is_floating(data_type) or types.is_date32(data_type)
@@ -85,7 +85,7 @@ def _is_ordered(data_type: pa.DataType) -> bool:
 
 
 def _ordered(values: pa.Array) -> pa.Array:
-    """Values that Arrow orders as Spark does: zeros are equal, NaN is greater than all numbers."""
+    """Normalize values for Spark's order: zeros are equal, NaN is greater than all numbers."""
     if not pa.types.is_floating(values.type):
         return values
     numbers = plain_numbers(values).astype(np.float64) + 0.0
@@ -95,12 +95,12 @@ def _ordered(values: pa.Array) -> pa.Array:
 
 
 class _FirstRows:
-    """The rows seen so far that may be among the first ones."""
+    """The candidate top rows so far."""
 
     def __init__(self, top: TopRows) -> None:
         self._top = top
         self._order = "descending" if top.descending else "ascending"
-        # Of rows that are equal to the last one that is wanted, any will do, unless others decide.
+        # Ties of the last row are interchangeable, unless further columns order them.
         ends = (pc.greater, pc.less), (pc.greater_equal, pc.less_equal)
         self._within = ends[top.has_more_columns][not top.descending]
         self._keys: list[pa.Array] = []
@@ -110,7 +110,7 @@ class _FirstRows:
         self.num_rows = 0
 
     def add(self, values: pa.Array, addresses: NDArray[np.uint64]) -> None:
-        """More rows, and where they are."""
+        """Add rows with their addresses."""
         if values.null_count:
             is_null = plain_numbers(values.is_null())
             self._nulls.append(addresses[is_null])
@@ -127,7 +127,7 @@ class _FirstRows:
             self.leave_out_others()
 
     def leave_out_others(self) -> None:
-        """Forgets rows that others come before, as many as are wanted."""
+        """Drop rows that cannot be among the top rows."""
         rows = self._top.rows
         keys, addresses = pa.concat_arrays(self._keys), np.concatenate(self._addresses)
         if len(keys) > rows:
@@ -147,7 +147,7 @@ class _FirstRows:
         self.num_rows = len(keys) + len(nulls)
 
     def addresses(self) -> NDArray[np.uint64]:
-        """Where the rows are, in no order."""
+        """Return the addresses of the rows, unordered."""
         if not self._keys:
             return np.empty(0, np.uint64)
         self.leave_out_others()
@@ -155,7 +155,7 @@ class _FirstRows:
 
 
 def _at(slices: Sequence[ScanSplit], addresses: NDArray[np.uint64]) -> tuple[ScanSplit, ...]:
-    """The slices with the rows at ``addresses``."""
+    """Return splits of the rows at ``addresses``."""
     of_fragments = group_by_fragment(addresses)
     kept = []
     for scan_split in slices:

@@ -1,4 +1,4 @@
-"""Sorting rows by columns, or along a curve through their values.
+"""Sorting rows by columns or along a space-filling curve.
 
 May import: table.scan and all below.
 """

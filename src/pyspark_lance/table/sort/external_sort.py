@@ -1,6 +1,6 @@
-"""ExternalSorter: rows in an order, in bounded memory.
+"""ExternalSorter: sort rows in bounded memory.
 
-What does not fit is sorted in runs that wait in temporary files, and the runs are merged.
+Rows that do not fit are sorted as runs in temporary files, which are then merged.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.table.sort.row_order import RowOrder
 
 MAX_ROWS: Final = 4 << 20
-"""Rows that are sorted in memory."""
+"""Maximum rows sorted in memory."""
 MAX_BYTES: Final = 128 << 20
-"""Their bytes; while they are sorted there are three times as many."""
+"""Maximum bytes sorted in memory; sorting needs three times as much."""
 _BATCH_ROWS: Final = 64 << 10
-# Of all runs together, while they are merged.
+# Maximum memory of all runs during a merge.
 _MERGED_BYTES: Final = 64 << 20
 
 Places: TypeAlias = Callable[[pa.RecordBatch], NDArray[np.int64]]
-"""Where the rows of a batch are that come first, second, …; equal ones stay as they are."""
+"""Returns the permutation that sorts a batch stably."""
 
 
 class ExternalSorter:
-    """Sorts rows; its temporary files go with it.
+    """Sorts rows; its temporary files are removed on exit.
 
-    ``most_bytes``: bytes of rows to sort in memory.
+    ``most_bytes``: maximum bytes of rows to sort in memory.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ExternalSorter:
         self._folder.cleanup()
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Takes rows, in any order; all batches have one schema."""
+        """Add rows, in any order; all batches have one schema."""
         if self._held and self._num_bytes + batch.nbytes > self._most_bytes:
             self._put_aside()
         self._held.append(batch)
@@ -71,7 +71,7 @@ class ExternalSorter:
             self._put_aside()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows, sorted; equal ones in the order in which they came."""
+        """Yield all rows, stably sorted."""
         if not self._runs:
             if self._held:
                 yield from self._sorted_held()
@@ -90,7 +90,7 @@ class ExternalSorter:
     def _put_aside(self) -> None:
         if not self._held:
             return
-        # Runs of long values are cut finely, since some rows of each are in memory at a time.
+        # Runs of wide rows have small batches, since one batch of each run is in memory.
         schema = self._held[0].schema
         count = max(1, min(_BATCH_ROWS, self._num_rows * (4 << 20) // max(1, self._num_bytes)))
         path = f"{self._folder.name}/{len(self._runs)}"
@@ -102,7 +102,7 @@ class ExternalSorter:
 
 
 def sorted_batches(order: RowOrder, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of batches of one schema, sorted; what does not fit into memory waits in files."""
+    """Yield the rows of batches of one schema, sorted, spilling to files if needed."""
 
     def places(rows: pa.RecordBatch) -> NDArray[np.int64]:
         return order.places(order.keys(order.values(rows)))
@@ -116,7 +116,7 @@ def sorted_batches(order: RowOrder, batches: Iterable[pa.RecordBatch]) -> Iterat
 def merged(
     streams: Sequence[Iterator[pa.RecordBatch]], places: Places, room: int = 1
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of sorted streams, sorted; ``room`` batches of each are in memory at a time."""
+    """Merge sorted streams; ``room`` batches of each are in memory at a time."""
     runs = [_Run(stream, room) for stream in streams]
     while True:
         for run in runs:
@@ -138,11 +138,11 @@ def stored_batches(path: str) -> Iterator[pa.RecordBatch]:
 
 @dataclass(slots=True)
 class _Run:
-    """Sorted rows, of which some are in memory."""
+    """A sorted run with a buffer of its next rows."""
 
     stored: Iterator[pa.RecordBatch]
     room: int
-    held: pa.RecordBatch | None = field(default=None)  # The next rows; empty when all are gone.
+    held: pa.RecordBatch | None = field(default=None)  # The next rows; empty at the end.
 
     def fill(self) -> None:
         if self.held is not None and self.held.num_rows:
@@ -156,7 +156,7 @@ class _Run:
 
 
 def _next_rows(runs: Sequence[_Run], places: Places) -> pa.RecordBatch:
-    """The rows that come before all that are not in memory; one run at least ends with them."""
+    """Return the buffered rows that precede all unread ones; at least one buffer is used up."""
     held = [run.held for run in runs if run.held is not None]
     ranks = _inverse(places(join_batches([take_rows(part, _ends(part)) for part in held])))
     first, last = ranks[::2], ranks[1::2]
@@ -177,7 +177,7 @@ def _ends(rows: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What place each row has among the others."""
+    """Return the inverse permutation."""
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     return places

@@ -1,7 +1,7 @@
-"""RowOrder: by which columns rows are sorted, or along which curve through their values.
+"""RowOrder: sort rows by columns or along a space-filling curve.
 
-Nulls come first and NaN last, as Spark sorts them.  On a curve a column counts by cells: each has
-about as many rows, and where they begin is learned from a sample.
+Nulls come first and NaN last, as in Spark. On a curve, values are mapped to cells with about
+equally many rows, whose boundaries come from a sample.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _MAX_ON_A_CURVE: Final = 16
 
 
 class Curve(enum.Enum):
-    """How several columns share the order of rows."""
+    """How several columns are combined to an order."""
 
     LINEAR = "linear"
-    """By the first column; where it is the same by the next."""
+    """Lexicographic order."""
     ZORDER = "zorder"
     HILBERT = "hilbert"
 
     @classmethod
     def parse(cls, text: str) -> Curve:
-        """The order that a user names, in whatever case."""
+        """Parse the name of an order, ignoring case."""
         for one in cls:
             if one.value == text.lower():
                 return one
@@ -50,14 +50,14 @@ class Curve(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SortColumn:
-    """A column, or a field of a struct, that rows are sorted by."""
+    """A column or struct field to sort by."""
 
     path: tuple[Field, ...]
     descending: bool = False  # Then nulls come last, as in Spark.
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that lead to it."""
+        """The names on the path of the field."""
         return tuple(part.name for part in self.path)
 
 
@@ -67,9 +67,9 @@ class RowOrder:
 
     columns: tuple[SortColumn, ...]
     curve: Curve = Curve.LINEAR
-    # On a curve, for each column: the values at which cells begin, ascending.
+    # For a curve, the ascending lower bounds of cells of each column.
     cells: tuple[pa.Array, ...] = ()
-    # Rows that differ in the first so many columns are in different files.
+    # Rows that differ in this many leading columns are in different files.
     num_split: int = 0
 
     @classmethod
@@ -77,10 +77,10 @@ class RowOrder:
         cls, schema: LanceSchema, names: Sequence[str], curve: Curve = Curve.LINEAR,
         descending: Sequence[bool] = (),
     ) -> RowOrder:  # fmt: skip
-        """By columns of a table.
+        """Build an order by columns of a table.
 
-        ``names``: a field of a struct is ``struct.field``. ``descending``: for each name; none for
-        all ascending. Raises InvalidInputError: no such column, none at all, or one twice. Raises
+        ``names``: a struct field is ``struct.field``. ``descending``: for each name; empty for all
+        ascending. Raises InvalidInputError: no such column, none at all, or one twice. Raises
         UnsupportedFeatureError: values of a column have no order.
         """
         if not names:
@@ -102,19 +102,18 @@ class RowOrder:
 
     @property
     def field_ids(self) -> tuple[int, ...]:
-        """The ids of the columns, in their order."""
+        """Field ids of the columns, in order."""
         return tuple(column.path[-1].id for column in self.columns)
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The columns of the table that the values are in, each once."""
+        """The distinct top-level columns of the order."""
         return tuple({column.path[0].id: column.path[0] for column in self.columns}.values())
 
     def splitting(self, names: Sequence[str]) -> RowOrder:
-        """This order, with files of their own for the values of its first columns.
+        """Return this order with separate files for each value of its leading columns.
 
-        Raises InvalidInputError: these are not its first columns, or it is none by one column after
-        another.
+        Raises InvalidInputError: these are not its leading columns, or the order is not linear.
         """
         own = [".".join(column.names) for column in self.columns]
         if not names or self.curve is not Curve.LINEAR or list(names) != own[: len(names)]:
@@ -126,7 +125,7 @@ class RowOrder:
         return replace(self, num_split=len(names))
 
     def by_file(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
-        """Rows that are in this order, with None between those of different files."""
+        """Yield sorted rows, with None between those of different files."""
         last: list[pa.Array] = []
         for batch in batches:
             if not self.num_split or not batch.num_rows:
@@ -145,17 +144,17 @@ class RowOrder:
                 yield batch.slice(start, end - start)
 
     def learned(self, values: Sequence[pa.Array]) -> RowOrder:
-        """This order with the cells of a sample of the rows; of each column its values."""
+        """Return this order with cells from a sample; ``values``: of each column."""
         if self.curve is Curve.LINEAR:
             return self
         return replace(self, cells=tuple(map(_cells, values)))
 
     def values(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The values of each column, in a batch that has the columns of the table."""
+        """Return the values of each order column of a batch of the table."""
         return [_plain(values_at(batch, column.names)) for column in self.columns]
 
     def keys(self, values: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
-        """What rows are compared by: the values, or where they are on the curve."""
+        """Return the sort keys: the values, or the position on the curve."""
         if self.curve is Curve.LINEAR:
             return tuple(values)
         bits = min(_MAX_BITS, 64 // len(values))
@@ -166,10 +165,9 @@ class RowOrder:
     def places(
         self, keys: Sequence[pa.Array], ties: NDArray[np.uint64] | None = None
     ) -> NDArray[np.int64]:
-        """Where the rows are that come first, second, …; shape (n,).
+        """Return the permutation that sorts the rows; shape (n,).
 
-        ``keys``: as ``keys`` gives them. ``ties``: ascending where keys are equal, shape (n,); None
-        for the order in which rows come.
+        ``keys``: of ``keys()``. ``ties``: tie breaker, shape (n,); None for a stable sort.
         """
         parts: list[NDArray[np.generic]] = []
         descends = [column.descending for column in self.columns]
@@ -199,7 +197,7 @@ def _plain(values: pa.Array) -> pa.Array:
 
 
 def _cells(sample: pa.Array) -> pa.Array:
-    """Values that cut a sample into cells of about as many rows each."""
+    """Return the values that split a sample into cells of about equally many rows."""
     present = sample.drop_null()
     order = sort_order(present)
     count = min(_MAX_CELLS, len(order))
@@ -208,10 +206,10 @@ def _cells(sample: pa.Array) -> pa.Array:
 
 
 def _cell_of(values: pa.Array, cells: pa.Array, bits: int) -> NDArray[np.uint64]:
-    """The cell of each value, spread over all numbers of ``bits``; nulls have the first one."""
+    """Return the cell of each value, scaled to ``bits`` bits; nulls have the first one."""
     *present, numbers = comparable(pa.concat_arrays([values, cells]))
     own, begins = numbers[: len(values)], numbers[len(values) :]
-    # What lies before the first cell shares its number with no null.
+    # Values below the first cell do not share the number of nulls.
     cell = begins.searchsorted(own, side="right").astype(np.uint64) + np.uint64(1)
     if present:
         cell[~present[0][: len(values)]] = 0
@@ -219,7 +217,7 @@ def _cell_of(values: pa.Array, cells: pa.Array, bits: int) -> NDArray[np.uint64]
 
 
 def zorder_key(cells: Sequence[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
-    """Where cells are on the z-order curve: their bits in turns; shape (n,).
+    """Return positions on the z-order curve by interleaving bits; shape (n,).
 
     ``cells``: of each column, shape (n,), below ``2 ** bits``; the first column comes first.
     """
@@ -232,9 +230,9 @@ def zorder_key(cells: Sequence[NDArray[np.uint64]], bits: int) -> NDArray[np.uin
 
 
 def hilbert_key(cells: Sequence[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
-    """Where cells are on the Hilbert curve, which never jumps; shape (n,).
+    """Return positions on the Hilbert curve, which is continuous; shape (n,).
 
-    J. Skilling, Programming the Hilbert curve, 2004, for all rows at once.
+    J. Skilling, Programming the Hilbert curve, 2004, vectorized.
 
     ``cells``: of each column, shape (n,), below ``2 ** bits``.
     """

@@ -1,7 +1,7 @@
-"""Sorted runs: rows that fit into memory, sorted, in a data file that no version names.
+"""Sorted runs: sorted rows in unreferenced data files.
 
-Boundaries, chosen from a sample, cut all runs into the same ranges, so that whoever needs some of
-the ranges reads neighbouring rows of each run, and has a few rows of all of them in memory.
+Boundaries from a sample split all runs into the same ranges, so a task that merges some ranges
+reads adjacent rows of each run and has only a few rows of each in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_LIMIT: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """The last rows of all ranges but the last one, in order: their keys, and their addresses."""
+    """The keys and addresses of the last rows of all ranges except the last one, in order."""
 
     keys: tuple[pa.Array, ...]
     addresses: NDArray[np.uint64]
@@ -47,10 +47,10 @@ class Boundaries:
         addresses: NDArray[np.uint64],
         num_ranges: int,
     ) -> Boundaries:
-        """Cuts a sample into ranges of about as many rows each.
+        """Split a sample into ranges of about equally many rows.
 
-        ``values``: of each column of the order. ``num_ranges``: at least one; there are fewer if
-        the sample has not enough rows.
+        ``values``: of each order column. ``num_ranges``: at least one; fewer if the sample is too
+        small.
         """
         keys = order.keys(values)
         places = order.places(keys, addresses)
@@ -61,17 +61,17 @@ class Boundaries:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sorted rows in a file of their own."""
+    """A file of sorted rows."""
 
-    fragment: Fragment  # Without deleted rows; of lineage it has columns.
+    fragment: Fragment  # Without deleted rows; lineage is stored in columns.
     cuts: NDArray[np.int64]  # The rows of range r are [cuts[r], cuts[r + 1]).
 
 
 class SortedRows:
-    """Rows in memory, and their order.
+    """Sorted rows in memory.
 
-    ``batches``: the rows; the list is empty afterwards, so that nobody else keeps them in memory.
-    Where they have addresses, which ascend, these are no longer needed when the rows are sorted.
+    ``batches``: the rows; the list is cleared, to release their memory. Ascending addresses, if
+    any, are dropped by the sort.
     """
 
     def __init__(self, order: RowOrder, batches: list[pa.RecordBatch]) -> None:
@@ -85,7 +85,7 @@ class SortedRows:
         self._batches = joined
 
     def cut_by(self, bounds: Boundaries) -> tuple[Iterator[pa.RecordBatch], NDArray[np.int64]]:
-        """The rows in their order, and where each range begins, and the last one ends."""
+        """Return the sorted rows and the bounds of their ranges."""
         keys, own = self._keys(), len(bounds.addresses)
         both = [pa.concat_arrays(pair) for pair in zip(keys, bounds.keys, strict=True)]
         addresses = np.concatenate([*self._addresses, bounds.addresses])
@@ -96,7 +96,7 @@ class SortedRows:
         return self._in(places[~is_bound]), np.concatenate([[0], cuts, [num_rows]])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in their order."""
+        """Yield the sorted rows."""
         return self._in(self._order.places(self._keys())) if self._batches else iter(())
 
     def _keys(self) -> list[pa.Array]:
@@ -107,7 +107,7 @@ class SortedRows:
         starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
         for first in range(0, len(places), _WRITTEN_ROWS):
             some = places[first : first + _WRITTEN_ROWS]
-            # More than one batch is there only if the rows do not fit into one.
+            # There are several batches only if the rows do not fit into one.
             number = starts.searchsorted(some, side="right") - 1
             turns = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(some)]
             for start, end in pairwise(turns):
@@ -116,7 +116,7 @@ class SortedRows:
 
 
 def with_lineage_columns(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
-    """The schema of runs: that of the table, and system columns as if they were data."""
+    """Return the schema of runs: the table's columns, and system columns as data."""
     first = schema.max_field_id + 1
     added = [Field(first + i, name, "uint64", nullable=False) for i, name in enumerate(names)]
     return LanceSchema(fields=(*schema.fields, *added), metadata=schema.metadata)
@@ -125,7 +125,7 @@ def with_lineage_columns(schema: LanceSchema, names: Sequence[str]) -> LanceSche
 def write_run(
     request: WriteFragmentsRequest, lineage: Sequence[str], rows: SortedRows, bounds: Boundaries
 ) -> Run:
-    """Writes rows as a run; commits nothing.
+    """Write rows as a run, without a commit.
 
     ``request``: how the table's files are written. ``lineage``: system columns to keep.
     """
@@ -145,7 +145,7 @@ def write_run(
 class RunReader:
     """Reads ranges of runs, merged.
 
-    ``fields``: of the runs, those of lineage included.
+    ``fields``: of the runs, including lineage.
     """
 
     files: TableFiles
@@ -154,9 +154,9 @@ class RunReader:
     runs: tuple[Run, ...]
 
     def rows(self, first: int, last: int, skipped: int, count: int) -> Iterator[pa.RecordBatch]:
-        """Some rows of the ranges [first, last), in order.
+        """Yield some rows of the ranges [first, last), in order.
 
-        ``skipped``: rows to leave out at the beginning. ``count``: rows to give at most.
+        ``skipped``: rows to skip. ``count``: maximum rows.
         """
         readers = [
             FragmentReader(self.files, run.fragment, stable_row_ids=False) for run in self.runs
@@ -181,5 +181,5 @@ class RunReader:
 
 
 def lineage_names(*, stable_row_ids: bool) -> tuple[str, ...]:
-    """The system columns that rows keep when they move."""
+    """Return the system columns that rows keep when they move."""
     return tuple(name for name in SYSTEM_COLUMNS if name != ROW_ADDRESS) if stable_row_ids else ()

@@ -1,4 +1,4 @@
-"""Verification: what is wrong with a table, and where.
+"""Verification of tables.
 
 May import: table.index and all below.
 """

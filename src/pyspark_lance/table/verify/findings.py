@@ -1,4 +1,4 @@
-"""What is wrong with a table: findings, each with what to do about it."""
+"""Findings of a verification, each with a remedy."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pyspark_lance.result_names import also_snake_case
 
 
 class Severity(enum.Enum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     ERROR = "error"
-    """Rows cannot be read, or are read wrong, now or after the next commit."""
+    """Rows are unreadable or wrong, now or after the next commit."""
     WARNING = "warning"
-    """Nothing is read wrong; something is not as it should be."""
+    """Rows are correct, but something is inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One problem of a table.
 
     Attributes:
-        kind: A word that stays the same, such as ``missing_data_file``.
-        severity: Whether rows are concerned.
+        kind: A stable identifier, such as ``missing_data_file``.
+        severity: Whether rows are affected.
         what: One line with the expected and the found values.
         where: Version, fragment, file.
         remedy: What to do about it.
@@ -39,15 +39,15 @@ class Finding:
 @also_snake_case
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What a verification found.
+    """The result of a verification.
 
     Attributes:
-        version: The version that was looked at.
-        findings: What is wrong; empty for a table in order.
-        numFragments: Fragments that were looked at.
-        numFiles: Files that were opened.
-        numRows: Live rows of the version, as its manifest has them.
-        basePaths: Places outside of the table that the version has files in.
+        version: The verified version.
+        findings: The problems; empty for a sound table.
+        numFragments: Verified fragments.
+        numFiles: Opened files.
+        numRows: Live rows of the version, by its manifest.
+        basePaths: Locations outside of the table with files of the version.
     """
 
     version: int
@@ -59,7 +59,7 @@ class VerifyResult:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings that concern rows."""
+        """Findings that affect rows."""
         return tuple(problem for problem in self.findings if problem.severity is Severity.ERROR)
 
     @property
@@ -76,7 +76,7 @@ REMEDIES = {
     "fragment_ids": _WRITER,
     "field_in_two_files": _WRITER,
     "file_columns": _WRITER,
-    "dead_file": "compact() writes the fragment anew",
+    "dead_file": "compact() rewrites the fragment",
     "deleted_count": _WRITER,
     "missing_deletion_file": _RESTORE,
     "bad_deletion_file": _RESTORE,
@@ -85,7 +85,7 @@ REMEDIES = {
     "duplicate_row_ids": "delete one of the rows, or restore() the version before they met",
     "bad_versions": _WRITER,
     "impossible_versions": _WRITER,
-    "flags": "any commit by current software writes the flags anew",
+    "flags": "any commit by current software updates the flags",
     "unknown_base": _WRITER,
     "index_fields": "drop the index, and build it again",
     "index_overlap": "drop the index, and build it again",
@@ -93,7 +93,7 @@ REMEDIES = {
     "bad_index_file": "drop the index, and build it again",
     "index_content": "drop the index, and build it again",
     "deletions_elsewhere": "delete the rows that should be gone again after a compaction: "
-    "compact(materializeDeletionsThreshold=0.0) writes the others anew",
+    "compact(materializeDeletionsThreshold=0.0) rewrites the others",
     "missing_data_file": _RESTORE,
     "file_size": _RESTORE,
     "missing_blobs": _RESTORE,
@@ -105,7 +105,7 @@ REMEDIES = {
     "transaction_differs": _WRITER,
     "time_runs_back": "time travel by timestamps may find another version; use numbers",
     "dangling_tag": "deleteTag() it, or replaceTag() it to a version that is left",
-    "bad_reference": "remove the file below _refs, and make the tag or branch anew",
+    "bad_reference": "remove the file below _refs, and create the tag or branch again",
     "dangling_branch": "deleteBranch() it",
     "orphans": "removeLeftoverFiles() or cleanupOldVersions() removes them",
     "naming_schemes": "finish the migration with Lance's migrate_manifest_paths_v2",
@@ -125,6 +125,6 @@ _WARNINGS = frozenset(
 
 
 def finding(kind: str, what: str, where: str) -> Finding:
-    """A finding with the severity and the remedy of its kind."""
+    """Return a finding with the severity and the remedy of its kind."""
     severity = Severity.WARNING if kind in _WARNINGS else Severity.ERROR
     return Finding(kind, severity, what, where, REMEDIES[kind])

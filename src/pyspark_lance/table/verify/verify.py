@@ -1,6 +1,6 @@
-"""Verifies a table: its manifest, the files that it names, tags, branches, files without use.
+"""Verify a table: its manifest, referenced files, tags, branches and orphan files.
 
-Nothing is changed.  Whatever cannot be read is a finding; only a store that fails is an error.
+Verification is read-only. Unreadable files are findings; only failures of the store are errors.
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 16 << 20
 
 
 def verify(table: Table, version: int | None = None, *, read_data: bool = False) -> VerifyResult:
-    """Looks for everything that is wrong with a version, and with what surrounds it.
+    """Verify a version and everything it depends on.
 
-    ``version``: the version; None for the newest. ``read_data``: also decode every value; takes as
-    long as reading the whole table.
+    ``version``: the version; None for the newest. ``read_data``: also decode every value, which
+    reads the whole table.
     """
     return retry_if_removed(table.store(), lambda: _verified(table, version, read_data=read_data))
 
 
 def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyResult:
-    """As ``verify``.
+    """Verify once.
 
-    Raises FileNotFoundError: what is wrong may be so because others have removed the version.
+    Raises FileNotFoundError: the version may have been removed concurrently.
     """
     store = table.store()
     findings: list[Finding] = []
@@ -151,7 +151,7 @@ def _wanted(
 
 
 def _with_row_counts(table: Table, file: ManifestFile) -> Manifest:
-    """The manifest with the counts that old releases left out, as far as files tell them."""
+    """Return the manifest with repaired row counts, as far as possible."""
     try:
         return with_row_counts(file, TableFiles(table, file.manifest.base_paths)).manifest
     except (CorruptFileError, UnsupportedFeatureError):
@@ -159,7 +159,7 @@ def _with_row_counts(table: Table, file: ManifestFile) -> Manifest:
 
 
 def _sizes(store: ObjectStore) -> dict[str, int]:
-    """Path -> bytes of all files of data, blobs, deletions and indices."""
+    """Return path -> bytes of all data, blob, deletion and index files."""
     return {
         info.path: info.size
         for folder in (DATA, BLOBS, DELETIONS, INDICES)
@@ -172,7 +172,7 @@ def _sizes(store: ObjectStore) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Checked:
-    """What the files of a fragment told."""
+    """Verification results of a fragment."""
 
     findings: list[Finding] = field(default_factory=list)
     live: LiveRowIds | None = None
@@ -180,9 +180,9 @@ class _Checked:
 
 
 class _Files:
-    """Looks into the files of fragments; several threads may.
+    """Verifies files of fragments; thread-safe.
 
-    ``sizes``: path -> bytes of what is below the own root; ``read_data``: whether to decode every
+    ``sizes``: path -> bytes of files below the table root; ``read_data``: whether to decode every
     value.
     """
 
@@ -223,8 +223,8 @@ class _Files:
         try:
             store, path = self._files.locate(file)
         except CorruptFileError:
-            return False, []  # the base is unknown, which is a finding already
-        except UnsupportedFeatureError as error:  # it is a place that is not to be opened
+            return False, []  # the unknown base is already a finding
+        except UnsupportedFeatureError as error:  # not an allowed location
             return False, [finding("bad_data_file", f"{file.path}: {error.what}", where)]
         not_there = finding("missing_data_file", f"{store.uri}/{path} is not there", where)
         if file.base_id is None:
@@ -312,9 +312,9 @@ class _Files:
         stable = self._manifest.uses_stable_row_ids
         reader = FragmentReader(self._files, fragment, stable_row_ids=stable, checks_text=True)
         for column in self._manifest.schema.fields:
-            # Documents are parsed as for users, which checks their texts.
+            # Convert JSON to text, which validates it.
             column = logical_field(column) if holds_json(column) else column
-            # The blobs of deleted rows may be gone.
+            # Blobs of deleted rows may be missing.
             gone = deleted if any(part.is_blob_v2 for part in column.walk()) else None
             try:
                 for rows in _live_ranges(fragment, gone):
@@ -330,7 +330,7 @@ class _Files:
 
 
 def _size(store: ObjectStore, path: str) -> int | None:
-    """Of an object; None if it is not there."""
+    """Return the size of an object; None if it does not exist."""
     try:
         return store.size(path)
     except FileNotFoundError:
@@ -338,7 +338,7 @@ def _size(store: ObjectStore, path: str) -> int | None:
 
 
 def _live_ranges(fragment: Fragment, deleted: DeletionVector | None) -> Iterator[tuple[int, int]]:
-    """The ranges of rows between those that are deleted."""
+    """Yield the ranges of live rows."""
     gone = [] if deleted is None else deleted.to_array().tolist()
     for before, after in pairwise([-1, *gone, fragment.physical_rows]):
         if before + 1 < after:
@@ -372,7 +372,7 @@ def _check_index_folders(file: ManifestFile, sizes: Mapping[str, int]) -> Found:
 
 
 def _check_index_files(store: ObjectStore, file: ManifestFile, sizes: Mapping[str, int]) -> Found:
-    """Files that are gone or cut: of the noted size, or at least with the end of a Lance file."""
+    """Find missing or truncated index files, by size or by the magic bytes at the end."""
     by_folder: dict[str, dict[str, int]] = {}
     for path, size in sizes.items():
         folder, _, name = path.removeprefix(f"{INDICES}/").partition("/")
@@ -390,7 +390,7 @@ def _check_index_files(store: ObjectStore, file: ManifestFile, sizes: Mapping[st
 
 
 def _wrong_of_file(store: ObjectStore, index: IndexMetadata, name: str, size: int | None) -> str:
-    """What is wrong with a file of an index; empty for nothing."""
+    """Return what is wrong with an index file; empty for nothing."""
     noted = index.file_sizes.get(name)
     if size is None:
         return "is not there"
@@ -408,7 +408,7 @@ def _check_index_contents(
     try:
         snapshot = Snapshot.open(table, VersionSpec(version=version))
     except LanceError:
-        return  # It cannot be read at all, as others have found.
+        return  # Unreadable, which is already a finding.
     yield from check_contents(snapshot, known, read_data=read_data)
 
 
@@ -449,7 +449,7 @@ def _check_transaction(store: ObjectStore, file: ManifestFile) -> Found:
 def _check_times(
     store: ObjectStore, locations: list[ManifestLocation], location: ManifestLocation
 ) -> Found:
-    """I14, of the version and the one before it."""
+    """Check I14 for the version and its predecessor."""
     for before, after in pairwise(locations):
         if after.version != location.version:
             continue
@@ -466,13 +466,13 @@ def _check_times(
 
 
 def _twice(check: Callable[[], Found]) -> list[Finding]:
-    """What is found twice: others may move a tag and remove its version between two looks."""
+    """Run a check again if it fails: a tag may move while its version is removed."""
     found = list(check())
     return [one for one in check() if one in found] if found else []
 
 
 def _check_references(main: Table) -> Found:
-    """Tags and branches lead to versions that there are."""
+    """Check that tags and branches refer to existing versions."""
     store = main.store()
     versions: dict[str | None, set[int]] = {}
 
@@ -525,10 +525,10 @@ def _read(
 
 
 def _check_orphans(table: Table) -> Found:
-    """Files without use that are too old to belong to a write that is under way."""
+    """Find orphan files that are too old to belong to a write in progress."""
     try:
         left = find_orphan_files(table, older_than_s=SAFE_AGE_S)
-        if left:  # files of versions that others are removing just now are gone the next time
+        if left:  # a concurrent cleanup may be removing them
             again = {file.path for file in find_orphan_files(table, older_than_s=SAFE_AGE_S)}
             left = [file for file in left if file.path in again]
     except (CorruptFileError, UnsupportedFeatureError) as error:

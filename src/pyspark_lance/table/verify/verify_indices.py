@@ -1,7 +1,7 @@
-"""Verifies indices: that their files are there, hold what can be, and say what the columns say.
+"""Verify that index files exist, are consistent, and agree with the columns.
 
-What a column says is compared by sums: of each live row a hash of its value and of its address is
-added up, by fragment, once over the column and once over the index.
+Columns and indices are compared by checksums: for each fragment, the hashes of value and address of
+all live rows are added up, once for the column and once for the index.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ _Rows = tuple[_Hashes, NDArray[np.uint64]]
 def check_contents(
     snapshot: Snapshot, known: Sequence[Finding], *, read_data: bool
 ) -> Iterator[Finding]:
-    """What the files of indices say that cannot be, but for those that findings name already.
+    """Verify the contents of indices without other findings.
 
-    ``read_data``: whether all of it is compared with the columns, which are read.
+    ``read_data``: whether to read the columns and compare them completely.
     """
     for entry in snapshot.indices:
         if not entry.fields or any(str(entry.uuid) in problem.what for problem in known):
@@ -129,7 +129,7 @@ def _wrong_in_segment(
     if not read_data or not fragments:
         return ""
     if reuse_index_of(snapshot.indices) is not None and not segment.names_row_ids:
-        return ""  # Rows that a compaction moved are named by where they were.
+        return ""  # Moved rows are still listed by their old addresses.
     if segment.kind == NGRAM:
         return _wrong_in_trigrams(snapshot, segment, path, fragments)
     if segment.kind == BLOOMFILTER:
@@ -144,34 +144,34 @@ def _wrong_in_segment(
 
 
 class _Sums:
-    """The sums of some fragments."""
+    """Checksums of some fragments."""
 
     def __init__(self, fragments: tuple[Fragment, ...]) -> None:
         self._ids = np.sort(np.array([f.id for f in fragments], np.uint64))
         self._sums = np.zeros(len(self._ids), np.uint64)
 
     def add(self, hashes: _Hashes, addresses: NDArray[np.uint64]) -> None:
-        """Adds rows, all of these fragments."""
+        """Add rows of these fragments."""
         mixed = xxh64_of_numbers(hashes ^ xxh64_of_numbers(addresses))
         np.add.at(self._sums, np.searchsorted(self._ids, addresses >> _SHIFT), mixed)
 
     def differences(self, other: _Sums) -> str:
         wrong = self._ids[self._sums != other._sums].tolist()
         shown = ", ".join(map(str, wrong[:5])) + ", …" * (len(wrong) > 5)
-        return f"it says other things than the column of the fragments {shown}" if wrong else ""
+        return f"it differs from the column of the fragments {shown}" if wrong else ""
 
 
 def _located(
     snapshot: Snapshot, segment: Segment, names: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """The addresses of rows that are there, and which of the names these are."""
+    """Return the addresses of existing rows, and a mask of ``names``."""
     if not segment.names_row_ids:
         return names, np.ones(len(names), np.bool_)
     addresses, is_found = row_id_index(snapshot).addresses_of(names)
     return addresses[is_found], is_found
 
 
-# What an index says ------------------------------------------------------------------------------
+# Content of indices -----------------------------------------------------------------------------
 
 
 def _rows_of(snapshot: Snapshot, segment: Segment, field: Field) -> Iterator[_Rows]:
@@ -204,7 +204,7 @@ def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
     file = IndexFile.open(snapshot.files, segment.entry, BITMAP_FILE)
     hashes = hashes_with_nulls(file.read_all("keys").column(0))
     if len(np.unique(hashes)) < len(hashes):
-        raise CorruptFileError("a value that is there twice", file.where)
+        raise CorruptFileError("a repeated value", file.where)
     for first in range(0, len(hashes), _SETS_AT_ONCE):
         sets = sets_at(file, np.arange(first, min(first + _SETS_AT_ONCE, len(hashes))))
         for number, rows in enumerate(sets or ()):
@@ -218,7 +218,7 @@ def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
         yield np.full(len(names), _NULL_LIST, np.uint64), names
 
 
-# What a column says ------------------------------------------------------------------------------
+# Content of columns -----------------------------------------------------------------------------
 
 
 def _column(
@@ -249,7 +249,7 @@ def _sums_of_column(
         sums.add(np.full(len(nulls), _NULL_LIST, np.uint64), nulls)
         rows = addresses[np.asarray(pc.list_parent_indices(values)).astype(np.int64)]
         pairs = np.stack([rows, hashes_with_nulls(pc.list_flatten(values))])
-        rows, hashes = np.unique(pairs, axis=1)  # An element that is there twice counts once.
+        rows, hashes = np.unique(pairs, axis=1)  # A repeated element counts once.
         sums.add(hashes, rows)
     return sums
 
@@ -359,9 +359,9 @@ def _wrong_in_filters(
                 return "a row is in none of its zones"
             part = values.slice(rows.start, rows.stop - rows.start)
             if part.null_count and not index.has_null[zone]:
-                return "a zone has nulls, and says that it has none"
+                return "a zone has nulls, but its count is 0"
             if index.values_missing(zone, hashes_of(part.drop_null())):
-                return "a filter is without a value of its zone"
+                return "a filter lacks a value of its zone"
     return ""
 
 
@@ -387,11 +387,11 @@ def _wrong_in_zones(
 
 @dataclass(frozen=True, slots=True)
 class _Zones:
-    """Zones in the order of their first rows."""
+    """Zones, ordered by first row."""
 
-    first: NDArray[np.uint64]  # The address of the first row of each.
-    end: NDArray[np.uint64]  # One past that of the last.
-    number: NDArray[np.int64]  # Which one it is.
+    first: NDArray[np.uint64]  # Address of the first row.
+    end: NDArray[np.uint64]  # One past the last address.
+    number: NDArray[np.int64]  # Zone number.
 
     @classmethod
     def of(
@@ -402,7 +402,7 @@ class _Zones:
         return cls(first[order], (first + length)[order], order)
 
     def parts_of(self, addresses: NDArray[np.uint64]) -> Iterator[tuple[int, slice]]:
-        """The zone of rows that ascend, part by part; negative for rows in none."""
+        """Yield the zone of ascending rows, range by range; negative for rows outside of zones."""
         places = np.searchsorted(self.first, addresses, "right") - 1
         is_inside = (places >= 0) & (addresses < self.end[np.maximum(places, 0)])
         zones = np.where(is_inside, self.number[np.maximum(places, 0)], -1)
@@ -422,7 +422,7 @@ def _nulls_differ(nulls: Nulls, addresses: NDArray[np.uint64], is_null: NDArray[
 
 
 def _is_outside(found: ZoneMap, zone: int, values: pa.Array) -> bool:
-    """Whether a zone has nulls, NaN or values that its bounds exclude."""
+    """Return whether a zone has nulls, NaN or values that its bounds exclude."""
     present = values.drop_null()
     if len(present) < len(values) and not found.null_count[zone]:
         return True

@@ -1,7 +1,6 @@
-"""What a manifest says of itself: the invariants that need no other file; pure, no I/O.
+"""Verify the invariants of a manifest that need no other file; no I/O.
 
-A manifest whose field ids repeat, or that has fragments without row ids where there must be some,
-is refused when it is read.
+Repeated field ids and missing row ids are already rejected when the manifest is read.
 
 Source: docs/format/table-format.md, section 14; the numbers are those of the section.
 """
@@ -35,7 +34,7 @@ Found = Iterator[Finding]
 
 
 def check_manifest(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Found:
-    """All that one manifest tells without another file, but for the lineage of rows."""
+    """Verify everything except row lineage."""
     yield from _check_fragment_ids(manifest)
     for fragment in manifest.fragments:
         yield from _check_files(manifest, fragment)
@@ -45,7 +44,7 @@ def check_manifest(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Foun
 
 
 def place_of(manifest: Manifest, fragment: Fragment | None = None) -> str:
-    """Where a finding is, for people."""
+    """Return the location of a finding."""
     version = f"version {manifest.version}"
     return version if fragment is None else f"{version}, fragment {fragment.id}"
 
@@ -64,7 +63,7 @@ def _check_fragment_ids(manifest: Manifest) -> Found:
 
 
 def _check_files(manifest: Manifest, fragment: Fragment) -> Found:
-    """I3, I9."""
+    """Check I3 and I9."""
     where = place_of(manifest, fragment)
     bases = {base.id for base in manifest.base_paths}
     live: set[int] = set()
@@ -80,11 +79,11 @@ def _check_files(manifest: Manifest, fragment: Fragment) -> Found:
         if not alive:
             yield finding("dead_file", f"no column of {file.path} is in use", where)
         if file.base_id is not None and file.base_id not in bases:
-            what = f"{file.path} lies below base {file.base_id}, which there is not"
+            what = f"{file.path} lies below base {file.base_id}, which does not exist"
             yield finding("unknown_base", what, where)
     deletions = fragment.deletion_file
     if deletions is not None and deletions.base_id is not None and deletions.base_id not in bases:
-        what = f"deletions lie below base {deletions.base_id}, which there is not"
+        what = f"deletions lie below base {deletions.base_id}, which does not exist"
         yield finding("unknown_base", what, where)
 
 
@@ -107,12 +106,12 @@ def _check_flags(manifest: Manifest) -> Found:
         (TABLE_CONFIG, bool(manifest.config), manifest.writer_flags, "a configuration"),
         (BASE_PATHS, bool(manifest.base_paths), both, "base paths"),
     ):
-        # A flag too many only keeps old software away.
+        # An extra flag only excludes old software.
         if present and not word & flag:
-            what = f"there are {what}, and feature flag {flag} does not say so"
+            what = f"there are {what}, but feature flag {flag} is not set"
             yield finding("flags", what, place_of(manifest))
     if not either & STABLE_ROW_IDS and bool(manifest.fragments.columns.has_row_ids.any()):
-        what = f"fragments have row ids, and feature flag {STABLE_ROW_IDS} does not say so"
+        what = f"fragments have row ids, but feature flag {STABLE_ROW_IDS} is not set"
         yield finding("flags", what, place_of(manifest))
 
 
@@ -122,7 +121,7 @@ def _check_indices(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Foun
     covered: dict[str, BitMap] = {}
     for index in indices:
         if any(field >= 0 and field not in present for field in index.fields):
-            what = f"the index {index.name!r} is over a column that there is not"
+            what = f"the index {index.name!r} is over a column that does not exist"
             yield finding("index_fields", what, place_of(manifest))
         if index.fragment_bitmap is None or not index.fields:
             continue
@@ -152,7 +151,7 @@ def check_lineage(
     created: RowDatasetVersionSequence | None,
     updated: RowDatasetVersionSequence | None,
 ) -> Found:
-    """I5 and I7 of one fragment; the sequences as they were read, wherever they are."""
+    """Check I5 and I7 of one fragment, given its sequences."""
     where, rows = place_of(manifest, fragment), fragment.physical_rows
     if len(row_ids) != rows:
         yield finding("bad_row_ids", f"{len(row_ids)} row ids for {rows} rows", where)
@@ -183,7 +182,7 @@ def check_lineage(
 def live_row_ids(
     fragment: Fragment, row_ids: RowIdSequence, deleted: DeletionVector | None
 ) -> LiveRowIds | None:
-    """None if the sequence or the deletions do not fit the fragment."""
+    """Return the ids of live rows; None if the sequence or the deletions do not fit."""
     if len(row_ids) != fragment.physical_rows:
         return None
     try:
@@ -193,7 +192,7 @@ def live_row_ids(
 
 
 def check_unique(manifest: Manifest, live: Sequence[LiveRowIds]) -> Found:
-    """I5: no two live rows share an id."""
+    """Check I5: no two live rows share an id."""
     if not live:
         return
     starts = np.concatenate([part.starts for part in live])

@@ -1,4 +1,4 @@
-"""Versions of a table: snapshots, time travel, where files are.
+"""Versions of a table: snapshots, time travel, file locations.
 
 May import: metafile, datafile and all below.
 """

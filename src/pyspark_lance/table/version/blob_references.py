@@ -1,7 +1,7 @@
-"""Which objects hold the blobs of live rows: only the files of a version say so.
+"""Find the objects with the blobs of live rows by reading the files of a version.
 
-Rows refer to an object wherever they move, so that neither a manifest nor the name of a data file
-tells who needs it.
+Rows keep their reference to an object when they move, so neither a manifest nor the name of a data
+file shows which objects are used.
 
 Source: docs/format/file-format.md, section 9.1; docs/format/table-format.md, section 11.2.
 """
@@ -34,7 +34,7 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 @dataclass(frozen=True, slots=True)
 class BlobObject:
-    """An object of a table that holds blobs."""
+    """An object of a table that contains blobs."""
 
     base_id: int | None  # The base path that it is below; None for the root of the table.
     path: str
@@ -43,7 +43,7 @@ class BlobObject:
 def blob_objects(
     files: TableFiles, manifest: Manifest, fragment: Fragment, deleted: DeletionVector | None
 ) -> dict[BlobObject, int]:
-    """The objects that live rows of a fragment refer to, and how many bytes these must have."""
+    """Return the objects that live rows of a fragment refer to, and their minimum sizes."""
     ends: dict[BlobObject, int] = {}
     for file in fragment.files:
         stored = (_stored_blobs(column, set(file.fields)) for column in manifest.schema.fields)
@@ -58,19 +58,19 @@ def blob_objects(
 
 @dataclass(slots=True)
 class BlobReferences:
-    """The objects that the blobs of versions are in; each file is read once.
+    """Finds the blob objects of versions; each file is read once.
 
-    ``tables``: by its root each table whose manifests are listed.
+    ``tables``: root -> table whose manifests are listed.
     """
 
     tables: Mapping[str, Table]
     _known: dict[object, frozenset[str]] = field(default_factory=dict)
 
     def used_by(self, root: str, file: ManifestFile, *, is_needed: bool = True) -> Iterator[str]:
-        """Paths of objects, below whichever root: their names are unique.
+        """Yield paths of objects, relative to any root: their names are unique.
 
-        ``root``: what the path of the manifest is below. ``is_needed``: False for a version that is
-        about to go, of which files may be gone already.
+        ``root``: of the manifest's path. ``is_needed``: False for a version to be removed, whose
+        files may be missing.
         """
         manifest = file.manifest
         if not manifest.reader_flags & MANAGED_BLOBS:
@@ -86,7 +86,7 @@ class BlobReferences:
                 try:
                     self._known[key] = _paths(files, manifest, fragment)
                 except MissingFileError:
-                    # Others may have removed the version meanwhile.
+                    # A concurrent cleanup may have removed the version.
                     if is_needed and table.store().exists(file.location.path.removeprefix(line)):
                         raise
                     continue
@@ -100,10 +100,10 @@ def _paths(files: TableFiles, manifest: Manifest, fragment: Fragment) -> frozens
 
 
 def _stored_blobs(column: Field, stored: set[int]) -> Field | None:
-    """The blobs of a column that a file holds, as descriptors, and what is around them."""
+    """Prune a column to its stored blobs, as descriptors."""
     if column.is_blob_v2:
         return blob_as_descriptor(column) if column.id in stored else None
-    if column.is_packed or column.is_map:  # which hold none
+    if column.is_packed or column.is_map:  # without blobs
         return None
     children = (_stored_blobs(child, stored) for child in column.children)
     present = tuple(child for child in children if child is not None)
@@ -118,7 +118,7 @@ def _descriptors(
         reader = DataFileReader.open(store, path, size_bytes=file.size_bytes or None)
     except FileNotFoundError as error:
         raise MissingFileError(
-            "a data file is missing, so that nobody knows which blobs its rows refer to",
+            "a data file is missing, so the blobs of its rows are unknown",
             where=f"{store.uri}/{path}",
             hint="restore the file from a copy, or restore an older version",
         ) from error
@@ -134,7 +134,7 @@ def _descriptors(
 
 
 def _parts(array: pa.Array, column: Field) -> Iterator[pa.StructArray]:
-    """The descriptors in a column, at any depth."""
+    """Yield the descriptors in a column, at any depth."""
     if is_blob_descriptor(column):
         yield array
         return
@@ -144,7 +144,7 @@ def _parts(array: pa.Array, column: Field) -> Iterator[pa.StructArray]:
 
 
 def _ends(array: pa.StructArray, base_id: int | None) -> Iterator[tuple[BlobObject, int]]:
-    """Of each object that descriptors name, where the last of their blobs ends."""
+    """Yield for each referenced object the end of its last blob."""
     array = array.drop_null()
     kinds = np.asarray(pc.struct_field(array, "kind"))
     array = array.filter(pa.array((kinds == MANAGED) | (kinds == MANAGED_IN_BASE)))

@@ -1,8 +1,8 @@
-"""Row counts of a manifest that are compared with the data file before memory is reserved for them.
+"""Verify large row counts of a manifest with the data file before allocating memory.
 
-A manifest of some hundred bytes can state four billion rows, with row ids, versions and deleted
-rows to match.  Masks, row ids and versions take memory by that number, so a large one has to be
-the number of a data file, too.
+A tiny manifest can claim four billion rows, with consistent row ids, versions and deleted rows.
+Masks, row ids and versions take memory proportional to that number, so a large one must equal the
+row count of a data file.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.table.version.table_files import TableFiles
 
-# As many as Lance writes into a fragment unless it is asked for more; eight megabytes of row ids.
+# The default maximum rows of a fragment in Lance; eight megabytes of row ids.
 TRUSTED_ROWS: Final = 1 << 20
-"""So many rows of a fragment are taken from its manifest; more are compared with a data file."""
+"""Larger row counts of a fragment are verified with a data file."""
 
 
 def confirm_row_count(files: TableFiles, fragment: Fragment) -> None:
-    """Compare a large number of rows with that of the first data file.
+    """Compare a large row count with that of the first data file.
 
     Raises CorruptFileError: they differ, or there is no data file.
     """
@@ -29,10 +29,10 @@ def confirm_row_count(files: TableFiles, fragment: Fragment) -> None:
 
 
 def rows_of_file(files: TableFiles, fragment: Fragment) -> int | None:
-    """The rows of the first data file of a fragment; None if it has none."""
+    """Return the row count of the first data file of a fragment; None without a data file."""
     if not fragment.files:
         return None
-    # Most tables have no such fragment, and need no data file to be opened, nor the code for it.
+    # Imported lazily: most tables have no such fragment.
     from pyspark_lance.datafile.reader import DataFileReader
 
     store, path = files.locate(fragment.files[0])

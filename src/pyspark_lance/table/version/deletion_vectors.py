@@ -1,4 +1,4 @@
-"""The deleted rows of a fragment, wherever the manifest says that they are stored."""
+"""Load the deleted rows of a fragment, inline or from a deletion file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyspark_lance.table.version.table_files import TableFiles
 def load_deletion_vector(
     files: TableFiles, fragment: Fragment, *, stable_row_ids: bool, may_be_known: bool = True
 ) -> DeletionVector | None:
-    """The deleted offsets of ``fragment``; None when nothing was deleted.
+    """Return the deleted offsets of ``fragment``; None without any.
 
-    ``may_be_known``: False reads the file, whatever this process knows of it.
+    ``may_be_known``: False bypasses the cache.
     """
     deletion_file = fragment.deletion_file
     if deletion_file is None:
         return None
-    # The set of all rows of a fragment takes a few bytes, and memory as soon as it is an array.
+    # A bitmap of all rows of a fragment is tiny, but its array is large.
     if not 0 < deletion_file.num_deleted_rows <= TRUSTED_ROWS:
         confirm_row_count(files, fragment)
     store = files.store_of(deletion_file.base_id)

@@ -1,4 +1,4 @@
-"""Where a table may be that is not where somebody looked for it."""
+"""Suggest paths for a table that was not found."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.version.table import Table
 
 _LOOKED_AT = 1000
-# As Delta Lake has it: a version, or a time of 17 digits.
+# Delta Lake syntax: a version, or a timestamp of 17 digits.
 _VERSION_BEHIND = re.compile(r"(.+)@(?:v(\d+)|\d{17})")
 _SHOWN = 3
-# As their files end.
+# By file suffix.
 _OTHER_FORMATS = ("Parquet", "ORC", "Avro", "CSV", "JSON")
 
 
 @contextlib.contextmanager
 def suggesting_paths(table: Table) -> Iterator[None]:
-    """Gives the error that there is no table a hint where one is, if one is near."""
+    """Add a hint with similar paths to a TableNotFoundError."""
     try:
         yield
     except VersionNotFoundError:
@@ -61,7 +61,7 @@ def _hint(table: Table) -> str | None:
 
 
 def _other_format(folder: str) -> str | None:
-    """What else a folder holds, as its first files tell."""
+    """Return the format of the first files in a folder."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         names = [entry.name for entry in islice(entries, _LOOKED_AT)]
         for of_its_own, name in (("_delta_log", "Delta"), ("metadata", "Iceberg")):
@@ -73,9 +73,9 @@ def _other_format(folder: str) -> str | None:
 
 
 def path_suggestions(table: Table) -> list[str]:
-    """Paths of tables near one that has none: above it, in it, or beside it with a like name.
+    """Return paths of tables in parents, children and siblings with a similar name.
 
-    On local disks alone: to look through an object store may take very long.
+    Only for local file systems, since listing an object store may be slow.
     """
     scheme, folder = split_uri(table.uri)
     if scheme != "file":
@@ -91,7 +91,7 @@ def path_suggestions(table: Table) -> list[str]:
 
 
 def _folders(parent: str) -> list[str]:
-    """Some of the folders in a folder; none where it cannot be looked into."""
+    """Return some subfolders of a folder; none if it cannot be read."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         return sorted(one.path for one in islice(entries, _LOOKED_AT) if one.is_dir())
     return []

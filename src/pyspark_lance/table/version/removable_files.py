@@ -1,7 +1,7 @@
-"""Files of a table that a cleanup may remove, by what their names say; and what versions refer to.
+"""Files that a cleanup may remove, by their names, and the files that versions refer to.
 
-Only files whose name says what they are, in the folders where they belong, are ever named here:
-everything else in the folder of a table is left alone.
+Only files with a known name pattern in the expected folder are removable; everything else in the
+folder of a table is left alone.
 
 Source: docs/format/table-format.md, section 11.2.
 """
@@ -48,12 +48,12 @@ _SUFFIXES = {
 }
 _STAGING = ".tmp"
 _PARALLEL_READS = 16
-# Each time others have committed and cleaned up since the listing.
+# Each retry means that there was a commit and a cleanup since the listing.
 _MAX_LISTINGS = 100
 
 
 class FileKind(enum.Enum):
-    """What a file is for."""
+    """The purpose of a file."""
 
     DATA = "data"
     BLOBS = "blobs"
@@ -75,25 +75,25 @@ _KIND_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RemovableFile:
-    """A file that could be without use."""
+    """A file that may be unreferenced."""
 
     info: ObjectInfo  # The file; its path is below the root of the store.
     kind: FileKind
-    # Of these a version refers to one, if the file is in use; none if nothing can.
+    # The file is in use if a version refers to one of these; empty if none can.
     kept_by: frozenset[str]
     # Whether it is in the folder of a branch below the root of the store.
     is_of_branch: bool = False
 
 
 def removable_files(store: ObjectStore) -> Iterator[RemovableFile]:
-    """Those of one table or branch, without its own branches; manifests are not among them."""
+    """Yield the removable files of a table or branch, without its branches and manifests."""
     for folder in (*FOLDERS, REFERENCES):
         for info in store.list(folder):
             yield from _as_removable(info, "")
 
 
 def removable_files_of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
-    """Those of all branches of a table."""
+    """Yield the removable files of all branches of a table."""
     for info in store.list(TREE):
         root = _branch_root(info.path)
         if root is not None:
@@ -101,7 +101,7 @@ def removable_files_of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
 
 
 def manifests_below(store: ObjectStore, folder: str) -> list[ManifestLocation]:
-    """The manifests in ``_versions`` or in any branch below ``tree``, detached ones too."""
+    """List the manifests in ``_versions`` and all branches, including detached ones."""
     locations = []
     for info in store.list(folder):
         parent, _, name = info.path.rpartition("/")
@@ -121,7 +121,7 @@ def manifests_below(store: ObjectStore, folder: str) -> list[ManifestLocation]:
 
 
 def manifests_of(store: ObjectStore) -> list[ManifestLocation]:
-    """All manifests of a table or branch, also those that a listing does not show yet."""
+    """List all manifests of a table or branch, including those not yet visible in a listing."""
     listed = manifests_below(store, VERSIONS)
     numbered = [one for one in listed if not one.version & DETACHED_BIT]
     if not numbered:
@@ -130,9 +130,9 @@ def manifests_of(store: ObjectStore) -> list[ManifestLocation]:
 
 
 def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Iterator[ManifestFile]:
-    """The manifests in the same order, several at a time, without those that are gone by now."""
+    """Read manifests concurrently, in order, and skip those that were removed."""
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        # A few at a time, since a manifest may be large.
+        # Limited concurrency, since a manifest may be large.
         for start in range(0, len(locations), _PARALLEL_READS):
             some = locations[start : start + _PARALLEL_READS]
             for file in pool.map(lambda location: _read(store, location), some):
@@ -143,11 +143,11 @@ def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Ite
 def read_all_manifests(
     store: ObjectStore, listed: Callable[[], list[ManifestLocation]], seen: Container[str] = ()
 ) -> Iterator[ManifestFile]:
-    """The manifests of a listing, and of another one as long as some are gone when they are read.
+    """Read all listed manifests, and list again if some were removed meanwhile.
 
-    Whoever removed them has made newer ones before, which may use the same files.
+    A cleanup removes versions only after newer ones exist, which may use the same files.
 
-    ``seen``: paths of those that need not be read.
+    ``seen``: paths to skip.
     """
     read: set[str] = set()
     for _ in range(_MAX_LISTINGS):
@@ -173,10 +173,10 @@ def _read(store: ObjectStore, location: ManifestLocation) -> ManifestFile | None
 
 
 def paths_used_by(file: ManifestFile) -> Iterator[str]:
-    """What a version refers to, below whichever root: names are unique, so that roots can meet.
+    """Yield the files of a version, relative to any root: their names are unique.
 
-    Every data file of a fragment counts, also one that holds nothing but lineage.  Objects of blobs
-    are not among them: see ``blob_references.py``.
+    Includes data files that have only lineage columns. Blob objects are not included: see
+    ``blob_references.py``.
     """
     yield f"{TRANSACTIONS}/{file.manifest.transaction_file}"
     for index in file.indices:
@@ -189,7 +189,7 @@ def paths_used_by(file: ManifestFile) -> Iterator[str]:
 
 
 def _as_removable(info: ObjectInfo, root: str) -> Iterator[RemovableFile]:
-    """The file, if its name says that it could be without use."""
+    """Yield the file if its name matches a removable kind."""
     folder, *parents, name = info.path.removeprefix(root).split("/")
     stem, dot, suffix = name.rpartition(".")
     kept_by = {f"{folder}/{name}"}
@@ -199,7 +199,7 @@ def _as_removable(info: ObjectInfo, root: str) -> Iterator[RemovableFile]:
     elif parents and folder == INDICES:
         kept_by = {f"{INDICES}/{parents[0]}"}
     elif len(parents) == 1 and folder == DATA and suffix == "blob":
-        # By its data file, and by rows that have moved to another one since.
+        # Referenced by its data file, and by rows that have moved to other files.
         kept_by = {f"{DATA}/{parents[0]}.lance", f"{DATA}/{parents[0]}/{name}"}
     elif parents or not (dot and stem) or suffix not in _SUFFIXES.get(folder, ()):
         return
@@ -211,7 +211,7 @@ def _is_no_version(name: str) -> bool:
 
 
 def _branch_root(path: str) -> str | None:
-    """The root, with a slash, of the branch that a file below ``tree/`` belongs to."""
+    """Return the root, with a slash, of the branch of a file below ``tree/``."""
     parts = path.split("/")
     for index, part in enumerate(parts[:-1]):
         if index > 1 and part in FOLDERS:

@@ -1,9 +1,8 @@
-"""Row counts that the manifest does not have, or has wrong: every other part relies on them.
+"""Repair missing or wrong row counts of a manifest.
 
-Releases of Lance before 0.8 recorded no rows of a fragment and no number of deleted rows; 0.8.0
-recorded live rows as if they were all rows. None of them recorded who wrote the manifest, so that
-without a writer nothing that is stated is believed. Releases 0.22 to 0.29 counted deleted rows that
-do not exist.
+Releases of Lance before 0.8 recorded neither the rows of a fragment nor the number of deleted rows;
+0.8.0 recorded live rows as physical rows. None of them recorded the writer, so counts without a
+writer are not trusted. Releases 0.22 to 0.29 counted deleted rows that do not exist.
 
 Source: docs/format/table-format.md, sections 2.2, 4.1, 5.
 """
@@ -29,11 +28,11 @@ _MISCOUNTING = tuple(f"0.{minor}." for minor in range(22, 30))
 
 
 def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
-    """The same with the counts of its fragments asked of the files where they are unknown."""
+    """Return the manifest with unknown row counts read from the files."""
     manifest = file.manifest
     fragments, columns = manifest.fragments, manifest.fragments.columns
     trusted = manifest.writer_version is not None
-    # Most fragments are not worth a look, and one that is looked at is decoded.
+    # Check the manifest first, since accessing a fragment decodes it.
     uncounted = columns.has_deletions & ((columns.num_deleted_rows == 0) | _miscounts(manifest))
     doubtful = uncounted | (columns.physical_rows == 0) | (not trusted)
     unknown = [
@@ -62,7 +61,7 @@ def _is_unknown(manifest: Manifest, fragment: Fragment) -> bool:
 
 
 def _miscounts(manifest: Manifest) -> bool:
-    """Whether the writer counted deleted rows that do not exist."""
+    """Return whether the writer counted deleted rows that do not exist."""
     writer = manifest.writer_version
     return writer is not None and writer.version.startswith(_MISCOUNTING)
 
@@ -82,7 +81,7 @@ def _counted(files: TableFiles, fragment: Fragment, trusted: bool) -> Fragment:
         )
     except CorruptFileError:
         if stated:
-            return fragment  # who reads its rows learns of it; others need not
+            return fragment  # reading its rows raises the error
         raise
     number = 0 if vector is None else len(vector)
     return replace(fragment, deletion_file=replace(deletions, num_deleted_rows=number))

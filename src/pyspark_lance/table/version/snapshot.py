@@ -1,9 +1,8 @@
 """One version of a table, ready to plan reads: the entry point of every read and write.
 
 A snapshot never changes.  Snapshots are cached per process, because Spark plans each query of a
-session in the same few worker processes; a cached one is found by the identity of its manifest
-file (path, size, tag), so that a table made anew under the same path is never mistaken
-for the old one.
+session in the same few worker processes; the cache key is the identity of its manifest file (path,
+size, ETag), so a table that was recreated at the same path is never confused with the old one.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from pyspark_lance.table.version.time_travel import (
 _CACHE_SIZE = 8
 _ATTEMPTS = 10
 _cache: OrderedDict[tuple[object, ...], Snapshot] = OrderedDict()
-# By table the fragments of the version that was read last, for the next one.
+# By table, the fragments of the last version, to be reused by the next one.
 _fragments: OrderedDict[TableKey, Fragments | None] = OrderedDict()
 _cache_lock = threading.Lock()
 
@@ -56,29 +55,31 @@ class Snapshot:
 
     table: Table  # The table or branch.
     store: ObjectStore = field(repr=False)  # The store at its root.
-    # The manifest file, with the index entries and with the row counts that old releases left out.
+    # The manifest file, with index entries and repaired row counts.
     file: ManifestFile = field(repr=False)
-    files: TableFiles = field(repr=False)  # Where the data and deletion files of this version live.
-    # Values computed from the manifest, kept as long as the snapshot is.
+    files: TableFiles = field(
+        repr=False
+    )  # Locations of the data and deletion files of this version.
+    # Values derived from the manifest, cached for the lifetime of the snapshot.
     memo: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def open(cls, table: Table, at: VersionSpec = LATEST) -> Snapshot:
-        """Opens the version of the table that ``at`` asks for."""
+        """Open the version of the table that ``at`` specifies."""
         line, spec = resolve_tag(table, at)
         for _ in range(_ATTEMPTS):
             store = line.store()
             try:
                 return cls.load(line, store, resolve_version(store, spec))
             except VersionNotFoundError:
-                # A tag that was moved since it was read no longer keeps the version.
+                # A tag that was moved after it was read no longer protects the version.
                 before, (line, spec) = spec, resolve_tag(table, at)
                 if spec == before:
                     raise
             except LanceError:
                 raise
             except FileNotFoundError:
-                pass  # removed between the two looks: there are newer ones, or none is found
+                pass  # removed concurrently: the next attempt finds a newer version, or none
         raise VersionNotFoundError(
             f"versions were removed faster than they could be read, {_ATTEMPTS} times",
             where=table.uri,
@@ -86,7 +87,7 @@ class Snapshot:
 
     @classmethod
     def load(cls, table: Table, store: ObjectStore, location: ManifestLocation) -> Snapshot:
-        """The snapshot of the manifest at ``location``, from the cache if it is there."""
+        """Load the snapshot of the manifest at ``location``, from the cache if possible."""
         identity = location.identity or store.stat(location.path).identity
         location = replace(location, identity=identity)
         own = table.key(store)
@@ -105,7 +106,7 @@ class Snapshot:
 
     @classmethod
     def of_file(cls, table: Table, store: ObjectStore, file: ManifestFile) -> Snapshot:
-        """The snapshot of a manifest that was read."""
+        """Return the snapshot of a loaded manifest."""
         files = TableFiles(table, file.manifest.base_paths)
         return cls(table, store, with_row_counts(file, files), files)
 
@@ -131,12 +132,12 @@ class Snapshot:
 
     @property
     def identity(self) -> TableIdentity:
-        """The identity of the table, by this version."""
+        """Return the identity of the table at this version."""
         return TableIdentity.of(self.file.manifest)
 
     @property
     def pinned(self) -> PinnedVersion:
-        """This version, for a query that reads it later."""
+        """Return a reference to this version for a query that reads it later."""
         return PinnedVersion(self.uri, self.version, self.identity.stamp)
 
     @property
@@ -150,7 +151,7 @@ class Snapshot:
         return self.file.manifest.uses_stable_row_ids
 
     def deletion_vector(self, fragment: Fragment) -> DeletionVector | None:
-        """The deleted offsets of ``fragment``; None when nothing was deleted."""
+        """Return the deleted offsets of ``fragment``; None without any."""
         return load_deletion_vector(self.files, fragment, stable_row_ids=self.uses_stable_row_ids)
 
     def num_rows(self) -> int:
@@ -159,7 +160,7 @@ class Snapshot:
 
 
 def open_existing(table: Table) -> Snapshot | None:
-    """The newest snapshot; None when there is no table at all."""
+    """Open the newest snapshot; None if there is no table."""
     try:
         return Snapshot.open(table)
     except VersionNotFoundError:
@@ -171,7 +172,7 @@ def open_existing(table: Table) -> Snapshot | None:
 def open_pinned(table: Table, pinned: PinnedVersion) -> Snapshot:
     """Open a version of ``table`` that was opened before.
 
-    Raises TableReplacedError: another table is there, whatever version it has.
+    Raises TableReplacedError: the table was replaced by another one.
     """
     known = TableIdentity(pinned.version, pinned.stamp)
     try:
@@ -186,11 +187,10 @@ def open_pinned(table: Table, pinned: PinnedVersion) -> Snapshot:
 
 
 def open_to_write(table: Table) -> Snapshot | None:
-    """As ``open_existing``, for work that always ends with a commit.
+    """Like ``open_existing``, for operations that always commit.
 
-    After one commit the next begins with the version that the first one found to be the newest,
-    if that still may be so: a table may keep tens of thousands of versions, and its commit lists
-    them all when it looks whether others were faster.
+    After a commit of this process, its version is used without listing the versions again: there
+    may be tens of thousands, and the commit lists them anyway to detect concurrent ones.
     """
     line, _ = resolve_tag(table, LATEST)
     store = line.store()
@@ -202,7 +202,7 @@ def open_to_write(table: Table) -> Snapshot | None:
 
 
 def _read(key: TableKey, store: ObjectStore, location: ManifestLocation) -> ManifestFile:
-    """Reads a manifest; of its fragments those are known that the one before had."""
+    """Read a manifest, reusing fragments of the previous one."""
     with _cache_lock:
         known = _fragments.get(key)
     file = read_manifest(store, location, known=known)
@@ -215,16 +215,16 @@ def _read(key: TableKey, store: ObjectStore, location: ManifestLocation) -> Mani
 
 
 def known_manifests(table: Table) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
-    """Reads manifests of a table, but those that this process has read, as the plan of a commit."""
+    """Return a reader of manifests that uses the cache of this process."""
     return lambda store, location: Snapshot.load(table, store, location).file
 
 
 OWN_PREFIX = "pyspark_lance."
-"""Keys of this package, which are no properties of the user's."""
+"""Keys of this package, which are not user properties."""
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
-    """The properties of a table, by key."""
+    """Return the properties of a table, by key."""
     manifest = snapshot.manifest
     own = {key: value for key, value in manifest.config.items() if not key.startswith(OWN_PREFIX)}
     return dict(sorted({**manifest.table_metadata, **own}.items()))

@@ -1,4 +1,4 @@
-"""Where a table is and how its store is opened: what every read and write begins with."""
+"""Table: the location and storage options of a table."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAIN = "main"
 
 
 class TableKey(NamedTuple):
-    """By which a process remembers things of a table or branch.
+    """Cache key of a table or branch.
 
-    Two servers may have tables of the same URI, and two users may see one table differently.
+    Two servers may have tables with the same URI, and two users may have different permissions.
     """
 
     server: str  # See ``ObjectStore.server``.
@@ -30,14 +30,14 @@ class TableKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, or one of its branches; picklable, since it holds names and no clients."""
+    """A table or one of its branches; picklable, since it has no clients."""
 
-    # Path or URI of the table; for its main line all there is to say. That of a table with an
-    # external manifest store is kept as the root of its files and an option.
+    # Path or URI of the table. The URI of a table with an external manifest store is split into the
+    # root of its files and an option.
     root: str
     # Storage options; secret, never shown, and masked in pickles.
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-    branch: str | None = None  # Name of a branch; None is the main line.
+    branch: str | None = None  # Name of a branch; None for the main branch.
 
     def __post_init__(self) -> None:
         """Takes the options as they are now, and ``main`` for what it is."""
@@ -54,20 +54,20 @@ class Table:
 
     @property
     def uri(self) -> str:
-        """Root of the files: of the table, or of the branch."""
+        """Root of the files of the table or branch."""
         return branch_root(self.root, self.branch)
 
     def store(self) -> ObjectStore:
-        """The store at ``uri``."""
+        """Return the store at ``uri``."""
         return open_table_store(self.uri, self.storage)
 
     def key(self, store: ObjectStore | None = None) -> TableKey:
-        """The key of what is remembered of the table; ``store``: that of ``store()``, if open."""
+        """Return the cache key of the table; ``store``: of ``store()``, if already open."""
         server = (store or self.store()).server
         return TableKey(server, self.root, self.branch, _digest(self.storage))
 
     def on_branch(self, branch: str | None) -> Table:
-        """The same table on another branch; None is the main line."""
+        """Return the same table on another branch; None for the main branch."""
         return replace(self, branch=branch)
 
 
@@ -83,12 +83,12 @@ def _restored(root: str, storage: bytes, branch: str | None) -> Table:
 
 
 def branch_root(root: str, branch: str | None) -> str:
-    """Root of a branch of the table at ``root``; None is the main line."""
+    """Return the root of a branch of the table at ``root``; None for the main branch."""
     return root if branch is None else f"{root.rstrip('/')}/{TREE}/{branch}"
 
 
 def main_line(table: Table, branch: str | None) -> Table:
-    """The table that a branch is one of, also if the branch was opened by its own path."""
+    """Return the main branch of a table, also if ``table`` was opened by the path of a branch."""
     if table.branch is None and branch is not None:
         root = table.root.rstrip("/").removesuffix(f"/{TREE}/{branch}")
         return replace(table, root=root)

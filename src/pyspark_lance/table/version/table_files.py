@@ -1,4 +1,4 @@
-"""Where the data and deletion files of a table live: its own root, or a base path.
+"""TableFiles: locate data and deletion files below the table root or a base path.
 
 Shallow clones and branches refer to files of other roots by a base id.
 
@@ -22,17 +22,17 @@ from pyspark_lance.table.version.table import Table, main_line
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """Opens the stores behind base ids; picklable, since it holds names and no clients."""
+    """Opens the stores of base ids; picklable, since it has no clients."""
 
     table: Table
     base_paths: tuple[BasePath, ...] = ()
 
     def opened(self) -> TableFiles:
-        """The same for one pass over many files, which opens each root once; not picklable."""
+        """Return a variant that opens each root once, for many files; not picklable."""
         return _OpenTableFiles(self.table, self.base_paths)
 
     def base(self, base_id: int) -> BasePath:
-        """The base path with this id."""
+        """Return the base path with this id."""
         for base in self.base_paths:
             if base.id == base_id:
                 return base
@@ -42,7 +42,7 @@ class TableFiles:
         )
 
     def store_of(self, base_id: int | None) -> ObjectStore:
-        """The store of a root: this table's for None, else that of the base path."""
+        """Return the store of a base path; None for the table root."""
         if base_id is None:
             return self.table.store()
         return self._open(self.base(base_id).path)
@@ -51,26 +51,26 @@ class TableFiles:
         return open_other_root(self.table.uri, uri, self.table.storage)
 
     def locate(self, file: DataFile) -> tuple[ObjectStore, str]:
-        """The store that holds a data file, and the file's path in it."""
+        """Return the store of a data file, and the file's path in it."""
         if file.base_id is None or self.base(file.base_id).is_dataset_root:
             return self.store_of(file.base_id), data_path(file.path)
         return self.store_of(file.base_id), file.path
 
     def locate_index(self, base_id: int | None, path: str) -> tuple[ObjectStore, str]:
-        """The store that holds a file of an index, and the file's path in it."""
+        """Return the store of an index file, and the file's path in it."""
         if base_id is None or self.base(base_id).is_dataset_root:
             return self.store_of(base_id), path
         return self.store_of(base_id), path.removeprefix(f"{INDICES}/")
 
     def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
-        """The store that holds an external blob, and the blob's path in it."""
+        """Return the store of an external blob, and the blob's path in it."""
         if is_absolute(uri):
             self._check_external(uri)
             folder, _, name = uri.rpartition("/")
             scheme = uri.partition("://")[0]
-            if scheme != uri:  # pylance writes them as URLs, with escapes
+            if scheme != uri:  # pylance writes them as escaped URLs
                 name = unquote(name)
-                # Those of local folders are undone by the store.
+                # The store unescapes local paths.
                 folder = folder if scheme.lower() == "file" else unquote(folder)
             return self._open(folder or "/"), name
         base = self.base(base_id).path
@@ -79,9 +79,9 @@ class TableFiles:
         return self._open(base), uri
 
     def _check_external(self, uri: str) -> None:
-        """Raise UnsupportedFeatureError if a blob is neither in the table nor in a known place.
+        """Raise UnsupportedFeatureError if a blob is neither in the table nor in an allowed folder.
 
-        A row may name any file that the reader can open.
+        Otherwise a row could refer to any file that the reader can open.
         """
         if "\0" in uri:
             raise CorruptFileError(f"{uri!r} is not the URI of a blob", where=self.table.uri)
@@ -111,7 +111,7 @@ class TableFiles:
         )
 
     def absolute(self, uri: str, base_id: int) -> str:
-        """The URI of an external blob."""
+        """Return the URI of an external blob."""
         return uri if is_absolute(uri) else f"{self.base(base_id).path.rstrip('/')}/{uri}"
 
 
@@ -138,9 +138,9 @@ def holds_table(store: ObjectStore) -> bool:
 
 
 def roots_outside(table: Table, manifest: Manifest) -> tuple[str, ...]:
-    """The base paths of a version that are no places in the table, as far as they can be resolved.
+    """Return the base paths of a version outside of the table, as far as they can be resolved.
 
-    A branch has files in the folder of the table, which is not outside.
+    The files of a branch are inside the folder of the table.
     """
     own = main_line(table, manifest.branch).root
     roots = []

@@ -26,7 +26,7 @@ SUFFIX = ".lance"
 
 
 def list_tables(parent: Table) -> list[str]:
-    """Names of the tables below a folder; reads the whole listing of an object store."""
+    """List the names of the tables below a folder; needs a full listing of an object store."""
     scheme, folder = split_uri(parent.uri)
     if scheme == "file":
         folders = [name for name in _names_in(folder) if _is_table(os.path.join(folder, name))]
@@ -47,17 +47,17 @@ def _is_table(folder: str) -> bool:
     try:
         status = retry_stale_handles(lambda: os.stat(os.path.join(folder, VERSIONS)))
     except (FileNotFoundError, NotADirectoryError):
-        return False  # or not any more
+        return False  # or removed concurrently
     return stat.S_ISDIR(status.st_mode)
 
 
 def drop_table(table: Table) -> bool:
-    """Removes a table with all its versions; returns whether there was one."""
+    """Remove a table with all its versions; returns whether there was one."""
     store = table.store()
     if latest_version(store) is None:
         return False
     scheme, folder = split_uri(table.uri)
-    # Manifests go first: what is left of an interrupted drop is no table.
+    # Remove manifests first, so that an interrupted drop leaves no table.
     names = [info.path for info in store.list("")]
     store.delete_many([name for name in names if name.startswith(f"{VERSIONS}/")])
     store.delete_many([name for name in names if not name.startswith(f"{VERSIONS}/")])
@@ -67,7 +67,7 @@ def drop_table(table: Table) -> bool:
 
 
 def rename_table(table: Table, new_uri: str) -> None:
-    """Moves a table of a local folder."""
+    """Move a table of a local folder."""
     (scheme, folder), (new_scheme, new_folder) = split_uri(table.uri), split_uri(new_uri)
     if "file" not in (scheme, new_scheme) or scheme != new_scheme:
         raise UnsupportedFeatureError(

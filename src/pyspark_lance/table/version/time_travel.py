@@ -1,4 +1,4 @@
-"""Which manifest a request for "version 7", "the tag v1" or "last Tuesday" means.
+"""Resolve a version number, tag or timestamp to a manifest.
 
 Source: docs/format/table-format.md, sections 1.4, 12.1 to 12.3.
 """
@@ -34,7 +34,7 @@ class VersionSpec:
     tag: str | None = None  # Name of a tag, which may point into a branch.
 
     def __post_init__(self) -> None:
-        """Refuses contradicting requests."""
+        """Reject contradicting requests."""
         every = {"version": self.version, "timestamp": self.timestamp_ns, "tag": self.tag}
         given = [name for name, value in every.items() if value is not None]
         if len(given) > 1:
@@ -55,7 +55,7 @@ _OUT_OF_ORDER = 8
 
 
 def resolve_tag(table: Table, spec: VersionSpec) -> tuple[Table, VersionSpec]:
-    """The branch that is there, and the request with its tag replaced by a version."""
+    """Resolve the tag of a request to a branch and a version."""
     if spec.tag is None and table.branch is None:
         return table, spec
     main_store = table.on_branch(None).store()
@@ -73,7 +73,7 @@ def resolve_tag(table: Table, spec: VersionSpec) -> tuple[Table, VersionSpec]:
 
 
 def resolve_version(store: ObjectStore, spec: VersionSpec) -> ManifestLocation:
-    """The manifest that ``spec`` (without a tag) means, in the table or branch of ``store``."""
+    """Return the manifest of ``spec`` (without a tag) in the table or branch of ``store``."""
     if spec.version is not None:
         return find_version(store, spec.version)
     if spec.timestamp_ns is not None:
@@ -89,7 +89,7 @@ def resolve_version(store: ObjectStore, spec: VersionSpec) -> ManifestLocation:
 def version_at(
     store: ObjectStore, timestamp_ns: int, versions: Sequence[ManifestLocation] | None = None
 ) -> ManifestLocation:
-    """The newest version whose commit time is at or before ``timestamp_ns``.
+    """Return the newest version whose commit time is at or before ``timestamp_ns``.
 
     ``timestamp_ns``: UTC nanoseconds since 1970. ``versions``: all of them, ascending; None to list
     them.
@@ -100,7 +100,7 @@ def version_at(
     index = newest_at(store, timestamp_ns, versions)
     if index is not None:
         return versions[index]
-    # A time that was given as microseconds came as the end of its microsecond.
+    # Microsecond timestamps are passed as the end of the microsecond.
     given_ns = timestamp_ns - (1000 if timestamp_ns % 1000 else 0)
     asked, first = (_shown(ns) for ns in (given_ns, _committed_ns(store, versions[0])))
     raise VersionNotFoundError(
@@ -113,11 +113,11 @@ def version_at(
 def newest_at(
     store: ObjectStore, timestamp_ns: int, versions: Sequence[ManifestLocation]
 ) -> int | None:
-    """Which of ``versions``, ascending, is the newest at or before a time; None for none.
+    """Return the index of the newest of ``versions``, ascending, at or before a time, or None.
 
-    Commit times grow with version numbers, so the place is found by halving. Clocks of writers
-    may differ: where two neighbours are not in order, the newer one counts, as long as no more
-    than ``_OUT_OF_ORDER`` versions lie between them.
+    Commit times increase with version numbers, so binary search applies. Clocks of writers may
+    differ: of two versions out of order, the newer one is used, if they are at most
+    ``_OUT_OF_ORDER`` versions apart.
     """
     known: dict[int, int] = {}
 
@@ -141,6 +141,6 @@ def _committed_ns(store: ObjectStore, location: ManifestLocation) -> int:
 
 
 def _shown(timestamp_ns: int) -> str:
-    """An ISO time to the microsecond, in whole numbers: a double has no room for one."""
+    """Format an ISO time with microseconds by integer arithmetic; a double is too imprecise."""
     moment = datetime.fromtimestamp(timestamp_ns // 10**9, UTC)
     return moment.replace(microsecond=timestamp_ns % 10**9 // 1000).isoformat()

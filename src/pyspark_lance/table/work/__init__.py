@@ -1,4 +1,4 @@
-"""One piece of work on a table: planned on its newest version, committed once.
+"""UnitOfWork: an operation planned on the newest version and committed once.
 
 May import: table.cleanup, table.refs and all below.
 """

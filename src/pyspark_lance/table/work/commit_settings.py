@@ -1,4 +1,4 @@
-"""What every commit can be told, whatever it commits."""
+"""CommitSettings: settings of every commit."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
-    """How to commit."""
+    """Settings of a commit."""
 
-    properties: Mapping[str, str] = field(default_factory=dict)  # Kept in the transaction.
-    # Attempts after the first, whatever was in the way of the work or of its commit.
+    properties: Mapping[str, str] = field(default_factory=dict)  # Stored in the transaction.
+    # Maximum retries after conflicts of any kind.
     retries: int = DEFAULT_RETRIES
-    # Seconds after the first conflict from which on nothing is tried again.
+    # Seconds after the first conflict after which there are no more retries.
     timeout_s: float = DEFAULT_TIMEOUT_S
-    # Whether new columns may differ by case only from others.
+    # Whether column names may differ only by case.
     case_sensitive: bool = False
 
     def is_done_in(self, snapshot: Snapshot) -> bool:
-        """Whether work with the (application, version) pair of the properties is in the table."""
+        """Return whether the (application, version) pair of the properties was committed."""
         wanted = application_version(self.properties)
         return wanted is not None and is_committed(wanted, snapshot.manifest.config)

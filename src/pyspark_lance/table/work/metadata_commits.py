@@ -1,4 +1,4 @@
-"""Versions that write no data: a restored version, other properties of the table."""
+"""Metadata commits: restore a version, set table properties."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.unit_of_work import commit_on_newest
 
 CONFIG_PREFIX = "lance."
-"""Properties that Lance itself acts upon; they are kept where it looks for them."""
+"""Prefix of properties that Lance itself uses; they are stored in the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataResult:
-    """What a change of metadata did.
+    """The result of a metadata commit.
 
     Attributes:
-        version: The version it made; None when there was nothing to do.
+        version: The committed version; None if nothing changed.
     """
 
     version: int | None = None
@@ -34,9 +34,9 @@ class MetadataResult:
 def restore(
     table: Table, at: VersionSpec, settings: CommitSettings | None = None
 ) -> MetadataResult:
-    """Makes an old version the newest again; its files must still be there.
+    """Commit an old version as the newest; its files must still exist.
 
-    The versions after it stay in the history.  The newest version itself is not restored.
+    Later versions stay in the history. Restoring the newest version is a no-op.
     """
     if at == LATEST:
         raise InvalidInputError("restore takes a version, a tag or a timestamp")
@@ -63,7 +63,7 @@ def restore(
 
 
 def _check_files(old: Snapshot, newest: Snapshot) -> None:
-    """Refuses a version whose files are gone, which no other attempt brings back."""
+    """Reject a version with missing files, without a retry."""
     files = files_of(old.manifest.fragments, own=True)
     files -= files_of(newest.manifest.fragments, own=True)
     if missing := missing_files(newest.store, files):
@@ -77,10 +77,10 @@ def _check_files(old: Snapshot, newest: Snapshot) -> None:
 def set_properties(
     table: Table, changes: Mapping[str, str | None], settings: CommitSettings | None = None
 ) -> MetadataResult:
-    """Sets properties of a table; None removes one.
+    """Set properties of a table; None removes one.
 
-    Those that begin with ``lance.`` go to the configuration, where Lance looks for them, all
-    others to the metadata of the table.
+    Keys with the prefix ``lance.`` are stored in the configuration, where Lance reads them, all
+    others in the table metadata.
     """
     for key, value in changes.items():
         if not key or key.startswith(OWN_PREFIX):
@@ -91,7 +91,7 @@ def set_properties(
     def plan(newest: Snapshot) -> Operation | None:
         manifest = newest.manifest
         ours = {key: value for key, value in changes.items() if key.startswith(CONFIG_PREFIX)}
-        # Whoever put a key among the configuration meant it to be there.
+        # A key that is already in the configuration stays there.
         ours |= {key: value for key, value in changes.items() if key in manifest.config}
         others = {key: value for key, value in changes.items() if key not in ours}
         to_config = _changed(manifest.config, ours)
@@ -104,7 +104,7 @@ def set_properties(
 
 
 def _changed(now: Mapping[str, str], changes: Mapping[str, str | None]) -> UpdateMap | None:
-    """What is not so already; None for nothing."""
+    """Return the effective changes; None without any."""
     entries = tuple((key, value) for key, value in changes.items() if now.get(key) != value)
     return UpdateMap(entries) if entries else None
 
@@ -114,6 +114,6 @@ def change_metadata(
     plan: Callable[[Snapshot], Operation | None],
     settings: CommitSettings | None = None,
 ) -> MetadataResult:
-    """Commits what ``plan`` makes of the newest version; None if there is nothing to do."""
+    """Commit the operation that ``plan`` returns for the newest version, if any."""
     result = commit_on_newest(table, plan, settings or CommitSettings())
     return MetadataResult(None if result is None else result.version)

@@ -1,10 +1,9 @@
-"""UnitOfWork: plan on the newest version, register every file that is written, commit once.
+"""UnitOfWork: plan on the newest version, register all written files, commit once.
 
-One count of retries serves all that can be in the way, and one rule says which files go when the
-work ends: those that it registered and that the version it made does not name; none as long as it
-is not known whether a version was made.  Work of which others removed a file, as a cleanup does
-with versions that are not the newest, is planned again, too.  A conflict is never settled by
-pretending that old work was done on a newer version.
+All kinds of conflicts share one retry budget. At the end, registered files that the committed
+version does not refer to are removed, unless the outcome of the commit is unknown. An operation
+whose input files were removed concurrently, as a cleanup does, is also planned again. A conflict
+never applies the results of an old plan to a newer version.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ logger = logging.getLogger(__name__)
 
 _R = TypeVar("_R")
 
-# So long others are waited for by whoever has met a conflict, at most.
+# Maximum wait for the advisory lock after a conflict.
 _AGAIN_S = 10.0
-# After a conflict so many works of a process begin with their turn.
+# Number of operations that take the lock first after a conflict.
 _REMEMBERED = 16
 _MAX_TABLES = 1000
 
-# By table, how many works are left that do.
+# By table, the number of remaining such operations.
 _conflicts: dict[TableKey, int] = {}
 
 
 class UnitOfWork:
-    """One piece of work on a table, in as many attempts as it takes."""
+    """An operation on a table, with retries."""
 
     def __init__(
         self,
@@ -64,14 +63,14 @@ class UnitOfWork:
         self._written: set[str] = set()
         self._results: list[CommitResult] = []
         self._landed: CommitResult | None = None
-        # Whether a version may name the files without our knowing.
+        # Whether a version may refer to the files because the outcome is unknown.
         self._unknown_outcome = False
 
     def run(self, attempt: Callable[[UnitOfWork], _R]) -> _R:
-        """Runs ``attempt``, which plans, works and commits, until no conflict is left.
+        """Run ``attempt``, which plans, executes and commits, until it succeeds.
 
-        ``attempt``: opens the newest version itself, each time. The time that it takes before it
-        meets the first conflict does not count: a long job may run twice.
+        ``attempt``: opens the newest version itself, each time. The timeout starts with the first
+        conflict, so a long job may run twice.
         """
 
         def until_done(work: UnitOfWork) -> _R:
@@ -87,23 +86,23 @@ class UnitOfWork:
                     self._remember_conflict()
                     work.spend_attempt(error)
                 except MissingFileError as error:
-                    # Others may have made newer versions and cleaned up; the newest one has all
-                    # its files.
+                    # A cleanup may have removed files of old versions; the newest version has all
+                    # of its files.
                     if error.where == missing or not work.retries.plan_again():
                         raise
                     missing = error.where
-                    logger.info("planning again, as a file is gone: %s", error.where)
-                # Whoever works again has the turn until it is done; a first attempt that is in its
-                # way waits with its commit.
+                    logger.info("planning again, because a file was removed: %s", error.where)
+                # A retry keeps the lock until it is done; concurrent first attempts wait before
+                # their commit.
                 turns = work.turn_to_change(min(work.retries.left_s, _AGAIN_S))
 
         return self.once(until_done)
 
     def once(self, attempt: Callable[[UnitOfWork], _R]) -> _R:
-        """Runs work that whoever called plans again.
+        """Run a single attempt of an operation that the caller retries.
 
-        Afterwards the files that no version names are removed, and old versions where the table is
-        configured to.
+        Afterwards, unreferenced files are removed, and old versions if automatic cleanup is
+        configured.
         """
         try:
             done = attempt(self)
@@ -114,11 +113,11 @@ class UnitOfWork:
         return done
 
     def _expects_conflicts(self) -> bool:
-        """Whether work of this process on the table has met a conflict lately.
+        """Return whether operations of this process on the table had conflicts recently.
 
-        Then the next ones, too, would do most things twice, and wait for their turn anyway.
+        In that case, further operations would probably conflict, so they take the lock first.
         """
-        if not _conflicts:  # most work meets none
+        if not _conflicts:  # fast path: conflicts are rare
             return False
         key = self._table.key()
         left = _conflicts.get(key, 0)
@@ -134,7 +133,7 @@ class UnitOfWork:
         _conflicts[self._table.key()] = _REMEMBERED
 
     def spend_attempt(self, conflict: RetryableCommitError) -> None:
-        """Waits for the next attempt after a conflict."""
+        """Wait for the next attempt after a conflict."""
         left = self._retries
         if not left.plan_again():
             raise RetryableCommitError(
@@ -148,28 +147,28 @@ class UnitOfWork:
 
     @property
     def retries(self) -> Retries:
-        """The attempts that are left."""
+        """The remaining retry budget."""
         return self._retries
 
     def turn_to_change(self, patience_s: float) -> AbstractContextManager[object]:
-        """The turn of a writer whose commit may make others plan anew, which appends do not."""
+        """Acquire the lock of commits that, unlike appends, may cause concurrent retries."""
         return advisory_lock(self._table.store(), TRANSACTIONS, patience_s)
 
     def register(self, fragments: Iterable[Fragment]) -> None:
-        """Takes note of fragments whose files this work has written."""
+        """Register fragments whose files this operation has written."""
         self._written |= files_of(fragments)
 
     def register_files(self, paths: Iterable[str]) -> None:
-        """Takes note of files, by their paths below the root, that this work has written."""
+        """Register files, by their paths below the root, that this operation has written."""
         self._written.update(paths)
 
     def propose(
         self, base: BaseVersion | None, operation: Operation, *, uuid: str | None = None
     ) -> CommitRequest:
-        """What ``commit`` takes.
+        """Return the request for ``commit``.
 
-        ``base``: the version that the work was planned on; None makes the table. ``uuid``: names
-        the transaction, where others have to know it; None for a new name.
+        ``base``: the version that the operation was planned on; None creates the table. ``uuid``:
+        of the transaction; None for a new one.
         """
         transaction = Transaction(
             read_version=0 if base is None else base.version,
@@ -180,10 +179,10 @@ class UnitOfWork:
         return CommitRequest(transaction, base)
 
     def commit(self, commit_request: CommitRequest) -> CommitResult | None:
-        """Makes the version; None if work with the same (application, version) pair made one.
+        """Commit a version; None if the same (application, version) pair was committed before.
 
         Raises:
-            StorageError: It is not certain whether the version was made.
+            StorageError: The outcome of the commit is unknown.
         """
         is_append = isinstance(commit_request.transaction.operation, Append)
         self._unknown_outcome = True
@@ -206,12 +205,12 @@ class UnitOfWork:
         return result
 
     def _remove_files(self) -> None:
-        """Remove the files that no version names; never fails, since a version may be made."""
+        """Remove unreferenced files; never fails, since the commit may have succeeded."""
         if self._unknown_outcome:
             return
         try:
             self._remove_unnamed_files()
-        except Exception as error:  # noqa: BLE001 - a store raises errors of its client, too
+        except Exception as error:  # noqa: BLE001 - a store also raises errors of its client
             logger.warning("files of a write to %s were kept: %s", self._table.uri, error)
 
     def _remove_unnamed_files(self) -> None:
@@ -231,7 +230,7 @@ class UnitOfWork:
 def commit_on_newest(
     table: Table, plan: Callable[[Snapshot], Operation | None], settings: CommitSettings
 ) -> CommitResult | None:
-    """Commits what ``plan`` makes of the newest version, again if others were in the way.
+    """Commit the operation that ``plan`` returns for the newest version, with retries.
 
     ``plan``: given the newest version; None if there is nothing to do.
     """

@@ -1,7 +1,7 @@
-"""Removes what was written for a commit, if it is certain that no version names it.
+"""Remove files written for a commit, if certainly no version refers to them.
 
-Whoever is told to clean up often does not know how the commit ended: Spark calls ``abort`` in
-another process, and also after a commit of which only the answer was lost.
+The caller often does not know the outcome of the commit: Spark calls ``abort`` in another process,
+and also after a commit whose response was lost.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 def remove_files(store: ObjectStore, paths: Iterable[str]) -> None:
-    """Removes files that no version names; best effort.
+    """Remove unreferenced files; best effort.
 
-    What is left behind is found by a cleanup; the error that led here matters more.
+    A cleanup removes the rest; the original error is more important.
     """
     files = sorted(set(paths))
     if files:
@@ -34,7 +34,7 @@ def remove_files(store: ObjectStore, paths: Iterable[str]) -> None:
 def remove_unless_landed(
     table: Table, uuid: str, read_version: int, files: Collection[str]
 ) -> None:
-    """Removes files, unless a version names one, or a commit of them may still land."""
+    """Remove files, unless a version refers to one, or their commit may still succeed."""
     try:
         store = table.store()
         landed = _may_land(store, uuid) or _has_landed(store, uuid, read_version, files)
@@ -46,14 +46,14 @@ def remove_unless_landed(
 
 
 def _may_land(store: ObjectStore, uuid: str) -> bool:
-    """Whether the transaction was written and never taken back: it landed, or is in doubt."""
+    """Return whether the transaction file exists: it was committed, or its outcome is unknown."""
     return any(info.path.endswith(f"-{uuid}.txn") for info in store.list(TRANSACTIONS))
 
 
 def _has_landed(store: ObjectStore, uuid: str, read_version: int, files: Collection[str]) -> bool:
-    """Whether a version that is left was made by the transaction, or of what it made.
+    """Return whether an existing version was committed by the transaction or has its files.
 
-    The version itself may have been cleaned up, so the files are looked for in all newer ones.
+    The version itself may have been cleaned up, so all newer versions are searched.
     """
     for location in reversed(list_versions(store)):
         if location.version <= read_version:

@@ -1,4 +1,4 @@
 """Writing rows: append, overwrite, replaceWhere.
 
-May import: table.columns, table.change and all below.
+May import: table.columns, table.dml and all below.
 """

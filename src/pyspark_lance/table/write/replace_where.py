@@ -1,7 +1,6 @@
-"""replaceWhere: the rows that match a condition give way to new ones, in one version.
+"""replaceWhere: replace the rows that match a condition, in one version.
 
-The new rows must match the condition, too, so that running the same write twice leaves the same
-rows.
+The new rows must also match the condition, so the write is idempotent.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.columns.schema_change import match_columns
 from pyspark_lance.table.dml.commit_changes import commit_row_changes
 from pyspark_lance.table.dml.delete_where import rows_deleted
-from pyspark_lance.table.dml.read_set import reads_by
+from pyspark_lance.table.dml.read_set import predicate_read_set
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change_of
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -30,12 +29,12 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
 def parse_condition(text: str, columns: LanceSchema, time_zone: str, ansi: bool) -> Predicate:
-    """The condition over columns that both the table and the data have.
+    """Parse the condition over columns that both the table and the data have.
 
-    ``time_zone``: in which its times are meant; ``ansi``: whether it has the rules of ANSI mode.
+    ``time_zone``: of its timestamps; ``ansi``: whether ANSI mode applies.
     """
     schema = columns.to_arrow()
-    if text.startswith("{"):  # Spark typed it already.
+    if text.startswith("{"):  # a typed predicate from Spark
         predicate = predicate_from_json(text, schema, time_zone=time_zone)
     else:
         predicate = parse_predicate(text, schema, time_zone=time_zone, ansi=ansi)
@@ -50,7 +49,7 @@ def parse_condition(text: str, columns: LanceSchema, time_zone: str, ansi: bool)
 def matching_only(
     batches: Iterable[pa.RecordBatch], predicate: Predicate, text: str, columns: LanceSchema
 ) -> Iterator[pa.RecordBatch]:
-    """The batches, in the table's types, unless a row does not match."""
+    """Yield the batches in the table's types; raise an error if a row does not match."""
     for given in batches:
         batch = conform_batch(given, columns.fields)
         matches = pc.fill_null(evaluate(predicate, batch), False)
@@ -66,9 +65,9 @@ def matching_only(
 def plan_replacement(
     newest: Snapshot, properties: Mapping[str, str], transaction_uuid: str
 ) -> DmlPlan:
-    """The removal of rows from the newest version.
+    """Plan the removal of rows from the newest version.
 
-    ``transaction_uuid``: of the write, by which it is known if its answer is lost.
+    ``transaction_uuid``: of the write, which identifies the commit if its outcome is unknown.
     """
     change = plan_change_of(newest, ChangeSettings(properties))
     return replace(change, transaction_uuid=transaction_uuid)
@@ -83,9 +82,9 @@ def replace_rows(
     files: tuple[Fragment, ...],
     work: UnitOfWork,
 ) -> CommitResult | None:
-    """Removes the rows that match, and adds those that were written, in one version.
+    """Remove the matching rows and add the written ones, in one version.
 
-    ``rules``: the time zone of the condition ``text``, and whether it has the rules of ANSI mode.
+    ``rules``: the time zone of the condition ``text``, and whether ANSI mode applies.
     """
 
     def condition(snapshot: Snapshot) -> Predicate:
@@ -94,9 +93,9 @@ def replace_rows(
     changes = replace(
         rows_deleted(change, condition(newest), text),
         new_fragments=files,
-        # As Lance's merge_insert: every column of the new rows has new values.
+        # As in Lance's merge_insert, every column of the new rows counts as assigned.
         assigned=frozenset(field.name for field in newest.schema.fields),
         only_deletes=False,
-        reads=reads_by(newest, condition),
+        reads=predicate_read_set(newest, condition),
     )
     return commit_row_changes(changes, work)

@@ -1,7 +1,7 @@
-"""Plans a write: decided before any row is seen.
+"""WritePlan: plan a write before any row is processed.
 
-The plan pins the version that the write is based on, gives columns their field ids, and names the
-transaction, so that a lost answer or an abort can later be judged by looking for that name.
+The plan pins the base version, assigns field ids and chooses the transaction UUID, by which the
+outcome of the commit can be determined later.
 """
 
 from __future__ import annotations
@@ -48,39 +48,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings(CommitSettings):
-    """How to write; None means the table's own setting or the default."""
+    """Settings of a write; None means the table's own setting or the default."""
 
     overwrite: bool = False  # Replace the contents instead of adding to them.
-    enable_stable_row_ids: bool | None = None  # Asked for explicitly.
-    file_version: str | None = None  # Data file version asked for explicitly.
-    max_rows_per_file: int | None = None  # A data file ends at this many rows.
-    max_bytes_per_file: int | None = None  # A data file ends at this size.
-    overwrite_schema: bool | None = None  # False refuses an overwrite that changes the schema.
-    merge_schema: bool = False  # Columns that the table lacks are added to it.
+    enable_stable_row_ids: bool | None = None  # Explicit setting.
+    file_version: str | None = None  # Explicit data file version.
+    max_rows_per_file: int | None = None  # Maximum rows of a data file.
+    max_bytes_per_file: int | None = None  # Maximum bytes of a data file.
+    overwrite_schema: bool | None = None  # False rejects an overwrite that changes the schema.
+    merge_schema: bool = False  # Add missing columns to the table.
     # With ``overwrite``: only the rows that match this condition are replaced.
     replace_where: str | None = None
-    time_zone: str = "UTC"  # In which its times are meant.
-    ansi: bool = True  # Whether it has the rules of ANSI mode.
-    # Columns that each task sorts its rows by, and whether from the greatest to the least value.
+    time_zone: str = "UTC"  # Of timestamps in the condition.
+    ansi: bool = True  # Whether ANSI mode applies to the condition.
+    # Columns that each task sorts its rows by, and whether descending.
     sort_by: tuple[tuple[str, bool], ...] = ()
-    # Columns by which each task gets its rows sorted, and whose values get files of their own.
+    # Columns by which the rows of each task are sorted, with separate files for each value.
     split_by: tuple[str, ...] = ()
-    # With ``overwrite``: the version of this very table that the data were read from; None if they
-    # were not.
+    # With ``overwrite``: the version of the same table that the data were read from, if any.
     source_version: int | None = None
-    # Columns that a new table, or what an overwrite makes of one, is clustered by; none to end it,
-    # None for those that there are.
+    # Clustering columns of a new or overwritten table; empty to remove them, None to keep them.
     cluster_by: tuple[str, ...] | None = None
-    # Entries of the table's configuration that the write sets.
+    # Configuration entries that the write sets.
     config: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def replaces_all(self) -> bool:
-        """Whether nothing stays of what is in the table."""
+        """Whether the write replaces all rows."""
         return self.overwrite and self.replace_where is None
 
     def __post_init__(self) -> None:
-        """Refuses settings that contradict each other."""
+        """Reject settings that contradict each other."""
         if self.replace_where is not None:
             if not self.overwrite:
                 raise InvalidInputError(
@@ -98,21 +96,20 @@ class WriteSettings(CommitSettings):
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """One write, decided before the first row."""
+    """The plan of one write; picklable."""
 
     request: WriteFragmentsRequest
     settings: WriteSettings
     read_version: int  # Version the write is based on; 0 creates the table.
     table_schema: LanceSchema  # Schema of the table after the write.
     stable_row_ids: bool  # For a new table, whether rows keep their ids.
-    transaction_uuid: str  # Names the commit, also when its answer is lost.
-    # Tells the version from one of the same number in a table made anew.
+    transaction_uuid: str  # Identifies the commit when its outcome is unknown.
+    # Distinguishes the version from that of a recreated table.
     base: BaseVersion | None = None
-    condition: Predicate | None = None  # What every row must match.
-    order: RowOrder | None = None  # In which each task writes its rows; None as they come.
-    split: RowOrder | None = None  # In which rows come, if files are split by their values.
-    # The (application, version) pair of the settings was committed before, so there is nothing to
-    # write.
+    condition: Predicate | None = None  # Every row must match it.
+    order: RowOrder | None = None  # Sort order of each task; None for input order.
+    split: RowOrder | None = None  # Sort order if files are split by values.
+    # Whether the (application, version) pair of the settings was committed before.
     is_done: bool = False
 
     @property
@@ -124,7 +121,7 @@ class WritePlan:
 def plan_write(
     table: Table, data_schema: pa.Schema, settings: WriteSettings, *, existing: Snapshot | None
 ) -> WritePlan:
-    """Decides how data of ``data_schema`` go into the table; writes nothing.
+    """Plan a write of data with ``data_schema``; write nothing.
 
     ``data_schema``: columns of the data in the types to store (for an append: any types that the
     table's columns can hold); ``existing``: the latest snapshot, see ``open_existing``.
@@ -151,7 +148,7 @@ def plan_write(
         if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
             version = settings.file_version or existing.manifest.file_version
             allocated = existing.manifest.max_allocated_field_id
-            # Ids begin anew, unless the table never uses one again.
+            # Field ids restart, unless the table never reuses ids.
             first_id = 0 if allocated is None else allocated + 1
             schema = table_schema(data_schema, version, first_id)
             check_overwrite(existing.schema, schema, settings)
@@ -192,7 +189,7 @@ def plan_write(
 
 
 def _refuse_file(table: Table) -> None:
-    """Here one error is printed; each of the tasks would end with the same one, and a trace."""
+    """Reject a file as the path before tasks fail one by one with the same error."""
     scheme, folder = split_uri(table.uri)
     if scheme != "file":
         return
@@ -207,15 +204,15 @@ def _refuse_file(table: Table) -> None:
 def _with_cluster_by(
     settings: WriteSettings, schema: LanceSchema, existing: Snapshot | None
 ) -> WriteSettings:
-    """The settings with the columns to cluster by among the configuration, if the write sets them.
+    """Return the settings with the clustering columns in the configuration, if the write sets them.
 
-    Raises InvalidInputError: a write that keeps rows names other columns than the table has; or an
-    overwrite names none, and has none of the columns.
+    Raises InvalidInputError: an append has other clustering columns than the table, or an overwrite
+    drops the current ones without new ones.
     """
     known = None if existing is None else ClusterBy.of(existing.manifest.config)
     if settings.cluster_by is None and known is None:
         return settings
-    # Other writes have no order, and each process pays for what it imports.
+    # Imported lazily: most writes have no order.
     from pyspark_lance.table.columns.cluster_by import check_kept, checked  # noqa: PLC0415
 
     where = "" if existing is None else existing.uri
@@ -227,7 +224,7 @@ def _with_cluster_by(
     now = () if known is None else known.columns
     if existing is None or settings.replaces_all:
         if asked.columns == now:
-            return settings  # in the order that it has
+            return settings  # keep its order
         return replace(settings, config={**settings.config, CLUSTER_BY_KEY: asked.to_text()})
     if asked.columns not in ((), now):
         raise InvalidInputError(
@@ -243,7 +240,7 @@ def _with_cluster_by(
 def _order(sort_by: tuple[tuple[str, bool], ...], columns: LanceSchema) -> RowOrder | None:
     if not sort_by:
         return None
-    # Other writes have no order, and each process pays for what it imports.
+    # Imported lazily: most writes have no order.
     from pyspark_lance.table.sort.row_order import RowOrder  # noqa: PLC0415
 
     names, descending = zip(*sort_by, strict=True)
@@ -258,7 +255,7 @@ def _split(split_by: tuple[str, ...], columns: LanceSchema) -> RowOrder | None:
 def _condition(settings: WriteSettings, columns: LanceSchema) -> Predicate | None:
     if settings.replace_where is None:
         return None
-    # Other writes have no condition, and each process pays for what it imports.
+    # Imported lazily: most writes have no condition.
     from pyspark_lance.table.write.replace_where import parse_condition  # noqa: PLC0415
 
     return parse_condition(settings.replace_where, columns, settings.time_zone, settings.ansi)
@@ -275,11 +272,11 @@ def _check_names(schema: pa.Schema) -> None:
 
 
 def check_source(newest: int, settings: WriteSettings, uri: str) -> None:
-    """Refuses an overwrite by rows of this very table that are not those of its newest version."""
+    """Reject an overwrite with rows of an older version of the same table."""
     source = settings.source_version
     if settings.overwrite and source is not None and source < newest:
         raise CommitConflictError(
-            f"the rows come from version {source} of the very table that they would replace, which "
+            f"the rows come from version {source} of the same table that they would replace, which "
             f"is at version {newest}: what was written in between would be lost",
             where=uri,
             hint="read the table again and repeat the overwrite; a read with the option version "
@@ -288,7 +285,7 @@ def check_source(newest: int, settings: WriteSettings, uri: str) -> None:
 
 
 def check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings) -> None:
-    """Refuses an overwrite that changes the schema though it was told not to."""
+    """Reject an overwrite that changes the schema if overwriteSchema is false."""
     if settings.overwrite_schema is not False:
         return
     if not old.to_arrow().equals(new.to_arrow()):
@@ -299,12 +296,12 @@ def check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings)
 
 
 def schema_with(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
-    """The table's schema with what the data have besides."""
+    """Return the table's schema with the additional columns of the data."""
     first_id = next_field_id(existing.manifest)
     version = existing.manifest.file_version
     return merged_schema(existing.schema, data_schema, first_id, file_version=version)
 
 
 def _kept_dictionaries(existing: Snapshot | None, settings: WriteSettings) -> dict[int, pa.Array]:
-    """The items of the dictionaries that the write goes on with."""
+    """Return the dictionary items that the write extends."""
     return {} if existing is None or settings.replaces_all else table_dictionaries(existing)

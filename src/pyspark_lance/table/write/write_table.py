@@ -1,7 +1,7 @@
 """Create, append and overwrite: plan on the driver, write on the executors, commit once.
 
-What was planned is committed on the version it was planned on; if others were in the way, the
-files, which are written by then, are fitted to the newest version.
+The commit is based on the planned version; after a conflict, the written files are rebased on the
+newest version.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from pyspark_lance.table.write.write_plan import (
 
 
 def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Fragment, ...]:
-    """Writes the data files of one task; see ``write_fragments``."""
+    """Write the data files of one task; see ``write_fragments``."""
     if plan.condition is not None:
-        # Other writes have no condition, and each process pays for what it imports.
+        # Imported lazily: most writes have no condition.
         from pyspark_lance.table.write.replace_where import matching_only  # noqa: PLC0415
 
         batches = with_blob_bytes(plan.request.table, batches)
@@ -65,9 +65,9 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
 
 
 def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult | None:
-    """Commits the fragments of all executors in one step.
+    """Commit the fragments of all executors in one step.
 
-    Returns the new version; None when there was nothing to do (an append of no rows, or work that
+    Return the new version; None if there was nothing to do (an append of no rows, or a write that
     was committed before).
     """
     files = tuple(fragments)
@@ -79,7 +79,7 @@ def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult
 
 
 class _Write:
-    """Files that are written, on their way into the table.
+    """The commit of written files.
 
     ``files``: as fragments without ids.
     """
@@ -87,17 +87,17 @@ class _Write:
     def __init__(self, plan: WritePlan, files: tuple[Fragment, ...]) -> None:
         self._plan = plan
         self._files = files
-        # What was planned can follow others' work no more: only the newest version counts.
+        # Whether to commit on the newest version instead of the planned one.
         self._is_overtaken = False
 
     def attempt(self, work: UnitOfWork) -> CommitResult | None:
-        """Commits on the version of the plan, or after a conflict on the newest one."""
+        """Commit on the version of the plan, or after a conflict on the newest one."""
         settings = self._plan.settings
         if self._plan.creates:
             try:
                 return _create(self._plan, self._files, work)
             except TableAlreadyExistsError:
-                # Another writer created the table since the plan was made.
+                # Another writer created the table concurrently.
                 self._plan = _plan_onto_new_table(self._plan)
         try:
             if settings.replace_where is not None:
@@ -110,7 +110,7 @@ class _Write:
             raise
 
     def _append(self, work: UnitOfWork) -> CommitResult | None:
-        """Adds the rows, and with mergeSchema the columns of theirs that the table lacks."""
+        """Append the rows, and with mergeSchema their additional columns."""
         if self._plan.settings.merge_schema:
             return self._append_with_columns(work)
         if not self._files:
@@ -124,7 +124,7 @@ class _Write:
         return Append(fragments=self._with_ids_of(schema))
 
     def _with_ids_of(self, schema: LanceSchema) -> tuple[Fragment, ...]:
-        """The files as they hold columns of ``schema``."""
+        """Return the files with the field ids of ``schema``."""
         written = self._plan.request.schema
         ids = same_columns(written, match_columns(schema, written.to_arrow()))
         return tuple(renumbered(fragment, ids) for fragment in self._files)
@@ -149,7 +149,7 @@ class _Write:
         return self._commit(work, operation, newest)
 
     def _overwrite(self, work: UnitOfWork) -> CommitResult | None:
-        """Puts the rows in the place of all others."""
+        """Replace all rows."""
         newest = None
         if self._is_overtaken:
             newest = self._newest()
@@ -159,7 +159,7 @@ class _Write:
         self._check_source((newest or self._newest()).version)
         from pyspark_lance.table.dml.read_set import EVERYTHING  # noqa: PLC0415
 
-        # Rows that others bring meanwhile are no part of what was read.
+        # Concurrent appends are not part of the read set.
         reads = replace(EVERYTHING, appends_too=True)
         return self._commit(work, _overwrite(self._plan, self._files), newest, reads)
 
@@ -167,7 +167,7 @@ class _Write:
         check_source(newest, self._plan.settings, self._plan.request.table.uri)
 
     def _replace_rows(self, work: UnitOfWork) -> CommitResult | None:
-        """Removes the rows of the newest version that match, and adds those that were written."""
+        """Remove the matching rows of the newest version and add the written ones."""
         from pyspark_lance.table.write.replace_where import plan_replacement, replace_rows  # noqa: PLC0415
 
         plan, newest = self._plan, self._newest()
@@ -181,7 +181,7 @@ class _Write:
         return replace_rows(change, newest, text, rules, columns, files, work)
 
     def _newest(self) -> Snapshot:
-        """The newest version of the table that the files were written for."""
+        """Open the newest version of the table that the files were written for."""
         plan = self._plan
         newest = Snapshot.open(plan.request.table)
         own = newest.manifest.file_version
@@ -195,12 +195,14 @@ class _Write:
             try:
                 planned_on = Snapshot.open(plan.request.table, VersionSpec(version=base.version))
             except VersionNotFoundError:
-                planned_on = None  # cleaned up; but a table that is dropped takes our files with it
+                planned_on = (
+                    None  # cleaned up; a dropped table would have removed the written files, too
+                )
         if planned_on is None:
             present = {info.path for info in newest.store.list(DATA)}
             if not files_of(self._files) <= present:
                 raise CommitConflictError(
-                    "files that were written for this commit are gone: the table was replaced by "
+                    "files that were written for this commit are lost: the table was replaced by "
                     "another one, or they were cleaned up",
                     newest.store.uri,
                     "run the write again",
@@ -217,7 +219,7 @@ class _Write:
         newest: Snapshot | None = None,
         reads: ReadSet | None = None,
     ) -> CommitResult | None:
-        """Commits on the version of the plan, or on a newer one that was looked at."""
+        """Commit on the planned version, or on a newer one that was checked."""
         plan = self._plan
         base = plan.base if newest is None else BaseVersion.of(newest.manifest)
         commit_request = work.propose(base, operation, uuid=plan.transaction_uuid)
@@ -226,7 +228,7 @@ class _Write:
 
 
 def _create(plan: WritePlan, files: tuple[Fragment, ...], work: UnitOfWork) -> CommitResult | None:
-    """Makes the table."""
+    """Create the table."""
     commit_request = work.propose(None, _overwrite(plan, files), uuid=plan.transaction_uuid)
     create = CreateOptions(
         stable_row_ids=plan.stable_row_ids, data_storage_version=plan.request.file_version
@@ -235,9 +237,9 @@ def _create(plan: WritePlan, files: tuple[Fragment, ...], work: UnitOfWork) -> C
 
 
 def create_table(table: Table, columns: pa.Schema, settings: WriteSettings) -> CommitResult:
-    """Makes a table without rows.
+    """Create a table without rows.
 
-    ``settings``: of these, what a new table has: row ids, file version, properties.
+    ``settings``: only row ids, file version and properties are used.
     """
     if open_existing(table) is not None:
         raise TableAlreadyExistsError("there is a table already", where=table.uri)
@@ -248,10 +250,10 @@ def create_table(table: Table, columns: pa.Schema, settings: WriteSettings) -> C
 
 
 def abort_write(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
-    """Removes the data files of a write that failed, unless its commit did happen.
+    """Remove the data files of a failed write, unless it was committed.
 
-    Spark calls this also after a failed commit, whose answer may only have been lost.  When that
-    cannot be told, the files stay; cleanup finds them later.
+    Spark also calls this after a failed commit, whose response may have been lost. If the outcome
+    is unknown, the files stay until a cleanup.
     """
     remove_unless_landed(
         plan.request.table, plan.transaction_uuid, plan.read_version, files_of(fragments)
@@ -268,10 +270,9 @@ def _overwrite(plan: WritePlan, files: tuple[Fragment, ...]) -> Overwrite:
 
 
 def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
-    """The plan moved onto a table that appeared in the meantime.
+    """Rebase the plan on a table that was created concurrently.
 
-    The data files are written; they fit only if the other writer gave every column the same id
-    and type.
+    The written files fit only if the other writer assigned the same ids and types to all columns.
     """
     snapshot = Snapshot.open(plan.request.table)
     if not plan.settings.replaces_all:

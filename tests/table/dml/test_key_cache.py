@@ -14,8 +14,8 @@ from table_access import write_table
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.format.system_columns import CREATED_AT, ROW_ADDRESS, ROW_ID
 from pyspark_lance.table.columns.change_columns import drop_columns, rename_column
+from pyspark_lance.table.dml.key_cache import rows_with_keys
 from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys
-from pyspark_lance.table.dml.known_keys import rows_with_keys
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot

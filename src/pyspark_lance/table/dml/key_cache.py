@@ -1,8 +1,8 @@
-"""Keys of small fragments that this process has read, so that merges read few of them again.
+"""Cache the keys of small fragments, so that merges do not read them again.
 
-Each upsert makes a small fragment, and the next one looks for its keys in all of them.  Data files
-never change, so the keys in them and their hashes are kept, also of rows that are deleted: a
-restore may bring these back.  Where a row is now, and whether it is live, the manifest tells.
+Each upsert creates a small fragment, and the next one looks up its keys in all of them. Data files
+are immutable, so their keys and hashes are cached, including those of deleted rows, which a restore
+may bring back. The address of a row and whether it is live come from the manifest.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.scan.scan_task import ScanTask, is_lazy, run
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 
-# Rows of a fragment that is small.
+# Maximum rows of a small fragment.
 _MAX_ROWS: Final = 1 << 16
-# Of the keys of all tables.
+# Cached keys of all tables.
 _MAX_BYTES: Final = 32 << 20
 _BYTES_OF_ONE: Final = 512
 _BYTES_OF_ROW: Final = 16
@@ -46,19 +46,19 @@ _BYTES_OF_ROW: Final = 16
 _Hashes = NDArray[np.uint64]
 
 
-class _KnownKeys:
-    """Some columns of fragments of one table, one fragment behind another."""
+class _KeyCache:
+    """Cached key columns of the fragments of one table, concatenated."""
 
     def __init__(self) -> None:
-        self.numbers: dict[Hashable, int] = {}  # Of each fragment, by the names of its files.
+        self.numbers: dict[Hashable, int] = {}  # By the file names of each fragment.
         self.num_bytes = 0
         self._starts = [0]
-        # The first holds what those before were joined to.
+        # The first element is the concatenation of earlier ones.
         self._hashes: list[_Hashes] = []
         self._rows: list[pa.RecordBatch] = []
 
     def put(self, name: Hashable, hashes: _Hashes, rows: pa.RecordBatch) -> None:
-        """Adds all rows of a fragment."""
+        """Cache all rows of a fragment."""
         if name in self.numbers or (self._rows and rows.schema != self._rows[0].schema):
             return
         self.numbers[name] = len(self._starts) - 1
@@ -70,9 +70,10 @@ class _KnownKeys:
     def rows_with(
         self, keys: KeyFilter, numbers: NDArray[np.int64]
     ) -> tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.uint32]]:
-        """Rows of some fragments whose key may be one of ``keys``, deleted ones among them.
+        """Return rows of some fragments whose key may be in ``keys``, including deleted rows.
 
-        ``numbers``: of these fragments. Returns for each row which of ``numbers``, and its offset.
+        ``numbers``: of these fragments. Also returns the index into ``numbers`` and the offset of
+        each row.
         """
         self._hashes = [np.concatenate(self._hashes)] if len(self._hashes) > 1 else self._hashes
         self._rows = [join_batches(self._rows)] if len(self._rows) > 1 else self._rows
@@ -88,17 +89,17 @@ class _KnownKeys:
 
 
 _lock = threading.Lock()
-# By table and columns; those that were used last come last.
-_known: OrderedDict[Hashable, _KnownKeys] = OrderedDict()
+# By table and columns, in LRU order.
+_known: OrderedDict[Hashable, _KeyCache] = OrderedDict()
 
 
 def rows_with_keys(
     task: ScanTask, names: Sequence[str], keys: KeyFilter
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a scan whose key may be one of some.
+    """Yield the rows of a scan whose key may be in ``keys``.
 
-    ``task``: returns the columns of the key and row addresses; ``names``: these columns,
-    in the order in which ``keys`` has them.
+    ``task``: reads the key columns and row addresses; ``names``: these columns, in the order of
+    ``keys``.
     """
     slices = Slices.of(task.slices)
     unread = np.zeros(len(slices), np.bool_)
@@ -123,24 +124,24 @@ def rows_with_keys(
 
 
 def _are_small(slices: Slices) -> NDArray[np.bool_]:
-    """Which slices are all rows of a small fragment; shape (n,)."""
+    """Return which slices cover a small fragment completely; shape (n,)."""
     rows = slices.fragments.columns.physical_rows
     whole = (slices.starts == 0) & (slices.ends == rows) & (rows > 0) & (rows <= _MAX_ROWS)
     whole[list(slices.offsets)] = False
-    # More would not be kept.
+    # More would not be cached.
     return whole & (int(rows[whole].sum()) * _BYTES_OF_ROW < _MAX_BYTES)
 
 
 def _columns_of(task: ScanTask, names: Sequence[str]) -> Hashable:
-    """What the keys are of."""
+    """Return the cache key of the table and its key columns."""
     table = task.files.table
     fields = tuple((field.id, field.name, field.logical_type) for field in task.fields)
     return table.key(), task.files.base_paths, fields, tuple(names)
 
 
 def _name_of(fragment: Fragment) -> Hashable:
-    """The files of a fragment."""
-    if len(fragment.files) == 1:  # this is asked for each of many
+    """Return the cache key of a fragment: its files."""
+    if len(fragment.files) == 1:  # fast path: called for every fragment
         file = fragment.files[0]
         return file.path if file.base_id is None else (file.base_id, file.path)
     return tuple([(file.base_id, file.path) for file in fragment.files])
@@ -153,9 +154,9 @@ def _found(
     places: NDArray[np.int64],
     offsets: NDArray[np.uint32],
 ) -> Iterator[pa.RecordBatch]:
-    """The live ones of known rows, as the scan has them.
+    """Yield the live rows among cached rows, in the layout of the scan.
 
-    ``places``: which of ``fragments`` each is of; ``offsets``: where in it; both shape (n,).
+    ``places``: index into ``fragments`` of each row; ``offsets``: in its fragment; both shape (n,).
     """
     if not len(offsets):
         return
@@ -187,7 +188,7 @@ def _found(
 
 
 def _are_live(task: ScanTask, fragment: Fragment, offsets: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Which rows of a fragment are not deleted, same shape."""
+    """Return which rows of a fragment are not deleted, same shape."""
     vector = load_deletion_vector(task.files, fragment, stable_row_ids=task.stable_row_ids)
     if vector is None:
         return np.ones(len(offsets), np.bool_)
@@ -197,7 +198,7 @@ def _are_live(task: ScanTask, fragment: Fragment, offsets: NDArray[np.uint32]) -
 def _read_whole(
     task: ScanTask, names: Sequence[str], keys: KeyFilter, slices: Slices
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of small fragments that may have a key; remembers the keys of all of their rows."""
+    """Yield rows of small fragments whose key may match, and cache the keys of all rows."""
     if not len(slices):
         return
     fragments = {fragment.id: fragment for fragment in slices.fragments}
@@ -220,7 +221,7 @@ def _remember(
     columns: Hashable, found: dict[Hashable, list[tuple[_Hashes, pa.RecordBatch]]]
 ) -> None:
     with _lock:
-        known = _known.pop(columns, None) or _KnownKeys()
+        known = _known.pop(columns, None) or _KeyCache()
         for name, parts in found.items():
             known.put(
                 name,
@@ -233,13 +234,13 @@ def _remember(
 
 
 def _live(task: ScanTask, fragments: dict[int, Fragment], rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows that are not deleted."""
+    """Drop deleted rows."""
     addresses = plain_numbers(rows.column(ROW_ADDRESS))
-    gone = [
+    removed = [
         row_addresses(number, offsets[~_are_live(task, fragments[number], offsets)])
         for number, offsets in group_by_fragment(addresses).items()
     ]
-    return filter_rows(rows, ~np.isin(addresses, np.concatenate(gone))) if gone else rows
+    return filter_rows(rows, ~np.isin(addresses, np.concatenate(removed))) if removed else rows
 
 
 def _hashes_of(rows: pa.RecordBatch, names: Sequence[str]) -> _Hashes:
