@@ -97,7 +97,7 @@ MUTANTS = (
         "predicate/tree.py",
         "        return _literal, pack_scalar(self.scalar)\n",
         "        return Literal, (self.scalar,)\n",
-        ("tests/table/test_process_boundary.py", "tests/table/index/test_index_answers.py"),
+        ("tests/table/test_process_boundary.py", "tests/table/index/test_index_only_aggregates.py"),
     ),
     Mutant(
         "times of defaults are in UTC",
@@ -159,8 +159,8 @@ MUTANTS = (
     Mutant(
         "a NaN with a sign does not hide what a page of a B-tree holds",
         "table/index/btree.py",
-        "    if pa.types.is_floating(minimum.type):\n        # One",
-        "    if False:\n        # One",
+        "    if pa.types.is_floating(minimum.type):\n        # A negative NaN",
+        "    if False:\n        # A negative NaN",
         ("tests/table/index/test_scalar_indices.py",),
     ),
     Mutant(
@@ -259,7 +259,7 @@ MUTANTS = (
     Mutant(
         "work that met a conflict is overtaken again and again",
         "table/work/unit_of_work.py",
-        "turns = work.turn_to_change(min(work.retries.left_s, _AGAIN_S))",
+        "turns = work.lock_for_change(min(work.retries.left_s, _AGAIN_S))",
         "turns = nullcontext()",
         ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
@@ -857,7 +857,10 @@ MUTANTS = (
     Mutant(
         "a cleanup of a full disk does not begin with what nobody needs",
         "table/cleanup/cleanup.py",
-        "        _remove(store, _needed_by_nobody(store, survey, files, policy, now_ns), None)",
+        (
+            "        _remove(store, _removable_without_mark(store, survey, files, policy, now_ns)"
+            ", None)"
+        ),
         "        pass",
         ("tests/table/cleanup/test_cleanup_on_full_disks.py",),
     ),
@@ -927,7 +930,7 @@ MUTANTS = (
     Mutant(
         "an index file that was cut is in order",
         "table/verify/verify.py",
-        '        return "" if noted == size else f"has {size} bytes, not {noted}"',
+        '        return "" if recorded_size == size else f"has {size} bytes, not {recorded_size}"',
         '        return ""',
         ("tests/table/verify/test_verify.py",),
     ),
@@ -1814,12 +1817,12 @@ MUTANTS = (
     ),
     Mutant(
         "any number of first values is looked up in the driver",
-        "table/scan/index_answers.py",
+        "table/scan/index_only_aggregates.py",
         "if field is None or not 0 < rows <= MAX_FIRST_VALUES:",
         "if field is None:",
         (
             (
-                "tests/table/index/test_index_answers.py"
+                "tests/table/index/test_index_only_aggregates.py"
                 "::test_more_first_values_than_a_driver_should_hold_are_not_looked_up"
             ),
         ),
@@ -2051,8 +2054,8 @@ MUTANTS = (
     Mutant(
         "the blobs of deleted rows are missed by a verification",
         "table/verify/verify.py",
-        "gone = deleted if any(",
-        "gone = None if any(",
+        "skipped = deleted if any(",
+        "skipped = None if any(",
         ("tests/table/rows/test_managed_blobs.py",),
     ),
     # Indices, notes, windows and net changes, by a hostile reader
@@ -2137,7 +2140,7 @@ MUTANTS = (
         "            left -= covered\n            is_by",
         "            is_by",
         (
-            "tests/table/index/test_index_answers.py::test_each_row_counts_once_where_two_indices_have_it",
+            "tests/table/index/test_index_only_aggregates.py::test_each_row_counts_once_where_two_indices_have_it",
         ),
     ),
     Mutant(
@@ -2146,7 +2149,7 @@ MUTANTS = (
         "is_by_address = not segment.names_row_ids and not _moves(lookups, segment)",
         "is_by_address = not segment.names_row_ids",
         (
-            "tests/table/index/test_index_answers.py::test_rows_that_an_index_knows_by_where_they_were_are_among_the_first",
+            "tests/table/index/test_index_only_aggregates.py::test_rows_that_an_index_knows_by_where_they_were_are_among_the_first",
         ),
     ),
     Mutant(
@@ -2220,7 +2223,7 @@ MUTANTS = (
         "table/index/bloom.py",
         (
             "    if np.isnan(wide).any():\n"
-            "        return None  # They all equal each other, whatever their bits.\n"
+            "        return None  # All NaNs are equal, whatever their bits.\n"
         ),
         "",
         (

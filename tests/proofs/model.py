@@ -230,7 +230,7 @@ def cleanup(state: State, number: int, rules: frozenset[str]) -> State:
             if any(version == OLDEST for version, _ in me.known[0]):
                 doomed |= {number}
             return state._replace(doomed=doomed).going_on(number, step="look for who needs it")
-        case "look for who needs it":  # _spare_what_is_needed
+        case "look for who needs it":  # _keep_referenced
             old, begun = me.known
             if "do not spare" not in rules:
                 old = tuple(one for one in old if not _is_held(state, one[0]))
@@ -264,7 +264,7 @@ def cleanup(state: State, number: int, rules: frozenset[str]) -> State:
 
 
 def _is_held(state: State, version: int) -> bool:
-    """``_Held.holders``, ``_Held.restored``."""
+    """``_VersionReferences.referrers``, ``_VersionReferences.restored``."""
     return version == OLDEST and bool(state.needed)
 
 

@@ -23,7 +23,7 @@ from pyspark_lance.table.dml.merge import (
     SourceKeys,
     check_clauses,
     check_merge,
-    counts_every_match,
+    counts_unapplied_matches,
     merge_read_set,
     one_match_each,
     table_clauses,
@@ -241,7 +241,7 @@ def _joined_changes(plan, source, keys, clauses):
     joined, match = _joined(plan, source, keys)
     chosen = choose_clauses(clauses, joined, match)
     described = table_clauses(clauses, [clause.values for clause in clauses])
-    if counts_every_match(clauses):
+    if counts_unapplied_matches(clauses):
         chosen[(chosen == -1) & (match == Match.MATCHED)] = len(clauses)
     types = {field.name: field.to_arrow().type for field in plan.schema.fields}
     names = [name for name in types if any(name in clause.values for clause in clauses)]

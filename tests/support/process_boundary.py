@@ -38,7 +38,7 @@ ON_EXECUTORS = {
     "table.nearest.ivf_build.encode": ["task"],
     "table.nearest.ivf_build.join": ["task"],
     "table.nearest.search_task.search": ["tasks", "queries"],
-    "table.nearest.search_task.join_found": ["joining", "parts", "queries"],
+    "table.nearest.search_task.merge_found": ["merge", "parts", "queries"],
     "table.nearest.search_task.read_found": ["fetch"],
     "table.text.search_plan.search_task": ["task"],
     "table.text.search_plan.merge_found": ["merge", "parts"],

@@ -10,8 +10,8 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.nearest.ivf_plan import usable_segments
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.search_task import join_found, search
-from pyspark_lance.table.nearest.vectors import given_queries, vector_column
+from pyspark_lance.table.nearest.search_task import merge_found, search
+from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -41,8 +41,8 @@ def ours(path, queries, k, *, metric=None, condition=None, use_index=True, shown
     columns = project(snapshot.schema, [shown])
     request = NearestRequest(column, kind, k, predicate, columns, (), segments, **more)
     plan = plan_nearest(snapshot, request)
-    asked, _ = given_queries(queries, column, kind)
-    return plan, join_found(plan.joining, [search((one,), asked) for one in plan.tasks], asked)
+    asked, _ = parse_queries(queries, column, kind)
+    return plan, merge_found(plan.merge, [search((one,), asked) for one in plan.tasks], asked)
 
 
 def theirs(path, query, k, **nearest):

@@ -17,7 +17,7 @@ from pyspark_lance.predicate.conditions import Predicate, evaluate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index_build.zone_maps import refresh_zone_maps
-from pyspark_lance.table.scan.fragment_pruning import choose_slices
+from pyspark_lance.table.scan.fragment_pruning import prune_splits
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -87,7 +87,7 @@ def retained_rows(path: str, condition: str) -> dict[int, list[int]]:
         part.fragment.id: list(range(part.start, part.end))
         if part.offsets is None
         else part.offsets.to_array().tolist()
-        for part in choose_slices(snapshot, parse(snapshot, condition))
+        for part in prune_splits(snapshot, parse(snapshot, condition))
     }
 
 

@@ -108,7 +108,7 @@ TASKS = st.builds(
     st.lists(SLICES, max_size=3).map(tuple),
 )
 PACKED_SLICES = st.builds(
-    lambda slices, lineage: Slices.of(slices).keeping(lineage), st.lists(SLICES), LINEAGE
+    lambda slices, lineage: Slices.of(slices).select_lineage(lineage), st.lists(SLICES), LINEAGE
 )
 OFFSETS = st.sampled_from(["<u2", "<u4"]).flatmap(
     lambda width: st.lists(st.integers(0, 2**16 - 1)).map(lambda one: np.array(one, width))
@@ -243,7 +243,7 @@ def test_lineage_of_fragments_that_follow_each_other_takes_less_than_two_bytes_a
     ]
     slices = Slices.whole(Fragments.of(fragments))
     with_lineage, without = (
-        len(pickle.dumps(one)) for one in (slices, slices.keeping(frozenset()))
+        len(pickle.dumps(one)) for one in (slices, slices.select_lineage(frozenset()))
     )
     assert with_lineage - without < 2 * len(fragments)
 

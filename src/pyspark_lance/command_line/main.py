@@ -29,7 +29,7 @@ from pyspark_lance.command_line.output import Output, printable
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.table.cdf.change_mode import Deduplication
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
-from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.version import __version__
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_quickstart(given.folder)
         storage = dict(_option(text) for text in given.storage)
         table = Table(given.table, storage, given.branch)
-        with suggesting_paths(table):
+        with suggest_paths(table):
             return int(given.run(table, given, Output.of(given.output)))
     except LanceError as error:
         _tell(error)

@@ -250,14 +250,14 @@ class LanceDataSource(DataSource):
 
             self._pinned = pinned_version(self.options)
         if self._pinned is None:
-            from pyspark_lance.table.version.path_suggestions import suggesting_paths
+            from pyspark_lance.table.version.path_suggestions import suggest_paths
             from pyspark_lance.table.version.snapshot import Snapshot
 
             options = self._read_options()
             if options.changes is not None:
                 self._pinned = self._pin_feed().pinned
                 return self._pinned
-            with suggesting_paths(options.table):
+            with suggest_paths(options.table):
                 snapshot = Snapshot.open(options.table, options.at)
             self._pinned = snapshot.pinned
         return self._pinned

@@ -27,9 +27,9 @@ from zone_map_tables import matching
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.clustering import CLUSTERING_KEY, Clustering
 from pyspark_lance.table.columns.change_columns import rename_column
-from pyspark_lance.table.compaction.compact import compact, rewrite_here
+from pyspark_lance.table.compaction.compact import compact, rewrite_local
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.sort.row_order import Curve, hilbert_key, zorder_key
@@ -213,7 +213,7 @@ def test_zone_maps_know_what_a_clustering_moved(tmp_path, by):
         lance.dataset(path).create_scalar_index("a", "ZONEMAP")
     fill(path, rng, [20], first)
     done = cluster(path, "a", split_files_by=("a",), target_rows_per_fragment=1000)
-    facts = index_facts(Snapshot.open(Table(path)))
+    facts = index_status(Snapshot.open(Table(path)))
     assert {one.num_rows_uncovered for one in facts} == {0} and {one.num_rows for one in facts} == {
         110
     }
@@ -487,7 +487,7 @@ def test_others_may_write_in_every_stage(tmp_path, act, retried, stage):
         rounds.append(type(tasks[0]).__name__)
         if rounds[-1] == stage and not acted:
             acted.append(act(path))
-        return list(rewrite_here(tasks))
+        return list(rewrite_local(tasks))
 
     options = {"cluster_by": ("id",), "sort_bytes": 900, "target_rows_per_fragment": 60}
     compact(Table(path), options, rewrite=rewrite)
@@ -506,7 +506,7 @@ def test_work_that_fails_leaves_no_files(tmp_path):
     def rewrite(tasks):
         if type(tasks[0]).__name__ == "MergeTask":
             raise OSError("no more")
-        return list(rewrite_here(tasks))
+        return list(rewrite_local(tasks))
 
     with pytest.raises(OSError, match="no more"):
         compact(Table(path), {"cluster_by": ("a",), "sort_bytes": 2000}, rewrite=rewrite)

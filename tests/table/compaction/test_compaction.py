@@ -39,7 +39,7 @@ from pyspark_lance.table.compaction.compact import (
     commit_bins,
     compact,
     plan_compaction,
-    rewrite_here,
+    rewrite_local,
 )
 from pyspark_lance.table.compaction.compaction_plan import (
     CONFIGURABLE,
@@ -409,7 +409,7 @@ def test_a_bin_that_others_changed_is_planned_again_and_the_rest_is_kept(tmp_pat
 
     def rewrite(tasks):
         runs.append([[f.id for f in task.fragments] for task in tasks])
-        groups = list(rewrite_here(tasks))
+        groups = list(rewrite_local(tasks))
         if len(runs) == 1:
             if writer == "ours":
                 delete_rows(path, "id = 3")
@@ -435,7 +435,7 @@ def test_a_compaction_that_loses_every_time_says_so_and_leaves_nothing(tmp_path)
     append(path, 3)
 
     def rewrite(tasks):
-        groups = list(rewrite_here(tasks))
+        groups = list(rewrite_local(tasks))
         set_to(path, "id = 1", id=1)
         return groups
 
@@ -470,7 +470,7 @@ def test_columns_that_are_added_meanwhile_make_it_plan_again(tmp_path):
 
     def rewrite(tasks):
         runs.append(len(tasks))
-        groups = list(rewrite_here(tasks))
+        groups = list(rewrite_local(tasks))
         if len(runs) == 1:
             lance.dataset(path).add_columns({"twice": "id * 2"})
         return groups

@@ -13,7 +13,7 @@ from zone_map_tables import check_rows, parse
 
 from pyspark_lance.table.index.ngram import tokens_of
 from pyspark_lance.table.scan import fragment_pruning
-from pyspark_lance.table.scan.scan_facts import rows_left
+from pyspark_lance.table.scan.scan_statistics import prune_scan
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -110,7 +110,7 @@ def test_few_rows_are_left(tmp_path):
     snapshot = Snapshot.open(Table(path))
 
     def left(condition: str) -> int:
-        return rows_left(snapshot, parse(snapshot, condition)).rows
+        return prune_scan(snapshot, parse(snapshot, condition)).rows
 
     assert left("contains(s, '1234')") == 1
     assert left("s LIKE '%BER 0123%'") == 1  # the rows are tested with their case later

@@ -41,10 +41,10 @@ from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.index.bloom import bytes_of_values
-from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.lookups import Candidates, indexed_columns
 from pyspark_lance.table.scan import fragment_pruning
-from pyspark_lance.table.scan.scan_facts import rows_left
+from pyspark_lance.table.scan.scan_statistics import prune_scan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -273,10 +273,10 @@ def test_old_versions_and_branches_have_the_indices_of_their_own_manifests(path)
     lance.dataset(path).drop_index("id_idx")
     assert num_read(path, "id = 17") == ROWS
     snapshot = Snapshot.open(Table(path), VersionSpec(version=before))
-    (part,) = fragment_pruning.choose_slices(snapshot, parse(snapshot, "id = 17"))
+    (part,) = fragment_pruning.prune_splits(snapshot, parse(snapshot, "id = 17"))
     assert len(part.offsets) == 1
     branch = Snapshot.open(Table(path, branch="b"))
-    (part,) = fragment_pruning.choose_slices(branch, parse(branch, "id = 17"))
+    (part,) = fragment_pruning.prune_splits(branch, parse(branch, "id = 17"))
     assert len(part.offsets) == 1
     check_rows(path, ["id = 17"], VersionSpec(version=before))
 
@@ -402,8 +402,8 @@ def test_deletes_and_updates_find_their_rows_by_an_index(path):
 
 def test_the_rows_that_are_left_are_known_before_any_is_read(path):
     snapshot = Snapshot.open(Table(path))
-    assert rows_left(snapshot, parse(snapshot, "id = 17")) == (1, 1, ("id_idx (btree)",))
-    assert rows_left(snapshot, parse(snapshot, "id IN (17, -5) AND kind = 'no'")) == (
+    assert prune_scan(snapshot, parse(snapshot, "id = 17")) == (1, 1, ("id_idx (btree)",))
+    assert prune_scan(snapshot, parse(snapshot, "id IN (17, -5) AND kind = 'no'")) == (
         0,
         0,
         ("id_idx (btree)", "kind_idx (bitmap)"),
@@ -418,7 +418,7 @@ def test_the_indices_of_a_version_tell_whether_they_are_used(path):
     lance.dataset(path).delete("n = 3")
     lance.dataset(path).create_scalar_index("kind", "NGRAM", name="grams")
     lance.dataset(path).create_scalar_index("kind", "INVERTED", name="words")
-    facts = {index.name: index for index in index_facts(Snapshot.open(Table(path)))}
+    facts = {index.name: index for index in index_status(Snapshot.open(Table(path)))}
     assert {
         name: (index.kind, index.columns, index.num_fragments, index.num_rows, index.is_used)
         for name, index in facts.items()
@@ -435,7 +435,7 @@ def test_the_indices_of_a_version_tell_whether_they_are_used(path):
     for file in Path(path, "_indices").glob("*/page_lookup.lance"):
         file.write_bytes(file.read_bytes()[:100])
     lance.dataset(path).delete("n = 4")  # a version that nobody has looked at
-    (broken,) = [one for one in index_facts(Snapshot.open(Table(path))) if one.name == "id_idx"]
+    (broken,) = [one for one in index_status(Snapshot.open(Table(path))) if one.name == "id_idx"]
     assert not broken.is_used and "it cannot be read" in broken.note
 
 
@@ -671,10 +671,10 @@ def test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read(tmp_pat
     kept = {number: len(rows) for number, rows in retained_rows(path, "x = 17").items()}
     assert kept == {0: 1_000, 1: 1_000}
     check_rows(path, ["x = 3", "x = 0", "x = 17"])
-    (fact,) = index_facts(Snapshot.open(Table(path)))
+    (fact,) = index_status(Snapshot.open(Table(path)))
     assert (fact.is_used, fact.note) == (True, "it does not have all rows of 2 of its 3 fragments")
     lance.dataset(path).delete("id >= 2000")
-    (fact,) = index_facts(Snapshot.open(Table(path)))
+    (fact,) = index_status(Snapshot.open(Table(path)))
     assert (fact.is_used, fact.note) == (False, "it does not have all rows of 2 of its 2 fragments")
 
 

@@ -17,7 +17,7 @@ from pyspark_lance.predicate.json import literal_node, predicate_from_json
 from pyspark_lance.predicate.types import spark_type_of, type_name
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.scan.scan_facts import column_facts, end_of_first_rows
+from pyspark_lance.table.scan.scan_statistics import column_statistics, end_of_first_rows
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -48,7 +48,7 @@ def check_first_rows(snapshot: Snapshot, batch: pa.RecordBatch, name: str, count
 
 
 def check_bounds(snapshot: Snapshot, batch: pa.RecordBatch, name: str) -> bool:
-    facts = column_facts(snapshot, name)
+    facts = column_statistics(snapshot, name)
     if facts is None:
         return False
     values = batch.column(name)
@@ -91,7 +91,7 @@ def test_the_end_of_the_first_rows_leaves_few_zones(tmp_path):
     after = Snapshot.open(Table(path))
     # Which zone lost the 55 rows is not looked up.
     assert end_of_first_rows(after, "x", 50, descending=True).as_py() == 800
-    assert column_facts(after, "x") is None
+    assert column_statistics(after, "x") is None
 
 
 @pytest.mark.parametrize("name", NAMES)

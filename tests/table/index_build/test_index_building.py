@@ -42,7 +42,7 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
-from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.lookups import SegmentState, segment_state
 from pyspark_lance.table.index.value_order import sort_order
 from pyspark_lance.table.index_build import merged_segments
@@ -515,7 +515,7 @@ def test_it_is_told_what_an_index_covers_and_why_it_is_not_used(path):
         create_index(Table(path), IndexRequest(("x",), kind, kind, rows_per_segment=2_000))
     append(path, 10_000)
     delete_rows(path, "x < 10")
-    facts = index_facts(Snapshot.open(Table(path)))
+    facts = index_status(Snapshot.open(Table(path)))
     assert {(fact.name, fact.num_rows_uncovered) for fact in facts} == {
         (kind, 30) for kind in ("btree", "bitmap", "bloomfilter", "zonemap")
     }
@@ -528,7 +528,7 @@ def test_it_is_told_what_an_index_covers_and_why_it_is_not_used(path):
     create_index(Table(path), IndexRequest(("x",), "bloomfilter", replace=True, name="bloomfilter"))
     for file in Path(path).glob("_indices/*/bitmap_page_lookup.lance"):
         file.unlink()
-    facts = {fact.name: fact for fact in index_facts(Snapshot.open(Table(path)))}
+    facts = {fact.name: fact for fact in index_status(Snapshot.open(Table(path)))}
     assert facts["bloomfilter"].is_used
     assert "does not have all rows of" in facts["bloomfilter"].note
     assert not facts["bitmap"].is_used
@@ -564,7 +564,7 @@ def test_an_index_follows_what_is_done_to_a_table(path):
         f.id for f in Snapshot.open(Table(path)).manifest.fragments
     ]
     assert drop_index(Table(path), "x_idx").version is not None
-    assert [fact.name for fact in index_facts(Snapshot.open(Table(path)))] == ["name_idx"]
+    assert [fact.name for fact in index_status(Snapshot.open(Table(path)))] == ["name_idx"]
     assert not verify(Table(path)).errors
 
 
@@ -715,7 +715,7 @@ def test_an_index_that_is_dropped_beside_its_refresh_stays_dropped(path, kind):
     drop_index(Table(path), "x_idx")
     with pytest.raises(RetryableCommitError):
         UnitOfWork(Table(path), ChangeSettings()).once(lambda unit: commit_index(plan, built, unit))
-    assert not index_facts(Snapshot.open(Table(path)))
+    assert not index_status(Snapshot.open(Table(path)))
     assert refresh_indices(Table(path)).version is None
     check_rows(path, ["x = 205", "x = 10007"])
 
@@ -733,7 +733,7 @@ def test_a_drop_takes_the_segments_that_were_added_beside_it(path, kind):
             lambda unit: unit.commit(unit.propose(BaseVersion.of(dropped.manifest), operation))
         )
     drop_index(Table(path), "x_idx")
-    assert not index_facts(Snapshot.open(Table(path)))
+    assert not index_status(Snapshot.open(Table(path)))
 
 
 def test_rows_that_others_append_or_delete_meanwhile_are_none(path):
@@ -755,7 +755,7 @@ def test_an_index_that_is_there_is_made_anew_only_when_told(path):
     assert covered(path) == [[0], [1], [2]]
     create_index(Table(path), IndexRequest(("x",), "bitmap"))
     create_index(Table(path), IndexRequest(("name",), "bitmap", "mine"))
-    names = [fact.name for fact in index_facts(Snapshot.open(Table(path)))]
+    names = [fact.name for fact in index_status(Snapshot.open(Table(path)))]
     assert names == ["x_idx"] * 3 + ["x_bitmap_idx", "mine"]
     with pytest.raises(InvalidInputError, match="there is an index 'mine'"):
         create_index(Table(path), IndexRequest(("x",), "btree", "mine"))

@@ -16,8 +16,8 @@ from pyspark_lance.table.nearest.exact_search import ExactSearch, exact_distance
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nearest_of
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.search_task import join_found, read_found, search
-from pyspark_lance.table.nearest.vectors import given_queries, matrix_of, queries_in, vector_column
+from pyspark_lance.table.nearest.search_task import merge_found, read_found, search
+from pyspark_lance.table.nearest.vectors import matrix_of, parse_queries, queries_in, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -43,8 +43,8 @@ def nearest_here(path, queries, k, metric="l2", condition=None, columns=("id",),
     if isinstance(queries, pa.Array):
         asked = queries_in(queries, column, request.metric)
     else:
-        asked, _ = given_queries(queries, column, request.metric)
-    found = join_found(plan.joining, [search((task,), asked) for task in plan.tasks], asked)
+        asked, _ = parse_queries(queries, column, request.metric)
+    found = merge_found(plan.merge, [search((task,), asked) for task in plan.tasks], asked)
     rows = [batch.to_pylist() for _, batch in read_found(plan.fetch, found)]
     return found, [row for part in rows for row in part]
 
@@ -356,18 +356,18 @@ def test_the_column_to_search_is_the_only_one_or_the_one_that_is_named(schema):
 
 def test_queries_that_have_no_neighbours_are_refused_or_left_out(schema):
     column = vector_column(schema(v=vectors(np.ones((1, 2)), "float16")), None)
-    asked, is_one = given_queries([1, 70000], column, Metric.L2)
+    asked, is_one = parse_queries([1, 70000], column, Metric.L2)
     assert is_one
     assert asked.vectors.dtype == np.float16  # as Lance compares them
     assert asked.vectors.tolist() == [[1, np.inf]]
     for flawed, metric in [([[1, 1], [np.nan, 1]], Metric.L2), ([[1, 1], [0, 0]], Metric.COSINE)]:
         with pytest.raises(InvalidInputError, match="query 1 "):
-            given_queries(flawed, column, metric)
+            parse_queries(flawed, column, metric)
     for no_vectors in ["ab", [[1, 2], [3]], [], [[]], 5, [[[1, 2]]], None, [None, 1]]:
         with pytest.raises(InvalidInputError):
-            given_queries(no_vectors, column, Metric.L2)
+            parse_queries(no_vectors, column, Metric.L2)
     with pytest.raises(InvalidInputError, match="a query has 3 numbers, the vectors of the col"):
-        given_queries([1, 2, 3], column, Metric.L2)
+        parse_queries([1, 2, 3], column, Metric.L2)
     lists = pa.array([[9, 9], [1, 2], None, [None, 1], [np.nan, 1], [3, 4], [0, 0]]).slice(1)
     assert queries_in(lists, column, Metric.L2).numbers.tolist() == [0, 4, 5]
     assert queries_in(lists, column, Metric.COSINE).numbers.tolist() == [0, 4]

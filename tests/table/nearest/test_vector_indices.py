@@ -12,7 +12,7 @@ from vector_tables import TYPES, WIDTH, assert_same, ours, queries_for, rows_of,
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.sql.metadata_tables import index_rows
-from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.nearest import ivf_search
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.metric import Metric
@@ -150,7 +150,7 @@ def test_the_metric_is_that_of_an_index_that_answers_for_a_fragment(tmp_path, st
         plan, found = ours(path, queries, 5)
         for number, query in enumerate(queries):
             assert_same(found, number, theirs(path, query, 5))
-        return plan.joining.metric
+        return plan.merge.metric
 
     assert metric_of_both() is Metric.COSINE
     # All rows are replaced, so that the only fragment that the index names is gone.
@@ -246,7 +246,7 @@ def test_an_index_whose_files_are_damaged_or_gone_is_not_used(tmp_path):
 
 def test_the_facts_of_a_vector_index_say_what_it_is_for(tmp_path):
     make(tmp_path / "t", "pq", "l2")
-    (facts,) = index_facts(Snapshot.open(Table(str(tmp_path / "t"))))
+    (facts,) = index_status(Snapshot.open(Table(str(tmp_path / "t"))))
     assert (facts.kind, facts.columns, facts.is_used) == ("vector", ("v",), False)
     assert facts.note == "it is for nearest; scans use no vector index"
 

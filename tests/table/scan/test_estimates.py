@@ -15,8 +15,8 @@ from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.predicate.json import literal_node
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
-from pyspark_lance.table.scan.kept_statistics import PREFIX, found_statistics
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.scan.stored_statistics import PREFIX, statistics_entries
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import change_metadata
@@ -105,7 +105,7 @@ def keep(path: str, live: pa.Table, names: tuple[str, ...]) -> Snapshot:
                 for end, value in zip(("minimum", "maximum"), ends, strict=True)
             }
         found[name] = known
-    entries = found_statistics(snapshot, found, live.num_rows)
+    entries = statistics_entries(snapshot, found, live.num_rows)
     set_config(Table(path), entries)
     return Snapshot.open(Table(path))
 

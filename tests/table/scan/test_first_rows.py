@@ -13,7 +13,7 @@ from process_boundary import sent
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_facts import enough_tasks
+from pyspark_lance.table.scan.scan_statistics import limit_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -52,22 +52,22 @@ def test_the_first_rows_are_there_for_every_limit(path):
     whole = ids_of(tasks_of(path))
     limits = {0, 1, 2, 41, 5999, 6000, 6001, len(whole), len(whole) + 1}
     for limit in sorted(limits | set(np.random.default_rng(3).integers(0, len(whole), 15))):
-        found = ids_of(enough_tasks(tasks_of(path), limit))
+        found = ids_of(limit_tasks(tasks_of(path), limit))
         assert found == whole[: len(found)]
         assert len(found) >= min(limit, len(whole)), limit
 
 
 def test_no_more_is_read_than_the_limit_and_what_is_deleted_before_it(path):
-    (task,) = enough_tasks(tasks_of(path), 7)
+    (task,) = limit_tasks(tasks_of(path), 7)
     (only,) = task.slices
     assert (only.start, only.end) == (0, 3007)
-    assert sum(task.num_rows for task in enough_tasks(tasks_of(path), 6001)) == 9000 + 1
+    assert sum(task.num_rows for task in limit_tasks(tasks_of(path), 6001)) == 9000 + 1
 
 
 def test_nothing_is_cut_where_a_condition_filters(path):
     schema = predicate_schema(Snapshot.open(Table(path)).schema)
     filtered = tasks_of(path, predicate=parse_predicate("id % 100 = 99", schema))
-    assert enough_tasks(filtered, 1) == tuple(filtered)
+    assert limit_tasks(filtered, 1) == tuple(filtered)
 
 
 def test_deleted_rows_that_very_old_software_did_not_count_are_not_taken_for_none(path):
@@ -77,5 +77,5 @@ def test_deleted_rows_that_very_old_software_did_not_count_are_not_taken_for_non
 
     whole = ids_of(tasks_of(path))
     for limit in (1, 6001, 6100):
-        found = ids_of(enough_tasks(map(uncounted, tasks_of(path)), limit))
+        found = ids_of(limit_tasks(map(uncounted, tasks_of(path)), limit))
         assert found[:limit] == whole[:limit]

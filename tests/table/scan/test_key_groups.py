@@ -17,7 +17,7 @@ from pyspark_lance.format.clustering import CLUSTERING_KEY, Clustering
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps, refresh_zone_maps
-from pyspark_lance.table.scan.key_groups import key_columns, plan_by_key
+from pyspark_lance.table.scan.key_groups import key_columns, plan_key_grouped
 from pyspark_lance.table.scan.plan_scan import ScanRequest, predicate_schema
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -46,11 +46,11 @@ def check(path: str, names: list[str], request: ScanRequest | None = None) -> bo
     """The rows of each task have its key, and all tasks have all rows; whether there are keys."""
     snapshot = Snapshot.open(Table(path))
     request = request or ScanRequest(system_columns=("_rowaddr",))
-    planned = plan_by_key(snapshot, request, names)
+    planned = plan_key_grouped(snapshot, request, names)
     if planned is None:
         return False
     assert set(planned.columns) <= set(names) - NO_KEYS
-    assert planned.digest() == plan_by_key(snapshot, request, planned.columns).digest()
+    assert planned.digest() == plan_key_grouped(snapshot, request, planned.columns).digest()
     found = []
     for number, task in enumerate(planned.tasks):
         for batch in run(task):
@@ -138,16 +138,16 @@ def test_a_condition_leaves_keys_and_tasks(tmp_path):
         lance.write_dataset(table, path, mode="append")
     create_zone_maps(Table(path), ["k", "g", "n"])
     snapshot = Snapshot.open(Table(path))
-    planned = plan_by_key(snapshot, ScanRequest(), ["k", "n"])
+    planned = plan_key_grouped(snapshot, ScanRequest(), ["k", "n"])
     assert planned.columns == ("k",) and planned.keys[0].to_pylist() == [0, 1, 2]
     request = ScanRequest(
         predicate=parse_predicate("g >= 4", predicate_schema(snapshot.schema)),
         system_columns=("_rowaddr",),
     )
     assert check(path, ["k"], request)
-    assert plan_by_key(snapshot, request, ["k"]).keys[0].to_pylist() == [1, 2]
+    assert plan_key_grouped(snapshot, request, ["k"]).keys[0].to_pylist() == [1, 2]
     none = replace(request, predicate=parse_predicate("g > 9", predicate_schema(snapshot.schema)))
-    assert plan_by_key(snapshot, none, ["k"]).tasks == ()
+    assert plan_key_grouped(snapshot, none, ["k"]).tasks == ()
 
 
 def test_large_keys_have_several_tasks_each(tmp_path):
@@ -157,7 +157,7 @@ def test_large_keys_have_several_tasks_each(tmp_path):
         columns = {f"x{i}": own for i, own in enumerate(noise)}
         lance.write_dataset(pa.table({"k": [key] * 20_000, **columns}), path, mode="append")
     create_zone_maps(Table(path), ["k"])
-    planned = plan_by_key(Snapshot.open(Table(path)), ScanRequest(parallelism=4), ["k"])
+    planned = plan_key_grouped(Snapshot.open(Table(path)), ScanRequest(parallelism=4), ["k"])
     keys = planned.keys[0].to_pylist()
     assert keys == sorted(keys) and set(keys) == {1, 2} and len(keys) > 2
     assert check(path, ["k"])

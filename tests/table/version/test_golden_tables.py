@@ -16,7 +16,7 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from pyspark_lance.table.scan.scan_facts import rows_left
+from pyspark_lance.table.scan.scan_statistics import prune_scan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -84,7 +84,7 @@ def test_counts_are_known_before_anything_is_read(name):
     rows = lance.dataset(path).count_rows()
     snapshot = Snapshot.open(Table(path))
     assert snapshot.num_rows() == rows
-    assert rows_left(snapshot, None)[1] == rows
+    assert prune_scan(snapshot, None)[1] == rows
 
 
 @pytest.mark.parametrize("name", [name for name in OLD_COUNTS if "without_rows" not in name])

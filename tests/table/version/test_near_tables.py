@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import TableNotFoundError, VersionNotFoundError
-from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -28,7 +28,7 @@ def folder(tmp_path):
 def hint_of(path):
     """What the error says of a path without a table."""
     table = Table(str(path))
-    with pytest.raises(TableNotFoundError) as missing, suggesting_paths(table):
+    with pytest.raises(TableNotFoundError) as missing, suggest_paths(table):
         Snapshot.open(table)
     assert missing.value.what == "there is no Lance table here"
     return missing.value.hint
@@ -89,5 +89,5 @@ def test_stores_are_not_looked_through():
 
 def test_an_error_about_a_version_stays(folder):
     table = Table(str(folder / "Events"))
-    with pytest.raises(VersionNotFoundError, match="no version 9"), suggesting_paths(table):
+    with pytest.raises(VersionNotFoundError, match="no version 9"), suggest_paths(table):
         Snapshot.open(table, VersionSpec(version=9))

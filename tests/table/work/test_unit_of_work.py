@@ -21,7 +21,7 @@ from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
 from pyspark_lance.format.operation import Append, CreateIndex, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import VERSIONS, index_path
-from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -226,7 +226,7 @@ def test_the_same_batch_of_an_application_is_committed_once(table):
             work.register(fragments)
             return append_by(work, table, fragments)
 
-        assert settings.is_done_in(Snapshot.open(table)) == bool(results)
+        assert settings.is_committed_in(Snapshot.open(table)) == bool(results)
         results.append(UnitOfWork(table, settings).once(attempt))
     assert results[0].version == 2 and results[1] is None
     assert len(files(table)) == 2
@@ -238,7 +238,7 @@ def test_files_of_an_index_stay_if_its_version_was_made_by_this_work(table, is_d
     if is_done:
         UnitOfWork(table, settings).run(lambda work: append_by(work, table, written(table)))
     details = IndexDetails("/lance.table.BTreeIndexDetails", 0)
-    entry = entry_made_now("id_idx", [0], 1, [0], details, IndexFiles(uuid4()))
+    entry = new_index_entry("id_idx", [0], 1, [0], details, IndexFiles(uuid4()))
     path = index_path(entry.uuid, "page_data.lance")
     table.store().put(path, b"pages")
     base = BaseVersion.of(Snapshot.open(table).manifest)

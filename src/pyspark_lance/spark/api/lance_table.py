@@ -58,7 +58,7 @@ from pyspark_lance.table.cdf.change_window import ChangeWindow
 from pyspark_lance.table.dml.choose_rewrite import rewrite_mode
 from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, plan_change
-from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.time_travel import LATEST
 from pyspark_lance.table.work.unit_of_work import UnitOfWork

@@ -56,13 +56,13 @@ from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.vectors import (
     Queries,
-    given_queries,
+    parse_queries,
     queries_in,
     vector_column,
     width_of,
 )
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -145,7 +145,7 @@ class TableSearch:
             [Row(_rank=1, _distance=1.0, _rowid=1, id=2)]
         """
         at = self._version_of(version, tag, timestamp)
-        with suggesting_paths(self._table):
+        with suggest_paths(self._table):
             snapshot = Snapshot.open(self._table, at)
         vectors = vector_column(snapshot.schema, column)
         kind = None if metric is None else Metric.parse(metric)
@@ -166,7 +166,7 @@ class TableSearch:
             name = _vector_of(queries.schema, vectors.name)
             own = [field for field in queries.schema.fields if field.name != name]
             return self._nearest_to_rows(queries, name, request, answer(own))
-        given, is_one = given_queries(queries, vectors, kind)
+        given, is_one = parse_queries(queries, vectors, kind)
         numbered = [] if is_one else [StructField(_QUERY, LongType(), nullable=False)]
         if len(given) > _fewest(request, own_is_small=True):
             rows = _rows_of(self._spark, given).repartition(_parallelism(self._spark))

@@ -42,7 +42,7 @@ from pyspark_lance.table.history.row_history import row_history
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties
@@ -407,7 +407,7 @@ class TableVersions:
             True
         """
         snapshot = Snapshot.open(self._table)
-        return main_line(snapshot.table, snapshot.manifest.branch).on_branch(name).uri
+        return main_branch_of(snapshot.table, snapshot.manifest.branch).on_branch(name).uri
 
     @changes_table()
     def deleteBranch(self, name: str) -> None:  # noqa: N802

@@ -18,7 +18,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import by_name, name_hint
 from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
 from pyspark_lance.spark.expressions.expressions import quoted
-from pyspark_lance.table.scan.kept_statistics import found_statistics, outdated
+from pyspark_lance.table.scan.stored_statistics import outdated, statistics_entries
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
@@ -129,7 +129,7 @@ def keep_statistics(
     of_columns = {
         name: _in_words(values) for one in told for name, values in one.get("columns", {}).items()
     }
-    entries = found_statistics(snapshot, of_columns, told[0]["rows"])
+    entries = statistics_entries(snapshot, of_columns, told[0]["rows"])
 
     def plan(newest: Snapshot) -> Operation | None:
         gone = [(key, None) for key in outdated(newest) if key not in entries]

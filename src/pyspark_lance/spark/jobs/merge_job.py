@@ -62,7 +62,7 @@ from pyspark_lance.table.dml.merge import (
     MergeClause,
     SourceKeys,
     check_merge,
-    counts_every_match,
+    counts_unapplied_matches,
     merge_read_set,
     one_match_each,
     table_clauses,
@@ -423,7 +423,7 @@ def _changes(
         assigned.append(stored_values(joined, columns, schema))
     blobs = {field.name for field in schema.fields if any(part.is_blob for part in field.walk())}
     assigned = _blobs_of_one_type(joined, assigned, blobs)
-    if counts_every_match(clauses):
+    if counts_unapplied_matches(clauses):
         steps.append((matches[Match.MATCHED], sf.lit(len(clauses))))
     first, *others = steps
     chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))

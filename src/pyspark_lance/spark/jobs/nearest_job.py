@@ -29,7 +29,7 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.nearest.found_rows import Found, FoundRows, joined
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.search_plan import NearestPlan
-from pyspark_lance.table.nearest.search_task import SearchTask, join_found, read_found, search
+from pyspark_lance.table.nearest.search_task import SearchTask, merge_found, read_found, search
 from pyspark_lance.table.nearest.vectors import Queries, queries_in
 
 RANK: Final = "_rank"
@@ -79,7 +79,7 @@ def nearest_to_few(
     ``queries``: named by their place in ``own``.
     """
     tasks = _units(answer.plan.tasks, len(queries))
-    per_bucket = max(1, _PAIRS_OF_BUCKET // answer.plan.joining.k)
+    per_bucket = max(1, _PAIRS_OF_BUCKET // answer.plan.merge.k)
     buckets = int(queries.numbers[-1]) // per_bucket + 1 if tasks else 1
     finish = partial(_joined, answer, queries, own)
     if len(tasks) < 2 and buckets < 2:
@@ -112,7 +112,7 @@ def _units(tasks: Sequence[_Task], num_queries: int) -> tuple[_Unit, ...]:
 
 def _search(units: Iterable[_Unit], queries: Queries) -> Found:
     found = [search((unit.task,), queries.part(unit.first, unit.end)) for unit in units]
-    return Found(joined([one.exact for one in found]), joined([one.coded for one in found]))
+    return Found(joined([one.exact for one in found]), joined([one.candidates for one in found]))
 
 
 def _found_at_once(queries: Queries, finish: _Finish, units: Iterable[_Unit]) -> Batches:
@@ -123,9 +123,9 @@ def _found_at_once(queries: Queries, finish: _Finish, units: Iterable[_Unit]) ->
 
 def _found_in_buckets(queries: Queries, per_bucket: int, units: Iterable[_Unit]) -> Batches:
     found = _search(units, queries)
-    exact, coded = found.exact.query // per_bucket, found.coded.query // per_bucket
-    for number in np.union1d(exact, coded).tolist():
-        own = Found(found.exact.at(exact == number), found.coded.at(coded == number))
+    exact, candidates = found.exact.query // per_bucket, found.candidates.query // per_bucket
+    for number in np.union1d(exact, candidates).tolist():
+        own = Found(found.exact.at(exact == number), found.candidates.at(candidates == number))
         yield pa.RecordBatch.from_pydict(
             {
                 "bucket": plain_array(np.array([number], np.int32)),
@@ -147,17 +147,17 @@ def _joined_by_bucket(finish: _Finish, batches: Batches) -> Batches:
 def _joined(
     answer: Answer, queries: Queries, own: pa.RecordBatch, parts: Sequence[Found]
 ) -> Batches:
-    yield from _finished(answer, own, join_found(answer.plan.joining, parts, queries))
+    yield from _finished(answer, own, merge_found(answer.plan.merge, parts, queries))
 
 
 def _found_by_block(answer: Answer, vector: str, batches: Batches) -> Batches:
     plan = answer.plan
     if not plan.tasks:
         return
-    most = max(1, min(_QUERIES_OF_BLOCK, _PAIRS_OF_BLOCK // plan.joining.k))
+    most = max(1, min(_QUERIES_OF_BLOCK, _PAIRS_OF_BLOCK // plan.merge.k))
     for block in _blocks(batches, most):
         place = block.schema.names.index(vector)
-        queries = queries_in(block.column(place), plan.column, plan.joining.metric)
+        queries = queries_in(block.column(place), plan.column, plan.merge.metric)
         own = block.select([n for n in range(block.num_columns) if n != place])
         if len(queries):
             yield from _joined(answer, queries, own, [search(plan.tasks, queries)])

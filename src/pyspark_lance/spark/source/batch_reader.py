@@ -17,9 +17,9 @@ from pyspark_lance.spark.source.messages import ScanPartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import open_analyzed, scan_request_of
 from pyspark_lance.spark.source.scan_rows import ScanRows
-from pyspark_lance.table.scan.key_groups import TasksByKey, plan_by_key
+from pyspark_lance.table.scan.key_groups import KeyGroupedTasks, plan_key_grouped
 from pyspark_lance.table.scan.plan_scan import plan_scan
-from pyspark_lance.table.scan.scan_facts import enough_tasks
+from pyspark_lance.table.scan.scan_statistics import limit_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.scan.top_rows import TopRows
 from pyspark_lance.table.version.table_identity import PinnedVersion
@@ -62,10 +62,10 @@ class LanceBatchReader(ScanRows):
         """One partition for each task of the scan."""
         return [ScanPartition(task) for task in self._tasks()]
 
-    def tasks_by_key(self) -> TasksByKey | None:
+    def tasks_by_key(self) -> KeyGroupedTasks | None:
         """The tasks by key; None where zone maps do not prove that each has one."""
         columns, _ = self._keys
-        return plan_by_key(open_analyzed(self._options, self._pinned), self._request, columns)
+        return plan_key_grouped(open_analyzed(self._options, self._pinned), self._request, columns)
 
     def _tasks(self) -> Sequence[ScanTask]:
         if self._keys[1] is not None:
@@ -79,7 +79,7 @@ class LanceBatchReader(ScanRows):
                 )
             return planned.tasks
         tasks = plan_scan(open_analyzed(self._options, self._pinned), self._request)
-        return tasks if self._limit is None else enough_tasks(tasks, self._limit)
+        return tasks if self._limit is None else limit_tasks(tasks, self._limit)
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
         """What all tasks together return, in the process that plans."""

@@ -54,7 +54,7 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_identity import PinnedVersion
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.work.written_files import remove_unless_landed
+from pyspark_lance.table.work.written_files import remove_unless_committed
 
 
 @dataclass
@@ -169,7 +169,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         try:
             work.once(attempt)
         except RetryableCommitError as error:
-            work.spend_attempt(error)
+            work.wait_for_retry(error)
             error.retries = work.retries.to_text()
             raise
 
@@ -181,7 +181,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         that never came to a commit are left.
         """
         written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
-        remove_unless_landed(
+        remove_unless_committed(
             self._plan.table,
             self._plan.transaction_uuid,
             self._plan.read_version,
@@ -192,13 +192,11 @@ class LanceChangeWriter(DataSourceArrowWriter):
         """The rows that the scans were narrowed to."""
         keyed = any(field.unenforced_primary_key for field in self._plan.schema.walk())
 
-        def looked_for(snapshot: Snapshot) -> Predicate:
+        def bind(snapshot: Snapshot) -> Predicate:
             return self._pushed.predicate(predicate_schema(snapshot.schema)) or TRUE
 
         reads = (
-            predicate_read_set(self._plan.snapshot(), looked_for)
-            if self._pushed.filter
-            else EVERYTHING
+            predicate_read_set(self._plan.snapshot(), bind) if self._pushed.filter else EVERYTHING
         )
         return replace(reads, appends_too=inserts and keyed, losses_too=inserts)
 

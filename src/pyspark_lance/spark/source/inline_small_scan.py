@@ -18,7 +18,7 @@ from pyspark_lance.spark.source.cancellation import check_cancelled
 from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.source.shared_batches import columns_of_batches, stream_of, transfer_mode
 from pyspark_lance.table.scan.plan_scan import column_width
-from pyspark_lance.table.scan.scan_facts import RowsLeft
+from pyspark_lance.table.scan.scan_statistics import PrunedScan
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Each is a request or two to a store; tasks make theirs at the same time.
@@ -29,7 +29,7 @@ def inline_small_scan(
     options: Mapping[str, str],
     read: ReadOptions,
     snapshot: Snapshot,
-    left: RowsLeft,
+    left: PrunedScan,
     *,
     is_tested: bool,
 ) -> dict[str, list[pa.Buffer]]:

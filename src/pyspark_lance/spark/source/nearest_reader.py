@@ -33,8 +33,8 @@ from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.nearest.ivf_plan import usable_segments
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.search_task import SearchTask, join_found, read_found, search
-from pyspark_lance.table.nearest.vectors import Queries, given_queries, vector_column
+from pyspark_lance.table.nearest.search_task import SearchTask, merge_found, read_found, search
+from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.table_identity import PinnedVersion
 
@@ -110,7 +110,7 @@ class LanceNearestReader(DataSourceReader):
             asked.refine_factor,
         )
         plan = plan_nearest(snapshot, request)
-        queries, _ = given_queries(asked.key, column, kind)
+        queries, _ = parse_queries(asked.key, column, kind)
         if in_parts and asked.is_one and all(isinstance(task, SearchTask) for task in plan.tasks):
             parts = [(replace(plan, tasks=(task,)), queries) for task in plan.tasks]
         else:
@@ -132,7 +132,7 @@ class LanceNearestReader(DataSourceReader):
 
 def _found(partition: NearestPartition) -> Iterator[pa.RecordBatch]:
     plan, queries = partition.plan, partition.queries
-    found = join_found(plan.joining, [search(plan.tasks, queries)] if plan.tasks else [], queries)
+    found = merge_found(plan.merge, [search(plan.tasks, queries)] if plan.tasks else [], queries)
     for part, rows in read_found(plan.fetch, found):
         named = {} if rows is None else dict(zip(rows.schema.names, rows.columns, strict=True))
         named[QUERY_INDEX] = plain_array(found.query[part].astype(np.int32))

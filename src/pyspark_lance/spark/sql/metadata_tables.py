@@ -32,9 +32,9 @@ from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
-from pyspark_lance.table.index.index_facts import IndexFacts, index_facts
+from pyspark_lance.table.index.index_status import IndexStatus, index_status
 from pyspark_lance.table.index.segments import VECTOR
-from pyspark_lance.table.nearest.ivf_plan import why_unused
+from pyspark_lance.table.nearest.ivf_plan import unused_reason
 from pyspark_lance.table.refs.branches import branches_of
 from pyspark_lance.table.refs.tags import tags_of
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
@@ -229,8 +229,8 @@ def index_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
     """Rows of ``INDICES``, in the order of the manifest."""
     snapshot = Snapshot.open(table, at)
 
-    def note(index: IndexFacts) -> str | None:
-        reason = why_unused(snapshot, index.uuid) if index.kind == VECTOR else ""
+    def note(index: IndexStatus) -> str | None:
+        reason = unused_reason(snapshot, index.uuid) if index.kind == VECTOR else ""
         return f"nearest does not use it: {reason}" if reason else index.note
 
     return [
@@ -249,7 +249,7 @@ def index_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
             index.is_used,
             note(index),
         )
-        for index in index_facts(snapshot)
+        for index in index_status(snapshot)
     ]
 
 

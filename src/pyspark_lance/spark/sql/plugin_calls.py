@@ -50,14 +50,14 @@ from pyspark_lance.table.index.segments import BLOOMFILTER
 from pyspark_lance.table.index.zone_pruning import zoned_columns
 from pyspark_lance.table.scan.key_groups import key_columns, split_columns
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
-from pyspark_lance.table.scan.scan_facts import (
-    column_facts,
+from pyspark_lance.table.scan.scan_statistics import (
+    column_statistics,
     end_of_first_rows,
     lineage_bounds,
-    rows_left,
+    prune_scan,
 )
 from pyspark_lance.table.scan.stored_sizes import stored_widths
-from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing, properties_of
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
     pinned = pinned_version(options)
     if pinned is not None:
         return read, open_analyzed(read, pinned)
-    with suggesting_paths(read.table):
+    with suggest_paths(read.table):
         return read, Snapshot.open(read.table, read.at)
 
 
@@ -306,7 +306,7 @@ def _plan(options: Mapping[str, str]) -> Response:
     if read.changes is not None or read.nearest is not None:
         return {"rows": -1}
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
-    left = rows_left(snapshot, predicate)
+    left = prune_scan(snapshot, predicate)
     facts = left._asdict()
     if keys.BATCHES_OF not in options:
         return facts
@@ -340,7 +340,7 @@ def _statistics(options: Mapping[str, str]) -> Response:
     """Estimates for Spark's cost-based optimizer: of rows that are left, and of columns."""
     _, snapshot = _open(options)
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
-    left = rows_left(snapshot, predicate).rows
+    left = prune_scan(snapshot, predicate).rows
     from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
 
     rows = left if predicate is None else rows_estimate(snapshot, predicate, left)
@@ -398,11 +398,11 @@ def _bounds(options: Mapping[str, str]) -> Response:
 def _bounds_of_values(snapshot: Snapshot, column: str) -> Response:
     if not _is_seen(snapshot, column):
         return {}
-    facts = column_facts(snapshot, column)
+    facts = column_statistics(snapshot, column)
     if facts is not None:
         ends = {"min": _as_json(facts.minimum), "max": _as_json(facts.maximum)}
         return ends | {"count": facts.num_values}
-    from pyspark_lance.table.scan.index_answers import bounds_by_index, num_values_by_index
+    from pyspark_lance.table.scan.index_only_aggregates import bounds_by_index, num_values_by_index
 
     bounds, count = bounds_by_index(snapshot, column), num_values_by_index(snapshot, column)
     ends = {} if bounds is None else dict(zip(("min", "max"), map(_as_json, bounds), strict=True))
@@ -415,7 +415,7 @@ def _as_json(value: pa.Scalar) -> Any:
 
 def _counts(options: Mapping[str, str]) -> Response:
     """How many rows that match have each value of a column, or any, if indices tell it."""
-    from pyspark_lance.table.scan.index_answers import count_where, value_counts
+    from pyspark_lance.table.scan.index_only_aggregates import count_where, value_counts
 
     _, snapshot = _open(options)
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
@@ -445,7 +445,7 @@ def _first(options: Mapping[str, str]) -> Response:
     rows = int(options[keys.ROWS])
     if not _is_seen(snapshot, name):
         return {}
-    from pyspark_lance.table.scan.index_answers import first_values
+    from pyspark_lance.table.scan.index_only_aggregates import first_values
 
     first = first_values(snapshot, name, rows, descending=descending)
     if first is not None:

@@ -26,8 +26,8 @@ from pyspark_lance.table.compaction.compact import (
     CompactionResult,
     commit_round,
     compact,
-    of_what_follows,
     plan_compaction,
+    without_properties,
 )
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
@@ -215,7 +215,7 @@ def _commit(
     if conflict is None:
         return _landed(call, work, done)
     try:
-        unit.spend_attempt(conflict)
+        unit.wait_for_retry(conflict)
     except RetryableCommitError:
         if done.version is None:
             raise
@@ -238,7 +238,7 @@ def _landed(call: Call, work: Compaction, done: CompactionResult) -> Rows | Inde
 
 
 def _plan_what_moved(call: Call) -> ZoneMapPlan:
-    return plan_refresh(call.table, of_what_follows(call.settings))
+    return plan_refresh(call.table, without_properties(call.settings))
 
 
 def _then_rows(rows: Rows, call: Call, result: ZoneMapResult) -> Rows:
@@ -272,7 +272,7 @@ class IndexBuild:
             result = unit.once(partial(self.kind.commit, self.plan, done))
         except RetryableCommitError as error:
             try:
-                unit.spend_attempt(error)
+                unit.wait_for_retry(error)
             except RetryableCommitError:
                 if self.kind.is_needed:
                     raise
@@ -327,7 +327,7 @@ class VectorWork:
         try:
             made = unit.once(partial(_commit_vectors, call.table, self.build, done))
         except RetryableCommitError as error:
-            unit.spend_attempt(error)
+            unit.wait_for_retry(error)
             again = _planned_vectors(call, is_new=self.is_new, joined_rows=self.joined_rows)
             if again is None:
                 return _indexed(self.before)

@@ -84,7 +84,7 @@ from pyspark_lance.table.index_build.vector_build import VectorTask, run_vector_
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.work.metadata_commits import restore
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
         work: Work = _unpacked(options[keys.STATE])
         done = work.go_on(call, [_unpacked(part) for part in options.get(keys.DONE, "").split()])
     else:
-        with suggesting_paths(table):
+        with suggest_paths(table):
             done = procedure.run(call)
     if isinstance(done, Work):
         return {"state": _packed(done)}

@@ -14,7 +14,7 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import Branch, read_branch
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.time_travel import newest_at, version_at
 
 
@@ -210,6 +210,6 @@ def _branch_of(table: Table, locations: Sequence[ManifestLocation]) -> Branch | 
     if name is None:
         return None
     try:
-        return read_branch(main_line(table, name).store(), name)
+        return read_branch(main_branch_of(table, name).store(), name)
     except VersionNotFoundError:
         return None

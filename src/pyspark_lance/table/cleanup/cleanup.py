@@ -56,7 +56,7 @@ from pyspark_lance.table.version.removable_files import (
     removable_files,
     removable_files_of_branches,
 )
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ def _removed(
     """Remove what is still unreferenced since the survey."""
     mark = _mark(store, survey, files, policy, now_ns)
     try:
-        _spare_what_is_needed(store, survey, restores=not policy.delete_unverified)
+        _keep_referenced(store, survey, restores=not policy.delete_unverified)
         doomed = [one for one in survey.old if one.path not in survey.begun]
         move_to_pending_removal(store, doomed, before_each_batch=mark.renew)
         # New versions may also refer to files of old ones, if another client restored one.
@@ -198,11 +198,11 @@ def _mark(
         if not is_out_of_room(error):
             raise
         logger.info("there is no room for the mark of a cleanup of %s", store.uri)
-        _remove(store, _needed_by_nobody(store, survey, files, policy, now_ns), None)
+        _remove(store, _removable_without_mark(store, survey, files, policy, now_ns), None)
         return CleanupMark(store, versions)
 
 
-def _needed_by_nobody(
+def _removable_without_mark(
     store: ObjectStore,
     survey: _Survey,
     files: Sequence[RemovableFile],
@@ -273,7 +273,7 @@ def _survey(
             "there is no Lance table here", where=store.uri, hint="check the path"
         )
     rule = _Rule.of(policy, numbers, now_ns, newest)
-    survey, held = _Survey(store), _Held()
+    survey, references = _Survey(store), _VersionReferences()
     in_the_way: set[str] = set()
     locations.sort(key=lambda location: location.version, reverse=True)
     for number, file in enumerate(read_manifests(store, locations)):
@@ -281,17 +281,17 @@ def _survey(
             raise missing(store.uri, locations[0].path)
         if number == 0:
             survey.branch = file.manifest.branch
-            main = main_line(table, survey.branch)
+            main = main_branch_of(table, survey.branch)
             survey.main = main.store()
             if has_blobs:
                 survey.blobs = BlobReferences({survey.main.uri: main, store.uri: table})
-            held = _Held.of(survey.main, survey.branch)
+            references = _VersionReferences.of(survey.main, survey.branch)
         survey.seen.add((store.uri, file.location.path))
         version = file.manifest.version
-        is_old = rule.is_old(file) and version not in held.forked
-        holders = held.holders(version) if is_old else ()
-        in_the_way.update(holders)
-        is_old = is_old and not holders
+        is_old = rule.is_old(file) and version not in references.forked
+        referrers = references.referrers(version) if is_old else ()
+        in_the_way.update(referrers)
+        is_old = is_old and not referrers
         if is_old:
             survey.old.append(file.location)
             survey.verified.update(survey.uses(store.uri, file, is_needed=False))
@@ -306,13 +306,13 @@ def _survey(
             hint="delete the tags, unregister the consumers, or keep what they need with "
             "errorIfTaggedOldVersions=False",
         )
-    _add_begun(store, survey)
+    _add_interrupted(store, survey)
     survey.old.sort(key=lambda location: location.version)
     _add_other_branches(survey)
     return survey
 
 
-def _add_begun(store: ObjectStore, survey: _Survey) -> None:
+def _add_interrupted(store: ObjectStore, survey: _Survey) -> None:
     """Add versions of an interrupted cleanup, whose manifests are renamed."""
     for location in manifests_pending_removal(store):
         if (store.uri, location.path) not in survey.seen:
@@ -363,7 +363,7 @@ class _Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _VersionReferences:
     """References to old versions."""
 
     tagged: Mapping[int, Sequence[str]] = field(default_factory=dict)  # Version -> its tags.
@@ -372,7 +372,7 @@ class _Held:
     forked: frozenset[int] = frozenset()  # The versions that branches were forked from.
 
     @classmethod
-    def of(cls, main: ObjectStore, branch: str | None) -> _Held:
+    def of(cls, main: ObjectStore, branch: str | None) -> _VersionReferences:
         tags = list_tags(main)
         consumers = consumers_among(tags, branch, 0)
         tagged: dict[int, list[str]] = {}
@@ -386,7 +386,7 @@ class _Held:
             frozenset(child.parentVersion for child in branches),
         )
 
-    def holders(self, version: int) -> tuple[str, ...]:
+    def referrers(self, version: int) -> tuple[str, ...]:
         """Return the tags of a version and the consumers that have not read past it."""
         waiting = (f"consumer {name}" for name, read in self.unread.items() if read <= version)
         tags = (name for name in self.tagged.get(version, ()) if not is_consumer(name))
@@ -415,19 +415,19 @@ def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now
     return 0 < file.info.modified_ns <= now_ns - int(SAFE_AGE_S * 1e9)
 
 
-def _spare_what_is_needed(store: ObjectStore, survey: _Survey, *, restores: bool) -> None:
+def _keep_referenced(store: ObjectStore, survey: _Survey, *, restores: bool) -> None:
     """Keep old versions that are referenced since the survey.
 
     ``restores``: whether concurrent restores are possible.
     """
-    held = _Held.of(survey.main, survey.branch)
+    references = _VersionReferences.of(survey.main, survey.branch)
     restored = versions_to_restore(store, survey.referenced | survey.verified) if restores else ()
     needed = {
         location.path
         for location in survey.old
-        if location.version in held.forked
+        if location.version in references.forked
         or location.version in restored
-        or held.holders(location.version)
+        or references.referrers(location.version)
     } - survey.begun
     survey.old = [location for location in survey.old if location.path not in needed]
     survey.seen -= {(store.uri, path) for path in needed}

@@ -35,10 +35,10 @@ from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.columns.cluster_by import check_not_clustered_by
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
+    file_with_field_ids,
     find_field,
     merged_schema,
     next_field_id,
-    renumbered_file,
     same_columns,
     with_columns,
     with_field,
@@ -382,7 +382,7 @@ class _NewValues:
     def attempt(self, work: UnitOfWork) -> ColumnResult:
         """Write the missing files of the newest version and commit."""
         snapshot = Snapshot.open(self._table)
-        target = None if self._settings.is_done_in(snapshot) else self._plan(snapshot)
+        target = None if self._settings.is_committed_in(snapshot) else self._plan(snapshot)
         if target is None:
             return ColumnResult()
         needed = [
@@ -398,7 +398,7 @@ class _NewValues:
                 continue
             written = self._written[fragment.id]
             mapping = same_columns(written.columns, LanceSchema(target.written))
-            file = renumbered_file(written.file.file, mapping)
+            file = file_with_field_ids(written.file.file, mapping)
             kept = tuple(data_file for data_file in fragment.files if _is_alive(data_file, present))
             fragments.append(replace(fragment, files=(*kept, file)))
             rows += fragment.num_rows

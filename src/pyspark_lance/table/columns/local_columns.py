@@ -34,7 +34,7 @@ def computed(
     columns to read.
     """
 
-    def run_here(request: ColumnFilesRequest) -> Iterator[ColumnFile]:
+    def run_local(request: ColumnFilesRequest) -> Iterator[ColumnFile]:
         at = VersionSpec(version=request.read_version)
         snapshot = Snapshot.open(request.table, at)
         scan = ScanRequest(
@@ -58,7 +58,7 @@ def computed(
                 )
                 yield from write_column_files(request, batches)
 
-    return run_here
+    return run_local
 
 
 def copied(name: str) -> RunColumns:

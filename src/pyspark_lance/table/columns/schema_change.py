@@ -354,10 +354,10 @@ def renumbered(fragment: Fragment, mapping: Mapping[int, int]) -> Fragment:
     """Return the fragment with other field ids; readers use the manifest's ids, not the file's."""
     if all(old == new for old, new in mapping.items()):
         return fragment
-    files = tuple(renumbered_file(file, mapping) for file in fragment.files)
+    files = tuple(file_with_field_ids(file, mapping) for file in fragment.files)
     return replace(fragment, files=files)
 
 
-def renumbered_file(file: DataFile, mapping: Mapping[int, int]) -> DataFile:
+def file_with_field_ids(file: DataFile, mapping: Mapping[int, int]) -> DataFile:
     """Return the data file with other field ids."""
     return replace(file, fields=tuple(mapping.get(field, field) for field in file.fields))

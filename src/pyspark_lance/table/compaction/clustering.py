@@ -218,7 +218,7 @@ class ClusteringStage:
         by_bin = self._by_bin(results)
         if any(isinstance(task, SampleTask) for task in self.tasks):
             bins = tuple(
-                self._learned(one, own) for one, own in zip(self.bins, by_bin, strict=True)
+                self._with_boundaries(one, own) for one, own in zip(self.bins, by_bin, strict=True)
             )
             num_bytes = [sum(sample.num_bytes for sample in own) for own in by_bin]
             stage = replace(self, bins=bins)
@@ -269,7 +269,7 @@ class ClusteringStage:
             for slices in slices_of(one.fragments, _SAMPLED_ROWS_PER_TASK)
         ]
 
-    def _learned(self, one: SortedBin, samples: Sequence[Sample]) -> SortedBin:
+    def _with_boundaries(self, one: SortedBin, samples: Sequence[Sample]) -> SortedBin:
         """Return the bin with boundaries from a sample."""
         found = [sample for sample in samples if len(sample.addresses)]
         if not found:

@@ -132,7 +132,8 @@ def sort_rows(task: SortTask) -> tuple[Run, ...] | tuple[Fragment, ...]:
         return _write(task.sorting, SortedRows(order, list(batches)).batches())
     portions = _portions(batches, 2 * task.sort_bytes)
     return tuple(
-        write_run(request, kept[1:], SortedRows(order, held), task.bounds) for held in portions
+        write_run(request, kept[1:], SortedRows(order, buffered), task.bounds)
+        for buffered in portions
     )
 
 
@@ -165,16 +166,16 @@ def _scan(
 
 def _portions(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.RecordBatch]]:
     """Group batches by about ``most`` bytes."""
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     num_bytes = 0
     for batch in batches:
-        held.append(batch)
+        buffered.append(batch)
         num_bytes += batch.nbytes
         if num_bytes >= most:
-            yield held
-            held, num_bytes = [], 0
-    if held:
-        yield held
+            yield buffered
+            buffered, num_bytes = [], 0
+    if buffered:
+        yield buffered
 
 
 def _write(sorting: BinSorting, batches: Iterator[pa.RecordBatch]) -> tuple[Fragment, ...]:

@@ -42,7 +42,7 @@ from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewri
 from pyspark_lance.table.compaction.reuse_index import (
     current_indices,
     file_of_entry,
-    is_worth_a_note,
+    needs_reuse_entry,
     next_reuse_index,
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
@@ -145,7 +145,7 @@ def run_compaction_task(task: CompactionTask | ClusteringTask | ZoneMapTask) -> 
             return build_zones(task)
 
 
-def rewrite_here(tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask]) -> Iterable[Any]:
+def rewrite_local(tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask]) -> Iterable[Any]:
     """Run tasks sequentially in this process."""
     return map(run_compaction_task, tasks)
 
@@ -155,7 +155,7 @@ def compact(
     given: Mapping[str, Any] | None = None,
     settings: ChangeSettings | None = None,
     *,
-    rewrite: RewriteBins = rewrite_here,
+    rewrite: RewriteBins = rewrite_local,
     dry_run: bool = False,
 ) -> CompactionResult:
     """Compact a table; commit nothing if there is nothing to compact.
@@ -201,12 +201,12 @@ def _refresh_zone_maps(table: Table, settings: ChangeSettings, build: RewriteBin
     from pyspark_lance.table.index_build.zone_maps import refresh_zone_maps  # noqa: PLC0415
 
     try:
-        refresh_zone_maps(table, of_what_follows(settings), build=build)
+        refresh_zone_maps(table, without_properties(settings), build=build)
     except Exception as error:  # noqa: BLE001 - the compaction is committed
         logger.warning("the zone maps of %s are as they were: %s", table.uri, error)
 
 
-def of_what_follows(settings: ChangeSettings) -> ChangeSettings:
+def without_properties(settings: ChangeSettings) -> ChangeSettings:
     """Drop properties, whose (application, version) pair would make later commits no-ops."""
     return ChangeSettings(retries=settings.retries, timeout_s=settings.timeout_s)
 
@@ -250,7 +250,7 @@ def plan_compaction(
     indices = current_indices(snapshot)
     bins = plan_bins(snapshot.manifest.fragments, indices, chosen)
     moved = frozenset(fragment.id for group in bins for fragment in group)
-    notes_addresses = chosen.defer_index_remap and is_worth_a_note(indices, moved)
+    records_addresses = chosen.defer_index_remap and needs_reuse_entry(indices, moved)
     rows = tuple(rows_per_fragment(group, chosen) for group in bins)
     tasks = tuple(
         CompactionTask(
@@ -258,7 +258,7 @@ def plan_compaction(
             group,
             replace(request, max_rows_per_file=most),
             snapshot.uses_stable_row_ids,
-            notes_addresses,
+            records_addresses,
         )
         for group, most in zip(bins, rows, strict=True)
     )
@@ -315,9 +315,9 @@ def commit_bins(
         try:
             result = work.commit(work.propose(change.base, operation, uuid=change.transaction_uuid))
         except RetryableCommitError:
-            _remove_note(change, operation)
+            _remove_reuse_file(change, operation)
             unchanged = _unchanged(change, kept)
-            if len(unchanged) == len(kept) and not _is_note_of_others(change, operation):
+            if len(unchanged) == len(kept) and not _has_concurrent_reuse_entry(change, operation):
                 raise
             logger.info(
                 "%d of %d bins were changed concurrently", len(kept) - len(unchanged), len(kept)
@@ -326,7 +326,7 @@ def commit_bins(
         else:
             if result is None:
                 return CompactionResult()
-            return _landed(result, kept, conflicting_bins=len(groups) - len(kept))
+            return _committed_result(result, kept, conflicting_bins=len(groups) - len(kept))
     return CompactionResult(conflictingBins=len(groups))
 
 
@@ -336,7 +336,7 @@ def _with_reserved_ids(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[
     As in Lance, this needs a separate version.
     """
     count = sum(len(group.new_fragments) for group in groups)
-    settings = of_what_follows(change.settings)
+    settings = without_properties(change.settings)
     reserved = commit_on_newest(change.table, lambda snapshot: ReserveFragments(count), settings)
     assert reserved is not None, "there are fragments to reserve ids for"
     ids = itertools.count((reserved.manifest.max_fragment_id or 0) - count + 1)
@@ -364,14 +364,14 @@ def _operation(plan: CompactionPlan, groups: Sequence[RewriteGroup]) -> Rewrite:
     )
 
 
-def _remove_note(change: DmlPlan, operation: Rewrite) -> None:
+def _remove_reuse_file(change: DmlPlan, operation: Rewrite) -> None:
     """Remove the file of an uncommitted fragment reuse index."""
     file = operation.reuse_index and file_of_entry(operation.reuse_index)
     if file:
         remove_files(change.table.store(), {file})
 
 
-def _is_note_of_others(change: DmlPlan, operation: Rewrite) -> bool:
+def _has_concurrent_reuse_entry(change: DmlPlan, operation: Rewrite) -> bool:
     """Return whether a concurrent compaction added a fragment reuse index entry."""
     if operation.reuse_index is None:
         return False
@@ -390,7 +390,7 @@ def _unchanged(change: DmlPlan, groups: Sequence[RewriteGroup]) -> list[RewriteG
     ]
 
 
-def _landed(
+def _committed_result(
     result: CommitResult, groups: Sequence[RewriteGroup], conflicting_bins: int
 ) -> CompactionResult:
     old = [fragment for group in groups for fragment in group.old_fragments]

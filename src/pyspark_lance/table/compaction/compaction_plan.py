@@ -201,16 +201,16 @@ def _split(run: Sequence[Fragment], target_rows: int) -> list[Bin]:
     """Split a run where both sides fill a fragment."""
     bins: list[Bin] = []
     left = sum(fragment.num_rows for fragment in run)
-    held: list[Fragment] = []
+    group: list[Fragment] = []
     rows = 0
     for fragment in run:
-        held.append(fragment)
+        group.append(fragment)
         rows += fragment.num_rows
         left -= fragment.num_rows
         if rows >= target_rows and left >= target_rows:
-            bins.append(tuple(held))
-            held, rows = [], 0
-    bins.append(tuple(held))
+            bins.append(tuple(group))
+            group, rows = [], 0
+    bins.append(tuple(group))
     return bins
 
 

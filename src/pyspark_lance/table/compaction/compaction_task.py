@@ -43,7 +43,7 @@ SMALL_FOR_COMPACTION: Final = CoalesceLimits(rows=DEFAULT_BATCH_ROWS, file_bytes
 class CompactionTask:
     """One bin and all that is needed to rewrite it; picklable.
 
-    ``stable_row_ids``: whether rows keep their ids; ``notes_addresses``: whether the addresses of
+    ``stable_row_ids``: whether rows keep their ids; ``records_addresses``: whether the addresses of
     moved rows are recorded for a fragment reuse index.
     """
 
@@ -51,7 +51,7 @@ class CompactionTask:
     fragments: tuple[Fragment, ...]
     request: WriteFragmentsRequest
     stable_row_ids: bool
-    notes_addresses: bool = False
+    records_addresses: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -81,7 +81,7 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
         remove_files(task.request.table.store(), files_of(new))
         raise
     addresses = None
-    if task.notes_addresses:
+    if task.records_addresses:
         vectors = [deleted(fragment) for fragment in task.fragments]
         addresses = addresses_of_live_rows(task.fragments, vectors)
     return RewriteGroup(task.fragments, new, addresses)

@@ -30,7 +30,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.metafile.paths import INDICES
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -52,7 +52,7 @@ def current_indices(snapshot: Snapshot) -> tuple[IndexMetadata, ...]:
     )
 
 
-def is_worth_a_note(indices: Sequence[IndexMetadata], fragment_ids: frozenset[int]) -> bool:
+def needs_reuse_entry(indices: Sequence[IndexMetadata], fragment_ids: frozenset[int]) -> bool:
     """Return whether an index covers rows of the fragments.
 
     ``indices``: of ``current_indices``; ``fragment_ids``: of all fragments that are rewritten.
@@ -101,7 +101,7 @@ def _entry(store: ObjectStore, version: int, versions: ReuseVersions) -> IndexMe
         store.put(f"{INDICES}/{name}/{_DETAILS_FILE}", content)
         details = ReuseDetails(None, _DETAILS_FILE, 0, len(content))
     kind = IndexDetails(FRAGMENT_REUSE_DETAILS, 0, details.to_bytes())
-    return entry_made_now(FRAGMENT_REUSE_INDEX, (), version, bitmap, kind, IndexFiles(name))
+    return new_index_entry(FRAGMENT_REUSE_INDEX, (), version, bitmap, kind, IndexFiles(name))
 
 
 def _still_needed(versions: ReuseVersions, indices: Sequence[IndexMetadata]) -> ReuseVersions:

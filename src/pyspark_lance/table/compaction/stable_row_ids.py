@@ -19,7 +19,7 @@ from pyspark_lance.format.operation import Merge, Operation, Overwrite
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.result_names import also_snake_case
-from pyspark_lance.table.compaction.compact import RewriteBins, rewrite_here
+from pyspark_lance.table.compaction.compact import RewriteBins, rewrite_local
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ROWS_PER_FILE
@@ -91,7 +91,7 @@ def copy_with_stable_row_ids(
     target: Table,
     settings: ChangeSettings | None = None,
     *,
-    rewrite: RewriteBins = rewrite_here,
+    rewrite: RewriteBins = rewrite_local,
 ) -> CopyResult:
     """Copy the newest version to a new table whose rows have stable ids.
 
@@ -129,13 +129,13 @@ def copy_with_stable_row_ids(
 
 def _in_groups(fragments: Iterable[Fragment]) -> Iterator[tuple[Fragment, ...]]:
     """Yield groups of adjacent fragments that fill a file."""
-    held: list[Fragment] = []
+    buffered: list[Fragment] = []
     rows = 0
     for fragment in fragments:
-        if held and rows + fragment.num_rows > DEFAULT_MAX_ROWS_PER_FILE:
-            yield tuple(held)
-            held, rows = [], 0
-        held.append(fragment)
+        if buffered and rows + fragment.num_rows > DEFAULT_MAX_ROWS_PER_FILE:
+            yield tuple(buffered)
+            buffered, rows = [], 0
+        buffered.append(fragment)
         rows += fragment.num_rows
-    if held:
-        yield tuple(held)
+    if buffered:
+        yield tuple(buffered)

@@ -121,8 +121,8 @@ def write_deletions(
             return FragmentDeletions(rows.fragment_id, 0, repeated=address)
         return _write(plan, snapshot, fragment, rows.removed)
 
-    few = _SMALL_FOLDER_COUNT if isinstance(plan.table.store(), LocalStore) else 1
-    if len(merged) <= few:
+    max_sequential = _SMALL_FOLDER_COUNT if isinstance(plan.table.store(), LocalStore) else 1
+    if len(merged) <= max_sequential:
         return [write(rows) for rows in merged.values()]
     with ThreadPoolExecutor(_PARALLEL_PUTS) as pool:
         return list(pool.map(write, merged.values()))

@@ -82,7 +82,7 @@ def one_match_each(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
     return bool(matched) and not only_delete
 
 
-def counts_every_match(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
+def counts_unapplied_matches(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
     """Return whether matches without an applicable clause count as matches, too.
 
     As in Delta, a merge with only WHEN MATCHED clauses counts only applied matches.
@@ -133,7 +133,7 @@ def table_clauses(
     result = [
         Clause(clause.action, tuple(names)) for clause, names in zip(clauses, columns, strict=True)
     ]
-    if counts_every_match(clauses):
+    if counts_unapplied_matches(clauses):
         result.append(Clause(RowAction.KEEP))
     return tuple(result)
 
@@ -157,17 +157,17 @@ def merge_read_set(
     if any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in clauses):
         return EVERYTHING
 
-    def looked_for() -> ReadSet:
+    def read_set() -> ReadSet:
         known = keys()
         if known is None:
             return EVERYTHING
         return key_read_set(plan.snapshot(), known.columns, known.key_filter)
 
     def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
-        return looked_for().meets(file, fragments)
+        return read_set().meets(file, fragments)
 
     def misses(file: ManifestFile, changed: Set[int]) -> bool:
-        return looked_for().misses(file, changed)
+        return read_set().misses(file, changed)
 
     return ReadSet(meets, misses)
 

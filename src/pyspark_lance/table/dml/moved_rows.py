@@ -114,7 +114,7 @@ def write_changes(
         for batch in batches:
             task.note(batch)
         return task.result(())
-    request = replace(plan.write_request(), schema=_moving(plan))
+    request = replace(plan.write_request(), schema=_moved_schema(plan))
     fragments = write_fragments(request, task.new_rows(batches))
     try:
         return task.result(spill_lineage(request, task.with_lineage(fragments)))

@@ -110,7 +110,7 @@ def broadcast_limit(num_tasks: int) -> int:
 
 
 def collect_broadcast(
-    merge: PlainMerge, keys: KeyFilter | None, few: int, tasks: Iterable[ScanTask]
+    merge: PlainMerge, keys: KeyFilter | None, limit: int, tasks: Iterable[ScanTask]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the target rows that may match, packed, or a marker that they are too many."""
     batches, count, size = [], 0, 0
@@ -118,7 +118,7 @@ def collect_broadcast(
         batches.append(rows)
         count += rows.num_rows
         size += rows.nbytes
-        if count > few or size > few * _SMALL_ROW_BYTES:
+        if count > limit or size > limit * _SMALL_ROW_BYTES:
             yield _staged(0, TOO_MANY, b"")
             return
     for rows in fewest_batches(batches):
@@ -131,8 +131,8 @@ def broadcast_target(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] |
     ``staged``: kinds and payloads of ``collect_broadcast``.
     """
     packed = list(staged)
-    few = sum(len(payload) for _, payload in packed) <= _SMALL_ROW_COUNT * _SMALL_ROW_BYTES
-    if not few or any(kind == TOO_MANY for kind, _ in packed):
+    is_small = sum(len(payload) for _, payload in packed) <= _SMALL_ROW_COUNT * _SMALL_ROW_BYTES
+    if not is_small or any(kind == TOO_MANY for kind, _ in packed):
         return None
     return tuple(payload for _, payload in packed)
 

@@ -121,7 +121,7 @@ def _reads_of(
     def misses(file: ManifestFile, changed: Set[int]) -> bool:
         asked = request(read)
         latest = _with_fragments(read, file, file.manifest.fragments)
-        lost = _lost_rows(read, latest, changed, _fields_of(read, asked))
+        lost = _removed_rows(read, latest, changed, _fields_of(read, asked))
         if sum(map(len, lost.values())) > _MAX_ROWS:
             return True
         there = [fragment for fragment in read.manifest.fragments if lost.get(fragment.id)]
@@ -151,7 +151,7 @@ def _fields_of(snapshot: Snapshot, request: ScanRequest) -> Set[int]:
     }
 
 
-def _lost_rows(
+def _removed_rows(
     read: Snapshot, latest: Snapshot, changed: Set[int], fields: Set[int]
 ) -> dict[int, OffsetSet]:
     """Return fragment id -> rows that were removed, or whose values of some fields were rewritten.

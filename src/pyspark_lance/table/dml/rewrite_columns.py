@@ -34,7 +34,7 @@ from pyspark_lance.format.system_columns import LAST_UPDATED_AT
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
 from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
-from pyspark_lance.table.rows.column_files import rows_by_fragment, stand_in
+from pyspark_lance.table.rows.column_files import filler_row, rows_by_fragment
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
@@ -151,7 +151,7 @@ def _rewrite_fragment(
     vector = load_deletion_vector(request.files, fragment, stable_row_ids=request.stable_row_ids)
     deleted = np.empty(0, np.int64) if vector is None else vector.to_array().astype(np.int64)
     # A deleted row may contain a value that the column no longer allows.
-    filler = stand_in(new_values.a_row, fields, request.file_version)
+    filler = filler_row(new_values.a_row, fields, request.file_version)
     path = data_path(new_data_file_name(uuid.uuid4().bytes))
     store = request.files.store_of(None)
     writer = DataFileWriter(store, path, request.columns, version=request.file_version)
@@ -186,7 +186,7 @@ class _NewValues:
         self._pieces = pieces
         first = next(pieces)
         self.a_row = first[1].slice(0, 1)
-        self._held: Piece | None = first
+        self._buffered: Piece | None = first
         self._last = -1
         self._changed = BitMap()
 
@@ -194,17 +194,17 @@ class _NewValues:
         """Return offsets and values below ``end`` that were not consumed before."""
         places: list[NDArray[np.int64]] = []
         values: list[pa.RecordBatch] = []
-        while self._held is not None:
-            held_places, held_values = self._held
-            count = int(np.searchsorted(held_places, end))
+        while self._buffered is not None:
+            buffered_places, buffered_values = self._buffered
+            count = int(np.searchsorted(buffered_places, end))
             if count:
-                self._check(held_places[:count])
-                places.append(held_places[:count])
-                values.append(held_values.slice(0, count))
-            if count < len(held_places):
-                self._held = (held_places[count:], held_values.slice(count))
+                self._check(buffered_places[:count])
+                places.append(buffered_places[:count])
+                values.append(buffered_values.slice(0, count))
+            if count < len(buffered_places):
+                self._buffered = (buffered_places[count:], buffered_values.slice(count))
                 break
-            self._held = next(self._pieces, None)
+            self._buffered = next(self._pieces, None)
         if not places:
             return np.empty(0, dtype=np.int64), pa.Table.from_batches([self.a_row.slice(0, 0)])
         return np.concatenate(places), pa.Table.from_batches(values)
@@ -220,9 +220,9 @@ class _NewValues:
 
     def finish(self) -> BitMap:
         """Return all consumed offsets; no value may be left."""
-        if self._held is not None:
+        if self._buffered is not None:
             raise InvalidInputError(
-                f"row {int(self._held[0][0])} of fragment {self._fragment.id}, which has "
+                f"row {int(self._buffered[0][0])} of fragment {self._fragment.id}, which has "
                 f"{self._fragment.physical_rows} rows"
             )
         return self._changed

@@ -143,5 +143,5 @@ def plan_change_of(snapshot: Snapshot, settings: ChangeSettings | None = None) -
         location=snapshot.file.location,
         base=BaseVersion.of(snapshot.manifest),
         inline_lineage_bytes=inline_lineage_bytes(snapshot.manifest.config),
-        is_done=settings.is_done_in(snapshot),
+        is_done=settings.is_committed_in(snapshot),
     )

@@ -252,8 +252,8 @@ def plain_pieces(
     hashes = None if keys is None else keys.without_values()
     if may_broadcast:
         look = partial(collect_broadcast, merge, hashes, broadcast_limit(len(tasks)))
-        few = runner.collect(runner.run_over(tasks, look, STAGED), KIND, PAYLOAD)
-        packed_target = broadcast_target((kind, bytes(payload)) for kind, payload in few)
+        found = runner.collect(runner.run_over(tasks, look, STAGED), KIND, PAYLOAD)
+        packed_target = broadcast_target((kind, bytes(payload)) for kind, payload in found)
         if packed_target is not None:
             parts = broadcast_parts(fragments, packed_target)
             match = partial(match_stage, plan, merge, parts, packed_target)

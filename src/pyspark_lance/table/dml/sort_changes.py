@@ -104,8 +104,8 @@ def sort_changes(
             if others.add(batch):
                 yield from _pieces(parts, others.take())
         yield from _pieces(parts, others.take())
-        written, held = new.finish()
-        for rows in held:
+        written, buffered = new.finish()
+        for rows in buffered:
             yield parts.count + task, rows
         yield written
     except BaseException:
@@ -160,8 +160,8 @@ class _NewRows:
     def __init__(self, plan: DmlPlan, clauses: Sequence[Clause]) -> None:
         self._plan = plan
         self._clauses = clauses
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_bytes = 0
         self._files: FragmentFiles | None = None
         self._count = 0
         self._new_keys = NewKeys(noted_key(plan.schema))
@@ -172,18 +172,18 @@ class _NewRows:
         if self._files is not None:
             self._write(batch)
             return
-        self._held.append(batch)
-        self._held_bytes += batch.nbytes
-        if self._count >= MIN_FILE_ROWS or self._held_bytes >= MIN_FILE_BYTES:
+        self._buffered.append(batch)
+        self._buffered_bytes += batch.nbytes
+        if self._count >= MIN_FILE_ROWS or self._buffered_bytes >= MIN_FILE_BYTES:
             self._files = FragmentFiles(self._plan.write_request())
-            held, self._held = self._held, []
-            for held_batch in held:
-                self._write(held_batch)
+            buffered, self._buffered = self._buffered, []
+            for buffered_batch in buffered:
+                self._write(buffered_batch)
 
     def finish(self) -> tuple[SortedChanges, list[pa.RecordBatch]]:
         """Return the written and the unwritten rows."""
         if self._files is None:
-            return SortedChanges((), 0), fewest_batches(self._held)
+            return SortedChanges((), 0), fewest_batches(self._buffered)
         self._files.close_file()
         written = tuple(self._files.fragments)
         return SortedChanges(written, self._count, self._new_keys.packed()), []

@@ -19,7 +19,7 @@ from pyspark_lance.metafile.refs_file import read_branch
 from pyspark_lance.store.object_store import ObjectStore, missing
 from pyspark_lance.table.history.history import HistoryEntry, entries_left, history_entry
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 
 _PARALLEL_READS = 16
 
@@ -59,7 +59,7 @@ def ancestry_of(newest: Snapshot) -> list[Ancestor]:
     """
     line: list[Ancestor] = []
     table, branch, last = newest.table, newest.manifest.branch, newest.version
-    root = main_line(table, branch)
+    root = main_branch_of(table, branch)
     while True:
         store = table.store()
         own = [Ancestor(table, store, location) for location in list_versions(store)]

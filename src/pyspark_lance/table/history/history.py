@@ -40,7 +40,7 @@ from pyspark_lance.table.compaction.clustering import chosen_order
 from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
 from pyspark_lance.table.refs.consumers import Consumer, consumers_of
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import roots_outside
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
@@ -82,7 +82,7 @@ def _history(table: Table, limit: int | None) -> list[HistoryEntry]:
     newest = Snapshot.open(table)
     store, branch = newest.store, newest.manifest.branch
     tags: dict[int, list[str]] = {}
-    for tag in list_tags(main_line(newest.table, branch).store()):
+    for tag in list_tags(main_branch_of(newest.table, branch).store()):
         if tag.branch == branch:
             tags.setdefault(tag.version, []).append(tag.name)
     locations = list_versions(store)[::-1][:limit]

@@ -23,9 +23,9 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map, union_of
 from pyspark_lance.predicate.single_column import matching_values, required_element
 from pyspark_lance.predicate.tree import Column, Comparison, Literal
+from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import as_seen
-from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.version.table_files import TableFiles
 
 BITMAP_FILE: Final = "bitmap_page_lookup.lance"
@@ -35,7 +35,7 @@ _MAX_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _SetsOfRows:
+class _RowSets:
     """The keys of a segment.
 
     ``file``: with the row set of each; ``keys``: distinct, including null, in the type of
@@ -68,7 +68,7 @@ class _SetsOfRows:
     def _rows_at(self, places: NDArray[np.int64], most_rows: int) -> NDArray[np.uint64] | None:
         if len(places) > _MAX_SETS:
             return None
-        sets = sets_at(self.file, places)
+        sets = read_row_sets(self.file, places)
         if sets is None:
             return None
         rows = union_of(sets)
@@ -76,7 +76,7 @@ class _SetsOfRows:
 
 
 @dataclass(frozen=True, slots=True)
-class BitmapIndex(_SetsOfRows):
+class BitmapIndex(_RowSets):
     """The values of a segment."""
 
     @classmethod
@@ -84,14 +84,14 @@ class BitmapIndex(_SetsOfRows):
         """Read the values of the segment."""
         return cls._of_keys(files, entry, field)
 
-    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
+    def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:
         """Return the row names of matching values; None if there are too many."""
-        places = np.flatnonzero(question.matches(self.keys))
+        places = np.flatnonzero(query.matches(self.keys))
         return self._rows_at(places, limits.most_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class LabelIndex(_SetsOfRows):
+class LabelIndex(_RowSets):
     """The elements of the lists of a segment."""
 
     @classmethod
@@ -113,7 +113,7 @@ class LabelIndex(_SetsOfRows):
         return self._rows_at(places, limits.most_rows)
 
 
-def sets_at(
+def read_row_sets(
     file: IndexFile, places: NDArray[np.int64], *, max_bytes: int | None = _MAX_BYTES
 ) -> list[dict[int, BitMap]] | None:
     """Read the row sets at some positions of a file; None if they exceed ``max_bytes``."""

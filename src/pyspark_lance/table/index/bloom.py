@@ -28,7 +28,6 @@ from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.plain_values import plain_dtype, plain_numbers
 from pyspark_lance.predicate.single_column import is_true_for_null, matches_only_null, only_values
 from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.version.table_files import TableFiles
 
 BLOOM_FILE: Final = "bloomfilter.lance"
@@ -100,13 +99,13 @@ class BloomIndex:
             is_of_null = matches_only_null(question.predicate, question.path)
             zones = self.has_null if is_of_null else None
         else:
-            zones = self._zones_with_values(question)
+            zones = self._zones_with_values(query)
         if zones is None or int(self.length[zones].sum()) > limits.most_rows:
             return None
         return self._addresses(np.flatnonzero(zones))
 
-    def _zones_with_values(self, question: Question) -> NDArray[np.bool_] | None:
-        constants = only_values(question.predicate, question.path)
+    def _zones_with_values(self, query: ColumnQuery) -> NDArray[np.bool_] | None:
+        constants = only_values(query.predicate, query.path)
         if constants is None or sum(map(len, constants)) > _MAX_VALUES:
             return None
         hashed: list[bytes] = []

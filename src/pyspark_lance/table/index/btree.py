@@ -26,9 +26,9 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import Bounds
 from pyspark_lance.predicate.prune import as_integers
+from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import as_seen
-from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.index.value_order import is_in_order
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -101,11 +101,11 @@ class BTree:
         """Those of some fragments of which it knows all rows: all that its entry covers."""
         return fragments
 
-    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
+    def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:
         """Return the names of matching rows; None if that costs too much."""
-        pages = np.flatnonzero(question.can_match(self.bounds))
+        pages = np.flatnonzero(query.can_match(self.bounds))
         num_rows = len(pages) * self.page_rows
-        numbers = question.numbers(self.bounds.minimum.type)
+        numbers = query.numbers(self.bounds.minimum.type)
         if numbers is not None and num_rows <= limits.most_searched and len(pages):
             return self._search(pages, numbers, limits.most_rows)
         if num_rows > max(limits.most_rows, self.page_rows):
@@ -113,7 +113,7 @@ class BTree:
         if not len(pages):
             return np.empty(0, np.uint64)
         values, ids = self.read_pages(pages)
-        return np.asarray(plain_numbers(ids)[question.matches(as_seen(values, self.field))])
+        return np.asarray(plain_numbers(ids)[query.matches(as_seen(values, self.field))])
 
     def _search(
         self, pages: NDArray[np.int64], numbers: NDArray[np.int64], most_rows: int
@@ -137,19 +137,19 @@ class BTree:
                 return None
         return self._ids_at(np.concatenate(found))
 
-    def count(self, question: Question, most_pages: int) -> int | None:
+    def count(self, query: ColumnQuery, most_pages: int) -> int | None:
         """Count matching rows; None if that requires reading more pages."""
         starts, ends = self._ends_of(np.arange(self.num_pages))
-        is_certain = question.must_match(self.bounds)
+        is_certain = query.must_match(self.bounds)
         certain = int((ends - starts)[is_certain].sum())
-        pages = np.flatnonzero(question.can_match(self.bounds) & ~is_certain)
+        pages = np.flatnonzero(query.can_match(self.bounds) & ~is_certain)
         if len(pages) > most_pages:
             return None
         if not len(pages):
             return certain
         (values,) = self._read_columns(("values",), starts[pages], ends[pages])
         self._check_values(pages, (ends - starts)[pages], values)
-        return certain + int(question.matches(as_seen(values, self.field)).sum())
+        return certain + int(query.matches(as_seen(values, self.field)).sum())
 
     @property
     def num_pages(self) -> int:

@@ -31,7 +31,7 @@ class IndexFiles:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def entry_made_now(
+def new_index_entry(
     name: str,
     field_ids: Iterable[int],
     version: int,

@@ -32,9 +32,9 @@ from pyspark_lance.predicate.single_column import is_true_for_null, rows_that_ma
 from pyspark_lance.table.index.bitmap import BitmapIndex, LabelIndex
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
+from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.indexed_fields import indexed_field_at, path_of
 from pyspark_lance.table.index.ngram import NgramIndex
-from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
 from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import (
@@ -78,7 +78,7 @@ class OpenSegment(Protocol):
     def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
         """Return the fragments of which it contains all rows."""
 
-    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
+    def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:
         """Return the names of rows that may match; None if not worthwhile."""
 
 
@@ -129,7 +129,7 @@ def usable_segments(snapshot: Snapshot, field_id: int) -> list[Segment]:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedSegment:
+class LockedSegment:
     """An open segment, for callers that need more than predicate lookups."""
 
     opened: OpenSegment
@@ -140,7 +140,7 @@ class AskedSegment:
 
 
 @contextmanager
-def asked_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[list[AskedSegment]]:
+def lock_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[list[LockedSegment]]:
     """Lock and yield the segments of one kind over a field."""
     lookups = _lookups_of(snapshot)
     with lookups.lock:
@@ -154,7 +154,7 @@ def asked_segments(snapshot: Snapshot, indexed: Field, kind: str) -> Iterator[li
             left -= covered
             is_by_address = not segment.names_row_ids and not _moves(lookups, segment)
             locate = partial(_located, lookups, segment, covered=covered)
-            asked.append(AskedSegment(opened, covered, is_by_address, locate))
+            asked.append(LockedSegment(opened, covered, is_by_address, locate))
         yield asked
 
 
@@ -276,7 +276,7 @@ def _ask(
             if known is None:
                 continue
             covered = known.complete(covered, lookups.lengths)
-            addresses = _addresses(lookups, segment, known, question, covered)
+            addresses = _addresses(lookups, segment, known, query, covered)
         except (LanceError, FileNotFoundError) as error:
             _give_up(lookups, segment, error)
             continue
@@ -307,10 +307,10 @@ def _moves(lookups: _Lookups, segment: Segment) -> ReuseVersions:
 
 
 def _addresses(
-    lookups: _Lookups, segment: Segment, known: OpenSegment, question: Question, covered: BitMap
+    lookups: _Lookups, segment: Segment, known: OpenSegment, query: ColumnQuery, covered: BitMap
 ) -> NDArray[np.uint64] | None:
     """Return the addresses of candidates in covered fragments; None if unknown."""
-    names = _names(lookups, segment, known, question) if covered else None
+    names = _names(lookups, segment, known, query) if covered else None
     return None if names is None else _located(lookups, segment, names, covered)
 
 
@@ -345,10 +345,10 @@ def _open(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment:
 
 
 def _names(
-    lookups: _Lookups, segment: Segment, opened: OpenSegment, question: Question
+    lookups: _Lookups, segment: Segment, opened: OpenSegment, query: ColumnQuery
 ) -> NDArray[np.uint64] | None:
     """Return the names of candidates of a segment."""
-    key = segment.entry.uuid, question
+    key = segment.entry.uuid, query
     is_known, kept = lookups.recall(key)
     if is_known:
         return kept  # type: ignore[return-value]
@@ -357,7 +357,7 @@ def _names(
         num_rows = sum(lookups.lengths.values())
     num_segments = len(usable_segments(lookups.snapshot, segment.entry.fields[0]))
     limits = Limits(max(_FREE_ROWS, num_rows // _WORTHWHILE_SHARE), _SEARCHED_ROWS // num_segments)
-    names = opened.rows_of(question, limits)
+    names = opened.rows_of(query, limits)
     lookups.keep(key, names)
     return names
 

@@ -26,7 +26,6 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.single_column import required_texts
 from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.version.table_files import TableFiles
 
 NGRAM_FILE: Final = "ngram_postings.lance"

@@ -22,7 +22,7 @@ from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map, union_of
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
-from pyspark_lance.table.index.bitmap import BITMAP_FILE, sets_at
+from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
 from pyspark_lance.table.index.row_ids import row_id_index
@@ -431,7 +431,7 @@ def names_moved_rows(snapshot: Snapshot, entry: IndexMetadata, fragments: Collec
 
 
 def _named_rows(file: IndexFile) -> NDArray[np.uint64] | None:
-    sets = sets_at(file, np.arange(file.reader.num_rows))
+    sets = read_row_sets(file, np.arange(file.reader.num_rows))
     if sets is None:
         return None
     number = file.reader.schema.metadata.get(LABEL_NULLS_KEY)

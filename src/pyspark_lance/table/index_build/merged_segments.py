@@ -22,7 +22,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import numbers_of
 from pyspark_lance.plain_values import plain_array, plain_numbers
-from pyspark_lance.table.index.bitmap import BitmapIndex, sets_at
+from pyspark_lance.table.index.bitmap import BitmapIndex, read_row_sets
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.segments import BITMAP, kind_of
 from pyspark_lance.table.index.value_order import is_in_order, sort_order
@@ -97,7 +97,7 @@ def _rows_of_sets(
     step = max(1, _MERGED_BYTES // max(64, size) // num_segments)
     for first in range(0, len(keys), step):
         places = order[first : first + step]
-        sets = sets_at(file, places, max_bytes=None)
+        sets = read_row_sets(file, places, max_bytes=None)
         for place, rows in zip(places.tolist(), sets or (), strict=True):
             for addresses in (numbers_of({high: rows[high]}) for high in sorted(rows)):
                 for start in range(0, len(addresses), _BATCH_ROWS):

@@ -20,7 +20,7 @@ from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.format.wire import encode_varint, length_delimited
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.table.dml.row_change import DmlPlan
-from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.index_build.vector_request import VectorIndexResult
 from pyspark_lance.table.nearest.ivf_build import (
     BuiltSegment,
@@ -169,7 +169,7 @@ def passing_folder(table: Table, folder: UUID, work: UnitOfWork) -> Iterator[Non
 
 
 def _entry(snapshot: Snapshot, segment: WantedSegment, built: BuiltSegment) -> IndexMetadata:
-    return entry_made_now(
+    return new_index_entry(
         segment.name,
         [segment.column.id],
         snapshot.version,

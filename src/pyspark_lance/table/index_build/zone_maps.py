@@ -24,7 +24,7 @@ from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
-from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.index.zone_map_file import (
     ZONE_MAP_DETAILS,
     ZONE_MAP_FILE,
@@ -262,7 +262,7 @@ def _written(
         use_seeds=False,
         has_null_bitmap=nulls is not None,
     )
-    entry = entry_made_now(
+    entry = new_index_entry(
         planned.name,
         [planned.column.field.id],
         snapshot.version,

@@ -47,8 +47,8 @@ class ExactSearch:
         # Maximum rounding error of a dot product, relative to the squared lengths.
         self._slack = float(4 * width + 64) * float(np.finfo(self._work).eps) / 2
         self._largest = 1e300 if self._work is np.float64 else 1e30
-        few = max(256, _CACHED_NUMBERS // (width + 1))
-        self._rows_of_block = few if count < _SMALL_QUERY_COUNT else _ROWS_OF_BLOCK
+        cached_rows = max(256, _CACHED_NUMBERS // (width + 1))
+        self._rows_of_block = cached_rows if count < _SMALL_QUERY_COUNT else _ROWS_OF_BLOCK
         self._rows: _Floats = np.empty((self._rows_of_block, width + 1), self._work)
         self._products: _Floats = np.empty(
             min(count, QUERIES_OF_BLOCK) * self._rows_of_block, self._work
@@ -163,7 +163,7 @@ class ExactSearch:
             # Rows farther than the k-th of this block are not candidates.
             least = np.partition(products[crowded], self._k - 1, axis=1)[:, self._k - 1]
             own = least + self._rounding(queries.squares[part][crowded], largest)
-            limits[crowded] = np.minimum(limits[crowded], _upwards(own, self._work))
+            limits[crowded] = np.minimum(limits[crowded], _round_up(own, self._work))
             mask[crowded] = products[crowded] <= limits[crowded, None]
             found = np.flatnonzero(mask)
         return np.divmod(found, shape[1])
@@ -189,7 +189,7 @@ class ExactSearch:
             limits -= queries.squares[part] * (1 - self._slack)
         else:
             limits -= 1
-        limits = _upwards(limits, self._work)
+        limits = _round_up(limits, self._work)
         hidden = queries.unusual[(queries.unusual >= part.start) & (queries.unusual < part.stop)]
         limits[hidden - part.start] = -np.inf
         return limits
@@ -306,7 +306,7 @@ def exact_distances(queries: _Floats, rows: _Floats, metric: Metric) -> NDArray[
         return (1 - products).astype(np.float32)
 
 
-def _upwards(numbers: _Floats, work: type[np.floating[Any]]) -> _Floats:
+def _round_up(numbers: _Floats, work: type[np.floating[Any]]) -> _Floats:
     """Convert numbers to the work type, rounding up."""
     with np.errstate(over="ignore"):
         rounded = numbers.astype(work)

@@ -73,8 +73,8 @@ def nearest_of(found: Sequence[FoundRows], k: int) -> FoundRows:
 class Found:
     """The results of some tasks of one search.
 
-    ``coded``: candidates from an index, with approximate distances.
+    ``candidates``: candidates from an index, with approximate distances.
     """
 
     exact: FoundRows
-    coded: FoundRows
+    candidates: FoundRows

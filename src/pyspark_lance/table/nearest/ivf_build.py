@@ -151,22 +151,22 @@ def encode(task: EncodeTask) -> tuple[EncodedPart, ...]:
     model = read_model(files, task.model)
     store, encoder = files.table.store(), Encoder(model)
     row_bytes = 12 + model.code_width * model.code_dtype.itemsize
-    held = _Encoded()
+    buffered = _Encoded()
     parts = []
     for batch in run(task.scan):
         names = batch.schema.names
         column = batch.column(names.index(task.column.name))
-        vectors, kept = _sound_vectors(column, model.metric)
+        vectors, kept = _indexable_vectors(column, model.metric)
         row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[kept]
         step = max(1, _HELD_BYTES // row_bytes)
         for first in range(0, len(vectors), step):
             partitions, codes = encoder.encode(vectors[first : first + step])
-            held.add(partitions, row_ids[first : first + step], codes)
-            if held.num_rows * row_bytes >= _HELD_BYTES:
-                parts.append(held.written(store, task.folder, model))
-                held = _Encoded()
-    if held.num_rows:
-        parts.append(held.written(store, task.folder, model))
+            buffered.add(partitions, row_ids[first : first + step], codes)
+            if buffered.num_rows * row_bytes >= _HELD_BYTES:
+                parts.append(buffered.written(store, task.folder, model))
+                buffered = _Encoded()
+    if buffered.num_rows:
+        parts.append(buffered.written(store, task.folder, model))
     return tuple(parts)
 
 
@@ -178,18 +178,18 @@ def take(task: TakeTask) -> tuple[EncodedPart, ...]:
     rows = SegmentRows(task.files, segment, task.fragments, stable_row_ids=task.stable_row_ids)
     store = task.files.table.store()
     row_bytes = 12 + model.code_width * model.code_dtype.itemsize
-    held = _Encoded()
+    buffered = _Encoded()
     parts = []
     for number in range(model.num_partitions):
         own = rows.read(number)
         if len(own.row_ids):
             partitions = np.full(len(own.row_ids), number, np.int32)
-            held.add(partitions, own.row_ids, own.stored)
-        if held.num_rows * row_bytes >= _HELD_BYTES:
-            parts.append(held.written(store, task.folder, model))
-            held = _Encoded()
-    if held.num_rows:
-        parts.append(held.written(store, task.folder, model))
+            buffered.add(partitions, own.row_ids, own.stored)
+        if buffered.num_rows * row_bytes >= _HELD_BYTES:
+            parts.append(buffered.written(store, task.folder, model))
+            buffered = _Encoded()
+    if buffered.num_rows:
+        parts.append(buffered.written(store, task.folder, model))
     return tuple(parts)
 
 
@@ -225,9 +225,9 @@ def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
     total = sum(part.end - part.start for part in task.scan.slices)
     asked = wanted
     while True:
-        slices = _some_slices(task.scan.slices, asked, rng)
+        slices = _sample_splits(task.scan.slices, asked, rng)
         batches = run(replace(task.scan, slices=slices)) if slices else iter(())
-        found = [_sound_vectors(batch.column(0), shape.metric)[0] for batch in batches]
+        found = [_indexable_vectors(batch.column(0), shape.metric)[0] for batch in batches]
         sample = np.concatenate([np.empty((0, width), dtype_of(task.column)), *found])
         # Rows may be deleted or null.
         if asked >= total or len(sample) >= wanted // 2:
@@ -238,7 +238,7 @@ def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
     return sample
 
 
-def _sound_vectors(column: pa.Array, metric: Metric) -> tuple[_Floats, NDArray[np.bool_]]:
+def _indexable_vectors(column: pa.Array, metric: Metric) -> tuple[_Floats, NDArray[np.bool_]]:
     """Return the vectors that can be indexed, and a mask of their rows."""
     vectors, has_vector = matrix_of(column)
     kept = can_be_indexed(vectors, metric)
@@ -247,7 +247,7 @@ def _sound_vectors(column: pa.Array, metric: Metric) -> tuple[_Floats, NDArray[n
     return (vectors if kept.all() else vectors[kept]), kept
 
 
-def _some_slices(
+def _sample_splits(
     slices: Sequence[ScanSplit], count: int, rng: np.random.Generator
 ) -> Sequence[ScanSplit]:
     """Return splits of about ``count`` random rows, in runs, or of all if there are fewer."""

@@ -109,13 +109,13 @@ def train_model(
         )
     rows = _work(sample, shape.metric)
     count = min(shape.num_partitions, len(rows))
-    some = _some_rows(rows, sample_rate * count, rng)
+    some = _sample_rows(rows, sample_rate * count, rng)
     by_product = shape.metric is Metric.DOT
     centroids = k_means(some, count, rng, least_gain=_GAIN_OF_CENTROIDS, by_product=by_product)
     centroids = centroids.astype(sample.dtype)
     if shape.kind is IvfKind.PQ:
         assert shape.num_sub_vectors is not None
-        some = _some_rows(rows, sample_rate * CODEWORDS, rng)
+        some = _sample_rows(rows, sample_rate * CODEWORDS, rng)
         parts = _residuals(some, centroids, shape.metric)
         books = [
             k_means(np.ascontiguousarray(part), CODEWORDS, rng, least_gain=_GAIN_OF_CODEWORDS)
@@ -194,7 +194,7 @@ def _work(vectors: _Floats, metric: Metric) -> _Floats:
     return (rows / lengths[:, None]).astype(rows.dtype)
 
 
-def _some_rows(rows: _Floats, count: int, rng: np.random.Generator) -> _Floats:
+def _sample_rows(rows: _Floats, count: int, rng: np.random.Generator) -> _Floats:
     """Return a random sample of rows, or all if there are fewer."""
     if len(rows) <= count:
         return rows

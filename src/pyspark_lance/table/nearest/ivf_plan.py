@@ -69,7 +69,7 @@ def fragments_by_segment(
     return found
 
 
-def why_unused(snapshot: Snapshot, number: str) -> str:
+def unused_reason(snapshot: Snapshot, number: str) -> str:
     """Return why searches do not use a segment of a vector index; '' if they do.
 
     ``number``: its uuid.

@@ -114,7 +114,7 @@ class _SegmentSearch:
 
     def found(self, vectors: _Floats) -> FoundRows:
         """Return the nearest rows of query vectors, numbered by position."""
-        directed = _directed(vectors) if self._segment.metric is Metric.COSINE else vectors
+        directed = _normalized(vectors) if self._segment.metric is Metric.COSINE else vectors
         order, done = self._order(directed)
         queries, ranks = np.nonzero(np.arange(order.shape[1]) < done[:, None])
         best = self._nearest(NOTHING_FOUND, order[queries, ranks], queries, vectors, directed)
@@ -253,7 +253,7 @@ class _SegmentSearch:
         return (squares * step * step).astype(np.float32)
 
 
-def _directed(vectors: _Floats) -> _Floats:
+def _normalized(vectors: _Floats) -> _Floats:
     """Normalize vectors, keeping their type."""
     lengths = np.linalg.norm(vectors.astype(np.float32), axis=1, keepdims=True)
     return (vectors / lengths).astype(vectors.dtype)

@@ -73,7 +73,7 @@ class NearestPlan:
 
     column: Field
     tasks: tuple[SearchTask | SegmentTask, ...]  # Each searches some rows; together all.
-    joining: TopKMerge
+    merge: TopKMerge
     fetch: LateMaterialization
 
 
@@ -89,14 +89,14 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
     is_covered = all(fragment.id in covered for fragment in snapshot.manifest.fragments)
     # Approximate and exact distances are not comparable.
     is_refined = bool(by_segment) and (request.refine_factor is not None or not is_covered)
-    coded = request.k * (request.refine_factor or 1)
+    candidates = request.k * (request.refine_factor or 1)
     tasks = [
         SegmentTask(
             segment,
             snapshot.files,
             fragments,
             snapshot.uses_stable_row_ids,
-            coded,
+            candidates,
             request.nprobes,
             request.k,
             matching,

@@ -81,7 +81,7 @@ class TopKMerge:
 
     metric: Metric
     k: int  # How many rows for each query.
-    coded: int  # Index candidates to refine.
+    candidates: int  # Index candidates to refine.
     # Reads the vectors of candidates; None to use approximate distances.
     vectors: LateMaterialization | None
 
@@ -97,8 +97,8 @@ def search(tasks: tuple[SearchTask | SegmentTask, ...], queries: Queries) -> Fou
     """
     scans = [task for task in tasks if isinstance(task, SearchTask)]
     segments = [task for task in tasks if isinstance(task, SegmentTask)]
-    coded = joined([search_segment(task, queries) for task in segments])
-    return Found(_search_rows(scans, queries) if scans else NOTHING_FOUND, coded)
+    candidates = joined([search_segment(task, queries) for task in segments])
+    return Found(_search_rows(scans, queries) if scans else NOTHING_FOUND, candidates)
 
 
 def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
@@ -117,19 +117,19 @@ def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
     return found.found().of_queries(queries.numbers)
 
 
-def join_found(joining: TopKMerge, parts: Sequence[Found], queries: Queries) -> FoundRows:
+def merge_found(merge: TopKMerge, parts: Sequence[Found], queries: Queries) -> FoundRows:
     """Merge the results of all tasks, in the order of ``nearest_of``."""
-    coded = nearest_of([part.coded for part in parts], joining.coded)
+    candidates = nearest_of([part.candidates for part in parts], merge.candidates)
     exact = [part.exact for part in parts]
-    if joining.vectors is None:
-        return nearest_of([*exact, coded], joining.k)
-    for part, rows in read_found(joining.vectors, coded):
+    if merge.vectors is None:
+        return nearest_of([*exact, candidates], merge.k)
+    for part, rows in read_found(merge.vectors, candidates):
         if rows is not None:
-            exact.append(_measured(coded.at(part), rows, queries, joining.metric))
-    return nearest_of(exact, joining.k)
+            exact.append(_with_exact_distances(candidates.at(part), rows, queries, merge.metric))
+    return nearest_of(exact, merge.k)
 
 
-def _measured(
+def _with_exact_distances(
     found: FoundRows, rows: pa.RecordBatch, queries: Queries, metric: Metric
 ) -> FoundRows:
     """Return the same rows with exact distances, without rows that have none."""

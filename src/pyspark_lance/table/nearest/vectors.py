@@ -106,7 +106,7 @@ def check_one_length(vectors: Sequence[Any], width: int) -> None:
         )
 
 
-def given_queries(given: object, column: Field, metric: Metric) -> tuple[Queries, bool]:
+def parse_queries(given: object, column: Field, metric: Metric) -> tuple[Queries, bool]:
     """Convert numbers of a caller to queries.
 
     The second result is whether it is a single vector.

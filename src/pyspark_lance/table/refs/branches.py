@@ -58,7 +58,7 @@ from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.version.removable_files import FOLDERS
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 
@@ -74,10 +74,10 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     snapshot = Snapshot.open(table, at)
     check_writable(snapshot.manifest, snapshot.indices)
     parent = snapshot.manifest.branch
-    root = main_line(snapshot.table, parent)
+    root = main_branch_of(snapshot.table, parent)
     main, store = root.store(), root.on_branch(name).store()
     if any(other.name == name for other in list_branches(main)):
-        raise _taken(main, name)
+        raise _branch_exists(main, name)
     fork = (snapshot.version, uuid.uuid4().hex)
     before = read_branch(main, parent).versionMapping if parent else ()
     branch = Branch(name, parent, snapshot.version, _now(), (*before, fork))
@@ -90,7 +90,7 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     )
     first = _first_version_begun(store, clone) or _put_first_version(store, snapshot, clone)
     if not write_branch(main, branch, manifest_size=first.size or 0):
-        raise _taken(main, name)
+        raise _branch_exists(main, name)
     try:
         check_not_removed(snapshot.store, snapshot.file.location)
         _check_same(snapshot)
@@ -119,7 +119,7 @@ def _check_same(snapshot: Snapshot) -> None:
 def remove_branch(table: Table, name: str) -> None:
     """Remove a branch with all of its files, including incomplete ones."""
     snapshot = Snapshot.open(table)
-    root = main_line(snapshot.table, snapshot.manifest.branch)
+    root = main_branch_of(snapshot.table, snapshot.manifest.branch)
     main = root.store()
     branches = list_branches(main)
     if not any(branch.name == name for branch in branches) and not _has_files(root, name):
@@ -159,14 +159,14 @@ def _has_files(root: Table, name: str) -> bool:
     return any(True for folder in FOLDERS for _ in store.list(folder))
 
 
-def _taken(main: ObjectStore, name: str) -> InvalidInputError:
+def _branch_exists(main: ObjectStore, name: str) -> InvalidInputError:
     return InvalidInputError(f"there is a branch {name!r} already", where=main.uri)
 
 
 def branches_of(table: Table) -> list[Branch]:
     """Return all branches of the table except main, by name."""
     snapshot = Snapshot.open(table)
-    return list_branches(main_line(snapshot.table, snapshot.manifest.branch).store())
+    return list_branches(main_branch_of(snapshot.table, snapshot.manifest.branch).store())
 
 
 def _first_version_begun(store: ObjectStore, clone: Clone) -> ManifestLocation | None:

@@ -19,7 +19,7 @@ from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity
 from pyspark_lance.table.version.time_travel import VersionSpec
 
@@ -88,7 +88,7 @@ def unregister_consumer(table: Table, name: str) -> None:
     tag_name = _PREFIX + name
     if not any(tag.name == tag_name for tag in _tags(newest)):
         raise VersionNotFoundError(f"there is no consumer {name!r}", where=newest.uri)
-    delete_tag(main_line(newest.table, newest.manifest.branch).store(), tag_name)
+    delete_tag(main_branch_of(newest.table, newest.manifest.branch).store(), tag_name)
 
 
 def consumers_of(table: Table) -> tuple[Consumer, ...]:
@@ -133,4 +133,4 @@ def _consumer(tag: Tag, newest: int) -> Consumer:
 
 
 def _tags(snapshot: Snapshot) -> list[Tag]:
-    return list_tags(main_line(snapshot.table, snapshot.manifest.branch).store())
+    return list_tags(main_branch_of(snapshot.table, snapshot.manifest.branch).store())

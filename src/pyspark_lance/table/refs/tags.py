@@ -14,7 +14,7 @@ from pyspark_lance.metafile.cleanup_marks import check_not_removed
 from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags, read_tag, write_tag
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 
@@ -72,4 +72,4 @@ def tags_of(table: Table) -> list[Tag]:
 
 def _main_store(snapshot: Snapshot) -> ObjectStore:
     """Return the store at the root of the main branch, which has all tags."""
-    return main_line(snapshot.table, snapshot.manifest.branch).store()
+    return main_branch_of(snapshot.table, snapshot.manifest.branch).store()

@@ -87,13 +87,13 @@ def _fixed_size_lists(
         raise pa.ArrowInvalid(f"a list has {lengths[unlike[0]]} items, not {size}")
     items = convert(array.flatten(), target.value_type, "item")
     if array.null_count:
-        items = _spread(items, np.repeat(valid, size))
+        items = _scatter(items, np.repeat(valid, size))
     return pa.Array.from_buffers(
         target, len(array), [_validity(array)], null_count=array.null_count, children=[items]
     )
 
 
-def _spread(values: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
+def _scatter(values: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
     """Return an array with ``values`` at the true positions, in order, and null elsewhere."""
     if not len(values):
         return pa.nulls(len(is_there), values.type)

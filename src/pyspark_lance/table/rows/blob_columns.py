@@ -27,7 +27,7 @@ def table_schema(schema: pa.Schema, version: str, first_id: int = 0) -> LanceSch
     """
     if version < "2.2":
         return LanceSchema.from_arrow(schema, first_id)
-    stored = pa.schema([_second_kind(field) for field in schema], metadata=schema.metadata)
+    stored = pa.schema([_to_blob_v2(field) for field in schema], metadata=schema.metadata)
     made = LanceSchema.from_arrow(stored, first_id)
     fields = map(_as_lists_of_bytes, made.fields, schema)
     return LanceSchema(tuple(fields), made.metadata)
@@ -49,14 +49,14 @@ def _as_lists_of_bytes(field: Field, given: pa.Field) -> Field:
     return replace(field, logical_type=logical, children=children)
 
 
-def _second_kind(field: pa.Field) -> pa.Field:
+def _to_blob_v2(field: pa.Field) -> pa.Field:
     kind, types = field.type, pa.types
     if types.is_struct(kind):
-        return field.with_type(pa.struct([_second_kind(child) for child in kind]))
+        return field.with_type(pa.struct([_to_blob_v2(child) for child in kind]))
     if types.is_list(kind):
-        return field.with_type(pa.list_(_second_kind(kind.value_field)))
+        return field.with_type(pa.list_(_to_blob_v2(kind.value_field)))
     if types.is_large_list(kind):
-        return field.with_type(pa.large_list(_second_kind(kind.value_field)))
+        return field.with_type(pa.large_list(_to_blob_v2(kind.value_field)))
     metadata = dict(field.metadata or {})
     marked = metadata.pop(BLOB_KEY.encode(), b"").lower() == b"true"
     if not marked or not _is_bytes(kind):

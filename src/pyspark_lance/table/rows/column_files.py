@@ -128,7 +128,7 @@ def rows_by_fragment(
             yield int(ids[start]), places[start:end], values.slice(start, end - start)
 
 
-def stand_in(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) -> pa.RecordBatch:
+def filler_row(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) -> pa.RecordBatch:
     """Return the filler of deleted rows: null, or the value of ``row`` if not nullable."""
     columns = [
         # Files of version 2.0 have no null structs.
@@ -154,7 +154,7 @@ class _FragmentColumns:
         self._rows = rows
         self._arrow = request.columns.to_arrow()
         self._stand_in = partial(
-            stand_in, fields=request.columns.fields, file_version=request.file_version
+            filler_row, fields=request.columns.fields, file_version=request.file_version
         )
         path = data_path(new_data_file_name(uuid.uuid4().bytes))
         self._writer = DataFileWriter(store, path, request.columns, version=request.file_version)

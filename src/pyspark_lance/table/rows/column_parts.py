@@ -42,8 +42,8 @@ def find_parts(fields: Sequence[Field], files: Sequence[DataFile]) -> tuple[File
     for file in files:
         column_of = dict(zip(file.fields, file.column_indices, strict=False))
         listed = column_of.keys() if file.column_indices else set(file.fields)
-        held = [(position, cut_down(field, listed)) for position, field in enumerate(fields)]
-        present = [(position, field) for position, field in held if field is not None]
+        pruned = [(position, prune_field(field, listed)) for position, field in enumerate(fields)]
+        present = [(position, field) for position, field in pruned if field is not None]
         if present:
             parts.append(
                 FilePart(
@@ -56,11 +56,11 @@ def find_parts(fields: Sequence[Field], files: Sequence[DataFile]) -> tuple[File
     return tuple(parts)
 
 
-def cut_down(field: Field, listed: Mapping[int, int] | set[int] | object) -> Field | None:
+def prune_field(field: Field, listed: Mapping[int, int] | set[int] | object) -> Field | None:
     """Prune ``field`` to the leaves whose ids are ``listed``; None if there are none."""
     if not field.children or field.is_packed or field.is_blob:
         return field if field.id in listed else None  # type: ignore[operator]
-    children = [cut_down(child, listed) for child in field.children]
+    children = [prune_field(child, listed) for child in field.children]
     present = tuple(child for child in children if child is not None)
     if not present:
         return None
@@ -76,9 +76,9 @@ def _with_witnesses(field: Field, listed: frozenset[int]) -> Field:
     if not field.children or field.is_packed or field.is_blob:
         return field
     children = [_with_witnesses(child, listed) for child in field.children]
-    if field.left_out and all(cut_down(child, listed) is None for child in children):
-        held = (cut_down(child, listed) for child in field.left_out)
-        children += [_witness(child) for child in sorted(filter(None, held), key=_cost)[:1]]
+    if field.left_out and all(prune_field(child, listed) is None for child in children):
+        pruned = (prune_field(child, listed) for child in field.left_out)
+        children += [_witness(child) for child in sorted(filter(None, pruned), key=_cost)[:1]]
     if len(children) == len(field.children) and all(map(is_, children, field.children)):
         return field
     return replace(field, children=tuple(children))

@@ -19,7 +19,7 @@ from pyspark_lance.predicate.types import type_name
 from pyspark_lance.table.rows.arrow_casts import cast_parts, is_list
 from pyspark_lance.table.rows.blob_columns import holds_blob_v2, stored_blobs
 from pyspark_lance.table.rows.empty_parts import array_with_offsets
-from pyspark_lance.table.rows.json_columns import holds_json, stored_json
+from pyspark_lance.table.rows.json_columns import holds_json, json_from_text
 
 # Bytes of a rejected value that the message shows.
 _SHOWN_BYTES = 40
@@ -32,7 +32,7 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
         target = field.to_arrow()
         column = array_with_offsets(batch.column(field.name))
         if holds_json(field):
-            column = stored_json(column, field)
+            column = json_from_text(column, field)
         if holds_blob_v2(field):
             column = stored_blobs(column, field)
         column = conform_array(column, target.type, field.name)

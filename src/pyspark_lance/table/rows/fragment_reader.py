@@ -49,7 +49,7 @@ _MAX_BATCHES: Final = 2
 _MAX_OPENS: Final = 64
 
 
-class UnlikeFilesError(Exception):
+class IncompatibleFilesError(Exception):
     """Raised on open for files that cannot be coalesced."""
 
 
@@ -96,7 +96,9 @@ class FragmentReader:
             )
             for part, start in zip(self._fragments, self._starts, strict=False)
         ]
-        self.lineage: Lineage = JoinedLineage(lineages, self._starts) if following else lineages[0]
+        self.lineage: Lineage = (
+            ConcatenatedLineage(lineages, self._starts) if following else lineages[0]
+        )
 
     def confirm_rows(self, fragment: Fragment) -> None:
         """Verify the row count of a very large fragment by opening a data file.
@@ -281,9 +283,9 @@ class FragmentReader:
         """Estimate the bytes of one row of ``fields`` by file sizes (at least 1)."""
         parts = self._parts_of(self._stored(fields))
         sizes = (self._reader(p.file).average_row_bytes(p.fields, p.column_of) for p in parts)
-        held = {position for part in parts for position in part.positions}
+        stored = {position for part in parts for position in part.positions}
         # Missing columns are null, which takes memory as well.
-        absent = [field for position, field in enumerate(fields) if position not in held]
+        absent = [field for position, field in enumerate(fields) if position not in stored]
         return max(1, sum(sizes) + sum(least_bytes(field.to_arrow().type) for field in absent))
 
     def _rows_of(self, num_bytes: int, fields: Sequence[Field]) -> int | None:
@@ -318,7 +320,7 @@ class FragmentReader:
                 continue
             members[index] = field.to_arrow()
             try:
-                column = shown_json(columns[index], field)
+                column = json_to_text(columns[index], field)
             except CorruptFileError as error:
                 where = f"fragment {self._fragment.id}, column {field.name!r}"
                 raise CorruptFileError(error.what, error.where or where, error.hint) from error
@@ -350,7 +352,9 @@ class FragmentReader:
         batch, numbers = filter_rows(batch, live), numbers[live]
         for index, field in invalid:
             if holds_invalid_text(batch.column(index)):
-                raise self._no_text(field, int(numbers[first_invalid_text(batch.column(index))]))
+                raise self._invalid_text_error(
+                    field, int(numbers[first_invalid_text(batch.column(index))])
+                )
 
     def _live(self, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return which of ``rows``, numbered across all fragments, are not deleted; same shape."""
@@ -366,7 +370,7 @@ class FragmentReader:
                 live[is_of_fragment] = ~vector.contains_each(offsets)
         return live
 
-    def _no_text(self, field: Field, row: int) -> CorruptFileError:
+    def _invalid_text_error(self, field: Field, row: int) -> CorruptFileError:
         """Return the error for a row, numbered across all fragments."""
         index = bisect_right(self._starts, row) - 1
         fragment = self._fragments[index]
@@ -418,7 +422,7 @@ class FragmentReader:
             opened = self._open_all(index)
             reader = opened[0] if len(opened) == 1 else DataFileReader.joined(opened)
             if reader is None:
-                raise UnlikeFilesError
+                raise IncompatibleFilesError
             self._readers[file.path] = reader
         return self._readers[file.path]
 

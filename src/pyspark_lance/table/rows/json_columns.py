@@ -16,12 +16,12 @@ def holds_json(field: Field) -> bool:
     return holds_part(field, _is_json)
 
 
-def shown_json(array: pa.Array, field: Field) -> pa.Array:
+def json_to_text(array: pa.Array, field: Field) -> pa.Array:
     """Convert stored JSON in ``array`` to text."""
     return convert_parts(array, field, _is_json, _to_text)
 
 
-def stored_json(array: pa.Array, field: Field) -> pa.Array:
+def json_from_text(array: pa.Array, field: Field) -> pa.Array:
     """Convert JSON text in ``array`` to its stored form.
 
     ``array``: values to write; struct fields

@@ -159,9 +159,9 @@ class FragmentLineage:
         if name not in self._sequences:
             assert not isinstance(source, type(SPILLED))
             if isinstance(source, ExternalFile):
-                sequence = decoded_sequence(name, read_sequence(self._store(), source))
+                sequence = decode_sequence(name, read_sequence(self._store(), source))
             else:
-                decode = _decoded_short if len(source) <= _SHORT_BYTES else decoded_sequence
+                decode = _decoded_short if len(source) <= _SHORT_BYTES else decode_sequence
                 sequence = decode(name, source)
             if len(sequence) != self._fragment.physical_rows:
                 raise CorruptFileError(
@@ -172,7 +172,7 @@ class FragmentLineage:
         return self._sequences[name]
 
 
-class JoinedLineage:
+class ConcatenatedLineage:
     """The concatenated lineage columns of several fragments.
 
     ``parts``: one per fragment;
@@ -207,17 +207,17 @@ class JoinedLineage:
         return np.concatenate(values) if values else np.zeros(0, np.uint64)
 
 
-def decoded_sequence(name: str, data: bytes) -> RowIdSequence | RowDatasetVersionSequence:
+def decode_sequence(name: str, data: bytes) -> RowIdSequence | RowDatasetVersionSequence:
     """Decode an inline sequence of the lineage column ``name``."""
     kind = RowIdSequence if name == ROW_ID else RowDatasetVersionSequence
     return kind.from_bytes(data)
 
 
 # DML on tables of many small fragments reads the same sequences repeatedly.
-_decoded_short = lru_cache(_MAX_SHORT)(decoded_sequence)
+_decoded_short = lru_cache(_MAX_SHORT)(decode_sequence)
 
 
-Lineage: TypeAlias = FragmentLineage | JoinedLineage
+Lineage: TypeAlias = FragmentLineage | ConcatenatedLineage
 
 
 def _constant(value: int, count: int) -> NDArray[np.uint64]:

@@ -151,7 +151,7 @@ class Slices(Sequence[ScanSplit]):
         slices = Slices(self.fragments, self.starts, self.ends, narrowed, self.lineage)
         return slices.take(np.flatnonzero(slices.num_rows > 0))
 
-    def keeping(self, lineage: Iterable[str]) -> Slices:
+    def select_lineage(self, lineage: Iterable[str]) -> Slices:
         """Keep only the sequences of these lineage columns."""
         kept = self.lineage & frozenset(lineage)
         return Slices(self.fragments, self.starts, self.ends, self.offsets, kept)

@@ -23,7 +23,7 @@ from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID, system_array
 from pyspark_lance.metafile.paths import data_path
-from pyspark_lance.table.rows.lineage import SPILLED_FIELD_OF, decoded_sequence, source_of
+from pyspark_lance.table.rows.lineage import SPILLED_FIELD_OF, decode_sequence, source_of
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.work.written_files import remove_files
 
@@ -96,7 +96,7 @@ def _spilled(request: WriteFragmentsRequest, fragment: Fragment, names: list[str
     for name in names:
         source = source_of(fragment, name)
         assert isinstance(source, bytes)  # only inline sequences are too long
-        values = decoded_sequence(name, source).to_array()
+        values = decode_sequence(name, source).to_array()
         assert len(values) == fragment.physical_rows, "a hidden column has a value for each row"
         arrays.append(system_array(values))
     schema = LanceSchema(tuple(fields))

@@ -43,22 +43,22 @@ def coalesced_fragments(
     """Yield the splits in order, with complete small fragments of one layout grouped."""
     can_join = all(map(_is_plain, fields))
     most_rows = max(small.rows, batch_rows)
-    held: list[ScanSplit] = []
-    held_layout: object = None
+    group: list[ScanSplit] = []
+    group_layout: object = None
     rows = num_bytes = 0
     for scan_split in slices:
         layout = _layout(scan_split, small) if can_join else None
         size = sum(file.size_bytes for file in scan_split.fragment.files)
         rows += scan_split.end - scan_split.start
         num_bytes += size
-        is_full = len(held) == _MAX_FRAGMENTS or rows > most_rows or num_bytes > _MAX_BYTES
-        if held and (is_full or layout is None or layout != held_layout):
-            yield tuple(held)
-            held, rows, num_bytes = [], scan_split.end - scan_split.start, size
-        held.append(scan_split)
-        held_layout = layout
-    if held:
-        yield tuple(held)
+        is_full = len(group) == _MAX_FRAGMENTS or rows > most_rows or num_bytes > _MAX_BYTES
+        if group and (is_full or layout is None or layout != group_layout):
+            yield tuple(group)
+            group, rows, num_bytes = [], scan_split.end - scan_split.start, size
+        group.append(scan_split)
+        group_layout = layout
+    if group:
+        yield tuple(group)
 
 
 def _layout(scan_split: ScanSplit, small: CoalesceLimits) -> object:

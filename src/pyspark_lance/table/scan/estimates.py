@@ -31,9 +31,9 @@ from pyspark_lance.predicate.tree import (
     Predicate,
 )
 from pyspark_lance.predicate.types import spark_type_of
-from pyspark_lance.table.scan.index_answers import ValueCounts, value_counts
-from pyspark_lance.table.scan.kept_statistics import KeptStatistics, kept_statistics
-from pyspark_lance.table.scan.scan_facts import facts_of_zones, is_exact
+from pyspark_lance.table.scan.index_only_aggregates import ValueCounts, value_counts
+from pyspark_lance.table.scan.scan_statistics import is_exact, zone_statistics
+from pyspark_lance.table.scan.stored_statistics import StoredStatistics, stored_statistics
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _RANGES = ("<", "<=", ">", ">=")
@@ -74,7 +74,7 @@ class ColumnEstimate:
 
 def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
     """Estimate a top-level column; None without an index or ANALYZE statistics."""
-    kept = kept_statistics(snapshot, name)
+    kept = stored_statistics(snapshot, name)
     counted = value_counts(snapshot, name)
     if counted is not None and len(counted.values):
         known = _counted(counted)
@@ -95,7 +95,7 @@ def column_estimate(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
     )
 
 
-def _analysed(snapshot: Snapshot, name: str, kept: KeptStatistics) -> ColumnEstimate:
+def _analysed(snapshot: Snapshot, name: str, kept: StoredStatistics) -> ColumnEstimate:
     kind = spark_type_of(snapshot.schema.field(name).to_arrow().type)
     low, high = (
         pa.scalar(None, kind) if text is None else literal_scalar(text, kind)
@@ -109,7 +109,7 @@ def _analysed(snapshot: Snapshot, name: str, kept: KeptStatistics) -> ColumnEsti
 
 def _of_zones(snapshot: Snapshot, name: str) -> ColumnEstimate | None:
     """Estimate from zone maps; None if they do not cover all rows."""
-    facts = facts_of_zones(snapshot, name)
+    facts = zone_statistics(snapshot, name)
     if facts is None or not facts.minimum.is_valid:
         return None
     columns = snapshot.manifest.fragments.columns

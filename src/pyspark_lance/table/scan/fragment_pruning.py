@@ -53,7 +53,7 @@ _LowAndHigh = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenSlices:
+class PrunedSplits:
     """One split for each fragment that may contain matching rows.
 
     ``indices``: the titles of those that pruned rows.
@@ -63,16 +63,16 @@ class ChosenSlices:
     indices: frozenset[str] = frozenset()
 
 
-def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> Slices:
+def prune_splits(snapshot: Snapshot, predicate: Predicate | None) -> Slices:
     """Return one split for each fragment that may contain rows that match ``predicate``."""
     return choose(snapshot, predicate).slices
 
 
-def choose(snapshot: Snapshot, predicate: Predicate | None) -> ChosenSlices:
-    """Like ``choose_slices``, and return the indices that pruned rows."""
+def choose(snapshot: Snapshot, predicate: Predicate | None) -> PrunedSplits:
+    """Like ``prune_splits``, and return the indices that pruned rows."""
     fragments = counted_fragments(snapshot)
     if predicate is None:
-        return ChosenSlices(Slices.whole(fragments))
+        return PrunedSplits(Slices.whole(fragments))
     named = columns_of(predicate)
     bounds: dict[ColumnPath, Bounds] = {
         (name,): Bounds.of_lineage(*fragment_bounds(snapshot, fragments, name))
@@ -96,7 +96,7 @@ def choose(snapshot: Snapshot, predicate: Predicate | None) -> ChosenSlices:
     ):
         inside = by_fragment[number]
         offsets[place] = OffsetSet.of(np.unique(inside[inside < rows]))
-    return ChosenSlices(whole.with_offsets(offsets))
+    return PrunedSplits(whole.with_offsets(offsets))
 
 
 def _indexed_slices(
@@ -104,31 +104,31 @@ def _indexed_slices(
     predicate: Predicate,
     fragments: Fragments,
     lineage: Mapping[ColumnPath, Bounds],
-) -> ChosenSlices:
+) -> PrunedSplits:
     """Return one split for each fragment that has rows left after index lookups."""
     if not snapshot.indices:
-        return ChosenSlices(Slices.whole(fragments))
+        return PrunedSplits(Slices.whole(fragments))
     from pyspark_lance.table.index.lookups import index_candidates
 
     slices, zone_maps = zone_slices(snapshot, predicate, fragments, lineage)
     num_rows = int(slices.num_rows.sum())
     if num_rows <= SMALL_ROW_COUNT:
-        return ChosenSlices(slices, zone_maps)
+        return PrunedSplits(slices, zone_maps)
     candidates = index_candidates(snapshot, predicate, slices.fragments)
     if candidates is None:
-        return ChosenSlices(slices, zone_maps)
+        return PrunedSplits(slices, zone_maps)
     known = np.flatnonzero(np.isin(slices.fragments.ids, candidates.fragments.astype(np.int64)))
     narrowed = {
         place: offsets
         for place in known.tolist()
-        if (offsets := _narrowed(slices, place, candidates)) is not None
+        if (offsets := _candidate_offsets(slices, place, candidates)) is not None
     }
     left = slices.with_offsets(narrowed)
     is_narrower = int(left.num_rows.sum()) < num_rows
-    return ChosenSlices(left, zone_maps | candidates.indices if is_narrower else zone_maps)
+    return PrunedSplits(left, zone_maps | candidates.indices if is_narrower else zone_maps)
 
 
-def _narrowed(slices: Slices, place: int, candidates: Candidates) -> OffsetSet | None:
+def _candidate_offsets(slices: Slices, place: int, candidates: Candidates) -> OffsetSet | None:
     """Return the only rows of a split that can match; None if they are too many."""
     offsets = candidates.offsets_of(int(slices.fragments.ids[place]))
     first, last = np.searchsorted(offsets, (slices.starts[place], slices.ends[place]))

@@ -28,7 +28,7 @@ from pyspark_lance.plain_values import (
     plain_scalar,
 )
 from pyspark_lance.table.index.zone_pruning import ColumnZones, column_zones
-from pyspark_lance.table.scan.plan_scan import ScanRequest, chosen_slices, scan_tasks
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_splits, scan_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -46,7 +46,7 @@ _KEY_TYPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class TasksByKey:
+class KeyGroupedTasks:
     """Tasks of a scan that each read rows of one key."""
 
     columns: tuple[str, ...]  # The key columns.
@@ -82,9 +82,9 @@ def split_columns(config: Mapping[str, str], schema: LanceSchema) -> tuple[str, 
     return tuple(fields[one].name for one in split) if is_known else ()
 
 
-def plan_by_key(
+def plan_key_grouped(
     snapshot: Snapshot, request: ScanRequest, columns: Sequence[str]
-) -> TasksByKey | None:
+) -> KeyGroupedTasks | None:
     """Plan tasks grouped by the columns that have a single value in each fragment.
 
     ``columns``: the top-level candidate columns. The result has all ``columns`` if no rows are
@@ -92,10 +92,10 @@ def plan_by_key(
     """
     fields = {field.name: field for field in snapshot.schema.fields}
     columns = [name for name in columns if name in fields and _may_be_key(fields[name])]
-    slices = chosen_slices(snapshot, request)
+    slices = plan_splits(snapshot, request)
     slices = slices.take(np.flatnonzero(slices.fragments.columns.num_rows > 0))
     if not len(slices):
-        return TasksByKey(tuple(columns), (), ()) if columns else None
+        return KeyGroupedTasks(tuple(columns), (), ()) if columns else None
     values = {name: _single_values(snapshot, name, slices.fragments) for name in columns}
     known = {name: own for name, own in values.items() if own is not None}
     if not known:
@@ -109,7 +109,7 @@ def plan_by_key(
     tasks = scan_tasks(snapshot, request, slices, numbers[order])
     place = {int(number): at for at, number in enumerate(slices.fragments.ids.tolist())}
     first = order[[place[task.slices[0].fragment.id] for task in tasks]]
-    return TasksByKey(
+    return KeyGroupedTasks(
         tuple(known), tuple(own.take(plain_array(first)) for own in known.values()), tasks
     )
 
@@ -123,18 +123,20 @@ def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Ar
     if zones is None:
         return None
     # ``reduceat`` of an empty group would use the next fragment's zones.
-    held = np.flatnonzero(zones.stops > zones.starts)
+    nonempty = np.flatnonzero(zones.stops > zones.starts)
     minimum, maximum = (
-        end.take(plain_array(held)) for end in (zones.bounds.minimum, zones.bounds.maximum)
+        end.take(plain_array(nonempty)) for end in (zones.bounds.minimum, zones.bounds.maximum)
     )
     is_null = np.asarray(zones.bounds.all_null)[held]
     is_one = numbers_with_default(False, pc.equal(minimum, maximum))
     if not (is_null | (is_one & (zones.num_nulls[held] == 0))).all():
         return None
     ends = np.cumsum(fragments.columns.physical_rows)
-    place = np.searchsorted(ends, zones.starts[held], "right")
+    place = np.searchsorted(ends, zones.starts[nonempty], "right")
     found, first = np.unique(place, return_index=True)
-    if len(found) < len(fragments) or not _hold_all(snapshot, fragments, zones, place, held):
+    if len(found) < len(fragments) or not _cover_all_rows(
+        snapshot, fragments, zones, place, nonempty
+    ):
         return None
     values = pc.if_else(plain_array(is_null), plain_scalar(None, minimum.type), minimum)
     codes = _codes(values)
@@ -143,22 +145,22 @@ def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Ar
     return values.take(plain_array(first))
 
 
-def _hold_all(
+def _cover_all_rows(
     snapshot: Snapshot,
     fragments: Fragments,
     zones: ColumnZones,
     place: NDArray[np.int64],
-    held: NDArray[np.int64],
+    nonempty: NDArray[np.int64],
 ) -> bool:
     """Return whether zones cover all live rows of all fragments.
 
-    ``place``: the fragment of each of the zones ``held``, ascending; each fragment has some.
+    ``place``: the fragment of each of the zones ``nonempty``, ascending; each fragment has some.
     """
     rows = fragments.columns.physical_rows
-    starts, stops = zones.starts[held], zones.stops[held]
-    num_held = np.bincount(place, stops - starts, len(fragments)).astype(np.int64)
+    starts, stops = zones.starts[nonempty], zones.stops[nonempty]
+    num_covered = np.bincount(place, stops - starts, len(fragments)).astype(np.int64)
     begins = np.cumsum(rows) - rows
-    for number in np.flatnonzero(num_held < rows).tolist():
+    for number in np.flatnonzero(num_covered < rows).tolist():
         # Rows that were deleted before the index was built may be in no zone.
         deleted = snapshot.deletion_vector(fragments[number])
         if deleted is None:

@@ -23,7 +23,7 @@ from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, check_version_co
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.tree import all_of
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
-from pyspark_lance.table.scan.fragment_pruning import choose_slices
+from pyspark_lance.table.scan.fragment_pruning import prune_splits
 from pyspark_lance.table.scan.pack_tasks import pack_by_cost, slice_costs, split_slice
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -85,13 +85,13 @@ def predicate_schema(schema: LanceSchema) -> pa.Schema:
 
 def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
     """Return the tasks that read ``request``, without opening data files."""
-    return scan_tasks(snapshot, request, chosen_slices(snapshot, request))
+    return scan_tasks(snapshot, request, plan_splits(snapshot, request))
 
 
-def chosen_slices(snapshot: Snapshot, request: ScanRequest) -> Slices:
+def plan_splits(snapshot: Snapshot, request: ScanRequest) -> Slices:
     """Return the splits that may contain rows of ``request``."""
     conditions = [one for one in (request.predicate, request.narrowed_by) if one is not None]
-    return choose_slices(snapshot, all_of(conditions))
+    return prune_splits(snapshot, all_of(conditions))
 
 
 def scan_tasks(
@@ -114,7 +114,7 @@ def scan_tasks(
         if field.name in named and returned.get(field.name) != field
     )
     if stable:
-        slices = slices.keeping(lineage)
+        slices = slices.select_lineage(lineage)
     weight = _read_share(snapshot.schema.fields, (*schema.fields, *filter_fields))
     groups = (
         _pack_by_count(slices, request.fragments_per_task)

@@ -36,32 +36,34 @@ def read_ahead(sources: Iterable[Source[_B]]) -> Iterator[_B]:
     A source continues only after the previous ones are exhausted, so memory is bounded by the
     started sources, which are few or small.
     """
-    coming = iter(sources)
-    begun: deque[tuple[int, Future[_Begun[_B]]]] = deque()
+    remaining = iter(sources)
+    started: deque[tuple[int, Future[_StartedSource[_B]]]] = deque()
     with ThreadPoolExecutor(_MAX_SOURCES, thread_name_prefix="lance-ahead") as threads:
         try:
-            held_back: Source[_B] | None = None
+            postponed: Source[_B] | None = None
             while True:
-                while len(begun) < _MAX_SOURCES:
-                    source = held_back or next(coming, None)
-                    held_back = source
-                    held = sum(num_bytes for num_bytes, _ in begun)
+                while len(started) < _MAX_SOURCES:
+                    source = postponed or next(remaining, None)
+                    postponed = source
+                    num_buffered = sum(num_bytes for num_bytes, _ in started)
                     # At least one source is prefetched.
-                    if source is None or (len(begun) > 1 and held + source.num_bytes > _MAX_BYTES):
+                    if source is None or (
+                        len(started) > 1 and num_buffered + source.num_bytes > _MAX_BYTES
+                    ):
                         break
-                    begun.append((source.num_bytes, threads.submit(_begin, source)))
-                    held_back = None
-                if not begun:
+                    started.append((source.num_bytes, threads.submit(_begin, source)))
+                    postponed = None
+                if not started:
                     return
-                yield from begun[0][1].result().batches()
-                begun.popleft()
+                yield from started[0][1].result().batches()
+                started.popleft()
         finally:
-            for _, future in begun:
+            for _, future in started:
                 future.cancel()
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun(Generic[_B]):
+class _StartedSource(Generic[_B]):
     """The prefetched batches of a source."""
 
     first: tuple[_B, ...]
@@ -72,8 +74,8 @@ class _Begun(Generic[_B]):
         yield from self.rest
 
 
-def _begin(source: Source[_B]) -> _Begun[_B]:
+def _begin(source: Source[_B]) -> _StartedSource[_B]:
     batches = source.batches()
     for batch in batches:
-        return _Begun((batch,), batches)
-    return _Begun((), batches)
+        return _StartedSource((batch,), batches)
+    return _StartedSource((), batches)

@@ -26,7 +26,7 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, columns_of, matching
 from pyspark_lance.predicate.tree import IsNull, Not, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
+from pyspark_lance.table.rows.fragment_reader import FragmentReader, IncompatibleFilesError
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.coalesced_fragments import SMALL, CoalesceLimits, coalesced_fragments
 from pyspark_lance.table.scan.read_ahead import Source, read_ahead
@@ -113,28 +113,28 @@ def run(
     rows for callers that also need them; None reads their files. ``has_enough``: called before each
     batch is read, even if no rows match; True ends the scan.
     """
-    held: list[pa.RecordBatch] = []
-    held_rows = 0
+    buffered: list[pa.RecordBatch] = []
+    buffered_rows = 0
     for batch in _slices_of(task, load_deleted, has_enough):
         # Wide rows make large batches with few rows.
         is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
         if is_large:
-            if held:
-                yield from fewest_batches(held)
-                held, held_rows = [], 0
+            if buffered:
+                yield from fewest_batches(buffered)
+                buffered, buffered_rows = [], 0
             yield batch
             continue
-        is_too_much = held_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows)
-        if held and (is_too_much or batch.schema != held[0].schema):
-            yield from fewest_batches(held)
-            held, held_rows = [], 0
-        held.append(batch)
-        held_rows += batch.num_rows
-        if held_rows >= _SMALL_BATCH_ROWS:
-            yield from fewest_batches(held)
-            held, held_rows = [], 0
-    if held:
-        yield from fewest_batches(held)
+        is_too_much = buffered_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows)
+        if buffered and (is_too_much or batch.schema != buffered[0].schema):
+            yield from fewest_batches(buffered)
+            buffered, buffered_rows = [], 0
+        buffered.append(batch)
+        buffered_rows += batch.num_rows
+        if buffered_rows >= _SMALL_BATCH_ROWS:
+            yield from fewest_batches(buffered)
+            buffered, buffered_rows = [], 0
+    if buffered:
+        yield from fewest_batches(buffered)
 
 
 def _slices_of(
@@ -177,7 +177,7 @@ def _run_of_slices(
         return
     try:
         yield from _SliceScan(task, slices, load_deleted, has_enough).batches()
-    except UnlikeFilesError:  # raised on open, before the first batch
+    except IncompatibleFilesError:  # raised on open, before the first batch
         for scan_split in slices:
             yield from _SliceScan(task, (scan_split,), load_deleted, has_enough).batches()
 
@@ -213,13 +213,13 @@ class _SliceScan:
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
         self._is_lazy = any(map(is_lazy, (*task.fields, *task.filter_fields)))
         self._is_narrow = all(map(_is_narrow, task.fields))
-        self._matched = self._seen = self._most_seen = 0  # Rows, as counted by ``_choose_way``.
+        self._matched = self._seen = self._most_seen = 0  # Row counts.
         # Whether all columns are read before the predicate is evaluated; IS NOT NULL is rarely
         # selective.
         self._is_together = (
             self._by_data is not None
-            and self._can_be_together()
-            and all(map(_asks_for_a_value, conjuncts(self._by_data)))
+            and self._can_read_eagerly()
+            and all(map(_is_not_null_test, conjuncts(self._by_data)))
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -313,7 +313,7 @@ class _SliceScan:
         """Return ``keep`` without the rows of pruned pages."""
         assert self._by_data is not None
         fields, _ = self._filter_columns()
-        rows = self._reader.rows_that_can_match(self._by_data, fields, start, end)
+        rows = self._reader.rows_that_may_match(self._by_data, fields, start, end)
         return keep if rows is None else rows if keep is None else rows & keep
 
     def _dense(
@@ -378,7 +378,7 @@ class _SliceScan:
             tested, offsets = filter_rows(tested, keep), offsets[keep]
         matches = matching(self._by_data, tested)
         is_given = self._is_together or self._nothing_else_needed()
-        self._choose_way(int(np.count_nonzero(matches)), length)
+        self._choose_materialization(int(np.count_nonzero(matches)), length)
         if not matches.any():
             return
         everything = bool(matches.all())
@@ -429,7 +429,7 @@ class _SliceScan:
         names = tuple(name for name in SYSTEM_COLUMNS if name in self._filter_names)
         return fields, names if fields or names else (ROW_ADDRESS,)
 
-    def _choose_way(self, matched: int, tested: int) -> None:
+    def _choose_materialization(self, matched: int, tested: int) -> None:
         """Choose between eager and late materialization by the recent selectivity.
 
         Reading all columns at once is cheaper than reading some of them later, and switching has a
@@ -446,9 +446,9 @@ class _SliceScan:
         if self._is_together:
             self._is_together = share >= least
         else:
-            self._is_together = share >= enough and self._can_be_together()
+            self._is_together = share >= enough and self._can_read_eagerly()
 
-    def _can_be_together(self) -> bool:
+    def _can_read_eagerly(self) -> bool:
         returned = {field.name for field in self._task.fields}
         is_apart = any(field.name in returned for field in self._task.filter_fields)
         return not (self._is_lazy or is_apart or self._nothing_else_needed())
@@ -472,7 +472,7 @@ class _SliceScan:
         return batch.select(names)
 
 
-def _asks_for_a_value(term: Predicate) -> bool:
+def _is_not_null_test(term: Predicate) -> bool:
     """Return whether the term is ``IS NOT NULL``."""
     return isinstance(term, Not) and isinstance(term.term, IsNull)
 
@@ -543,9 +543,16 @@ def _unpack_task(
     system_columns: tuple[str, ...],
     predicate: Predicate | None,
     limits: tuple[bool, int, int],
-    ways: tuple[CoalesceLimits, bool, bool],
+    options: tuple[CoalesceLimits, bool, bool],
     slices: Slices,
 ) -> ScanTask:
     return ScanTask(
-        TableFiles(*files), fields, filter_fields, system_columns, predicate, *limits, slices, *ways
+        TableFiles(*files),
+        fields,
+        filter_fields,
+        system_columns,
+        predicate,
+        *limits,
+        slices,
+        *options,
     )

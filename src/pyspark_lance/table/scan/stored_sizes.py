@@ -42,12 +42,12 @@ def _field_bytes(fragment: Fragment, widths: Mapping[int, float]) -> dict[int, f
         if not file.size_bytes:
             continue
         # Dropped fields are assumed to have eight bytes.
-        held = [widths.get(field, 8.0) for field in file.fields]
-        more = file.size_bytes / max(1, fragment.physical_rows) - sum(held)
-        many = sum(width == VARIABLE_WIDTH for width in held)
-        factor = 1.0 if more > 0 and many else 1 + more / max(1.0, sum(held))
+        field_bytes = [widths.get(field, 8.0) for field in file.fields]
+        more = file.size_bytes / max(1, fragment.physical_rows) - sum(field_bytes)
+        many = sum(width == VARIABLE_WIDTH for width in field_bytes)
+        factor = 1.0 if more > 0 and many else 1 + more / max(1.0, sum(field_bytes))
         each = more / many if more > 0 and many else 0.0
-        for field, width in zip(file.fields, held, strict=True):
+        for field, width in zip(file.fields, field_bytes, strict=True):
             if field in stored:
                 stored[field] = width * factor + (each if width == VARIABLE_WIDTH else 0.0)
     return stored

@@ -40,11 +40,11 @@ class TopRows:
 
 def run_top(task: ScanTask, top: TopRows, has_enough: HasEnough) -> Iterator[pa.RecordBatch]:
     """Yield at least the rows of ``task`` that may be among the top rows."""
-    least = _with_the_first_rows(task, top, has_enough)
+    least = _restrict_to_top_rows(task, top, has_enough)
     yield from run(task if least is None else least, has_enough=has_enough)
 
 
-def _with_the_first_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) -> ScanTask | None:
+def _restrict_to_top_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) -> ScanTask | None:
     """Return a task that reads only the top rows; None if that is not worthwhile."""
     most = int(_WORTHWHILE * task.num_rows)
     key = next((field for field in task.fields if field.name == top.column), None)
@@ -67,7 +67,7 @@ def _with_the_first_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) ->
     for batch in run(seeking, has_enough=has_enough):
         first.add(batch[top.column], plain_numbers(batch[ROW_ADDRESS]))
         if first.num_rows > most + batch.num_rows:
-            first.leave_out_others()
+            first.drop_non_candidates()
             if first.num_rows > most:
                 return None
     slices = _at(task.slices, first.addresses())
@@ -124,9 +124,9 @@ class _FirstRows:
         self._addresses.append(addresses)
         self.num_rows += len(keys)
         if sum(map(len, self._keys)) > 2 * self._top.rows:
-            self.leave_out_others()
+            self.drop_non_candidates()
 
-    def leave_out_others(self) -> None:
+    def drop_non_candidates(self) -> None:
         """Drop rows that cannot be among the top rows."""
         rows = self._top.rows
         keys, addresses = pa.concat_arrays(self._keys), np.concatenate(self._addresses)
@@ -150,7 +150,7 @@ class _FirstRows:
         """Return the addresses of the rows, unordered."""
         if not self._keys:
             return np.empty(0, np.uint64)
-        self.leave_out_others()
+        self.drop_non_candidates()
         return np.concatenate([*self._addresses, *self._nulls])
 
 

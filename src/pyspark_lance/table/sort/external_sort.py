@@ -43,7 +43,7 @@ class ExternalSorter:
     ) -> None:
         self._places = places
         self._most_rows, self._most_bytes = most_rows, most_bytes
-        self._held: list[pa.RecordBatch] = []
+        self._buffered: list[pa.RecordBatch] = []
         self._num_rows, self._num_bytes = 0, 0
         self._folder = tempfile.TemporaryDirectory(prefix="lance-sort-")
         self._runs: list[str] = []
@@ -62,40 +62,40 @@ class ExternalSorter:
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Add rows, in any order; all batches have one schema."""
-        if self._held and self._num_bytes + batch.nbytes > self._most_bytes:
-            self._put_aside()
-        self._held.append(batch)
+        if self._buffered and self._num_bytes + batch.nbytes > self._most_bytes:
+            self._spill()
+        self._buffered.append(batch)
         self._num_rows += batch.num_rows
         self._num_bytes += batch.nbytes
         if self._num_rows >= self._most_rows:
-            self._put_aside()
+            self._spill()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows, stably sorted."""
         if not self._runs:
-            if self._held:
-                yield from self._sorted_held()
+            if self._buffered:
+                yield from self._sorted_buffer()
             return
-        self._put_aside()
+        self._spill()
         room = max(1, _MERGED_BYTES // max(1, self._longest_batch) // len(self._runs))
         yield from merged([stored_batches(path) for path in self._runs], self._places, room)
 
-    def _sorted_held(self, most_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        rows = join_batches(self._held)
-        self._held, self._num_rows, self._num_bytes = [], 0, 0
+    def _sorted_buffer(self, most_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        rows = join_batches(self._buffered)
+        self._buffered, self._num_rows, self._num_bytes = [], 0, 0
         places = self._places(rows)
         for start in range(0, len(places), most_rows):
             yield take_rows(rows, places[start : start + most_rows])
 
-    def _put_aside(self) -> None:
-        if not self._held:
+    def _spill(self) -> None:
+        if not self._buffered:
             return
         # Runs of wide rows have small batches, since one batch of each run is in memory.
-        schema = self._held[0].schema
+        schema = self._buffered[0].schema
         count = max(1, min(_BATCH_ROWS, self._num_rows * (4 << 20) // max(1, self._num_bytes)))
         path = f"{self._folder.name}/{len(self._runs)}"
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            for batch in self._sorted_held(count):
+            for batch in self._sorted_buffer(count):
                 self._longest_batch = max(self._longest_batch, batch.nbytes)
                 writer.write_batch(batch)
         self._runs.append(path)
@@ -121,7 +121,7 @@ def merged(
     while True:
         for run in runs:
             run.fill()
-        left = [run for run in runs if run.held is not None]
+        left = [run for run in runs if run.buffered is not None]
         if not left:
             return
         rows = _next_rows(left, places)
@@ -142,26 +142,26 @@ class _Run:
 
     stored: Iterator[pa.RecordBatch]
     room: int
-    held: pa.RecordBatch | None = field(default=None)  # The next rows; empty at the end.
+    buffered: pa.RecordBatch | None = field(default=None)  # The next rows; empty at the end.
 
     def fill(self) -> None:
-        if self.held is not None and self.held.num_rows:
+        if self.buffered is not None and self.buffered.num_rows:
             return
         batches = list(islice(self.stored, self.room))
-        self.held = join_batches(batches) if batches else None
+        self.buffered = join_batches(batches) if batches else None
 
     def pop(self, count: int) -> None:
-        assert self.held is not None
-        self.held = self.held.slice(count)
+        assert self.buffered is not None
+        self.buffered = self.buffered.slice(count)
 
 
 def _next_rows(runs: Sequence[_Run], places: Places) -> pa.RecordBatch:
     """Return the buffered rows that precede all unread ones; at least one buffer is used up."""
-    held = [run.held for run in runs if run.held is not None]
-    ranks = _inverse(places(join_batches([take_rows(part, _ends(part)) for part in held])))
+    buffered = [run.buffered for run in runs if run.buffered is not None]
+    ranks = _inverse(places(join_batches([take_rows(part, _ends(part)) for part in buffered])))
     first, last = ranks[::2], ranks[1::2]
     taken = np.flatnonzero(first <= last.min()).tolist()
-    parts = [held[number] for number in taken]
+    parts = [buffered[number] for number in taken]
     rows = join_batches(parts)
     order = places(rows)
     stops = np.cumsum([part.num_rows for part in parts])

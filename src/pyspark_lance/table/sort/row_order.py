@@ -110,7 +110,7 @@ class RowOrder:
         """The distinct top-level columns of the order."""
         return tuple({column.path[0].id: column.path[0] for column in self.columns}.values())
 
-    def splitting(self, names: Sequence[str]) -> RowOrder:
+    def with_file_split(self, names: Sequence[str]) -> RowOrder:
         """Return this order with separate files for each value of its leading columns.
 
         Raises InvalidInputError: these are not its leading columns, or the order is not linear.

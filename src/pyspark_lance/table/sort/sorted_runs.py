@@ -162,15 +162,15 @@ class RunReader:
             FragmentReader(self.files, run.fragment, stable_row_ids=False) for run in self.runs
         ]
         for number in range(first, last):
-            held: list[pa.RecordBatch] = []
+            buffered: list[pa.RecordBatch] = []
             for run, reader in zip(self.runs, readers, strict=True):
                 span = int(run.cuts[number]), int(run.cuts[number + 1])
                 if span[0] < span[1]:
-                    held += [
+                    buffered += [
                         batch
                         for _, batch in reader.windows(self.fields, (), span, DEFAULT_BATCH_BYTES)
                     ]
-            for batch in SortedRows(self.order, held).batches():
+            for batch in SortedRows(self.order, buffered).batches():
                 part = batch.slice(skipped, count)
                 skipped = max(0, skipped - batch.num_rows)
                 count -= part.num_rows

@@ -72,7 +72,7 @@ from pyspark_lance.table.version.blob_references import blob_objects
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.row_counts import with_row_counts
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import TableFiles, roots_outside
 from pyspark_lance.table.version.time_travel import VersionSpec
 
@@ -125,7 +125,7 @@ def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyRe
     findings += _check_times(store, locations, location)
     if findings and not store.exists(location.path):
         raise missing(store.uri, location.path)
-    findings += _twice(lambda: _check_references(main_line(table, manifest.branch)))
+    findings += _confirm_findings(lambda: _check_references(main_branch_of(table, manifest.branch)))
     findings += _check_orphans(table)
     return VerifyResult(
         version=manifest.version,
@@ -315,9 +315,9 @@ class _Files:
             # Convert JSON to text, which validates it.
             column = logical_field(column) if holds_json(column) else column
             # Blobs of deleted rows may be missing.
-            gone = deleted if any(part.is_blob_v2 for part in column.walk()) else None
+            skipped = deleted if any(part.is_blob_v2 for part in column.walk()) else None
             try:
-                for rows in _live_ranges(fragment, gone):
+                for rows in _live_ranges(fragment, skipped):
                     for _ in reader.stream(
                         [column], (), rows, batch_rows=_BATCH_ROWS, batch_bytes=_BATCH_BYTES
                     ):
@@ -339,8 +339,8 @@ def _size(store: ObjectStore, path: str) -> int | None:
 
 def _live_ranges(fragment: Fragment, deleted: DeletionVector | None) -> Iterator[tuple[int, int]]:
     """Yield the ranges of live rows."""
-    gone = [] if deleted is None else deleted.to_array().tolist()
-    for before, after in pairwise([-1, *gone, fragment.physical_rows]):
+    offsets = [] if deleted is None else deleted.to_array().tolist()
+    for before, after in pairwise([-1, *offsets, fragment.physical_rows]):
         if before + 1 < after:
             yield before + 1, after
 
@@ -383,19 +383,19 @@ def _check_index_files(store: ObjectStore, file: ManifestFile, sizes: Mapping[st
         if index.base_id is not None or not there:
             continue
         for name in sorted({*there, *index.file_sizes}):
-            wrong = _wrong_of_file(store, index, name, there.get(name))
+            wrong = _check_index_file(store, index, name, there.get(name))
             if wrong:
                 what = f"{INDICES}/{index.uuid}/{name} of the index {index.name!r} {wrong}"
                 yield finding("bad_index_file", what, place_of(file.manifest))
 
 
-def _wrong_of_file(store: ObjectStore, index: IndexMetadata, name: str, size: int | None) -> str:
+def _check_index_file(store: ObjectStore, index: IndexMetadata, name: str, size: int | None) -> str:
     """Return what is wrong with an index file; empty for nothing."""
-    noted = index.file_sizes.get(name)
+    recorded_size = index.file_sizes.get(name)
     if size is None:
         return "is not there"
-    if noted:
-        return "" if noted == size else f"has {size} bytes, not {noted}"
+    if recorded_size:
+        return "" if recorded_size == size else f"has {size} bytes, not {recorded_size}"
     if not name.endswith(_LANCE_FILES):
         return ""
     end, _ = store.get_tail(f"{INDICES}/{index.uuid}/{name}", len(MAGIC))
@@ -465,7 +465,7 @@ def _check_times(
             yield finding("time_runs_back", what, f"version {after.version}")
 
 
-def _twice(check: Callable[[], Found]) -> list[Finding]:
+def _confirm_findings(check: Callable[[], Found]) -> list[Finding]:
     """Run a check again if it fails: a tag may move while its version is removed."""
     found = list(check())
     return [one for one in check() if one in found] if found else []

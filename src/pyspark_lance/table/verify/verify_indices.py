@@ -27,7 +27,7 @@ from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.plain_values import plain_array, plain_numbers
-from pyspark_lance.table.index.bitmap import BITMAP_FILE, sets_at
+from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.index_file import IndexFile
@@ -89,7 +89,7 @@ def check_contents(
         if not entry.fields or any(str(entry.uuid) in problem.what for problem in known):
             continue
         try:
-            wrong = _wrong_in_entry(snapshot, entry, read_data=read_data)
+            wrong = _check_entry(snapshot, entry, read_data=read_data)
         except StorageError:
             raise
         except UnsupportedFeatureError:
@@ -101,7 +101,7 @@ def check_contents(
             yield finding("index_content", what, f"version {snapshot.version}")
 
 
-def _wrong_in_entry(snapshot: Snapshot, entry: IndexMetadata, *, read_data: bool) -> str:
+def _check_entry(snapshot: Snapshot, entry: IndexMetadata, *, read_data: bool) -> str:
     path = path_to(snapshot.schema.fields, entry.fields[0])
     if path is None:
         return ""
@@ -133,7 +133,7 @@ def _wrong_in_segment(
     if segment.kind == NGRAM:
         return _wrong_in_trigrams(snapshot, segment, path, fragments)
     if segment.kind == BLOOMFILTER:
-        return _wrong_in_filters(snapshot, entry, path, fragments)
+        return _check_bloom_filters(snapshot, entry, path, fragments)
     live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
     named = _Sums(fragments)
     for hashes, names in _rows_of(snapshot, segment, path[-1]):
@@ -206,7 +206,7 @@ def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
     if len(np.unique(hashes)) < len(hashes):
         raise CorruptFileError("a repeated value", file.where)
     for first in range(0, len(hashes), _SETS_AT_ONCE):
-        sets = sets_at(file, np.arange(first, min(first + _SETS_AT_ONCE, len(hashes))))
+        sets = read_row_sets(file, np.arange(first, min(first + _SETS_AT_ONCE, len(hashes))))
         for number, rows in enumerate(sets or ()):
             names = numbers_of(rows, _most_rows(snapshot, rows))
             yield np.full(len(names), hashes[first + number], np.uint64), names
@@ -345,7 +345,7 @@ def _token_hashes(token: _Hashes | np.uint64, often: NDArray[np.integer[Any]]) -
 # Zones -------------------------------------------------------------------------------------------
 
 
-def _wrong_in_filters(
+def _check_bloom_filters(
     snapshot: Snapshot,
     entry: IndexMetadata,
     path: tuple[Field, ...],
@@ -365,7 +365,7 @@ def _wrong_in_filters(
     return ""
 
 
-def _wrong_in_zones(
+def _check_zones(
     snapshot: Snapshot, entry: IndexMetadata, path: tuple[Field, ...], read_data: bool
 ) -> str:
     found, nulls = read_zones_and_nulls(snapshot.files, entry)
@@ -415,8 +415,8 @@ def _nulls_differ(nulls: Nulls, addresses: NDArray[np.uint64], is_null: NDArray[
     fragments = addresses >> _SHIFT
     for fragment in np.unique(fragments).tolist():
         own = fragments == fragment
-        told = np.asarray(nulls.get(fragment, BitMap()).to_array()).astype(np.uint32)
-        if (np.isin(addresses[own].astype(np.uint32), told) != is_null[own]).any():
+        null_offsets = np.asarray(nulls.get(fragment, BitMap()).to_array()).astype(np.uint32)
+        if (np.isin(addresses[own].astype(np.uint32), null_offsets) != is_null[own]).any():
             return True
     return False
 

@@ -23,7 +23,7 @@ _OTHER_FORMATS = ("Parquet", "ORC", "Avro", "CSV", "JSON")
 
 
 @contextlib.contextmanager
-def suggesting_paths(table: Table) -> Iterator[None]:
+def suggest_paths(table: Table) -> Iterator[None]:
     """Add a hint with similar paths to a TableNotFoundError."""
     try:
         yield

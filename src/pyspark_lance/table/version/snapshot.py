@@ -214,7 +214,7 @@ def _read(key: TableKey, store: ObjectStore, location: ManifestLocation) -> Mani
     return file
 
 
-def known_manifests(table: Table) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
+def cached_manifest_reader(table: Table) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
     """Return a reader of manifests that uses the cache of this process."""
     return lambda store, location: Snapshot.load(table, store, location).file
 

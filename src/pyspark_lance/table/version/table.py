@@ -87,7 +87,7 @@ def branch_root(root: str, branch: str | None) -> str:
     return root if branch is None else f"{root.rstrip('/')}/{TREE}/{branch}"
 
 
-def main_line(table: Table, branch: str | None) -> Table:
+def main_branch_of(table: Table, branch: str | None) -> Table:
     """Return the main branch of a table, also if ``table`` was opened by the path of a branch."""
     if table.branch is None and branch is not None:
         root = table.root.rstrip("/").removesuffix(f"/{TREE}/{branch}")

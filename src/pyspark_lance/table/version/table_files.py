@@ -17,7 +17,7 @@ from pyspark_lance.metafile.paths import INDICES, VERSIONS, data_path
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.other_roots import absolute_root, is_absolute, is_below, open_other_root
 from pyspark_lance.store.storage_options import ALLOWED, PREFIX, allowed_roots
-from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table import Table, main_branch_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def roots_outside(table: Table, manifest: Manifest) -> tuple[str, ...]:
 
     The files of a branch are inside the folder of the table.
     """
-    own = main_line(table, manifest.branch).root
+    own = main_branch_of(table, manifest.branch).root
     roots = []
     for base in manifest.base_paths:
         try:

@@ -22,7 +22,7 @@ class CommitSettings:
     # Whether column names may differ only by case.
     case_sensitive: bool = False
 
-    def is_done_in(self, snapshot: Snapshot) -> bool:
+    def is_committed_in(self, snapshot: Snapshot) -> bool:
         """Return whether the (application, version) pair of the properties was committed."""
         wanted = application_version(self.properties)
         return wanted is not None and is_committed(wanted, snapshot.manifest.config)

@@ -27,7 +27,7 @@ from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import TRANSACTIONS, index_path
 from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
-from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.snapshot import Snapshot, cached_manifest_reader
 from pyspark_lance.table.version.table import Table, TableKey
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.written_files import remove_files
@@ -77,14 +77,14 @@ class UnitOfWork:
             missing = ""
             turns: AbstractContextManager[object] = nullcontext()
             if self._expects_conflicts():
-                turns = work.turn_to_change(TURN_S)
+                turns = work.lock_for_change(TURN_S)
             while True:
                 try:
                     with turns:
                         return attempt(work)
                 except RetryableCommitError as error:
                     self._remember_conflict()
-                    work.spend_attempt(error)
+                    work.wait_for_retry(error)
                 except MissingFileError as error:
                     # A cleanup may have removed files of old versions; the newest version has all
                     # of its files.
@@ -94,7 +94,7 @@ class UnitOfWork:
                     logger.info("planning again, because a file was removed: %s", error.where)
                 # A retry keeps the lock until it is done; concurrent first attempts wait before
                 # their commit.
-                turns = work.turn_to_change(min(work.retries.left_s, _AGAIN_S))
+                turns = work.lock_for_change(min(work.retries.left_s, _AGAIN_S))
 
         return self.once(until_done)
 
@@ -132,7 +132,7 @@ class UnitOfWork:
             _conflicts.clear()
         _conflicts[self._table.key()] = _REMEMBERED
 
-    def spend_attempt(self, conflict: RetryableCommitError) -> None:
+    def wait_for_retry(self, conflict: RetryableCommitError) -> None:
         """Wait for the next attempt after a conflict."""
         left = self._retries
         if not left.plan_again():
@@ -150,7 +150,7 @@ class UnitOfWork:
         """The remaining retry budget."""
         return self._retries
 
-    def turn_to_change(self, patience_s: float) -> AbstractContextManager[object]:
+    def lock_for_change(self, patience_s: float) -> AbstractContextManager[object]:
         """Acquire the lock of commits that, unlike appends, may cause concurrent retries."""
         return advisory_lock(self._table.store(), TRANSACTIONS, patience_s)
 
@@ -187,12 +187,12 @@ class UnitOfWork:
         is_append = isinstance(commit_request.transaction.operation, Append)
         self._unknown_outcome = True
         try:
-            with nullcontext() if is_append else self.turn_to_change(TURN_S):
+            with nullcontext() if is_append else self.lock_for_change(TURN_S):
                 result = commit(
                     self._table.store(),
                     commit_request,
                     self._retries,
-                    read=known_manifests(self._table),
+                    read=cached_manifest_reader(self._table),
                 )
         except LanceError as error:
             self._unknown_outcome = isinstance(error, StorageError | TableGoneError)
@@ -209,11 +209,11 @@ class UnitOfWork:
         if self._unknown_outcome:
             return
         try:
-            self._remove_unnamed_files()
+            self._remove_unreferenced_files()
         except Exception as error:  # noqa: BLE001 - a store also raises errors of its client
             logger.warning("files of a write to %s were kept: %s", self._table.uri, error)
 
-    def _remove_unnamed_files(self) -> None:
+    def _remove_unreferenced_files(self) -> None:
         left = set(self._written)
         for result in self._results:
             operation = result.transaction.operation
@@ -237,7 +237,7 @@ def commit_on_newest(
 
     def attempt(work: UnitOfWork) -> CommitResult | None:
         snapshot = Snapshot.open(table)
-        operation = None if settings.is_done_in(snapshot) else plan(snapshot)
+        operation = None if settings.is_committed_in(snapshot) else plan(snapshot)
         if operation is None:
             return None
         return work.commit(work.propose(BaseVersion.of(snapshot.manifest), operation))

@@ -31,13 +31,13 @@ def remove_files(store: ObjectStore, paths: Iterable[str]) -> None:
             store.delete_many(files)
 
 
-def remove_unless_landed(
+def remove_unless_committed(
     table: Table, uuid: str, read_version: int, files: Collection[str]
 ) -> None:
     """Remove files, unless a version refers to one, or their commit may still succeed."""
     try:
         store = table.store()
-        landed = _may_land(store, uuid) or _has_landed(store, uuid, read_version, files)
+        landed = _may_commit(store, uuid) or _is_committed(store, uuid, read_version, files)
     except (LanceError, OSError) as error:
         logger.warning("kept the files of a failed write, since its outcome is unknown: %s", error)
         return
@@ -45,12 +45,12 @@ def remove_unless_landed(
         remove_files(store, files)
 
 
-def _may_land(store: ObjectStore, uuid: str) -> bool:
+def _may_commit(store: ObjectStore, uuid: str) -> bool:
     """Return whether the transaction file exists: it was committed, or its outcome is unknown."""
     return any(info.path.endswith(f"-{uuid}.txn") for info in store.list(TRANSACTIONS))
 
 
-def _has_landed(store: ObjectStore, uuid: str, read_version: int, files: Collection[str]) -> bool:
+def _is_committed(store: ObjectStore, uuid: str, read_version: int, files: Collection[str]) -> bool:
     """Return whether an existing version was committed by the transaction or has its files.
 
     The version itself may have been cleaned up, so all newer versions are searched.

@@ -46,7 +46,7 @@ def parse_condition(text: str, columns: LanceSchema, time_zone: str, ansi: bool)
     return predicate
 
 
-def matching_only(
+def check_matching(
     batches: Iterable[pa.RecordBatch], predicate: Predicate, text: str, columns: LanceSchema
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches in the table's types; raise an error if a row does not match."""

@@ -130,7 +130,7 @@ def plan_write(
     if existing is not None:
         check_source(existing.version, settings, table.uri)
     if existing is None:
-        _refuse_file(table)
+        _reject_file(table)
         schema = LanceSchema.from_arrow(data_schema)
         version = new_file_version(schema, settings.file_version)
         schema = table_schema(data_schema, version)
@@ -156,7 +156,7 @@ def plan_write(
         else:
             schema = existing.schema
             if settings.merge_schema:
-                schema = schema_with(existing, data_schema)
+                schema = merged_table_schema(existing, data_schema)
             columns = match_columns(schema, data_schema)
         version = existing_file_version(
             existing, columns, settings.file_version, replaces_all=settings.replaces_all
@@ -184,11 +184,11 @@ def plan_write(
         condition=_condition(settings, columns),
         order=_order(settings.sort_by, columns),
         split=_split(settings.split_by, columns),
-        is_done=existing is not None and settings.is_done_in(existing),
+        is_done=existing is not None and settings.is_committed_in(existing),
     )
 
 
-def _refuse_file(table: Table) -> None:
+def _reject_file(table: Table) -> None:
     """Reject a file as the path before tasks fail one by one with the same error."""
     scheme, folder = split_uri(table.uri)
     if scheme != "file":
@@ -249,7 +249,7 @@ def _order(sort_by: tuple[tuple[str, bool], ...], columns: LanceSchema) -> RowOr
 
 def _split(split_by: tuple[str, ...], columns: LanceSchema) -> RowOrder | None:
     order = _order(tuple((name, False) for name in split_by), columns)
-    return None if order is None else order.splitting(split_by)
+    return None if order is None else order.with_file_split(split_by)
 
 
 def _condition(settings: WriteSettings, columns: LanceSchema) -> Predicate | None:
@@ -295,7 +295,7 @@ def check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings)
         )
 
 
-def schema_with(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
+def merged_table_schema(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
     """Return the table's schema with the additional columns of the data."""
     first_id = next_field_id(existing.manifest)
     version = existing.manifest.file_version

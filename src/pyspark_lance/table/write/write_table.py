@@ -35,14 +35,14 @@ from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.work.written_files import remove_unless_landed
+from pyspark_lance.table.work.written_files import remove_unless_committed
 from pyspark_lance.table.write.write_plan import (
     WritePlan,
     WriteSettings,
     check_overwrite,
     check_source,
+    merged_table_schema,
     plan_write,
-    schema_with,
 )
 
 
@@ -50,11 +50,11 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
     """Write the data files of one task; see ``write_fragments``."""
     if plan.condition is not None:
         # Imported lazily: most writes have no condition.
-        from pyspark_lance.table.write.replace_where import matching_only  # noqa: PLC0415
+        from pyspark_lance.table.write.replace_where import check_matching  # noqa: PLC0415
 
         batches = with_blob_bytes(plan.request.table, batches)
         text = plan.settings.replace_where or ""
-        batches = matching_only(batches, plan.condition, text, plan.request.schema)
+        batches = check_matching(batches, plan.condition, text, plan.request.schema)
     if plan.order is not None:
         from pyspark_lance.table.sort.external_sort import sorted_batches  # noqa: PLC0415
 
@@ -131,7 +131,7 @@ class _Write:
 
     def _append_with_columns(self, work: UnitOfWork) -> CommitResult | None:
         newest = self._newest()
-        schema = schema_with(newest, self._plan.request.schema.to_arrow())
+        schema = merged_table_schema(newest, self._plan.request.schema.to_arrow())
         if schema == newest.schema:
             return self._commit(work, self._added(schema), newest) if self._files else None
         first_id = newest.manifest.max_fragment_id
@@ -255,7 +255,7 @@ def abort_write(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
     Spark also calls this after a failed commit, whose response may have been lost. If the outcome
     is unknown, the files stay until a cleanup.
     """
-    remove_unless_landed(
+    remove_unless_committed(
         plan.request.table, plan.transaction_uuid, plan.read_version, files_of(fragments)
     )
 

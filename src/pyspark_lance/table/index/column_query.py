@@ -1,4 +1,4 @@
-"""Question: a predicate on one column for index lookups."""
+"""ColumnQuery: a predicate on one column for index lookups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_lance.predicate.single_column import matching_values, only_values
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ColumnQuery:
     """A predicate on one column."""
 
     path: ColumnPath  # The only column of the predicate.

@@ -26,7 +26,7 @@ _NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class KeptStatistics:
+class StoredStatistics:
     """The statistics of a top-level column in one version."""
 
     version: int
@@ -46,7 +46,7 @@ class KeptStatistics:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
-def kept_statistics(snapshot: Snapshot, name: str) -> KeptStatistics | None:
+def stored_statistics(snapshot: Snapshot, name: str) -> StoredStatistics | None:
     """Return the statistics of a column, scaled to the rows of ``snapshot``; None without any."""
     text = snapshot.manifest.config.get(PREFIX + name)
     field = by_name(snapshot.schema.fields).get(name)
@@ -82,18 +82,18 @@ def rows_digest(snapshot: Snapshot) -> str:
     return digest.hexdigest()
 
 
-def found_statistics(
+def statistics_entries(
     snapshot: Snapshot, found: Mapping[str, Mapping[str, Any]], num_rows: int
 ) -> dict[str, str]:
     """Return the configuration entries of new statistics.
 
-    ``found``: aggregated fields of ``KeptStatistics`` by column; ``num_rows``: as counted by the
+    ``found``: aggregated fields of ``StoredStatistics`` by column; ``num_rows``: as counted by the
     same aggregation.
     """
     fields = by_name(snapshot.schema.fields)
     common = (snapshot.version, num_rows, rows_digest(snapshot))
     return {
-        PREFIX + name: KeptStatistics(
+        PREFIX + name: StoredStatistics(
             *common, fields[name].id, fields[name].logical_type, **values
         ).text()
         for name, values in found.items()
@@ -103,21 +103,21 @@ def found_statistics(
 def outdated(snapshot: Snapshot) -> list[str]:
     """Return the entries of columns that were dropped or replaced."""
     fields = {PREFIX + field.name: field for field in snapshot.schema.fields}
-    gone = []
+    outdated_keys = []
     for key, text in snapshot.manifest.config.items():
         known = _parsed(text) if key.startswith(PREFIX) else None
         if key.startswith(PREFIX) and not (known and key in fields and _is_of(known, fields[key])):
-            gone.append(key)
-    return gone
+            outdated_keys.append(key)
+    return outdated_keys
 
 
-def _is_of(known: KeptStatistics, field: Field) -> bool:
+def _is_of(known: StoredStatistics, field: Field) -> bool:
     return (known.field_id, known.type_name) == (field.id, field.logical_type)
 
 
-def _parsed(text: str) -> KeptStatistics | None:
+def _parsed(text: str) -> StoredStatistics | None:
     """Parse an entry; None if another release wrote it in an unknown form."""
     try:
-        return KeptStatistics(**json.loads(text))
+        return StoredStatistics(**json.loads(text))
     except (ValueError, TypeError):
         return None

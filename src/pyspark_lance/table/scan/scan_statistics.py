@@ -29,7 +29,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 _ROWS_AT_ONCE = 1 << 20
 
 
-class RowsLeft(NamedTuple):
+class PrunedScan(NamedTuple):
     """A scan after pruning by metadata."""
 
     fragments: int  # Fragments to read.
@@ -37,7 +37,7 @@ class RowsLeft(NamedTuple):
     indices: tuple[str, ...]  # Titles of those that pruned rows, as shown in plans.
 
 
-def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> RowsLeft:
+def prune_scan(snapshot: Snapshot, predicate: Predicate | None) -> PrunedScan:
     """Return the fragments that a scan reads and an upper bound of its rows."""
     chosen = choose(snapshot, predicate)
     slices = chosen.slices
@@ -45,10 +45,10 @@ def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> RowsLeft:
     most = np.minimum(slices.num_rows, slices.fragments.columns.num_rows)
     most[list(slices.offsets)] = slices.num_rows[list(slices.offsets)]
     num_fragments = len(np.unique(slices.fragments.ids))
-    return RowsLeft(num_fragments, int(most.sum()), tuple(sorted(chosen.indices)))
+    return PrunedScan(num_fragments, int(most.sum()), tuple(sorted(chosen.indices)))
 
 
-def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
+def limit_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
     """Truncate tasks to those that together return at least ``limit`` rows.
 
     Filtered tasks are returned unchanged.
@@ -122,7 +122,7 @@ def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFacts:
+class ColumnStatistics:
     """Exact statistics of a column from zone maps."""
 
     minimum: pa.Scalar  # Minimum; null if all values are.
@@ -130,18 +130,18 @@ class ColumnFacts:
     num_values: int  # Rows that are not null.
 
 
-def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:
+def column_statistics(snapshot: Snapshot, name: str) -> ColumnStatistics | None:
     """Return exact bounds of an integer, date or timestamp column; None if it must be read.
 
     Zone maps must cover all rows, none of which was deleted since.
     """
     columns = snapshot.manifest.fragments.columns
     has_lost = (columns.has_deletions & (columns.num_rows > 0)).any()
-    return None if has_lost else facts_of_zones(snapshot, name)
+    return None if has_lost else zone_statistics(snapshot, name)
 
 
-def facts_of_zones(snapshot: Snapshot, name: str) -> ColumnFacts | None:
-    """Like ``column_facts``, including rows that were deleted since."""
+def zone_statistics(snapshot: Snapshot, name: str) -> ColumnStatistics | None:
+    """Like ``column_statistics``, including rows that were deleted since."""
     zones = column_zones(snapshot, name)
     if zones is None or not is_exact(zones.bounds.minimum.type):
         return None
@@ -154,7 +154,7 @@ def facts_of_zones(snapshot: Snapshot, name: str) -> ColumnFacts | None:
     )
     if not is_known.all():
         return None
-    return ColumnFacts(
+    return ColumnStatistics(
         pc.min(zones.bounds.minimum),
         pc.max(zones.bounds.maximum),
         num_rows - int(zones.num_nulls.sum()),

@@ -29,14 +29,14 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.single_column import matching_values
 from pyspark_lance.predicate.tree import Column, IsNaN, can_raise, column_paths_of
 from pyspark_lance.predicate.types import spark_type_of
-from pyspark_lance.table.index.bitmap import BitmapIndex, sets_at
+from pyspark_lance.table.index.bitmap import BitmapIndex, read_row_sets
 from pyspark_lance.table.index.btree import BTree
+from pyspark_lance.table.index.column_query import ColumnQuery
 from pyspark_lance.table.index.indexed_fields import as_seen, field_at
-from pyspark_lance.table.index.lookups import AskedSegment, asked_segments
-from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.index.lookups import LockedSegment, lock_segments
 from pyspark_lance.table.index.segments import BITMAP, BTREE
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_facts import is_exact
+from pyspark_lance.table.scan.scan_statistics import is_exact
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -62,7 +62,7 @@ def first_values(
     if field is None or not 0 < rows <= MAX_FIRST_VALUES:
         return None
     try:
-        with asked_segments(snapshot, field, BTREE) as segments:
+        with lock_segments(snapshot, field, BTREE) as segments:
             if not segments or (of_all and not _cover_all(snapshot, segments)):
                 return None
             parts = [_first_of(snapshot, one, field, rows, descending) for one in segments]
@@ -78,7 +78,7 @@ def first_values(
     if len(chosen) < rows:
         return None
     first = every.take(chosen)
-    return first if _is_so(snapshot, field, first, where[chosen.to_numpy()]) else None
+    return first if _have_values(snapshot, field, first, where[chosen.to_numpy()]) else None
 
 
 def bounds_by_index(snapshot: Snapshot, name: str) -> tuple[pa.Scalar, pa.Scalar] | None:
@@ -132,11 +132,11 @@ def count_where(snapshot: Snapshot, name: str, predicate: Predicate) -> int | No
     chosen = None if counts is None else counts.where(predicate, name)
     if chosen is not None:
         return int(chosen.counts.sum())
-    question = Question((name,), predicate)
+    query = ColumnQuery((name,), predicate)
     try:
         with _whole_trees(snapshot, name) as trees:
             most = (max(_MAX_PAGES, tree.num_pages // _WORTHWHILE_SHARE) for tree in trees)
-            found = [tree.count(question, pages) for tree, pages in zip(trees, most, strict=True)]
+            found = [tree.count(query, pages) for tree, pages in zip(trees, most, strict=True)]
     except (LanceError, FileNotFoundError):
         return None  # As above.
     known = [count for count in found if count is not None]
@@ -154,21 +154,21 @@ def _whole_trees(snapshot: Snapshot, name: str) -> Iterator[list[BTree]]:
     if field is None:
         yield []
         return
-    with asked_segments(snapshot, field, BTREE) as segments:
+    with lock_segments(snapshot, field, BTREE) as segments:
         trees = [one.opened for one in segments if isinstance(one.opened, BTree)]
         num_rows = sum(tree.num_rows for tree in trees)
         is_whole = trees and num_rows == snapshot.num_rows() and _cover_all(snapshot, segments)
         yield trees if is_whole else []
 
 
-def _cover_all(snapshot: Snapshot, segments: Iterable[AskedSegment]) -> bool:
+def _cover_all(snapshot: Snapshot, segments: Iterable[LockedSegment]) -> bool:
     covered = BitMap.union(*(segment.covered for segment in segments))
     columns = snapshot.manifest.fragments.columns
     return covered.issuperset(BitMap(columns.ids[columns.num_rows > 0].tolist()))
 
 
 def _first_of(
-    snapshot: Snapshot, segment: AskedSegment, field: Field, rows: int, descending: bool
+    snapshot: Snapshot, segment: LockedSegment, field: Field, rows: int, descending: bool
 ) -> tuple[pa.Array, NDArray[np.uint64]] | None:
     """Return the first values of live rows, at least ``rows`` if available, and their addresses."""
     tree = segment.opened
@@ -195,7 +195,7 @@ def _first_of(
     return pa.concat_arrays(values), np.concatenate(addresses)
 
 
-def _are_there(
+def _are_live_rows(
     snapshot: Snapshot, addresses: NDArray[np.uint64], covered: BitMap
 ) -> NDArray[np.bool_]:
     """Return which rows are live rows of covered fragments."""
@@ -213,7 +213,7 @@ def _are_there(
     return there
 
 
-def _is_so(
+def _have_values(
     snapshot: Snapshot, field: Field, values: pa.Array, addresses: NDArray[np.uint64]
 ) -> bool:
     """Return whether rows have the given values, in any order."""
@@ -272,7 +272,7 @@ def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
         return None
     keys: list[pa.Array] = []
     counts: list[int] = []
-    with asked_segments(snapshot, field, BITMAP) as segments:
+    with lock_segments(snapshot, field, BITMAP) as segments:
         if not segments or not _cover_all(snapshot, segments):
             return None
         for segment in segments:
@@ -281,7 +281,7 @@ def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
                 return None
             if not segment.is_by_address and snapshot.num_rows() > _MAX_LOCATED:
                 return None
-            sets = sets_at(index.file, np.arange(len(index.keys)))
+            sets = read_row_sets(index.file, np.arange(len(index.keys)))
             if sets is None:
                 return None
             keys.append(index.keys)
@@ -299,24 +299,24 @@ def _counted(snapshot: Snapshot, name: str) -> ValueCounts | None:
 
 
 def _lengths(
-    snapshot: Snapshot, segment: AskedSegment, sets: Iterable[dict[int, BitMap]]
+    snapshot: Snapshot, segment: LockedSegment, sets: Iterable[dict[int, BitMap]]
 ) -> Iterator[int]:
     """Yield the number of live rows of covered fragments in each set."""
     own = {f.id: f for f in snapshot.manifest.fragments if f.id in segment.covered}
     deleted = {
-        number: gone.bitmap
+        number: vector.bitmap
         for number, fragment in own.items()
-        if (gone := snapshot.deletion_vector(fragment)) is not None
+        if (vector := snapshot.deletion_vector(fragment)) is not None
     }
     for rows in sets:
-        here = rows
+        by_fragment = rows
         if not segment.is_by_address:
             addresses = segment.locate(numbers_of(rows, snapshot.manifest.next_row_id))
             grouped = {} if addresses is None else group_by_fragment(np.unique(addresses))
-            here = {number: BitMap(inside) for number, inside in grouped.items()}
+            by_fragment = {number: BitMap(inside) for number, inside in grouped.items()}
         yield sum(
             len(bitmap) - bitmap.intersection_cardinality(deleted.get(number, _NONE))
-            for number, bitmap in here.items()
+            for number, bitmap in by_fragment.items()
             if number in own
         )
 

@@ -17,7 +17,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class IndexFacts:
+class IndexStatus:
     """One segment of an index."""
 
     name: str  # Of the index; shared by its segments.
@@ -37,7 +37,7 @@ class IndexFacts:
 
 
 class IndexColumns(NamedTuple):
-    """The columns of an index; ``kind``: as in ``IndexFacts``; ``columns``: the path of each."""
+    """The columns of an index; ``kind``: as in ``IndexStatus``; ``columns``: the path of each."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ def index_columns(snapshot: Snapshot) -> list[IndexColumns]:
     ]
 
 
-def index_facts(snapshot: Snapshot) -> list[IndexFacts]:
+def index_status(snapshot: Snapshot) -> list[IndexStatus]:
     """Describe the segments of all indices over columns; opens the files of used ones."""
     entries = [entry for entry in snapshot.indices if entry.fields]
     covered = {entry.uuid: _covered_now(snapshot, entry) for entry in entries}
@@ -66,7 +66,7 @@ def index_facts(snapshot: Snapshot) -> list[IndexFacts]:
     for entry in entries:
         by_name[entry.name] = by_name.get(entry.name, BitMap()) | covered[entry.uuid]
     return [
-        _facts_of(snapshot, entry, covered[entry.uuid], by_name[entry.name]) for entry in entries
+        _status_of(snapshot, entry, covered[entry.uuid], by_name[entry.name]) for entry in entries
     ]
 
 
@@ -77,14 +77,14 @@ def _covered_now(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
         return BitMap()
 
 
-def _facts_of(
+def _status_of(
     snapshot: Snapshot, entry: IndexMetadata, covered: BitMap, by_segments: BitMap
-) -> IndexFacts:
+) -> IndexStatus:
     fragments = snapshot.manifest.fragments
     own = [fragment for fragment in fragments if fragment.id in covered]
     num_rows = sum(fragment.num_rows for fragment in own)
     state = _state_of(snapshot, entry)
-    return IndexFacts(
+    return IndexStatus(
         entry.name,
         kind_of(entry) or entry.details_type,
         tuple(".".join(path_of(snapshot.schema.fields, number)) for number in entry.fields),

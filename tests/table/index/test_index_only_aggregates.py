@@ -20,8 +20,8 @@ from pyspark_lance.predicate.single_column import matching_values
 from pyspark_lance.predicate.tree import And, Column, Comparison, In, IsNull, Literal, Not
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index.indexed_fields import as_seen
-from pyspark_lance.table.scan import index_answers
-from pyspark_lance.table.scan.index_answers import (
+from pyspark_lance.table.scan import index_only_aggregates
+from pyspark_lance.table.scan.index_only_aggregates import (
     bounds_by_index,
     count_where,
     first_values,
@@ -178,7 +178,7 @@ def test_more_first_values_than_a_driver_should_hold_are_not_looked_up(tmp_path,
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"n": range(9, -1, -1)}), path)
     lance.dataset(path).create_scalar_index("n", "BTREE")
-    monkeypatch.setattr(index_answers, "MAX_FIRST_VALUES", 3)
+    monkeypatch.setattr(index_only_aggregates, "MAX_FIRST_VALUES", 3)
     told = [first_values(Snapshot.open(Table(path)), "n", n, descending=False) for n in range(5)]
     assert [one and one.to_pylist() for one in told] == [None, [0], [0, 1], [0, 1, 2], None]
 
