@@ -23,16 +23,16 @@ import org.pysparklance.rules.SessionRules;
 /**
  * A Lance namespace as a catalog: {@code spark.sql.catalog.x = org.pysparklance.LanceCatalog} and
  * {@code spark.sql.catalog.x.path} for a folder of tables, or {@code x.uri} for a REST service;
- * further keys are options of every table. Python knows the names. One with a slash in it is a path
- * of its own: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
+ * further keys are options of every table. Python resolves the names. A name with a slash is a
+ * path: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
  */
 public class LanceCatalog
     implements StagingTableCatalog, SupportsNamespaces, PathCatalog {
-  /** Settings that say where names are kept; all others are options of the tables. */
+  /** Settings of the namespace; all others are options of the tables. */
   private static final String OF_NAMES =
       "(?i)impl|root|path|uri|delimiter|manifest_enabled|dir_listing_enabled|headers?[.].*";
 
-  /** What Spark, which wants a namespace in every name, may call the root. */
+  /** Names of the root, as Spark requires a namespace in every name. */
 
   private String name;
   private String settings;
@@ -70,20 +70,20 @@ public class LanceCatalog
     return json(parts);
   }
 
-  /** The options of a question about a table, which Python finds by its name. */
-  private CaseInsensitiveStringMap asked(Identifier ident) {
+  /** The options of a request for a table, which Python finds by its name. */
+  private CaseInsensitiveStringMap requestOptions(Identifier ident) {
     return isPath(ident) ? Options.with(options, "path", ident.name())
         : Options.with(options, "_lance.catalog", settings, "_lance.name", nameOf(ident));
   }
 
-  private CaseInsensitiveStringMap asked(String[] namespace) {
+  private CaseInsensitiveStringMap requestOptions(String[] namespace) {
     return Options.with(CaseInsensitiveStringMap.empty(),
         "_lance.catalog", settings, "_lance.namespace", json(namespace));
   }
 
   private JsonNode ask(String question, String[] namespace, String... more)
       throws NoSuchNamespaceException {
-    return checked(Python.call(question, asked(namespace), more), namespace);
+    return checked(Python.call(question, requestOptions(namespace), more), namespace);
   }
 
   private static JsonNode checked(JsonNode reply, String[] namespace)
@@ -110,7 +110,7 @@ public class LanceCatalog
     return load(ident, Map.of("timestampAsOf", Options.time(micros)));
   }
 
-  /** Spark has this method since 4.2; without its types, too, a class loads that declares it. */
+  /** Since Spark 4.2; the class also loads in older releases, which lack the types. */
   public Changelog loadChangelog(Identifier ident, ChangelogContext asked,
       CaseInsensitiveStringMap given) throws NoSuchTableException {
     return LanceChanges.of(load(ident, LanceChanges.options(asked, given)));
@@ -120,7 +120,7 @@ public class LanceCatalog
   public Set<String> changelogStateOptionKeys() { return Set.of("branch", "blobColumns"); }
 
   private NamedTable load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
-    CaseInsensitiveStringMap asked = Options.merge(asked(ident), more);
+    CaseInsensitiveStringMap asked = Options.merge(requestOptions(ident), more);
     Description found = Python.find(asked);
     if (found == null) {
       if (isFileToSpark(ident) && !mayBeMissing()) {
@@ -136,17 +136,16 @@ public class LanceCatalog
   }
 
   /**
-   * Whether Spark, once told that there is no such table, takes the name for that of a file, and
-   * says of Lance what it says of sources that are not installed. Only an error that it does not
-   * know keeps it from that.
+   * Whether Spark would resolve a missing table as a path of a file source, and report that the
+   * source is not installed. Only an unknown exception prevents that.
    */
   private boolean isFileToSpark(Identifier ident) {
     return isPath(ident) || ident.namespace().length == 0 && name.equalsIgnoreCase("lance");
   }
 
   /**
-   * Two methods of Spark wait for the error that it knows, to make the table or to say that there
-   * is none. They ask as all others do, so nothing but the stack tells them.
+   * Two methods of Spark expect its own error for a missing table. They call this like all others,
+   * so only the stack distinguishes them.
    */
   private static boolean mayBeMissing() {
     return StackWalker.getInstance().walk(frames -> frames.anyMatch(
@@ -154,7 +153,7 @@ public class LanceCatalog
   }
 
   @Override public boolean tableExists(Identifier ident) {
-    return Python.find(asked(ident)) != null;
+    return Python.find(requestOptions(ident)) != null;
   }
 
   @Override public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
@@ -197,7 +196,7 @@ public class LanceCatalog
     }
     CaseInsensitiveStringMap given = Options.with(
         new CaseInsensitiveStringMap(table.properties()), TableCatalog.PROP_PROVIDER, "lance");
-    CaseInsensitiveStringMap asked = asked(ident);
+    CaseInsensitiveStringMap asked = requestOptions(ident);
     String location = Options.ofTable(given).get("path");
     if (isPath(ident) && location != null && !Options.isSamePath(location, ident.name())) {
       throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] a table that is named by its "
@@ -213,7 +212,7 @@ public class LanceCatalog
         "path", at.get("path")), table.columns(), table, replaces, made, () -> {});
   }
 
-  /** A DataFrame says the default of the session where the user says nothing. */
+  /** A DataFrame sets the session's default provider if the user sets none. */
   private static boolean isDefault(String provider) {
     return provider.equals(SQLConf.get().defaultDataSourceName())
         && Running.isCalledBy("DataFrameWriter");
@@ -221,7 +220,7 @@ public class LanceCatalog
 
   @Override
   public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
-    AlterTable.run(asked(ident), changes);
+    AlterTable.run(requestOptions(ident), changes);
     return AlterTable.altered(() -> {
       NamedTable altered = load(ident, Map.of());
       CachedTables.refresh(altered.options());
@@ -229,21 +228,21 @@ public class LanceCatalog
     });
   }
 
-  /** Spark does not look at what this returns, so what is not dropped is refused. */
+  /** Spark ignores the return value, so this throws if nothing was dropped. */
   @Override public boolean dropTable(Identifier ident) {
     refusePath(ident, "dropped", "DELETE FROM it takes its rows, which its history keeps; to be "
         + "rid of the table, remove the folder by the tools of its store");
-    return Python.call("drop", asked(ident)).path("dropped").asBoolean();
+    return Python.call("drop", requestOptions(ident)).path("dropped").asBoolean();
   }
 
   @Override public void renameTable(Identifier from, Identifier to) {
     for (Identifier one : List.of(from, to)) {
       refusePath(one, "renamed", "move the folder by the tools of its store");
     }
-    Python.call("rename", asked(from), "_lance.new_name", nameOf(to));
+    Python.call("rename", requestOptions(from), "_lance.new_name", nameOf(to));
   }
 
-  /** No catalog knows such a table, and a typed path is no reason to touch a folder as a whole. */
+  /** Refuse to drop a table by path: no catalog owns it, and a typo would remove a folder. */
   private static void refusePath(Identifier ident, String done, String hint) {
     if (isPath(ident)) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] a table that is named "
@@ -273,7 +272,7 @@ public class LanceCatalog
 
   @Override public void createNamespace(String[] namespace, Map<String, String> properties)
       throws NamespaceAlreadyExistsException {
-    if (!Python.call("create_namespace", asked(namespace), "_lance.properties", json(properties))
+    if (!Python.call("create_namespace", requestOptions(namespace), "_lance.properties", json(properties))
         .get("done").asBoolean()) {
       throw new NamespaceAlreadyExistsException(namespace);
     }

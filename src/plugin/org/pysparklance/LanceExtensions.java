@@ -9,10 +9,9 @@ import org.pysparklance.rules.SessionExtensions;
 import scala.runtime.BoxedUnit;
 
 /**
- * Spark runs this when it makes a session with this jar on its class path; it gives it the two
- * catalogs, where the user has set no other, and repairs what Spark makes of hidden columns. In a
- * Spark that the plugin was not tested with, and where it is off, it does nothing, and loads no
- * class that such a Spark may lack.
+ * Spark runs this when it creates a session with this jar on its class path. It registers the two
+ * catalogs, unless the user has set others, and the rules of sessions. In an untested release of
+ * Spark, and if the plugin is off, it does nothing and loads no class that Spark may lack.
  */
 public final class LanceExtensions implements SparkSessionExtensionsProvider {
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {

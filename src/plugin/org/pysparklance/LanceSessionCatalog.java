@@ -20,7 +20,7 @@ import org.pysparklance.catalog.NamedTable;
 import org.pysparklance.catalog.PrimaryKeys;
 import org.pysparklance.catalog.SessionCatalogs;
 import org.pysparklance.catalog.StagedLanceTable;
-import org.pysparklance.catalog.StagedOther;
+import org.pysparklance.catalog.StagedForeignTable;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
@@ -29,14 +29,14 @@ import scala.Option;
 
 /**
  * Spark's own catalog, {@code spark.sql.catalog.spark_catalog}: a table {@code USING lance} in it
- * is one Lance table, made and replaced in one version each, whose columns and properties are
- * those of the newest version. Tables of other sources are none of its business.
+ * is one Lance table, created and replaced in one version each, whose columns and properties are
+ * those of the newest version. Tables of other sources are delegated to Spark's catalog.
  */
 public class LanceSessionCatalog extends DelegatingCatalogExtension
     implements StagingTableCatalog, LanceProcedure.Catalog {
   @Override public void initialize(String name, CaseInsensitiveStringMap options) {}
 
-  /** Plans of other sources show which catalog they use. */
+  /** Spark's name, since plans of other sources show the catalog. */
   @Override public String toString() { return "V2SessionCatalog(" + name() + ")"; }
 
   @Override public Set<TableCatalogCapability> capabilities() {
@@ -50,7 +50,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
         TableCatalog.PROP_PROVIDER, SQLConf.get().defaultDataSourceName()));
   }
 
-  /** What the catalog knows of a Lance table; null for a table or view of another kind. */
+  /** The catalog's entry of a Lance table; null for other tables and views. */
   private V1Table lanceTable(Identifier ident) throws NoSuchTableException {
     return lanceTable(SessionCatalogs.listed(() -> super.loadTable(ident)));
   }
@@ -84,7 +84,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
         : load(ident, known, Map.of("timestampAsOf", Options.time(micros)));
   }
 
-  /** Spark has this method since 4.2; without its types, too, a class loads that declares it. */
+  /** Since Spark 4.2; the class also loads in older releases, which lack the types. */
   public Changelog loadChangelog(Identifier ident, ChangelogContext asked,
       CaseInsensitiveStringMap given) throws NoSuchTableException {
     V1Table known = lanceTable(ident);
@@ -108,7 +108,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     CaseInsensitiveStringMap read = Options.merge(optionsOf(known), more);
     Description found = Python.find(read);
     Map<String, String> shown = new HashMap<>(known.properties());
-    // Of a table that is there, the properties are those that it keeps itself.
+    // An existing table has its own properties.
     shown.keySet().removeIf(name -> name.startsWith(TableCatalog.OPTION_PREFIX)
         || found != null && !CatalogV2Util.TABLE_RESERVED_PROPERTIES().contains(name));
     if (known.catalogTable().tableType().equals(CatalogTableType.MANAGED())) {
@@ -153,19 +153,19 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return null;  // which saves finding the table
   }
 
-  /** A table that gets a name keeps its properties; those of the statement would go nowhere. */
+  /** Refuse properties for an existing table that is only registered: they would be ignored. */
   private static void checkProperties(Description there, Map<String, String> given) {
     StagedLanceTable.kept(given).forEach((name, value) -> {
       boolean isComment = name.equals(TableCatalog.PROP_COMMENT);
       if (!isComment && !value.equals(there.properties().get(name))) {
-        throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] there is a table already, "
+        throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the table already exists, "
             + "without the property " + name + " = " + value + "\n  at: " + there.root()
             + "\n  hint: leave out TBLPROPERTIES, then ALTER TABLE … SET TBLPROPERTIES");
       }
     });
   }
 
-  /** Since 4.3, which has it for sources of the newer kind; older releases never call it. */
+  /** Since Spark 4.3, for DataSource V2; older releases never call it. */
   public Table createTableLike(Identifier ident, TableInfo table, Table source)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (!(source instanceof NamedTable) && !isLance(table)) {
@@ -174,7 +174,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return create(ident, source.columns(), table);
   }
 
-  /** What the catalog is told of a new table, its place among it. */
+  /** The entry of a new table in the catalog, with its location. */
   private static Map<String, String> entry(Identifier ident, Map<String, String> given) {
     Map<String, String> properties = new HashMap<>(given);
     properties.put(TableCatalog.PROP_PROVIDER, "lance");
@@ -191,7 +191,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return properties;
   }
 
-  /** Enters the name; returns the options of the table, its path among them. */
+  /** Registers the name and returns the options of the table, with its path. */
   private CaseInsensitiveStringMap register(
       Identifier ident, Column[] columns, Map<String, String> entry)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
@@ -269,7 +269,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return AlterTable.altered(() -> loadTable(ident));
   }
 
-  /** Tells Spark's catalog the columns, for sessions without this class; here nobody asks it. */
+  /** Updates the columns in Spark's catalog, for sessions without this class. */
   private void followColumns(Identifier ident) {
     try {
       V1Table known = lanceTable(ident);
@@ -284,17 +284,17 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
       TableChange[] all = changes.toArray(TableChange[]::new);
       SessionCatalogs.listed(() -> super.alterTable(ident, all));
     } catch (Exception notFollowed) {
-      // Some stores of Spark's catalog do not let columns go; what counts is the Lance table.
+      // Some metastores cannot drop columns; the Lance table is authoritative.
     }
   }
 
-  /** As Spark does it for catalogs that cannot stage: made first, and dropped after a failure. */
+  /** As Spark does for catalogs without staging: create first, drop after a failure. */
   private StagedTable other(Identifier ident, TableInfo table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     PrimaryKeys.refuseOfOthers(table.constraints().length > 0, ident);
     super.createTable(ident, table.columns(), table.partitions(), table.properties());
     try {
-      return new StagedOther(loadTable(ident), () -> dropTable(ident));
+      return new StagedForeignTable(loadTable(ident), () -> dropTable(ident));
     } catch (NoSuchTableException error) {
       throw new IllegalStateException(error);
     }

@@ -20,8 +20,8 @@ import org.pysparklance.rules.SessionRules;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * {@code format("lance")} on the JVM. It plans, and the Python source of the same name does all
- * the work; it knows nothing of the table format. A Java source wins over a Python one.
+ * {@code format("lance")} on the JVM. It plans, and the Python source of the same name reads and
+ * writes; only Python knows the table format. Spark prefers a Java source to a Python one.
  */
 public class LanceSource implements TableProvider, DataSourceRegister, CreatableRelationProvider {
   private static final String SAVE = "_lance.save";
@@ -29,7 +29,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   private Description described;
   private boolean asked;
 
-  /** Spark makes one, and asks for this, whichever source it looks for. */
+  /** Spark calls this for all sources, whichever it looks up. */
   @Override public String shortName() { return Plugin.isOn() ? "lance" : Plugin.HIDDEN_NAME; }
 
   @Override public boolean supportsExternalMetadata() { return true; }
@@ -72,9 +72,9 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       boolean isView = Running.isCalledBy("CreateTempViewUsing");
       return new LanceTable(options, schema, Python.describe(checked), false, isView);
     }
-    // Only DataFrameWriter.save() asks for a table without asking for its schema or partitioning.
-    // Spark knows just append and overwrite for such tables; one that cannot be written sends it
-    // to createRelation below, which has all four modes.
+    // Only DataFrameWriter.save() loads a table without its schema or partitioning. Spark only
+    // supports append and overwrite for such tables; for a table without capabilities it calls
+    // createRelation below, which supports all four modes.
     return options.containsKey(SAVE)
         ? new LanceTable(options, schema, null, true) : new Unwritable(schema);
   }
@@ -107,7 +107,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       data.write().format(LanceSource.class.getName())
           .mode(creates ? SaveMode.Append : mode).options(options).save();
     }
-    // What Spark wants back after a save; nobody reads it.
+    // The result of a save, which Spark does not read.
     return new BaseRelation() {
       @Override public SQLContext sqlContext() { return context; }
 
@@ -115,7 +115,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     };
   }
 
-  /** Python knows better. */
+  /** Python infers the partitioning. */
   @Override public boolean supportsDataType(DataType type) { return true; }
 
   /** A table without any capability. */

@@ -13,7 +13,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.python.Python;
 import org.slf4j.LoggerFactory;
 
-/** ALTER TABLE: what Spark parsed, as objects that Python reads. */
+/** ALTER TABLE: converts the changes that Spark parsed to JSON for Python. */
 public final class AlterTable {
   private AlterTable() {}
 

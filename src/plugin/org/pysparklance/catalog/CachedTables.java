@@ -17,16 +17,16 @@ import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What Spark has cached of tables. Spark itself reads anew, after a statement, what it knows by the
- * name in the statement; not what is known by other names, and nothing after other writes.
+ * Refreshes cached relations of tables. After a statement, Spark itself only refreshes relations
+ * with the table name of the statement, and none after other writes.
  */
 public final class CachedTables {
-  /** Asks for nothing but {@code refresh}: for writes that happen in a Python process. */
+  /** The option of a read that only refreshes, after writes in a Python process. */
   public static final String REFRESH = "_lance.refresh";
 
   private CachedTables() {}
 
-  /** Has everything read anew, when it is next asked for, that follows the table at a path. */
+  /** Refreshes all cached relations of the table at a path. */
   public static void refresh(CaseInsensitiveStringMap written) {
     try {
       SparkSession session = SparkSession.active();
@@ -42,13 +42,13 @@ public final class CachedTables {
         }
       }
     } catch (Exception error) {  // those of Scala are none of the kinds that Java declares
-      // The write is done. Spark has dropped from the cache what cannot be read anew.
+      // The write is committed. Spark has dropped relations that cannot be refreshed.
       LoggerFactory.getLogger(CachedTables.class).warn("a cached table is not cached any more",
           error);
     }
   }
 
-  /** Spark tells nobody what it has cached, and finds plans only by what is equal to them. */
+  /** Spark has no list of cached plans, and only finds plans that are equal. */
   private static List<LogicalPlan> plans(CacheManager cache) throws ReflectiveOperationException {
     var entries = CacheManager.class.getDeclaredMethod("cachedData");
     entries.setAccessible(true);
@@ -70,7 +70,7 @@ public final class CachedTables {
     return found;
   }
 
-  /** What a read that asks for a refresh finds: nothing. */
+  /** The empty result of a read that only refreshes. */
   public static Description nothing() {
     var facts = Python.JSON.createObjectNode();
     facts.set("lineage", Python.JSON.createObjectNode());

@@ -11,42 +11,42 @@ import org.pysparklance.python.Python;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * {@code CLUSTER BY}: of all that Spark calls partitioning, what Lance tables have. Compactions
- * sort rows by these columns.
+ * {@code CLUSTER BY}, the only partitioning of Spark that Lance tables have. Compactions sort rows
+ * by these columns.
  */
 public final class ClusterColumns {
   private static final String ASKED = "_lance.cluster_by";
-  /** What {@code df.write.clusterBy} becomes for sources of the older kind. */
+  /** The option of {@code df.write.clusterBy} for V1 sources. */
   private static final String OF_SAVE = "__clustering_columns";
 
   private ClusterColumns() {}
 
-  /** The options of a new table, or of one that takes the place of another, with its columns. */
+  /** The options of a new or replaced table, with its clustering columns. */
   static CaseInsensitiveStringMap with(
       CaseInsensitiveStringMap options, TableInfo table, boolean replaces) {
-    List<String> names = asked(table.partitions());
+    List<String> names = clusteringColumns(table.partitions());
     return names.isEmpty() && !replaces
         ? options : Options.with(options, ASKED, Python.json(names));
   }
 
   /** The columns of CLUSTER BY; none without it. */
-  private static List<String> asked(Transform[] partitions) {
+  private static List<String> clusteringColumns(Transform[] partitions) {
     // By this name, since SHOW CREATE TABLE of Spark says PARTITIONED BY (cluster_by(…)).
     refuseOthers(Arrays.stream(partitions).anyMatch(one -> !one.name().equals("cluster_by")));
     return partitions.length == 0 ? List.of() : namesOf(partitions[0].references());
   }
 
-  /** Refuses a table that is to have partitions or buckets, before it gets a name. */
-  public static void check(TableInfo table) { asked(table.partitions()); }
+  /** Refuses a table with partitions or buckets, before it is registered. */
+  public static void check(TableInfo table) { clusteringColumns(table.partitions()); }
 
   /**
-   * The same of a save; and of a table in Spark's own catalog, which would keep the columns of
-   * CLUSTER BY to itself.
+   * The same for a save, and for a table in Spark's own catalog, which would store the columns of
+   * CLUSTER BY itself.
    */
   public static void check(Transform[] partitions, boolean inCatalog) {
-    if (!asked(partitions).isEmpty() && inCatalog) {
+    if (!clusteringColumns(partitions).isEmpty() && inCatalog) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] Spark's own catalog "
-          + "does not tell Lance tables what they are clustered by\n  hint: set "
+          + "does not pass CLUSTER BY to Lance tables\n  hint: set "
           + "spark.sql.catalog.spark_catalog = org.pysparklance.LanceSessionCatalog, or leave out "
           + "CLUSTER BY and call LanceTable.clusterBy");
     }
@@ -64,7 +64,7 @@ public final class ClusterColumns {
     }
   }
 
-  /** Options of a save, which name its columns as all other writes do. */
+  /** Options of a save, with its columns in the same option as for other writes. */
   public static void takeFromSave(Map<String, String> options) {
     for (String key : List.copyOf(options.keySet())) {
       if (key.equalsIgnoreCase(OF_SAVE)) {
@@ -79,7 +79,7 @@ public final class ClusterColumns {
     return Arrays.stream(columns).map(one -> String.join(".", one.fieldNames())).toList();
   }
 
-  /** What a table shows that is clustered by some columns. */
+  /** The transforms of a table that is clustered by some columns. */
   static Transform[] of(List<String> columns) {
     if (columns.isEmpty()) {
       return new Transform[0];
@@ -94,11 +94,11 @@ public final class ClusterColumns {
         .map(part -> "`" + part.replace("`", "``") + "`").collect(Collectors.joining(".")));
   }
 
-  /** A table that gets a name keeps its columns; those of the statement would go nowhere. */
+  /** Refuse CLUSTER BY for an existing table that is only registered: it would be ignored. */
   public static void checkSame(Description there, Transform[] partitions) {
-    List<String> names = asked(partitions);
+    List<String> names = clusteringColumns(partitions);
     if (!names.isEmpty() && !names.equals(there.clusterBy())) {
-      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] there is a table already, "
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the table already exists, "
           + "which is not clustered by these columns\n  at: " + there.root()
           + "\n  hint: leave out CLUSTER BY, then ALTER TABLE … CLUSTER BY");
     }

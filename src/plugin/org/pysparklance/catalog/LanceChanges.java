@@ -8,20 +8,20 @@ import org.pysparklance.python.Options;
 import org.pysparklance.read.LanceScanBuilder;
 
 /**
- * What changed in a table: {@code SELECT … CHANGES FROM VERSION 3 TO VERSION 7}. Python gives the
- * changes as they were asked for, so Spark has nothing left to remove, to pair or to merge.
- * Only Spark 4.2 and newer come here; older releases lack the interface.
+ * Changes of a table: {@code SELECT … CHANGES FROM VERSION 3 TO VERSION 7}. Python returns the
+ * changes in the requested form, so Spark does not have to remove, pair or merge any.
+ * Only Spark 4.2 and newer call this; older releases lack the interface.
  */
 public record LanceChanges(LanceTable table) implements Changelog {
-  /** Options that Spark has made a {@code ChangelogContext} of. */
+  /** Options that Spark has converted to a {@code ChangelogContext}. */
   private static final Set<String> OF_CONTEXT = Set.of(
       "startingversion", "endingversion", "startingtimestamp", "endingtimestamp",
       "startingboundinclusive", "endingboundinclusive", "deduplicationmode", "computeupdates");
 
-  /** Of this type, and not of the class, so that the caller links where the interface lacks. */
+  /** Returns this type rather than the class, so that callers link without the interface. */
   public static Changelog of(LanceTable table) { return new LanceChanges(table); }
 
-  /** The options of a read that gives these changes. */
+  /** The options of a read of these changes. */
   public static CaseInsensitiveStringMap options(
       ChangelogContext asked, CaseInsensitiveStringMap given) {
     CaseInsensitiveStringMap read = Options.with(others(given),
@@ -34,7 +34,7 @@ public record LanceChanges(LanceTable table) implements Changelog {
           "_lance.until", range.endingBoundInclusive() ? null : "true");
     }
     if (asked.range() instanceof ChangelogRange.TimestampRange range) {
-      // Commits have nanoseconds: two microseconds on is surely past all that shows as one.
+      // Commits have nanoseconds, so two microseconds later is after all with the same microsecond.
       long first = range.startingBoundInclusive() ? 0 : 2;
       long last = range.endingBoundInclusive() ? 0 : -2;
       return Options.with(read,
@@ -61,7 +61,7 @@ public record LanceChanges(LanceTable table) implements Changelog {
 
   @Override public boolean representsUpdateAsDeleteAndInsert() { return false; }
 
-  /** The versions stay; which options come only now depends on the release of Spark. */
+  /** The versions are fixed; some releases of Spark only pass options here. */
   @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
     CaseInsensitiveStringMap all = Options.merge(table.options(), others(more));
     return new LanceScanBuilder(table.described(), table.schema(), all);

@@ -23,21 +23,21 @@ import org.pysparklance.read.LanceScan;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * {@code CALL lance.system.compact('/data/t')}: Python says what procedures there are, and does
- * what they do; their long work, on executors.
+ * {@code CALL lance.system.compact('/data/t')}: Python lists the procedures and runs them;
+ * executors run their distributed work.
  */
 public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     implements UnboundProcedure, BoundProcedure {
 
-  /** A catalog that has them, in the namespace {@code system}. */
+  /** A catalog with procedures, in the namespace {@code system}. */
   public interface Catalog extends ProcedureCatalog {
-    /** Of a table that is named by its path. */
+    /** The options of a table that is named by its path. */
     default CaseInsensitiveStringMap pathOptions() { return CaseInsensitiveStringMap.empty(); }
 
     @Override default UnboundProcedure loadProcedure(Identifier ident) {
       JsonNode found = all(ident.namespace()).get(ident.name().toLowerCase(Locale.ROOT));
       if (found == null) {
-        // It names what is near; of errors that are not its own, Spark would show nothing.
+        // Python suggests similar names. Spark would not show the message of another error.
         Python.call("no_procedure", CaseInsensitiveStringMap.empty(),
             "_lance.procedure", ident.toString());
       }
@@ -95,7 +95,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
         result.queryExecution().executedPlan().executeCollect(), name)).iterator();
   }
 
-  /** An argument as Python reads it; a list as JSON. */
+  /** Converts an argument to text; a list to JSON. */
   private static String text(InternalRow input, int number, DataType type) {
     if (!(type instanceof ArrayType list)) {
       return input.get(number, type).toString();
@@ -107,7 +107,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     return values.toString();
   }
 
-  /** Has Python do what a procedure does to a table, and executors its tasks; what it says then. */
+  /** Runs a procedure in Python, and its tasks on executors; returns the response. */
   static JsonNode run(SparkSession session, CaseInsensitiveStringMap table, String name,
       JsonNode arguments) {
     CaseInsensitiveStringMap asked = Options.with(
@@ -123,7 +123,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     return reply;
   }
 
-  /** Whether SQL reads a text as a name, whose parts may be paths in backticks. */
+  /** Whether a text parses as a SQL name, whose parts may be paths in backticks. */
   private static boolean isName(SparkSession session, String text) {
     try {
       return !session.sessionState().sqlParser().parseMultipartIdentifier(text).isEmpty();
@@ -132,7 +132,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     }
   }
 
-  /** Of a table that is named by its path, or by what SQL knows it by, in this catalog first. */
+  /** The options of a table that is named by its path or its SQL name, in this catalog first. */
   private CaseInsensitiveStringMap optionsOf(SparkSession session, String table) {
     if (table.contains("/") && !isName(session, table)) {
       return Options.with(catalog.pathOptions(), "path", table);

@@ -26,13 +26,13 @@ import org.pysparklance.write.RowChange;
 import org.pysparklance.write.WriteTarget;
 
 /**
- * A table as a query, a view or a catalog holds it. All scans read the version that was found when
- * the query was analysed, until a command goes through this very object.
+ * A table in a query, a view or a catalog. All scans read the version that was the newest when the
+ * query was analysed, until a command writes through this object.
  */
 public class LanceTable
     implements SupportsRead, SupportsWrite, SupportsMetadataColumns, SupportsDeleteV2,
     SupportsRowLevelOperations, SupportsIndex, WriteTarget {
-  /** Up to so many rows, one process finds those to delete sooner than a job is started. */
+  /** Up to this many rows, Python deletes rows on the driver, which is faster than a job. */
   private static final long SMALL_ROW_COUNT = 2_000_000;
 
   private final CaseInsensitiveStringMap options;
@@ -43,15 +43,15 @@ public class LanceTable
   private String foundFor;
 
   /**
-   * @param described the version to read; null to find out when it is needed
-   * @param mayBeMissing whether there may be no table yet, which reads as one without rows
+   * @param described the version to read; null to resolve it when it is needed
+   * @param mayBeMissing whether the table may not exist yet, which reads as an empty table
    */
   public LanceTable(CaseInsensitiveStringMap options, StructType schema, Description described,
       boolean mayBeMissing) {
     this(options, schema, described, mayBeMissing, false);
   }
 
-  /** With {@code follows}, as of a view, every query reads the version that is the newest then. */
+  /** With {@code follows}, as for a view, every query reads the newest version. */
   public LanceTable(CaseInsensitiveStringMap options, StructType schema, Description described,
       boolean mayBeMissing, boolean follows) {
     this.options = options;
@@ -63,14 +63,14 @@ public class LanceTable
 
   @Override public CaseInsensitiveStringMap options() { return options; }
 
-  /** Whether a write with these options makes this table show something else from now on. */
+  /** Whether a write with these options changes the rows that this table shows. */
   public boolean shows(CaseInsensitiveStringMap written) {
     return followsTable() && !Options.isOfThePast(options)
         && Options.isSamePath(options.getOrDefault("path", ""), written.getOrDefault("path", ""))
         && branch(options).equals(branch(written));
   }
 
-  /** Whether the table is read anew in each query, as by a view or by name; a DataFrame is not. */
+  /** Whether each query reads the newest version, as for a view or a name, but not a DataFrame. */
   protected boolean followsTable() { return follows; }
 
   private static String branch(CaseInsensitiveStringMap given) {
@@ -87,7 +87,7 @@ public class LanceTable
     return described();
   }
 
-  /** The columns that Spark reads, which are those that it shows. */
+  /** The columns of the schema that Spark shows. */
   @Override public StructType read(Description found) { return schema; }
 
   @Override public synchronized Description described() {
@@ -100,7 +100,7 @@ public class LanceTable
   /** Makes the next scan see the newest version. */
   @Override public synchronized void forgetVersion() { described = null; }
 
-  /** Makes the next scan, and what is cached, see the version that this very object made. */
+  /** Makes the next scan, and cached relations, see the version that this object committed. */
   @Override public void onCommitted() {
     forgetVersion();
     CachedTables.refresh(options);
@@ -117,7 +117,7 @@ public class LanceTable
         TableCapability.OVERWRITE_DYNAMIC);
   }
 
-  /** Without what options add, as changes do: Spark 4.1 takes columns of streams by their places. */
+  /** Without columns that options add: Spark 4.1 resolves columns of streams by position. */
   private StructType shown(StructType columns) {
     List<String> names = List.of(schema.fieldNames());
     return new StructType(Arrays.stream(columns.fields())
@@ -136,13 +136,13 @@ public class LanceTable
     return new LanceWrite(this, all, info, described);
   }
 
-  /** The columns that hold blobs, and the types of what is written to them. */
+  /** The columns with blobs, and the types that writes accept for them. */
   public Map<String, DataType> blobs() {
     Description found = described();
     return found == null ? Map.of() : found.blobs();
   }
 
-  /** The table as it is read with bytes in some more columns of blobs. */
+  /** The table, reading some more blob columns as binary. */
   public LanceTable withBytes(List<String> columns) {
     Description found = newest().withBytes(columns);
     String before = options.getOrDefault("blobColumns", "");
@@ -213,15 +213,15 @@ public class LanceTable
 
     @Override public boolean isNullable() { return false; }
 
-    /** Tells a writer that a column of this name came from a reader of ours. */
+    /** Marks a column of this name as one that our reader returned. */
     @Override public String metadataInJSON() {
       return "{\"lance.system_column\":\"" + name + "\"" + insertedValue() + "}";
     }
 
     /**
-     * Spark wants a value of every column that a MERGE names for the rows that it inserts. It asks
-     * for hidden columns before it asks for the row-level operation, which knows the command, and
-     * EXPLAIN has no parsed MERGE below it; so the text of the statement is all there is.
+     * Spark requires a value for every column that a MERGE names in the rows that it inserts. It
+     * requests hidden columns before the row-level operation, which knows the command, and EXPLAIN
+     * has no parsed MERGE below it, so only the text of the statement is available.
      */
     private static String insertedValue() {
       return RowChange.isMerge() ? ",\"CURRENT_DEFAULT\":\"0L\",\"EXISTS_DEFAULT\":\"0L\"" : "";

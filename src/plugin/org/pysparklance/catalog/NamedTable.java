@@ -10,11 +10,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
 
 /**
- * A table as a catalog shows it: with what its columns were declared to be (defaults, NOT NULL,
- * lengths, comments), its properties, and columns that a statement may add.
+ * A table of a catalog: with the declarations of its columns (defaults, NOT NULL, lengths,
+ * comments), its properties, and columns that a statement may add.
  */
 public class NamedTable extends LanceTable {
-  /** Not all releases of Spark have it. */
+  /** A capability that some releases of Spark lack. */
   private static final Set<TableCapability> EVOLVES = Arrays.stream(TableCapability.values())
       .filter(one -> one.name().equals("AUTOMATIC_SCHEMA_EVOLUTION")).collect(Collectors.toSet());
 
@@ -22,9 +22,9 @@ public class NamedTable extends LanceTable {
   private final Map<String, String> properties;
 
   /**
-   * @param properties what the catalog knows besides, such as the location
-   * @param found the version; null when there is none yet
-   * @param schema the columns if there is no version
+   * @param properties further properties of the catalog, such as the location
+   * @param found the version; null if there is none yet
+   * @param schema the columns, if there is no version
    */
   public NamedTable(String name, CaseInsensitiveStringMap options, Map<String, String> properties,
       Description found, StructType schema) {
@@ -37,7 +37,7 @@ public class NamedTable extends LanceTable {
     }
   }
 
-  /** Whether {@code USING} of this provider makes a Lance table. */
+  /** Whether {@code USING} with this provider creates a Lance table. */
   public static boolean isProvider(String provider) {
     return provider.equalsIgnoreCase("lance") || provider.equals("org.pysparklance.LanceSource");
   }

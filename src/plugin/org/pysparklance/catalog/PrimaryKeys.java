@@ -9,16 +9,16 @@ import org.apache.spark.sql.types.*;
 import org.pysparklance.python.Description;
 
 /**
- * The primary key, which no write enforces: of Spark's constraints the one that the fields of a
- * table say. Its name is not kept.
+ * The primary key, which is not enforced: the only constraint of Spark that the fields of a table
+ * store. Its name is not stored.
  */
 public final class PrimaryKeys {
-  /** In the metadata of a column that is to be made: its place in the key, from 1 on. */
+  /** Metadata key of a new column: its position in the primary key, from 1 on. */
   private static final String PLACE = "lance.primary_key";
 
   private PrimaryKeys() {}
 
-  /** The columns of a new table, with what they are in its key. */
+  /** The columns of a new table, with their positions in its key. */
   public static StructType marked(StructType columns, Constraint[] constraints) {
     StructField[] fields = columns.fields().clone();
     for (Constraint one : constraints) {
@@ -47,7 +47,7 @@ public final class PrimaryKeys {
     return exact;
   }
 
-  /** The names of the columns of a key, of structs with dots. */
+  /** The names of the columns of a key, with dots for fields of structs. */
   static List<String> columnsOf(Constraint constraint) {
     List<String> names = new ArrayList<>();
     for (NamedReference column : ((PrimaryKey) constraint).columns()) {
@@ -56,7 +56,7 @@ public final class PrimaryKeys {
     return names;
   }
 
-  /** What a table shows, which has the key of these columns; none of no columns. */
+  /** The constraints of a table with the key of these columns; none without columns. */
   static Constraint[] of(List<String> columns) {
     if (columns.isEmpty()) {
       return new Constraint[0];
@@ -68,18 +68,18 @@ public final class PrimaryKeys {
         .validationStatus(Constraint.ValidationStatus.UNVALIDATED).build()};
   }
 
-  /** A table that gets a name keeps its key; that of the statement would go nowhere. */
+  /** Refuse a key for an existing table that is only registered: it would be ignored. */
   public static void checkSame(Description there, Constraint[] constraints) {
     for (Constraint one : constraints) {
       if (!columnsOf(one).equals(there.primaryKey())) {
-        throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] there is a table already, "
+        throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the table already exists, "
             + "without this primary key\n  at: " + there.root()
             + "\n  hint: leave out PRIMARY KEY, then ALTER TABLE … ADD CONSTRAINT");
       }
     }
   }
 
-  /** Spark's own catalog would take constraints of other tables and forget them. */
+  /** Refuse constraints of other tables, which Spark's own catalog would silently drop. */
   public static void refuseOfOthers(boolean areThere, Object name) {
     if (areThere) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] constraints of " + name

@@ -8,24 +8,24 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * What stands in for Spark's own catalog. By {@code spark.sql.catalog.spark_catalog} it would, but
- * Spark keeps that setting with each view and each function, and sessions without this jar could
- * not use them any more. So ours takes the place of Spark's, and the setting is left as it is.
+ * Replaces Spark's own catalog. The setting {@code spark.sql.catalog.spark_catalog} would do so,
+ * but Spark stores it with each view and each function, which sessions without this jar could then
+ * not use. So our catalog replaces Spark's in memory, and the setting is unchanged.
  */
 public final class SessionCatalogs {
   private static final String SETTING = "spark.sql.catalog.spark_catalog";
   private static final String NONE = "builtin";
-  /** Of Spark's manager of catalogs: what counts while the setting names no other one. */
+  /** The field of Spark's CatalogManager that is used unless the setting names a catalog. */
   private static final String PLACE = "defaultSessionCatalog";
 
   private SessionCatalogs() {}
 
-  /** Work that may find no table. */
+  /** A function that may throw an error of a missing table. */
   public interface Load<T> {
     T run() throws NoSuchTableException;
   }
 
-  /** Puts a catalog over Spark's; not where the user has said which one to take. */
+  /** Replaces Spark's catalog, unless the user has set another one. */
   public static void put(DelegatingCatalogExtension ours, CatalogManager all, SQLConf settings) {
     if (settings.contains(SETTING)) {
       return;
@@ -55,12 +55,12 @@ public final class SessionCatalogs {
     throw new NoSuchFieldException(PLACE);
   }
 
-  /** Has Spark's catalog take tables as it has them in its list, whatever source they are of. */
+  /** Makes Spark's catalog return tables from its metastore, whatever their source. */
   public static <T> T listed(Load<T> load) throws NoSuchTableException {
     return loaded(SessionCatalogs.class.getName(), load);
   }
 
-  /** As {@code listed}, for a table that goes; whether there was one. */
+  /** As {@code listed}, for a dropped table; returns whether there was one. */
   public static boolean dropped(Load<Boolean> load) {
     try {
       return listed(load);
@@ -69,12 +69,12 @@ public final class SessionCatalogs {
     }
   }
 
-  /** Has it take them as their source gives them, which it asks only where no other stands in. */
+  /** Makes it load tables through their source, which it only does if it is not replaced. */
   public static <T> T opened(Load<T> load) throws NoSuchTableException {
     return loaded(NONE, load);
   }
 
-  /** Whether Spark's catalog would take a table of its list as its source gives it. */
+  /** Whether Spark's catalog would load a table of its metastore through its source. */
   public static boolean isOpened(Table listed) {
     return listed instanceof V1Table table && table.catalogTable().provider().isDefined()
         && DataSourceV2Utils.getTableProvider(
@@ -97,7 +97,7 @@ public final class SessionCatalogs {
     });
   }
 
-  /** Scala's functions declare no errors. */
+  /** Rethrows checked exceptions, which Scala functions do not declare. */
   @SuppressWarnings("unchecked")
   private static <E extends Throwable> E undeclared(Throwable error) throws E { throw (E) error; }
 }

@@ -10,7 +10,7 @@ import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.write.LanceWrite;
 
-/** A table that is about to be made or replaced, with or without rows, in one version. */
+/** A table to create or replace, with or without rows, in one version. */
 public final class StagedLanceTable extends LanceTable implements StagedTable {
   private final boolean replaces;
   private final Runnable made;
@@ -18,10 +18,10 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
   private boolean written;
 
   /**
-   * @param table the rest of what the statement says
-   * @param replaces whether it takes the place of what is there, if anything is
-   * @param made called after its version is there
-   * @param failed called when there will be none
+   * @param table the table as the statement defines it
+   * @param replaces whether it replaces an existing table, if any
+   * @param made called after the commit
+   * @param failed called if there is no commit
    */
   public StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns, TableInfo table,
       boolean replaces, Runnable made, Runnable failed) {
@@ -35,7 +35,7 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
     this.failed = failed;
   }
 
-  /** Of what a statement gives, the properties that the table itself keeps. */
+  /** The properties of a statement that the table itself stores. */
   public static Map<String, String> kept(Map<String, String> properties) {
     Map<String, String> kept = new TreeMap<>();
     properties.forEach((name, value) -> {
@@ -63,7 +63,7 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
     made.run();
   }
 
-  /** Of the table nothing is visible before the commit of the write. */
+  /** The table is not visible before the commit of the write. */
   @Override public void abortStagedChanges() { failed.run(); }
 
   /** Two interfaces of Spark have this method since 4.2. */

@@ -14,7 +14,7 @@ import org.pysparklance.python.Python;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** {@code CREATE INDEX} and {@code DROP INDEX}: Python says which procedure does what they say. */
+/** {@code CREATE INDEX} and {@code DROP INDEX}, which Python translates to procedures. */
 final class TableIndices {
   private TableIndices() {}
 
@@ -68,7 +68,7 @@ final class TableIndices {
     table.forgetVersion();
   }
 
-  /** Scala's errors are not declared. */
+  /** Rethrows checked exceptions, which Scala does not declare. */
   @SuppressWarnings("unchecked")
   private static <E extends Throwable> E unchecked(Exception error) throws E { throw (E) error; }
 }

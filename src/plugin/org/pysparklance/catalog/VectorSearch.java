@@ -31,13 +31,13 @@ import scala.runtime.AbstractFunction1;
 
 /**
  * {@code SELECT * FROM vector_search('/data/t', array(0.5, 1.5), 10)}: a read with the option
- * {@code nearest}, which has the arguments. Tasks give the nearest of their rows, Spark of all.
+ * {@code nearest}. Tasks return the nearest of their rows, and Spark sorts all of them.
  */
 public final class VectorSearch extends AbstractFunction1<Seq<Expression>, LogicalPlan> {
   private static final String NAME = "vector_search";
   private static final List<String> PLACES = List.of("table", "query_vector", "num_results");
   private static final List<String> COUNTS = List.of("num_results", "limit", "k");
-  /** Those that are options of a read; Python knows the others. */
+  /** Arguments that are options of a read; Python parses the others. */
   private static final List<String> OPTIONS = List.of("filter", "version", "tag", "branch");
   private static final String ROW_ID = "_rowid";
   private static final String DISTANCE = "_distance";
@@ -49,10 +49,10 @@ public final class VectorSearch extends AbstractFunction1<Seq<Expression>, Logic
         new ExpressionInfo(VectorSearch.class.getName(), NAME), new VectorSearch());
   }
 
-  /** For a session that runs already. */
+  /** For a running session. */
   public static void addTo(SparkSession session) {
     var known = session.sessionState().tableFunctionRegistry();
-    // Since 4.3 names are of three parts here, which none of the older releases knows.
+    // Since 4.3 names have three parts here, which older releases do not support.
     boolean isThere = CollectionConverters.asJava(known.listFunction()).stream()
         .anyMatch(one -> one.funcName().equals(NAME));
     if (!isThere) {
@@ -76,7 +76,7 @@ public final class VectorSearch extends AbstractFunction1<Seq<Expression>, Logic
       showsIds |= columns.remove(ROW_ID);
       columns.remove(DISTANCE);
       columns.replaceAll(one -> "`" + one.replace("`", "``") + "`");
-      // Of a read without any column Spark would know nothing.
+      // Spark cannot resolve a read without any column.
       options.put("columns", columns.isEmpty() ? ROW_ID : String.join(",", columns));
     }
     options.put("metadataColumns", ROW_ID);
@@ -101,7 +101,7 @@ public final class VectorSearch extends AbstractFunction1<Seq<Expression>, Logic
         .orElse(10);
   }
 
-  /** The arguments by their names, those that are NULL left out. */
+  /** The arguments by name, without those that are NULL. */
   private static ObjectNode named(List<Expression> arguments) {
     ObjectNode given = Python.JSON.createObjectNode();
     for (int i = 0; i < arguments.size(); i++) {
@@ -149,7 +149,7 @@ public final class VectorSearch extends AbstractFunction1<Seq<Expression>, Logic
         isDecimal ? new java.math.BigDecimal(value.toString()) : value.toString());
   }
 
-  /** Of a table that is named by its path, or by what SQL knows it by. */
+  /** The options of a table that is named by its path or its SQL name. */
   private static CaseInsensitiveStringMap optionsOf(SparkSession session, String table) {
     if (table.contains("/") && !table.contains("`")) {
       return Options.with(PathCatalog.find(session, "lance").map(PathCatalog::pathOptions)

@@ -13,16 +13,16 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * What Python says of one version of a table.
+ * Python's description of one version of a table.
  *
- * @param schema the columns, as the options of the read narrow them
+ * @param schema the columns that the options of the read select
  * @param facts root, version, title, rows, fragments, lineage columns, widths, stored bytes and types of
  *     columns
  */
 public record Description(StructType schema, JsonNode facts) {
-  /** Spark counts eight; with these, queries of benchmarks/tpch.py took less time. */
+  /** Spark adds eight bytes per row; with this value, TPC-H queries were faster. */
   private static final double ROW_BYTES = 4;
-  /** More than ten of them are not broadcast. */
+  /** The limit of a broadcast is ten of these. */
   private static final long BLOB_BYTES = 1 << 20;
 
   public static Description of(JsonNode facts) {
@@ -34,16 +34,16 @@ public record Description(StructType schema, JsonNode facts) {
 
   public String version() { return facts.get("version").asText(); }
 
-  /** Distinguishes the version from one of its number in a table that took its place; null for none. */
+  /** Distinguishes the version from the same number in a table that replaced this one; may be null. */
   public String base() { return facts.path("base").asText(null); }
 
-  /** The columns as they were declared: with defaults, lengths of texts, NOT NULL, comments. */
+  /** The columns as declared: with defaults, lengths of strings, NOT NULL, comments. */
   public StructType declared() {
     JsonNode text = facts.get("declared");
     return text == null ? schema : (StructType) DataType.fromJson(text.asText());
   }
 
-  /** The properties that the table keeps itself. */
+  /** The properties that the table stores. */
   public Map<String, String> properties() {
     return facts.has("properties")
         ? Python.JSON.convertValue(facts.get("properties"), new TypeReference<>() {}) : Map.of();
@@ -52,16 +52,16 @@ public record Description(StructType schema, JsonNode facts) {
   /** The columns of the primary key, in its order. */
   public List<String> primaryKey() { return names("primary_key"); }
 
-  /** The columns that compactions are to sort rows by. */
+  /** The clustering columns. */
   public List<String> clusterBy() { return names("cluster_by"); }
 
   /** The columns by which rows have been sorted. */
   public List<String> keys() { return names("keys"); }
 
-  /** The columns whose values have files of their own. */
+  /** The columns whose values have separate files. */
   public List<String> split() { return names("split"); }
 
-  /** The columns that hold blobs, and the types of what is written to them. */
+  /** The columns with blobs, and the types that writes accept for them. */
   public Map<String, DataType> blobs() {
     Map<String, DataType> all = new HashMap<>();
     facts.path("blobs").fields().forEachRemaining(
@@ -70,8 +70,8 @@ public record Description(StructType schema, JsonNode facts) {
   }
 
   /**
-   * The same version with bytes in columns of blobs. How long blobs are is not known if they have
-   * files of their own, so that estimates are high.
+   * The same version with blob columns as binary. The lengths of blobs in separate files are not
+   * known, so estimates are high.
    */
   public Description withBytes(Collection<String> columns) {
     Map<String, DataType> written = blobs();
@@ -87,10 +87,10 @@ public record Description(StructType schema, JsonNode facts) {
     return new Description(new StructType(fields), known);
   }
 
-  /** What is read, for EXPLAIN. */
+  /** The title in EXPLAIN. */
   public String title() { return facts.get("title").asText(); }
 
-  /** Live rows; -1 when that takes more than the manifest to tell. */
+  /** Live rows; -1 if the manifest is not enough to count them. */
   public long rows() { return facts.get("rows").asLong(); }
 
   public long fragments() { return facts.get("fragments").asLong(); }
@@ -99,7 +99,7 @@ public record Description(StructType schema, JsonNode facts) {
   public JsonNode lineage() { return facts.get("lineage"); }
 
   /**
-   * The type in which conditions on a column mean in Python what they mean here: its name, an
+   * The type of a column for which conditions in Python mean the same as in Spark: its name, an
    * object for a struct, or a missing node.
    */
   public JsonNode typeOf(String[] column) {
@@ -114,9 +114,8 @@ public record Description(StructType schema, JsonNode facts) {
   public long rowBytes(StructType columns) { return 8 + (long) bytes(columns, "widths"); }
 
   /**
-   * Bytes of so many rows in files, roughly: what Spark knows of sources that are files. As there, a
-   * row counts some bytes more, compressed as its columns are: sorted numbers take next to nothing
-   * in files, but are rows in memory once they are broadcast.
+   * Estimated bytes of rows in files, as for Spark's file sources. As there, each row adds some
+   * bytes: sorted numbers take almost no space in files, but are rows in memory when broadcast.
    */
   public long storedBytes(StructType columns, long rows) {
     double compressed = Math.min(1, sum("stored") / Math.max(1, sum("widths")));

@@ -25,24 +25,24 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Prepares the Python workers of the first tasks while the driver still plans, where both share a
- * machine: a new one needs a second for its imports. It is done as a task does it, by a read that
- * gives no row. One such worker has our daemon do the imports, and ends; PySpark's own daemon cannot,
- * so there each worker does them, and Spark keeps it for tasks as it keeps those of any other task.
+ * Prepares Python workers for the first tasks while the driver still plans, if both are on the same
+ * machine: a new worker takes a second for its imports. Like a task, this runs a read, which returns
+ * no row. With our daemon, one worker makes the daemon import the modules, and exits. With PySpark's
+ * daemon, each worker imports them, and Spark keeps the workers for later tasks.
  */
 public final class EarlyWorkers {
   private static final int MOST = 4;
   private static final long LONGEST_WAIT_MS = 10_000;
   private static final Set<String> OF_WRITES = Set.of("plan_write", "absent", "exists");
 
-  /** The application that has them; there is one at a time. */
+  /** The running application; there is one at a time. */
   private static String application;
   private static volatile List<Thread> starting = List.of();
   private static final AtomicInteger taken = new AtomicInteger();
 
   private EarlyWorkers() {}
 
-  /** Called with the first question to Python, and each later one, which starts nothing. */
+  /** Called with each request to Python; only the first one starts workers. */
   static synchronized void start(String question) {
     SparkContext spark = Running.context();
     if (spark.applicationId().equals(application)) {
@@ -87,14 +87,14 @@ public final class EarlyWorkers {
         rows.get();
       }
     } catch (Exception | LinkageError failure) {
-      // The task that needs a worker starts one, and says what is wrong.
+      // A task that needs a worker starts one, and reports the error.
     } finally {
       task.markTaskCompleted(Option.empty());
       TaskContext$.MODULE$.unset();
     }
   }
 
-  /** Called by a task: a worker that starts is ready before another one would be. */
+  /** Called by a task: a starting worker is ready sooner than a new one. */
   public static void await() {
     List<Thread> all = starting;
     if (taken.get() < all.size() && taken.getAndIncrement() < all.size()) {
@@ -108,13 +108,13 @@ public final class EarlyWorkers {
     }
   }
 
-  /** A read that imports what tasks need, and gives nothing. */
+  /** A read that imports the modules of tasks, and returns no row. */
   private static final class Nothing extends PythonSource {
     static final byte[] PARTITION = "N.".getBytes(US_ASCII);  // None, as Python pickles it
     private static final StructType COLUMNS = new StructType().add("nothing", "boolean");
     private final String command;
 
-    /** @param work which of the commands Python gives to its worker */
+    /** @param work the name of the command for the worker */
     Nothing(String work) { command = "cpyspark_lance.spark.source.early_worker\n" + work + "\n)R."; }
 
     Scan scan() {

@@ -41,7 +41,7 @@ public final class Frame {
     return this;
   }
 
-  /** Adds bytes and returns what names them; JSON's null for null. */
+  /** Adds an attachment and returns the node that refers to it; JSON's null for null. */
   JsonNode attach(byte[] bytes) {
     if (bytes == null) {
       return Python.JSON.nullNode();
@@ -50,7 +50,7 @@ public final class Frame {
     return Python.JSON.createObjectNode().put("attachment", attachments.size() - 1);
   }
 
-  /** The bytes that a node names. */
+  /** The attachment that a node refers to. */
   public byte[] bytes(JsonNode node) { return attachments.get(node.get("attachment").asInt()); }
 
   void write(DataOutputStream to) throws IOException {

@@ -11,7 +11,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** An error of the Python package; its message begins with its code. */
 public final class LanceException extends AnalysisException {
-  /** A condition that Spark knows: PySpark looks its text up when it shows or logs an error. */
+  /** An error condition of Spark, as PySpark looks up its text when it shows or logs an error. */
   private static final String CONDITION = "PYTHON_DATA_SOURCE_ERROR";
   private static final String STORAGE = "LANCE_STORAGE";
 
@@ -52,12 +52,12 @@ public final class LanceException extends AnalysisException {
     return new LanceException("[" + STORAGE + "] " + what + "\n  hint: " + hint, null);
   }
 
-  /** Throws this, which Scala's methods need not declare. */
+  /** Throws this without declaring it. */
   RuntimeException raise() { throw LanceException.<RuntimeException>unchecked(this); }
 
   @SuppressWarnings("unchecked")
   private static <E extends Throwable> E unchecked(Throwable error) throws E { throw (E) error; }
 
-  /** The attempts that are left to a statement that lost a conflict; null if it shall not run again. */
+  /** The retry state of a statement after a conflict; null if it must not run again. */
   public String retries() { return retries; }
 }

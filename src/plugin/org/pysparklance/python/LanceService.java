@@ -21,7 +21,7 @@ import org.apache.spark.scheduler.SparkListenerApplicationEnd;
  * another process.
  */
 final class LanceService {
-  /** Of frames and of the methods; equal to {@code PROTOCOL} in spark/service/frames.py. */
+  /** Version of frames and methods; equal to {@code PROTOCOL} in spark/service/frames.py. */
   static final int PROTOCOL = 1;
 
   /** The process of the running application; null before the first request. */
@@ -78,7 +78,7 @@ final class LanceService {
     }
   }
 
-  /** Asks the process to give up a request, whose response is dropped. */
+  /** Cancels a request; its response is ignored. */
   private void cancel(long id) {
     ObjectNode head = Python.JSON.createObjectNode().put("cancel", id);
     try {
@@ -121,7 +121,7 @@ final class LanceService {
         }
       }
     } catch (IOException | RuntimeException failure) {
-      // The stream cannot be followed any further: as if the process had ended.
+      // The stream cannot be read any further: treat it as if the process had ended.
     } finally {
       close();
     }

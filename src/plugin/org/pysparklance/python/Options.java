@@ -8,16 +8,16 @@ import java.util.Map;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Immutable maps of options, with regard to the case of the names only in what they keep. */
+/** Immutable maps of options, which are case insensitive but preserve the case of names. */
 public final class Options {
-  /** Of options that hold secrets: what the event log hides. */
+  /** The pattern of secret options, which the event log redacts. */
   public static final String REDACTION = "spark.redaction.regex";
   public static final List<String> OF_THE_PAST = List.of(
       "version", "versionAsOf", "timestampAsOf", "tag", "readChangeFeed", "readChangeData");
 
   private Options() {}
 
-  /** {@code base} with names and values in turn laid over it; null values are passed over. */
+  /** {@code base} overridden with alternating names and values; null values are ignored. */
   public static CaseInsensitiveStringMap with(CaseInsensitiveStringMap base, String... pairs) {
     Map<String, String> over = new HashMap<>();
     for (int i = 0; i < pairs.length; i += 2) {
@@ -37,13 +37,13 @@ public final class Options {
     return new CaseInsensitiveStringMap(merged);
   }
 
-  /** What {@code VERSION AS OF} names: a number, or a tag. */
+  /** The option for {@code VERSION AS OF}: a number, or a tag. */
   public static Map<String, String> version(String named) {
     boolean isNumber = named.chars().allMatch(Character::isDigit);
     return Map.of(isNumber ? "version" : "tag", named);
   }
 
-  /** Whether options name a version, which stays whatever is written. */
+  /** Whether options pin a version, which no write changes. */
   public static boolean isOfThePast(CaseInsensitiveStringMap options) {
     return OF_THE_PAST.stream().anyMatch(options::containsKey);
   }
@@ -56,14 +56,14 @@ public final class Options {
     return path.replaceFirst("^file:/+", "/").replaceAll("/+$", "");
   }
 
-  /** A time of Spark's, in microseconds since 1970, as an option says it. */
+  /** The option value of a Spark timestamp in microseconds since 1970. */
   public static String time(long micros) {
     return Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString();
   }
 
   /**
-   * The options of a table from what Spark passes on. A catalog mixes them with the table's
-   * properties; those that were given as options carry a prefix, and the location is the path.
+   * The options of a table from Spark's properties. A catalog mixes them with the table's
+   * properties; options have a prefix, and the location is the path.
    */
   public static CaseInsensitiveStringMap ofTable(CaseInsensitiveStringMap given) {
     if (!given.containsKey(TableCatalog.PROP_PROVIDER)) {
@@ -75,7 +75,7 @@ public final class Options {
         own.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
       }
     });
-    // A plain "path" may be a property of that name, so it counts last.
+    // A plain "path" may be a property of that name, so it has the lowest priority.
     CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(own);
     String location = given.getOrDefault(TableCatalog.PROP_LOCATION, given.get("path"));
     return with(options, "path", options.getOrDefault("path", location));

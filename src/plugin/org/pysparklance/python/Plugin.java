@@ -11,26 +11,26 @@ import org.apache.spark.package$;
 import org.apache.spark.sql.internal.SQLConf;
 
 /**
- * Whether this jar takes part in a session. It lies among Spark's own jars, so that it may meet a
- * Spark that it was not tested with: this class uses what all releases have.
+ * Decides whether the plugin is active in a session. The jar is in Spark's jars folder, so Spark
+ * may be an untested release: this class only uses what all releases have.
  */
 public final class Plugin {
-  /** {@code off} leaves all to Python, as without the jar. */
+  /** {@code off} disables the plugin, as without the jar. */
   public static final String SETTING = "spark.sql.lance.plugin";
-  /** The same for applications that do not set the above. */
+  /** The environment variable with the same meaning. */
   private static final String VARIABLE = "PYSPARK_LANCE_PLUGIN";
   /** Python has the same list. */
   private static final List<String> TESTED = List.of("4.1", "4.2", "4.3");
-  /** Of a source that no query finds. */
+  /** The short name of an inactive source, which no query uses. */
   public static final String HIDDEN_NAME = "lance, whose plugin is off";
-  /** Python says once in an application that there is no plugin, and then makes this file. */
+  /** Python prints once per application how to install the plugin, and creates this file. */
   private static final String NOTICE = ".pyspark-lance-notice";
 
   private static String identity;
 
   private Plugin() {}
 
-  /** Whether it takes part in the session that asks. */
+  /** Whether the plugin is active in the current session. */
   public static boolean isOn() { return isOn(SQLConf.get().getConfString(SETTING, null)); }
 
   public static boolean isOn(String setting) {
@@ -38,23 +38,23 @@ public final class Plugin {
     return isTested(package$.MODULE$.SPARK_VERSION()) && !said.equalsIgnoreCase("off");
   }
 
-  /** Vendors add to the number of a release, and change little. */
+  /** The release without suffixes that vendors add. */
   private static boolean isTested(String release) {
     return TESTED.stream().anyMatch(one -> release.equals(one) || release.startsWith(one + "."));
   }
 
-  /** A user who has switched the plugin off needs no advice; in an untested Spark Python gives it. */
+  /** Suppresses the advice if the user disabled the plugin; in an untested Spark Python prints it. */
   public static void hideNotice() {
     if (isTested(package$.MODULE$.SPARK_VERSION())) {
       try {
         new File(SparkFiles.getRootDirectory(), NOTICE).createNewFile();
       } catch (IOException notWritten) {
-        // Then the advice is given.
+        // The advice is printed then.
       }
     }
   }
 
-  /** Version, digest of the sources and place of this jar, by which Python knows its own. */
+  /** Version, digest of the sources and path of this jar, which Python compares with its own. */
   public static synchronized String identity() {
     if (identity == null) {
       CodeSource source = Plugin.class.getProtectionDomain().getCodeSource();

@@ -13,14 +13,15 @@ import org.apache.spark.sql.types.*;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Spark's conditions as the typed JSON tree that Python reads. Only what means the same there for
- * every value is translated, and nothing that can fail on a row; the rest stays with Spark.
+ * Spark's conditions as the typed JSON tree that Python reads. Only expressions that have the same
+ * result in Python for every value, and cannot fail on a row, are translated; the rest stays with
+ * Spark.
  */
 public record PredicateJson(Description table) {
   private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
   private static final int MAX_DEPTH = 40;
   private static final int FEW = 20;
-  /** Of a text, a pattern, and what escapes in it: Spark has no name for that. */
+  /** LIKE with a text, a pattern and an escape character, for which Spark has no name. */
   public static final String LIKE = "LIKE";
 
   private static final class Untranslatable extends RuntimeException {
@@ -29,7 +30,7 @@ public record PredicateJson(Description table) {
     private Untranslatable() { super("a condition for Spark", null, false, false); }
   }
 
-  /** All of {@code predicates} as one text; null when one of them cannot be translated. */
+  /** The conjunction of {@code predicates}; null if one of them cannot be translated. */
   public String all(Predicate... predicates) {
     try {
       ArrayNode terms = each(Arrays.asList(predicates), one -> condition(one, 0));
@@ -76,7 +77,7 @@ public record PredicateJson(Description table) {
     return operation(predicate.name(), arguments);
   }
 
-  /** Of many constants, which a join may have: if they are numbers, the bytes of all of them. */
+  /** Many constants, as of a join: for numbers, their bytes. */
   private ObjectNode oneOfMany(List<Expression> children) {
     List<Expression> keys = children.subList(1, children.size());
     ByteBuffer numbers = ByteBuffer.allocate(Long.BYTES * keys.size()).order(LITTLE_ENDIAN);
@@ -97,7 +98,7 @@ public record PredicateJson(Description table) {
         || value instanceof Byte;
   }
 
-  /** Of a pattern that is no error: Spark says what is wrong with one once it has a row. */
+  /** A valid pattern: Spark raises the error of an invalid one when it evaluates a row. */
   private ObjectNode like(List<Expression> children) {
     ArrayNode sides = valuesOfOneType(children.subList(0, 2));
     String pattern = sides.remove(1).path("literal").textValue();
@@ -109,7 +110,7 @@ public record PredicateJson(Description table) {
     return operation(LIKE, sides).put("pattern", pattern).put("escape", escape);
   }
 
-  /** The terms of AND or OR: many of them arrive as a deep tree. */
+  /** The terms of AND or OR, flattened, as many of them are a deep tree. */
   private static List<Expression> connected(Predicate predicate) {
     List<Expression> terms = new ArrayList<>();
     Deque<Expression> waiting = new ArrayDeque<>(List.of(predicate));
@@ -134,14 +135,14 @@ public record PredicateJson(Description table) {
     return each(expressions, this::value);
   }
 
-  /** The name of the type of a constant, or of what can be compared of a column. */
+  /** The name of the type of a constant or a comparable column. */
   private String typeOf(Expression expression) {
     return expression instanceof Literal<?> literal ? literal.dataType().simpleString()
         : expression instanceof NamedReference column
             ? table.typeOf(column.fieldNames()).textValue() : isPart(expression) ? "string" : null;
   }
 
-  /** Whether it is so many characters of a column's text, counted from its first one. */
+  /** Whether it is a prefix of a string column with a constant length. */
   private boolean isPart(Expression expression) {
     return expression instanceof GeneralScalarExpression call && call.name().equals("SUBSTRING")
         && call.children()[0] instanceof NamedReference text && "string".equals(typeOf(text))

@@ -14,11 +14,11 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * What Python does for Spark. Each scan and write takes a new {@code PythonSource}: it remembers what
- * it planned last, and two scans that share one would read each other's rows.
+ * Calls of Python. Each scan and write needs a new {@code PythonSource}: it caches its last plan, so
+ * two scans that share one would read each other's rows.
  */
 public final class Python {
-  /** The class behind {@code format("lance")}, by which a read surely finds it. */
+  /** The class of {@code format("lance")}, which identifies it for reads. */
   public static final String SOURCE = "org.pysparklance.LanceSource";
   public static final ObjectMapper JSON = new ObjectMapper();
 
@@ -34,7 +34,7 @@ public final class Python {
 
   private static PythonDataSourceV2 source() { return new PythonSource(); }
 
-  /** Names, as an option has them. */
+  /** Names, in the syntax of an option. */
   public static String json(List<String> names) { return JSON.valueToTree(names).toString(); }
 
   /** Calls a method of the service that takes options and returns an object. */
@@ -54,12 +54,12 @@ public final class Python {
     return LanceService.call(method, request);
   }
 
-  /** The version that {@code options} ask for; fails when there is none. */
+  /** Describes the version that {@code options} select; fails if there is none. */
   public static Description describe(CaseInsensitiveStringMap options) {
     return Description.of(call("describe", options));
   }
 
-  /** As {@code describe}; null when there is no table. */
+  /** As {@code describe}; null if there is no table. */
   public static Description find(CaseInsensitiveStringMap options) {
     JsonNode facts = call("find", options);
     return facts.has("missing") ? null : Description.of(facts);
@@ -81,7 +81,7 @@ public final class Python {
     return ((SupportsRead) table).newScanBuilder(all).build();
   }
 
-  /** A scan whose rows tell of batches with these columns; for a {@code BatchReader}. */
+  /** A scan that transfers batches with these columns to a {@code BatchReader}. */
   public static Scan batches(CaseInsensitiveStringMap options, StructType columns, String way) {
     return scan(Options.with(options, "_lance.batches_of", columns.json(), "_lance.way", way),
         MESSAGES);

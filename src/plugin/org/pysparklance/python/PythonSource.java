@@ -23,7 +23,7 @@ import scala.jdk.javaapi.CollectionConverters;
 class PythonSource extends PythonDataSourceV2 {
   /** The class of the source as Python pickles it: by its name. */
   private static final byte[] BY_NAME = "cpyspark_lance\nDefaultSource\n.".getBytes(US_ASCII);
-  /** Kept, since to make one Spark starts Python to ask for its version. */
+  /** Cached, since Spark starts Python for its version to create one. */
   private static PythonFunction named;
 
   private PythonDataSourceReadInfo planned;
@@ -65,7 +65,7 @@ class PythonSource extends PythonDataSourceV2 {
     return Python.JSON.valueToTree(options.asCaseSensitiveMap());
   }
 
-  /** Plans batch writes and commits them. Goes to executors, too. */
+  /** Plans batch writes and commits them. Serialized to executors, too. */
   private static final class Writes extends UserDefinedPythonDataSource {
     Writes(PythonFunction source) { super(source); }
 

@@ -17,19 +17,19 @@ public final class Running {
   private Running() {}
 
   /**
-   * The context that runs, never a new one: after {@code spark.stop()} nobody would know of it, and
-   * no session could be started any more.
+   * The active context. Never creates a new one, which would outlive {@code spark.stop()} and
+   * prevent new sessions.
    */
   public static SparkContext context() {
     Option<SparkContext> running = SparkContext$.MODULE$.getActive();
     if (running.isEmpty()) {
       throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the Spark session of this "
-          + "query was stopped\n  hint: make the DataFrame anew with the session that runs now");
+          + "query was stopped\n  hint: create the DataFrame again with the active session");
     }
     return running.get();
   }
 
-  /** Its number; null when there is none. */
+  /** The id of the query's execution; null if there is none. */
   public static String id() {
     return context().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
   }
@@ -38,7 +38,7 @@ public final class Running {
     return SQLExecution.getQueryExecution(Long.parseLong(id()));
   }
 
-  /** What an optimized plan reads from sources of this kind, subqueries included. */
+  /** The V2 scans of an optimized plan, including subqueries. */
   public static List<Scan> scans(LogicalPlan whole) {
     List<Scan> found = new ArrayList<>();
     for (LogicalPlan leaf : leaves(whole)) {
@@ -49,7 +49,7 @@ public final class Running {
     return found;
   }
 
-  /** The leaves of a plan, of its subqueries, too. */
+  /** The leaves of a plan and of its subqueries. */
   public static List<LogicalPlan> leaves(LogicalPlan whole) {
     List<LogicalPlan> plans = new ArrayList<>(CollectionConverters.asJava(whole.subqueriesAll()));
     plans.add(whole);
@@ -59,9 +59,9 @@ public final class Running {
   }
 
   /**
-   * Spark asks a source for a table in one way, whether a read, a view, a stream or CREATE TABLE is
-   * behind it, and says nowhere which; only the callers on the stack tell. A test
-   * fails where a release of Spark calls them otherwise: in tests/spark, plugin/
+   * Spark loads a table of a source by the same call for a read, a view, a stream or CREATE TABLE,
+   * so only the callers on the stack distinguish them. A test fails if a release of Spark calls
+   * other methods: in tests/spark, plugin/
    * test_session_tables.py (views, {@code TableAsSelect}), plugin/test_refused_statements.py
    * ({@code DataFrameWriter}), plugin/test_statistics.py (EXPLAIN, DESCRIBE) and test_streams.py.
    */

@@ -27,7 +27,7 @@ import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.sql.internal.SQLConf;
 
-/** The Python process behind {@link LanceService}, which talks over its standard streams. */
+/** The Python process of {@link LanceService}, which communicates over its standard streams. */
 final class ServiceProcess {
   private static final String MODULE = "pyspark_lance.spark.service";
   private static final String MEMORY = "spark.sql.planner.pythonExecution.memory";
@@ -45,7 +45,7 @@ final class ServiceProcess {
     this.errors = new ErrorOutput(process.getErrorStream());
   }
 
-  /** A Python to try, with what it has to look for modules in. */
+  /** A Python to try, with its PYTHONPATH. */
   private record Candidate(String python, String path) {}
 
   /**
@@ -104,7 +104,7 @@ final class ServiceProcess {
     return builder;
   }
 
-  /** What {@code --py-files} and {@code addPyFile} brought here. */
+  /** The files of {@code --py-files} and {@code addPyFile}. */
   private static Stream<String> addedFiles(SparkContext spark) {
     File root = new File(SparkFiles.getRootDirectory());
     File[] archives = root.listFiles((folder, name) -> name.matches(".*\\.(zip|egg|whl)"));
@@ -114,7 +114,7 @@ final class ServiceProcess {
         : Stream.concat(Stream.of(root.getPath()), found);
   }
 
-  /** Reads the first frame; null if all is well, else what is wrong. */
+  /** Reads the first frame; returns null if it is valid, otherwise the problem. */
   private String handshake(String sparkVersion) throws IOException {
     Frame hello = read();
     if (hello == null) {
@@ -134,10 +134,10 @@ final class ServiceProcess {
 
   synchronized void write(Frame frame) throws IOException { frame.write(requests); }
 
-  /** Returns null when the process has ended. For one thread. */
+  /** Returns null when the process has ended. Not thread-safe. */
   Frame read() throws IOException { return Frame.read(responses); }
 
-  /** How the process ended, in words. */
+  /** A description of how the process ended. */
   String exit() {
     try {
       return process.waitFor(END_WAIT_MS, TimeUnit.MILLISECONDS)
@@ -148,10 +148,10 @@ final class ServiceProcess {
     }
   }
 
-  /** Ends the process; what it does at this moment is undone, or not, as if it had been killed. */
+  /** Kills the process, whose running commits may or may not succeed. */
   void close() { process.destroy(); }
 
-  /** What the process prints: kept until it is known to be the right one, then shown. */
+  /** The error output of the process: buffered until the process is accepted, then printed. */
   private static final class ErrorOutput {
     private static final int MAX_KEPT = 1 << 16;
 

@@ -10,14 +10,14 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.api.python.PythonFunction;
 
 /**
- * The daemon that forks workers of Python: ours is PySpark's, and can import what tasks need before
- * it forks them. Only where the Python of this package's workers, and that of all others, finds it,
- * since no worker starts without it; and not where the session names another one.
+ * Configures the daemon that forks Python workers: ours is PySpark's, and can import the modules of
+ * tasks before it forks. Only if the Python of all workers can import it, since no worker starts
+ * without it, and only if the session sets no other daemon.
  */
 final class WarmDaemon {
   private static final String SETTING = "spark.python.daemon.module";
   private static final String MODULE = "pyspark_lance.spark.daemon";
-  /** The package is looked for, not imported. */
+  /** Finds the package without importing it. */
   private static final String IS_THERE = """
       import importlib.util, os, sys
       found = importlib.util.find_spec("pyspark_lance")
@@ -26,12 +26,12 @@ final class WarmDaemon {
       """;
   private static final long LONGEST_WAIT_S = 20;
 
-  /** By the name of a Python. */
+  /** Results by Python executable. */
   private static final Map<String, Boolean> FINDS = new HashMap<>();
 
   private WarmDaemon() {}
 
-  /** Whether workers of {@code function} that are started from now on come from our daemon. */
+  /** Whether our daemon forks new workers of {@code function}. */
   static synchronized boolean use(SparkConf settings, PythonFunction function) {
     if (!settings.contains(SETTING) && isFound(function)) {
       settings.setIfMissing(SETTING, MODULE);

@@ -16,9 +16,9 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A column of the batch that is read. Arrow's own getters check bounds and nulls of each value by
- * way of several objects; Spark knows the number of rows and asks for nulls first, so that plain
- * values come straight from memory here.
+ * A column of the current batch. Arrow's own getters check bounds and nulls of each value through
+ * several objects; Spark knows the number of rows and checks nulls first, so this reads plain
+ * values directly from memory.
  */
 final class BatchColumn extends ArrowColumnVector {
   private final FieldVector vector;
@@ -57,7 +57,7 @@ final class BatchColumn extends ArrowColumnVector {
     }
   }
 
-  /** Goes on to what the vector has been loaded with. */
+  /** Switches to the data that was loaded into the vector. */
   void show() {
     hasNulls = vector.getNullCount() > 0;
     validity = vector instanceof NullVector ? 0 : vector.getValidityBufferAddress();
@@ -76,8 +76,8 @@ final class BatchColumn extends ArrowColumnVector {
   }
 
   /**
-   * Spark's own strings are in arrays of bytes. Where a session has strings outside of arrays, too,
-   * the compiler makes code for both of all that reads strings, which is slower than a copy.
+   * Copies strings to byte arrays, as Spark's own strings are. With off-heap strings in a session,
+   * the JIT compiler generates code for both, which is slower than a copy.
    */
   private void copyText() {
     first = start(0);
@@ -88,7 +88,7 @@ final class BatchColumn extends ArrowColumnVector {
     Platform.copyMemory(null, values + first, text, Platform.BYTE_ARRAY_OFFSET, length);
   }
 
-  /** Spark closes the columns of a batch that it is done with; these show the next one, too. */
+  /** Does nothing: Spark closes the columns of a batch, but these are reused for the next one. */
   @Override public void close() {}
 
   @Override public boolean hasNull() { return hasNulls; }
@@ -110,7 +110,7 @@ final class BatchColumn extends ArrowColumnVector {
 
   @Override public double getDouble(int row) { return Platform.getDouble(null, values + 8L * row); }
 
-  /** Arrow's getter makes a number of any size of each value; those of 64 bits take none here. */
+  /** Arrow's getter creates a BigInteger for each value; this avoids it for 64 bits. */
   @Override public Decimal getDecimal(int row, int precision, int scale) {
     if (!(items instanceof DecimalVector)) {
       return super.getDecimal(row, precision, scale);

@@ -33,7 +33,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.storage.StorageUtils;
 
 /**
- * Batches that a Python worker wrote to memory that both map; a row of its tells of each. See
+ * Reads batches that a Python worker wrote to shared memory and announces by rows. See
  * shared_batches.py. Runs on executors.
  */
 final class BatchReader implements PartitionReader<ColumnarBatch> {
@@ -61,7 +61,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     this.python = new CancelOnLimit(python, this::endAnswers);
   }
 
-  /** The next batch that has rows; the one before is void then. */
+  /** The next batch with rows, which invalidates the one before. */
   @Override public boolean next() throws IOException {
     giveBack();
     while (python.next()) {
@@ -77,7 +77,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
 
   @Override public ColumnarBatch get() { return batch; }
 
-  /** Python's, of what the batches hold instead of the rows that tell of them; at the end. */
+  /** Python's metrics, for the batches rather than the rows that announce them; at the end. */
   @Override public CustomTaskMetric[] currentMetricsValues() {
     return !python.isOver() ? new CustomTaskMetric[0]
         : Arrays.stream(python.currentMetricsValues()).map(metric -> switch (metric.name()) {
@@ -109,7 +109,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     return true;
   }
 
-  /** Answers only if this process sees what the worker wrote; else batches come within rows. */
+  /** Responds if this process sees the worker's token; otherwise rows contain the batches. */
   private void greet(String pipe, String file, byte[] token) {
     try {
       byte[] seen = new byte[token.length];
@@ -119,7 +119,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         answers.write(SEEN);
       }
     } catch (IOException | RuntimeException unreachable) {
-      // Another file system or another user: as good as no shared memory.
+      // Another file system or another user: continue without shared memory.
     }
   }
 
@@ -142,7 +142,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  /** Makes the vectors show a stream of a schema and a batch; takes over {@code memory}. */
+  /** Loads an Arrow stream of a schema and a batch into the vectors; takes over {@code memory}. */
   private void load(ByteBuffer given, ArrowBuf memory) throws IOException {
     ByteBuffer stream = given.duplicate().order(ByteOrder.LITTLE_ENDIAN);
     stream.position(0);
@@ -176,7 +176,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  /** Makes vectors for batches of a schema. The columns of a batch may be dictionaries or not. */
+  /** Creates vectors for batches of a schema. Columns may be dictionaries in some batches. */
   private void show(ByteBuffer header, Schema schema) {
     clear();
     dictionaries.clear();
@@ -194,7 +194,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
             dictionaries.get(encoding.getId()).getVector(), (BaseFixedWidthVector) vector);
   }
 
-  /** Lets go of the memory that the vectors show. */
+  /** Releases the memory of the vectors. */
   private void clear() {
     if (root != null) {
       root.clear();
@@ -208,7 +208,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       try {
         answers.write(lent);
       } catch (IOException ended) {
-        // The worker is through with all batches and listens no more.
+        // The worker has sent all batches and no longer listens.
       }
       lent = SEEN;
     }

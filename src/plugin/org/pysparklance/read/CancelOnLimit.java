@@ -11,10 +11,10 @@ import org.apache.spark.util.TaskCompletionListener;
 import org.pysparklance.python.Python;
 
 /**
- * What a Python worker reads, heard to its end also where the task ends before: by a limit, by a
- * join that is content. Spark kills a worker that has more to say, and the next task pays for a new
- * one. So it is told to stop, by a file that it looks for (see task_end.py), and what it had sent
- * is thrown away. Tasks that failed or were cancelled do not wait for it. Runs on executors.
+ * Drains a Python worker when its task ends early, by a limit or a join. Spark kills a worker that
+ * has more rows to send, and the next task has to start a new one. So this asks the worker to stop,
+ * by a file that it checks (see task_end.py), and discards the remaining rows. Failed and cancelled
+ * tasks do not wait. Runs on executors.
  */
 final class CancelOnLimit implements PartitionReader<InternalRow> {
   private final PartitionReader<InternalRow> python;
@@ -22,7 +22,7 @@ final class CancelOnLimit implements PartitionReader<InternalRow> {
   private Thread listening;
   private boolean isOver;
 
-  /** @param channel what makes a worker that waits look up, once it is closed */
+  /** @param channel a channel whose close wakes up a waiting worker */
   CancelOnLimit(PartitionReader<InternalRow> python, AutoCloseable channel) {
     this.python = python;
     this.channel = channel;
@@ -31,8 +31,8 @@ final class CancelOnLimit implements PartitionReader<InternalRow> {
   @Override public boolean next() throws IOException {
     isOver = !python.next();
     if (listening == null) {
-      // Listeners run in turn, the last one first: this one before Spark's, which the first row
-      // has brought and which takes the worker away.
+      // Listeners run in reverse order: this one before Spark's, which was added with the first
+      // row and releases the worker.
       listening = Thread.currentThread();
       TaskContext.get().addTaskCompletionListener((TaskCompletionListener) this::hear);
     }
@@ -56,7 +56,7 @@ final class CancelOnLimit implements PartitionReader<InternalRow> {
         python.get();
       }
     } catch (Exception lost) {
-      // What Python has to say now concerns nobody; at worst this worker ends.
+      // Errors of Python are irrelevant now; at worst this worker exits.
     } finally {
       sign.delete();
     }

@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.Set;
 import org.apache.spark.sql.types.*;
 
-/** Which columns Spark reads as Arrow has them, and which parts of them it may ask for. */
+/** The types that Spark reads as Arrow columns, and nested projections of columns. */
 final class ColumnTypes {
   /** By name, as older releases of Spark lack some. */
   private static final Set<String> PLAIN = Set.of("boolean", "tinyint", "smallint", "int",
@@ -17,7 +17,7 @@ final class ColumnTypes {
     return Arrays.stream(columns.fields()).allMatch(field -> isKnown(field.dataType()));
   }
 
-  /** What Spark asks for, but maps as the table has them: parts of them are not read alone. */
+  /** The projection of Spark, but with whole maps, which cannot be read in part. */
   static StructType withWholeMaps(StructType asked, StructType own) {
     return new StructType(Arrays.stream(asked.fields()).map(field -> {
       int place = Arrays.asList(own.fieldNames()).indexOf(field.name());

@@ -17,11 +17,11 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
 
-/** How many rows have each value of a column, or some of them, as indices tell it of all rows. */
+/** Counts of rows by value of a column, or by condition, from indices. */
 final class CountedValues {
   private CountedValues() {}
 
-  /** The rows of {@code SELECT DISTINCT c}, or of counts by a value or a condition; or null. */
+  /** The rows of {@code SELECT DISTINCT c}, or of counts by value or condition; null if unknown. */
   static LanceScan.LocalRows answer(Description table, StructType columns,
       CaseInsensitiveStringMap asked, String filter, Aggregation aggregation) {
     Expression[] by = aggregation.groupByExpressions();
@@ -77,10 +77,10 @@ final class CountedValues {
     return found.toArray(InternalRow[]::new);
   }
 
-  /** Whether values of a type can be answered. */
+  /** Whether values of a type are supported. */
   static boolean isKnown(DataType type) { return value("0000", type) != null; }
 
-  /** A value as rows of Spark hold it; null for types that are not known. */
+  /** Converts a value to Spark's internal representation; null for unsupported types. */
   static Object value(String text, DataType type) {
     if (type.equals(DataTypes.StringType)) {
       return UTF8String.fromString(text);
@@ -105,7 +105,7 @@ final class CountedValues {
         || type.equals(DataTypes.TimestampNTZType) ? Long.valueOf(text) : null;
   }
 
-  /** As Python writes it. */
+  /** The format of Python. */
   private static double number(String text) {
     return switch (text) {
       case "nan" -> Double.NaN;

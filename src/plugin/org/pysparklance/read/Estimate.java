@@ -10,10 +10,10 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** What Spark's optimizer is told of a scan. */
+/** Statistics of a scan for Spark's optimizer. */
 record Estimate(OptionalLong sizeInBytes, OptionalLong numRows,
     Map<NamedReference, ColumnStatistics> columnStats) implements Statistics {
-  /** Of the columns of which Python knows something. */
+  /** Statistics of the columns that Python has statistics of. */
   static Map<NamedReference, ColumnStatistics> of(StructType columns, JsonNode known) {
     Map<NamedReference, ColumnStatistics> all = new HashMap<>();
     for (StructField column : columns.fields()) {

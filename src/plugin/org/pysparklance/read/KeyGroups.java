@@ -22,30 +22,31 @@ import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 
 /**
- * The key of each task of a scan, where zone maps prove that a task has rows of one key only.
+ * The partitioning key of each task of a scan, if zone maps prove that each task has one key.
  *
- * @param columns what the key is made of
- * @param keys that of each task
- * @param tasks tells Python's tasks from others, should it plan them in another way when they run
+ * @param columns the columns of the key
+ * @param keys the key of each task
+ * @param tasks a digest of Python's tasks, to detect a different plan when they run
  */
 record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
   private static final List<DataType> UNFIT =
       List.of(DataTypes.FloatType, DataTypes.DoubleType, DataTypes.BinaryType);
 
-  /** Asks Python; null if it cannot tell of any of these columns. */
+  /** Requests the keys from Python; null if it knows none for these columns. */
   static KeyGroups of(
       CaseInsensitiveStringMap pinned, StructType columns, Collection<String> wanted) {
     List<String> own = wanted.stream().filter(name -> isKey(columns, name)).toList();
-    JsonNode told = own.isEmpty() ? null : Python.call("keys", pinned,
+    JsonNode response = own.isEmpty() ? null : Python.call("keys", pinned,
         "_lance.schema", columns.json(), "_lance.key_columns", Python.json(own));
-    if (told == null || told.isEmpty()) {
+    if (response == null || response.isEmpty()) {
       return null;
     }
-    List<String> found = IntStream.range(0, told.get("columns").size())
-        .mapToObj(i -> told.get("columns").get(i).asText()).toList();
-    InternalRow[] keys = IntStream.range(0, told.get("values").size())
-        .mapToObj(i -> key(columns, found, told.get("values").get(i))).toArray(InternalRow[]::new);
-    return new KeyGroups(found, keys, told.get("tasks").asText());
+    List<String> found = IntStream.range(0, response.get("columns").size())
+        .mapToObj(i -> response.get("columns").get(i).asText()).toList();
+    InternalRow[] keys = IntStream.range(0, response.get("values").size())
+        .mapToObj(i -> key(columns, found, response.get("values").get(i)))
+        .toArray(InternalRow[]::new);
+    return new KeyGroups(found, keys, response.get("tasks").asText());
   }
 
   private static boolean isKey(StructType columns, String name) {
@@ -66,12 +67,12 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
         columns.stream().map(FieldReference::column).toArray(Expression[]::new), keys.length);
   }
 
-  /** The options by which Python plans these tasks and no others. */
+  /** The options with which Python plans exactly these tasks. */
   CaseInsensitiveStringMap with(CaseInsensitiveStringMap pinned) {
     return Options.with(pinned, "_lance.key_columns", Python.json(columns), "_lance.key_tasks", tasks);
   }
 
-  /** The tasks of Python's scan with their keys; of a scan without rows it has one all the same. */
+  /** The tasks of Python's scan with their keys; an empty scan has one task. */
   InputPartition[] keyed(Scan scan) {
     if (keys.length == 0) {
       return new InputPartition[0];
@@ -84,7 +85,7 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
         .toArray(InputPartition[]::new);
   }
 
-  /** A task of one key. */
+  /** A task with one key. */
   record Keyed(InputPartition python, InternalRow partitionKey) implements HasPartitionKey {
     static InputPartition inner(InputPartition one) {
       return one instanceof Keyed keyed ? keyed.python() : one;

@@ -9,15 +9,15 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.pysparklance.python.EarlyWorkers;
 
 /**
- * What Python reads for a scan; batches of equal scans are equal, so that Spark runs them once.
+ * The batch of a scan; batches of equal scans are equal, so that Spark runs them once.
  *
- * @param keys what else holds of the rows that a join needs, as Python reads it; null for all rows
+ * @param keys the runtime filter of a join, as JSON; null for all rows
  */
 record LanceBatch(LanceScan scan, String keys) implements Batch {
-  /** Few rows are read already, those that a join does not need among them. */
+  /** Inline rows are already read, including those that a runtime filter would prune. */
   @Override public InputPartition[] planInputPartitions() {
     byte[][] few = scan.fewRows();
-    return few != null ? new InputPartition[] {new FewRows(few)} : scan.tasks(keys);
+    return few != null ? new InputPartition[] {new InlineRows(few)} : scan.tasks(keys);
   }
 
   @Override public PartitionReaderFactory createReaderFactory() {
@@ -25,8 +25,8 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
   }
 
   /** All batches of a scan, as Arrow streams: its task needs no Python. */
-  private record FewRows(byte[][] batches) implements InputPartition {
-    /** As Python tells of batches that come within rows; see {@code BatchReader}. */
+  private record InlineRows(byte[][] batches) implements InputPartition {
+    /** A message of Python with an inline batch; see {@code BatchReader}. */
     PartitionReader<InternalRow> reader() {
       return new PartitionReader<>() {
         private int at = -1;
@@ -43,7 +43,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
     }
   }
 
-  /** Makes readers on executors; those of rows that are read already need no Python. */
+  /** Creates readers on executors; those of inline rows need no Python. */
   private record Readers(PartitionReaderFactory python, boolean ofBatches)
       implements PartitionReaderFactory {
     @Override public boolean supportColumnarReads(InputPartition partition) { return ofBatches; }
@@ -55,7 +55,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
 
     @Override public PartitionReader<ColumnarBatch> createColumnarReader(
         InputPartition partition) {
-      if (partition instanceof FewRows few) {
+      if (partition instanceof InlineRows few) {
         return new BatchReader(few.reader());
       }
       EarlyWorkers.await();
@@ -64,8 +64,8 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
   }
 
   /**
-   * Spark asks for metrics every hundred rows, and making Python's takes as long as making the
-   * rows; so they are given once, at the end. Runs on executors.
+   * Spark requests metrics every hundred rows, and computing Python's takes as long as the rows; so
+   * this returns them once, at the end. Runs on executors.
    */
   private static final class Reader implements PartitionReader<InternalRow> {
     private static final CustomTaskMetric[] NONE = {};

@@ -28,21 +28,21 @@ import org.pysparklance.python.Python;
 import org.pysparklance.python.Running;
 
 /**
- * One scan of one version: some columns of the rows that match, read by Python. What is read is
- * decided by {@link LanceScanBuilder}; only Spark's {@code filter} narrows the next batch further.
+ * A scan of one version: columns of the matching rows, read by Python. {@link LanceScanBuilder}
+ * plans it; only Spark's runtime {@code filter} restricts the next batch further.
  */
 public final class LanceScan implements Scan, SupportsReportStatistics, SupportsReportPartitioning,
     SupportsRuntimeV2Filtering {
   private static final String COLUMNAR = "spark.sql.lance.columnar";
-  /** Rows of so many bytes are read by the process that plans; Spark warns of tasks twice as large. */
+  /** Up to this many bytes, rows are read while planning; Spark warns of tasks twice as large. */
   private static final String SMALL = "spark.sql.lance.smallScanBytes";
   private static final String SMALL_BYTES = "512k";
   private static final int SMALL_FRAGMENTS = 16;
-  /** Since 4.3: Python functions take batches of a scan, and keep them while they ask for more. */
+  /** Since 4.3: Python functions read batches of a scan, and keep them while they read more. */
   private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
-  /** Of a join; more of them are not looked for. */
+  /** The maximum number of join keys to look up. */
   public static final int MAX_KEYS = 50_000;
-  /** Keys of all tasks together, of eight bytes each. */
+  /** The maximum number of keys in all tasks together, of eight bytes each. */
   private static final long MAX_SENT = 2_000_000;
   private static final long TASK_BYTES = 128 << 20;
   private static final long FEWEST_TASKS = 16;
@@ -58,7 +58,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final String top;
   private final boolean ofRowChange;
   private Scan python;
-  /** What was planned last: what a task does does not depend on which rows these are. */
+  /** The last plan. */
   private Scan planned;
   private JsonNode plan;
   private JsonNode statistics;
@@ -67,7 +67,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private boolean isStream;
   private Boolean readsBatches;
   private String joined;
-  /** What Spark was told that each task has one value of; null if it was told nothing. */
+  /** The partitioning that was reported to Spark; null if none was. */
   private List<String> keyColumns;
   private KeyGroups byKey;
 
@@ -84,40 +84,40 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     this.ofRowChange = asked.built != null;
   }
 
-  /** What holds of every row that is read, as Python reads it; null for all rows. */
+  /** The pushed condition, as JSON; null for all rows. */
   public String filter() { return filter; }
 
-  /** Whether a command changes rows of what is read. */
+  /** Whether the scan is part of a command that changes rows. */
   public boolean isOfRowChange() { return ofRowChange; }
 
-  /** What is read. */
+  /** The description of the version. */
   public Description table() { return table; }
 
   public CaseInsensitiveStringMap options() { return options; }
 
-  /** Whether a condition holds of all rows that are read. */
+  /** Whether the scan has a pushed condition. */
   public boolean holds(Predicate condition) { return Arrays.asList(pushed).contains(condition); }
 
-  /** Whether Python can leave out rows by one more condition, other than that there is a value. */
+  /** Whether Python can prune rows by one more condition, other than IS NOT NULL. */
   public boolean canTest(Predicate condition) {
     return !ofRowChange && limit < 0 && top.isEmpty() && !holds(condition)
         && !condition.name().equals("IS_NOT_NULL") && translator.all(condition) != null;
   }
 
-  /** Whether a condition makes it likely that not all rows are read. */
+  /** Whether a condition makes it likely that some rows are pruned. */
   public boolean isSelective() {
     return Arrays.stream(pushed).anyMatch(one -> !one.name().equals("IS_NOT_NULL"));
   }
 
-  /** Whether rows can be left out that have others than some keys in a column. */
+  /** Whether rows can be pruned by keys in a column. */
   public boolean testsKeys(String column) {
     return isFree() && table.rows() >= 0 && table.typeOf(new String[] {column}).isTextual();
   }
 
-  /** This scan, with only the rows of which more conditions hold. */
+  /** This scan with more conditions. */
   public LanceScan narrowed(Predicate[] more) { return narrowed(columns, more); }
 
-  /** This scan, with only some of its columns. */
+  /** This scan with only some of its columns. */
   public LanceScan narrowed(StructType some) { return narrowed(some, new Predicate[0]); }
 
   private LanceScan narrowed(StructType some, Predicate[] more) {
@@ -129,12 +129,12 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return narrower;
   }
 
-  /** Whether it may have fewer columns: nobody else was told of them. */
+  /** Whether columns can be pruned: Spark knows no partitioning or order by them. */
   public boolean isFree() {
     return !ofRowChange && limit < 0 && top.isEmpty() && keyColumns == null;
   }
 
-  /** By the columns of the key that the table is clustered by, if each task has one value of them. */
+  /** Reports the partitioning by the clustering columns, if each task has one value of them. */
   @Override public synchronized Partitioning outputPartitioning() {
     boolean isWanted = SQLConf.get().v2BucketingEnabled() && table.rows() >= 0 && limit < 0
         && top.isEmpty() && !ofRowChange;
@@ -144,7 +144,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return byKey == null ? new UnknownPartitioning(0) : byKey.partitioning();
   }
 
-  /** The tasks of all rows, or of those that a join needs; with keys, if Spark was told of keys. */
+  /** The tasks of all rows, or of a runtime filter; with keys if they were reported to Spark. */
   synchronized InputPartition[] tasks(String keys) {
     if (keyColumns == null) {
       planned = keys == null ? python() : read(narrowedBy(keys));
@@ -152,14 +152,14 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     }
     KeyGroups found = keys == null ? byKey() : KeyGroups.of(narrowedBy(keys), columns, keyColumns);
     if (found == null || !found.columns().equals(keyColumns)) {
-      throw new IllegalStateException("[LANCE_STORAGE] the zone maps that were read a moment ago "
+      throw new IllegalStateException("[LANCE_STORAGE] the zone maps of the analysis "
           + "cannot be read again\n  hint: try again, or set " + SQLConf.V2_BUCKETING_ENABLED().key()
           + " to false");
     }
     return found.keyed(keys == null ? python() : read(found.with(narrowedBy(keys))));
   }
 
-  /** Of tasks that are planned. */
+  /** The planned tasks. */
   synchronized PartitionReaderFactory readers() {
     return (planned == null ? python() : planned).toBatch().createReaderFactory();
   }
@@ -168,7 +168,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return Options.with(pinned, "_lance.filter", keys);
   }
 
-  /** Asked for once. */
+  /** Requested once. */
   private KeyGroups byKey() {
     if (byKey == null && keyColumns != null) {
       byKey = KeyGroups.of(pinned, columns, keyColumns);
@@ -180,7 +180,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   public record LocalRows(StructType readSchema, InternalRow[] rows, String description)
       implements LocalScan {}
 
-  /** What a metric comes to in one task. */
+  /** The value of a metric in one task. */
   public record Total(String name, long value) implements CustomTaskMetric {}
 
   @Override public StructType readSchema() { return columns; }
@@ -198,23 +198,23 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   }
 
   /**
-   * The columns by whose values Spark has joins leave out fragments, zones and rows. It would find
-   * the rows of a command that changes some by a join of its own, of all rows of the table.
+   * The columns of runtime filters, which prune fragments, zones and rows. None for a command that
+   * changes rows, for which Spark would add a join with all rows of the table.
    */
   @Override public NamedReference[] filterAttributes() {
     return ofRowChange ? new NamedReference[0] : prunable().toArray(NamedReference[]::new);
   }
 
   /**
-   * The columns by whose values a join can leave out rows. The first rows of an order are not the
-   * first of those that a join leaves.
+   * The columns by which a join can prune rows. None with a top N, which must not be computed after
+   * a runtime filter.
    */
   public Stream<NamedReference> prunable() {
     return !top.isEmpty() ? Stream.empty() : Arrays.stream(columns.fieldNames())
         .filter(one -> table.facts().path("prunable").has(one)).map(FieldReference::column);
   }
 
-  /** Keys that the other side of a join has: for the batch that is asked for next, no other. */
+  /** Sets the keys of the other side of a join as runtime filter of the next batch. */
   @Override public synchronized void filter(Predicate[] keys) {
     Predicate[] few = Arrays.stream(keys)
         .filter(one -> one.children().length <= mostKeys(one) && translator.all(one) != null)
@@ -223,7 +223,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
         : translator.all(Stream.of(pushed, few).flatMap(Arrays::stream).toArray(Predicate[]::new));
   }
 
-  /** What no index finds is tested by all tasks, so that each is sent all keys. */
+  /** Without an index all tasks test the keys, so each task gets all of them. */
   private long mostKeys(Predicate keys) {
     long tasks = FEWEST_TASKS + table.storedBytes(columns, table.rows()) / TASK_BYTES;
     String column = keys.children()[0] instanceof NamedReference one ? one.fieldNames()[0] : "";
@@ -237,7 +237,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return new LanceBatch(this, keys);
   }
 
-  /** A stream goes on with every new version, so nothing is pinned. */
+  /** A stream continues with every new version, so no version is pinned. */
   @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
     isStream = true;
     return Python.scan(options, columns).toMicroBatchStream(checkpoint);
@@ -251,7 +251,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return readsBatches() ? ColumnarSupportMode.SUPPORTED : ColumnarSupportMode.UNSUPPORTED;
   }
 
-  /** Whether Spark gets columns as Python reads them, or rows that Spark's own reader makes. */
+  /** Whether Spark reads Arrow columns directly, rather than rows of its own reader. */
   synchronized boolean readsBatches() {
     if (readsBatches == null) {
       SQLConf conf = SQLConf.get();
@@ -262,7 +262,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return readsBatches;
   }
 
-  /** Batches are void when the next one comes. Where the user lets them be kept, rows are read. */
+  /** The next batch invalidates a batch. If Spark may keep batches, this reads rows. */
   public static void keepBatchesFromPython(RuntimeConfig conf) {
     if (conf.isModifiable(KEEPS) && !conf.contains(KEEPS)) {
       conf.set(KEEPS, "false");
@@ -271,7 +271,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   private static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
 
-  /** Fragments and rows that the filter leaves; asked for once, when someone wants to know. */
+  /** The remaining fragments and rows; requested once, on first use. */
   private synchronized JsonNode plan() {
     if (plan == null) {
       plan = filter == null || isOfAllFragments() && !isSmall() ? table.facts() : ask();
@@ -279,14 +279,14 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return plan;
   }
 
-  /** Whether nothing is known of any fragment by which a condition might rule it out. */
+  /** Whether there are no statistics by which a condition could prune a fragment. */
   private boolean isOfAllFragments() {
     return table.facts().path("num_indices").asInt(1) == 0 && Arrays.stream(pushed)
         .flatMap(one -> Arrays.stream(one.references())).map(one -> one.fieldNames()[0])
         .noneMatch(table.lineage()::has);
   }
 
-  /** What is left, and with it the rows themselves if they are few. */
+  /** The remaining fragments and rows, with inline rows for a small scan. */
   private JsonNode ask() {
     isAsked = true;
     long most = readsBatches() ? smallBytes() : 0;
@@ -303,7 +303,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return JavaUtils.byteStringAsBytes(SQLConf.get().getConfString(SMALL, SMALL_BYTES));
   }
 
-  /** All rows as batches, if they are few: reading them costs less than a task of Python does. */
+  /** All rows as batches for a small scan, which is cheaper than a Python task. */
   synchronized byte[][] fewRows() {
     if (keyColumns != null) {
       return null;
@@ -316,7 +316,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return few;
   }
 
-  /** Whether all rows, or as many as are wanted, may be few. */
+  /** Whether all rows, or those within the limit, may be small. */
   private boolean isSmall() {
     long rows = limit < 0 ? table.rows() : Math.min(limit, table.rows());
     return readsBatches() && table.rows() >= 0 && table.fragments() <= SMALL_FRAGMENTS
@@ -332,7 +332,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
             + (table.fragments() - kept.asLong()) + " skipped") + indices();
   }
 
-  /** Those that leave rows out, and how many of all rows they leave. */
+  /** The selectivity of the pushed conditions. */
   private String indices() {
     String titles = StreamSupport.stream(plan().path("indices").spliterator(), false)
         .map(JsonNode::asText).collect(Collectors.joining(", "));
@@ -340,7 +340,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
         + (table.rows() < 0 ? "" : " of " + table.rows()) + " rows";
   }
 
-  /** The bytes that are read; more than these is for whoever weighs costs or describes columns. */
+  /** The bytes to read; column statistics are only for the cost-based optimizer and DESCRIBE. */
   @Override public Statistics estimateStatistics() {
     if (table.rows() < 0) {
       return new Estimate(OptionalLong.empty(), OptionalLong.empty(), Map.of());

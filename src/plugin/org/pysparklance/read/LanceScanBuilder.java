@@ -17,7 +17,7 @@ import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
 
-/** Collects what Spark pushes down into a scan of one version. */
+/** Builds a scan of one version with the pushdowns of Spark. */
 public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Filters,
     SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownTopN,
     SupportsPushDownAggregates {
@@ -41,7 +41,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     this.translator = new PredicateJson(table);
   }
 
-  /** A command that changes rows has to know all that it read. */
+  /** A command that changes rows records all of its scans. */
   public LanceScanBuilder ofRowChange(List<LanceScan> scans) {
     built = scans;
     return this;
@@ -58,7 +58,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     return scan;
   }
 
-  /** The options of a call about this version, and what of it is read. */
+  /** The options of a request for this version, with the pushdowns. */
   CaseInsensitiveStringMap pinned() {
     return Options.with(options, "_lance.root", table.root(), "_lance.version", table.version(),
         "_lance.base", table.base(), "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit),
@@ -69,7 +69,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     Map<Boolean, List<Predicate>> known = Arrays.stream(predicates)
         .collect(Collectors.partitioningBy(one -> translator.all(one) != null));
     pushed = known.get(true).toArray(Predicate[]::new);
-    // In one order, by which scans that read the same are seen to be equal.
+    // In a canonical order, so that equal scans are recognised.
     filter = pushed.length == 0 ? null : translator.all(Arrays.stream(pushed).distinct()
         .sorted(Comparator.comparing(Predicate::toString)).toArray(Predicate[]::new));
     return known.get(false).toArray(Predicate[]::new);
@@ -81,15 +81,15 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     columns = ColumnTypes.withWholeMaps(required, columns);
   }
 
-  /** Every task stops at the limit; Spark cuts what they return together. */
+  /** Every task stops at the limit; Spark applies it again to all rows. */
   @Override public boolean pushLimit(int rows) {
     limit = rows;
     return true;
   }
 
   /**
-   * Each task reads the rows that may be among its first ones, and of zones those that may be among
-   * the first of all; Spark sorts what they return.
+   * Each task reads the rows that may be among its first ones, in zones that may have the first of
+   * all rows; Spark sorts the result.
    */
   @Override public boolean pushTopN(SortOrder[] orders, int rows) {
     String column = nameOf(orders[0].expression());
@@ -112,7 +112,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
 
   @Override public boolean isPartiallyPushed() { return true; }
 
-  /** A top-level column; nothing that has a name for all else. */
+  /** The name of a top-level column; an empty name for other expressions. */
   private static String nameOf(Expression expression) {
     return expression instanceof NamedReference column && column.fieldNames().length == 1
         ? column.fieldNames()[0] : "";
@@ -122,7 +122,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     return pushAggregation(aggregation);
   }
 
-  /** Counts and bounds, if the metadata or an index can tell. */
+  /** Counts and bounds, if the metadata or an index has them. */
   @Override public boolean pushAggregation(Aggregation aggregation) {
     AggregateFunc[] functions = aggregation.aggregateExpressions();
     answer = null;
@@ -149,7 +149,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     return true;
   }
 
-  /** The value over all rows; null when it takes reading them. */
+  /** The value of an aggregate over all rows; null if it takes a scan. */
   private JsonNode valueOf(AggregateFunc function) {
     if (function instanceof CountStar) {
       return table.facts().get("rows");

@@ -20,8 +20,8 @@ import org.pysparklance.python.Running;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * ANALYZE. What a scan says of rows and bytes is always new, so that only columns are analysed:
- * Spark evaluates what Python wants to know of them, and Python keeps it.
+ * ANALYZE TABLE. Scans always report the current rows and bytes, so only columns are analysed:
+ * Spark evaluates the expressions of Python, which stores the results.
  */
 final class AnalyzedTables extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -50,11 +50,11 @@ final class AnalyzedTables extends Rule<LogicalPlan> {
         "_lance.base", found.base(), "_lance.arguments", names == null ? null : names.toString(), "_lance.done", null};
     Dataset<Row> rows = SparkSession.active().read().format(Python.SOURCE)
         .options(options.asCaseSensitiveMap()).option("version", found.version()).load();
-    ArrayNode told = Python.JSON.createArrayNode();
+    ArrayNode results = Python.JSON.createArrayNode();
     for (JsonNode expression : Python.call("analysis", options, pinned).get("expressions")) {
-      told.add(rows.selectExpr(expression.asText()).head().getString(0));
+      results.add(rows.selectExpr(expression.asText()).head().getString(0));
     }
-    pinned[9] = told.toString();
+    pinned[9] = results.toString();
     Python.call("analyze", options, pinned);
     table.onCommitted();
   }

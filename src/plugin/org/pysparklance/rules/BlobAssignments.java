@@ -26,9 +26,9 @@ import org.pysparklance.catalog.LanceTable;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Lets UPDATE and MERGE give blob columns bytes, though queries see them as descriptors: binary
- * values, and blobs of other tables, which are read as bytes for it. Conditions still see
- * descriptors. What {@link HeldCommands} holds back goes on from here.
+ * Lets UPDATE and MERGE assign bytes to blob columns, which queries read as descriptors: binary
+ * values, and blobs of other tables, which are then read as binary. Conditions still see
+ * descriptors. This releases the commands that {@link DeferredCommands} defers.
  */
 public final class BlobAssignments extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -39,7 +39,7 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
         && !hasBlobs(update.table())
         || plan instanceof MergeIntoTable merge && merge.targetTable().resolved()
         && !hasBlobs(merge.targetTable())) {
-      return HeldCommands.released(plan);
+      return DeferredCommands.released(plan);
     }
     if (plan instanceof UpdateTable update && update.childrenResolved()
         && update.condition().exists(one -> isHeld(one))
@@ -54,7 +54,7 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
     return plan;
   }
 
-  /** Whether a target, below aliases and views, is a Lance table with columns of blobs. */
+  /** Whether a target, below aliases and views, is a Lance table with blob columns. */
   static boolean hasBlobs(LogicalPlan target) {
     LogicalPlan table = EliminateSubqueryAliases.apply(target);
     return table instanceof View view ? hasBlobs(view.child())
@@ -63,16 +63,16 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
   }
 
   private static boolean isHeld(Expression condition) {
-    return condition instanceof HeldCondition held && held.child().resolved();
+    return condition instanceof DeferredCondition held && held.child().resolved();
   }
 
   private static boolean isReady(List<Expression> parts) {
     return parts.stream().allMatch(BlobAssignments::isReady);
   }
 
-  /** Whether all is resolved but what chooses among descriptors and bytes. */
+  /** Whether all is resolved except conditionals with both descriptors and bytes. */
   private static boolean isReady(Expression part) {
-    boolean mayWait = part instanceof HeldCondition || choosesValues(part)
+    boolean mayWait = part instanceof DeferredCondition || choosesValues(part)
         || part instanceof Assignment || !part.getClass().getName().contains("Unresolved")
         && part.getClass().getName().endsWith("Action");
     return part.resolved() || mayWait && isReady(CollectionConverters.asJava(part.children()));
@@ -82,20 +82,20 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
     return part instanceof If || part instanceof CaseWhen || part instanceof Coalesce;
   }
 
-  /** Whether a child of what chooses values is one of them, rather than a condition. */
+  /** Whether a child of a conditional is a value rather than a condition. */
   static boolean isChosen(Expression chooser, int child) {
     return chooser instanceof Coalesce || (chooser instanceof If ? child > 0
         : child % 2 == 1 || child == chooser.children().size() - 1);
   }
 
-  /** One command on its way to the checks of its types. */
+  /** A command before its types are checked. */
   private static final class Command {
     private final Map<Long, Column> blobs = new HashMap<>();
     private final LogicalPlan target;
     private final LogicalPlan source;
     private final Map<Long, Attribute> fetched = new HashMap<>();
 
-    /** A blob column of the target: how queries see it, and what is written to it. */
+    /** A blob column of the target: its type in queries, and its type in writes. */
     private record Column(Attribute shown, DataType written) {}
 
     Command(LogicalPlan target, LogicalPlan source) {
@@ -125,11 +125,11 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
       LogicalPlan read = source == null || fetched.isEmpty() ? source
           : new BlobSources(source, fetched).asBytes();
       Object[] parts = PlanParts.changed((scala.Product) given, part ->
-          part == source && source != null ? read : HeldCommands.releasedPart(part));
+          part == source && source != null ? read : DeferredCommands.releasedPart(part));
       return (LogicalPlan) given.makeCopy(parts);
     }
 
-    /** An expression of the command with the values that it assigns to blob columns. */
+    /** Replaces the values that an expression of the command assigns to blob columns. */
     private Expression given(Expression part) {
       if (!(part instanceof Assignment set)) {
         return (Expression) part.mapChildren(child -> given((Expression) child));
@@ -158,7 +158,7 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
       return BlobSources.isDescriptor(type) ? ofDescriptor(given, column) : given;
     }
 
-    /** What a descriptor refers to. */
+    /** The bytes of a descriptor. */
     private Expression ofDescriptor(Expression given, Column column) {
       DataType shown = column.shown().dataType();
       if (given instanceof Attribute own && blobs.containsKey(own.exprId().id())

@@ -23,14 +23,14 @@ import org.pysparklance.catalog.LanceTable;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A query that gives the bytes of some blob columns in place of their descriptors: the scans that
- * they come from read them so, and all nodes between pass them on.
+ * Rewrites a query to return the bytes of some blob columns instead of descriptors: their scans
+ * read binary, and all nodes above pass it on.
  */
 final class BlobSources {
   private final LogicalPlan plan;
   private final Map<Long, Attribute> wanted;
 
-  /** {@code wanted}: columns of the output by their ids, as they shall be. */
+  /** {@code wanted}: the rewritten columns of the output, by id. */
   BlobSources(LogicalPlan plan, Map<Long, Attribute> wanted) {
     this.plan = plan;
     this.wanted = wanted;
@@ -41,7 +41,7 @@ final class BlobSources {
     return read(plan, ids);
   }
 
-  /** Whether a type is that of a column of blobs that shows where their bytes are. */
+  /** Whether a type is that of blob descriptors. */
   static boolean isDescriptor(DataType type) {
     return type instanceof StructType parts
         && Set.of(parts.fieldNames()).containsAll(Set.of("position", "size"));
@@ -54,7 +54,7 @@ final class BlobSources {
         + "bytes themselves, with the option blobColumns");
   }
 
-  /** The plan with bytes in the columns that {@code ids} name, which are among its output. */
+  /** The plan with bytes in those columns of its output that {@code ids} name. */
   private static LogicalPlan read(LogicalPlan plan, Set<Long> ids) {
     if (ids.isEmpty()) {
       return plan;
@@ -100,7 +100,7 @@ final class BlobSources {
     return relation.makeCopy(parts);
   }
 
-  /** The columns of a child that become those of its parent which {@code ids} name. */
+  /** The columns of a child from which the parent's columns in {@code ids} derive. */
   private static Set<Long> below(LogicalPlan plan, LogicalPlan child, Set<Long> ids) {
     Set<Long> found = new HashSet<>();
     if (plan instanceof Union) {
@@ -136,7 +136,7 @@ final class BlobSources {
     return found;
   }
 
-  /** Refuses what looks into descriptors: there will be none. */
+  /** Refuses expressions on descriptors, which will not exist. */
   static void check(Expression part, Set<Long> ids, boolean isPassed) {
     if (part instanceof Attribute one && ids.contains(one.exprId().id()) && !isPassed) {
       throw refused(one.name());

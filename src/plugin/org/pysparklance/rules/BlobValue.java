@@ -4,9 +4,9 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.types.DataType;
 
 /**
- * The bytes of blobs in the place of a value of a blob column. Spark compares types of values with
- * those of columns, and a blob column shows descriptors; so this has their type until the plan of
- * the write is there, where {@link BlobWrites} puts the bytes themselves.
+ * A placeholder for the bytes of a value of a blob column. Spark compares the types of values with
+ * those of columns, and a blob column has the type of descriptors; so this has that type until
+ * {@link BlobWrites} replaces it by the bytes in the plan of the write.
  */
 public final class BlobValue extends Placeholder {
   private final DataType shown;

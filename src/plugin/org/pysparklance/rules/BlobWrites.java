@@ -38,13 +38,12 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What a write gives blob columns. Values of a {@link BlobValue} become the bytes themselves; a
- * column that no clause of a MERGE sets does not take part; and where some rows keep their blobs,
- * they say so, since Python takes these from where the rows were. So the plan of the write has
- * other types in these columns than the table shows.
+ * Values of blob columns in a write. A {@link BlobValue} is replaced by the bytes; a column that no
+ * clause of a MERGE sets is left out; and rows that keep their blobs are marked, since Python copies
+ * these from the old rows. So these columns have other types in the write than in queries.
  */
 public final class BlobWrites extends Rule<LogicalPlan> {
-  /** Of a column of which some rows keep what they have: bytes, or the column that has them. */
+  /** The type of a column that only some rows assign: bytes, or the column that has them. */
   private static final String BYTES = "__lance_bytes";
   private static final String COLUMN = "__lance_column";
 
@@ -64,13 +63,13 @@ public final class BlobWrites extends Rule<LogicalPlan> {
     return plan;
   }
 
-  /** Whether a query has values for blobs; a write of other rows needs not know the table yet. */
+  /** Whether a query has values for blobs; other writes do not need to resolve the table yet. */
   private static boolean holdsBytes(LogicalPlan query) {
     return query.exists(node -> CollectionConverters.asJava(node.expressions()).stream()
         .anyMatch(one -> one.exists(part -> part instanceof BlobValue)));
   }
 
-  /** Rows that are added, as by a MERGE that only inserts. */
+  /** Inserted rows, as of a MERGE that only inserts. */
   private static LogicalPlan appended(
       V2WriteCommand write, DataSourceV2Relation relation, Map<String, DataType> blobs) {
     List<AttributeReference> output =
@@ -124,7 +123,7 @@ public final class BlobWrites extends Rule<LogicalPlan> {
     return parts == null ? plan : plan.makeCopy(parts);
   }
 
-  /** Whether a value is made of bytes and nulls alone. */
+  /** Whether a value only consists of bytes and nulls. */
   private static boolean isBytes(Expression value) {
     if (value instanceof BlobValue || isNull(value)) {
       return true;
@@ -165,13 +164,13 @@ public final class BlobWrites extends Rule<LogicalPlan> {
         : withChosen(value, part -> bytes(part, written));
   }
 
-  /** A change of rows. */
+  /** A delta write. */
   private static final class Delta {
     private final WriteDelta write;
     private final RowChange change;
     private final Map<String, DataType> blobs;
     private final List<AttributeReference> output;
-    /** Columns of the scan, by their ids, under whatever names. */
+    /** Columns of the scan, by id. */
     private final Map<Long, String> own = new HashMap<>();
 
     Delta(WriteDelta write, RowChange change, Map<String, DataType> blobs) {
@@ -213,7 +212,7 @@ public final class BlobWrites extends Rule<LogicalPlan> {
         int place = (Integer) row.colOrdinals().apply(i);
         List<Expression> values = WrittenValues.of(query, place);
         boolean isMerge = change.command() == RowLevelOperation.Command.MERGE;
-        // Null in the place of a column without nulls would not pass Spark's checks.
+        // Spark would reject null for a column that is not nullable.
         if (isMerge && column.nullable() && WrittenValues.areUnset(query, place, value -> isOwn(value, column.name()))) {
           query = WrittenValues.with(query, place, column.dataType(),
               value -> Literal.create(null, column.dataType()));
@@ -250,12 +249,12 @@ public final class BlobWrites extends Rule<LogicalPlan> {
           : part == write.projections() ? projections : part == write.table() ? table : part);
     }
 
-    /** Whether a value is what the row of the table has in a column. */
+    /** Whether a value is the current value of a column. */
     private boolean isOwn(Expression value, String column) {
       return value instanceof Attribute one && column.equals(own.get(one.exprId().id()));
     }
 
-    /** Bytes, or the name of the column of which the row has them. */
+    /** Bytes, or the name of the column that has them. */
     private Expression choice(
         Expression value, DataType written, DataType type, String column, boolean isTested) {
       if (isNull(value)) {

@@ -13,8 +13,8 @@ import org.pysparklance.catalog.LanceTable;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Lets {@code UPDATE}, {@code DELETE} and {@code MERGE} change the table that a view shows as it
- * is, which Spark looks for below aliases alone, and says of other views what is wrong with them.
+ * Lets {@code UPDATE}, {@code DELETE} and {@code MERGE} change the table of a plain view, which
+ * Spark only resolves below aliases, and explains the error for other views.
  */
 public final class ChangedViews extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {

@@ -17,9 +17,9 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * DELETE and UPDATE with a subquery that more than equal values relate to the table. For these
- * Spark reads the table a second time, beside the rows that are to change, and then refuses to have
- * found it twice. So the condition moves into a query of its own, which finds the addresses.
+ * DELETE and UPDATE with a subquery that is correlated by more than equalities. For these Spark
+ * reads the table a second time, and then fails since it finds the table twice. So this moves the
+ * condition to a separate query, which returns the row addresses.
  */
 public final class CorrelatedConditions extends Rule<LogicalPlan> {
   private final SparkSession session;
@@ -34,7 +34,7 @@ public final class CorrelatedConditions extends Rule<LogicalPlan> {
         ? (LogicalPlan) write.mapChildren(query -> moved((LogicalPlan) query, table)) : plan;
   }
 
-  /** The rows that change, found by their addresses where their condition reads the table. */
+  /** The changed rows, by address if their condition reads the table. */
   private LogicalPlan moved(LogicalPlan query, DataSourceV2Relation table) {
     if (query instanceof Filter filter && filter.child() instanceof DataSourceV2Relation changed) {
       return isTwice(filter.condition())
@@ -56,7 +56,7 @@ public final class CorrelatedConditions extends Rule<LogicalPlan> {
         && subquery.isCorrelated() && isTwice(subquery));
   }
 
-  /** Conditions of a plain EXISTS or IN become those of a join, and need no second read. */
+  /** A plain EXISTS or IN becomes a join, and needs no second read. */
   private static boolean isTwice(SubqueryExpression subquery) {
     boolean isPlain = !(subquery instanceof ScalarSubquery) && !subquery.plan().exists(
         node -> !(node instanceof Project || node instanceof Filter || node instanceof LeafNode
@@ -83,7 +83,7 @@ public final class CorrelatedConditions extends Rule<LogicalPlan> {
             || equal.right() instanceof Attribute && equal.left() instanceof OuterReference);
   }
 
-  /** A condition by the addresses of the rows for which {@code condition} holds. */
+  /** A condition on the addresses of the rows that match {@code condition}. */
   private Expression found(
       DataSourceV2Relation changed, DataSourceV2Relation table, Expression condition) {
     Map<String, AttributeReference> others = new HashMap<>();
@@ -97,7 +97,7 @@ public final class CorrelatedConditions extends Rule<LogicalPlan> {
       address = column.name().equals("_rowaddr") ? column : address;
     }
     Expression there = AnalysisHelper$.MODULE$.allowInvokingTransformsInAnalyzer(
-        () -> (Expression) condition.transform(new OfOther(columns)));
+        () -> (Expression) condition.transform(new SecondReadColumns(columns)));
     LogicalPlan rows = new Project(seq(others.get("_rowaddr")), new Filter(there, other));
     try {
       InSubquery in = (InSubquery) session.sessionState().sqlParser()
@@ -110,11 +110,11 @@ public final class CorrelatedConditions extends Rule<LogicalPlan> {
     }
   }
 
-  /** The columns of another read of the table in the place of those of the one that changes. */
-  private static final class OfOther extends AbstractPartialFunction<Expression, Expression> {
+  /** Replaces columns of the target by those of a second read of the table. */
+  private static final class SecondReadColumns extends AbstractPartialFunction<Expression, Expression> {
     private final Map<ExprId, AttributeReference> columns;
 
-    OfOther(Map<ExprId, AttributeReference> columns) { this.columns = columns; }
+    SecondReadColumns(Map<ExprId, AttributeReference> columns) { this.columns = columns; }
 
     @Override public boolean isDefinedAt(Expression part) {
       return part instanceof SubqueryExpression

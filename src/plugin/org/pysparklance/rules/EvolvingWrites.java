@@ -11,8 +11,8 @@ import org.pysparklance.catalog.NamedTable;
 import scala.Tuple2;
 
 /**
- * Makes {@code mergeSchema} of an append by name mean {@code WITH SCHEMA EVOLUTION}. Before tables
- * are looked up, since Spark compares columns as soon as it knows them.
+ * Translates {@code mergeSchema} of an append by name to {@code WITH SCHEMA EVOLUTION}, before
+ * tables are resolved, since Spark then compares their columns at once.
  */
 public final class EvolvingWrites extends Rule<LogicalPlan> {
   private final SparkSession session;
@@ -44,7 +44,7 @@ public final class EvolvingWrites extends Rule<LogicalPlan> {
         && relation.table() instanceof NamedTable;
   }
 
-  /** Null for a table that Spark does not find, of which it says so where it looks for it. */
+  /** Null for a missing table, for which Spark raises an error later. */
   private LogicalPlan find(UnresolvedRelation named) {
     try {
       return session.table(named.tableName()).queryExecution().analyzed();

@@ -9,8 +9,8 @@ import org.apache.spark.sql.internal.SQLConf;
 import scala.Product;
 
 /**
- * Gives a session its rules with the first {@code CREATE TABLE … USING lance}, which they check
- * before any Lance table is there to be met.
+ * Installs the rules of a session with the first {@code CREATE TABLE … USING lance}, which they
+ * check before the session has used any Lance table.
  */
 final class FirstDefinition extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {

@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.pysparklance.catalog.LanceTable;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Says what {@code _fragid} of lance-spark is here, where Spark has found no column of the name. */
+/** Adds a hint for {@code _fragid} of lance-spark, if Spark finds no such column. */
 public final class ForeignColumns extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (!plan.resolved() && plan.exists(ForeignColumns::namesFragment)

@@ -17,13 +17,13 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's parser, with an answer to statements of Delta and of lance-spark that it has refused, or
- * would refuse: Python knows what they are here. {@code OPTIMIZE} and {@code VACUUM} go on as calls
- * of procedures, others end in an error with the statement to write. What Spark understands, or the
- * parser of another extension, is left alone; a proxy has the methods of every release.
+ * Wraps Spark's parser for statements of Delta and lance-spark that it cannot parse: Python
+ * translates them. {@code OPTIMIZE} and {@code VACUUM} become calls of procedures; others raise an
+ * error with the statement to use. Statements that Spark, or the parser of another extension,
+ * can parse are unchanged. The proxy has the methods of every release.
  */
 public final class ForeignStatements implements InvocationHandler {
-  /** Without one of these words, Python is not asked; it knows what is a string or a comment. */
+  /** Python is only called for texts with one of these words; it handles strings and comments. */
   private static final Pattern MAY_BE_KNOWN = Pattern.compile(
       "(?i)\\b(OPTIMIZE|VACUUM|RESTORE|CONVERT|GENERATE|REORG|HISTORY|DETAIL|CLONE|TAGS?"
       + "|BRANCH(ES)?|INDEX(ES)?|INDICES|COLUMNS?|PRIMARY)\\b");
@@ -59,17 +59,17 @@ public final class ForeignStatements implements InvocationHandler {
     }
   }
 
-  /** The statement to run in the place of {@code text}; null if nothing is known of it. */
+  /** The statement to run instead of {@code text}; null if it is unknown. */
   private static String here(String text) {
-    JsonNode told = Python.call(
+    JsonNode response = Python.call(
         "statement", CaseInsensitiveStringMap.empty(), "_lance.statement", text);
-    if (told.hasNonNull("refused")) {
-      throw new UnsupportedOperationException(told.path("refused").textValue());
+    if (response.hasNonNull("refused")) {
+      throw new UnsupportedOperationException(response.path("refused").textValue());
     }
-    return told.path("run").textValue();
+    return response.path("run").textValue();
   }
 
-  /** Whether Spark reads {@code DESCRIBE HISTORY t} as a column, or looks for a function, in vain. */
+  /** Whether Spark parses {@code DESCRIBE HISTORY t} as a column, or a call of an unknown function. */
   private boolean isNothing(LogicalPlan plan) {
     if (plan instanceof DescribeColumn column
         && column.relation() instanceof UnresolvedTableOrView table) {

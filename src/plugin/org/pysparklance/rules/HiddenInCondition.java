@@ -12,9 +12,9 @@ import org.pysparklance.catalog.LanceTable;
 import scala.Option;
 
 /**
- * Beside the plan of a MERGE, Spark keeps a condition by which whole groups of rows could be left
- * out. Where it names hidden columns, Spark forgets to read them for it, and where the source has
- * other values each time, Spark refuses it; so it goes.
+ * Removes the group filter condition that Spark adds to the plan of a MERGE. If it names hidden
+ * columns, Spark does not read them for it, and if the source is not deterministic, Spark refuses
+ * it.
  */
 public final class HiddenInCondition extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {

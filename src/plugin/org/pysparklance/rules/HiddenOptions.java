@@ -12,10 +12,10 @@ import scala.collection.immutable.Map;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Hides storage options in the event log when a statement makes or replaces a table. Spark writes
- * the options of such a plan there and follows no setting of the session, only a pattern that is
- * an option itself; so the options get one. Those that a DataFrame gives its write become options
- * of the table that it makes, which could not be opened again without them.
+ * Redacts storage options in the event log when a statement creates or replaces a table. Spark logs
+ * the options of such a plan and ignores the settings of the session; it only uses a pattern that is
+ * itself an option, which this adds. Options of a DataFrame write become options of the new table,
+ * which could not be opened without them.
  */
 final class HiddenOptions extends Rule<LogicalPlan> {
   private static final String HIDDEN = "(?i)secret|password|token|access[.]?key|\\bstorage[.]";
@@ -56,7 +56,7 @@ final class HiddenOptions extends Rule<LogicalPlan> {
   private static TableSpec hide(TableSpec table, Map<String, String> written) {
     Object[] parts = PlanParts.of(table);
     for (int i = 0; i < parts.length; i++) {
-      // Maps that are empty are one object, so only the name tells them apart.
+      // All empty maps are the same object, so only the name distinguishes them.
       parts[i] = hideValues(table.productElementName(i).equals("options")
           ? withStorage(table.options(), written) : parts[i]);
     }

@@ -16,12 +16,12 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.math.BigInt;
 
 /**
- * Gives scans the keys that the other side of a join has, so that they look for these alone. Spark
- * does so only where a condition on the other side makes it likely that these are few; here an
- * index tells what a key costs, so few keys are enough.
+ * Adds the keys of the other side of a join to scans as a runtime filter. Spark only does so if a
+ * selective condition on the other side makes a small number of keys likely; with an index the cost
+ * of a key is known, so a small number of keys is sufficient.
  */
 final class JoinedKeys extends Rule<LogicalPlan> {
-  /** Of more bytes on the other side, few keys are not to be expected. */
+  /** Maximum bytes of the other side. */
   private static final long MAX_BYTES = 64 << 20;
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -35,34 +35,34 @@ final class JoinedKeys extends Rule<LogicalPlan> {
       return whole;
     }
     if (PartitionPruning.canPruneLeft(join.joinType()) && canPrune(join.left(), join.right())) {
-      return narrowed(join, join.left(), join.right(), true);
+      return withRuntimeFilter(join, join.left(), join.right(), true);
     }
     return PartitionPruning.canPruneRight(join.joinType()) && canPrune(join.right(), join.left())
-        ? narrowed(join, join.right(), join.left(), false) : join;
+        ? withRuntimeFilter(join, join.right(), join.left(), false) : join;
   }
 
-  /** The join with fewer rows of {@code side}, which is its left one or its right one. */
-  private Join narrowed(Join join, LogicalPlan side, LogicalPlan other, boolean isLeft) {
+  /** The join with a runtime filter on {@code side}, which is its left or its right one. */
+  private Join withRuntimeFilter(Join join, LogicalPlan side, LogicalPlan other, boolean isLeft) {
     Seq<Expression> own = keys(join, isLeft);
     Seq<Expression> others = keys(join, !isLeft);
-    LogicalPlan told = other;
+    LogicalPlan keysSide = other;
     boolean isBroadcast = isBroadcast(join, !isLeft);
     if (!isBroadcast) {
       boolean isSmall = isBroadcast(join, isLeft);
-      boolean isFew = scan(side).isOfRowChange() && !isSmall ? mayBeFew(other)
+      boolean hasSmallKeys = scan(side).isOfRowChange() && !isSmall ? mayBeSmall(other)
           : PartitionPruning.canBroadcastBySize(other, conf());
-      if (!isFew || isSmall && scan(side).table().rows() <= LanceScan.MAX_KEYS) {
+      if (!hasSmallKeys || isSmall && scan(side).table().rows() <= LanceScan.MAX_KEYS) {
         return join;
       }
-      // As the join divides them anyway. Both get it from one exchange, so rows are made once.
-      told = new RepartitionByExpression(others, other, Option.empty(), Option.empty());
+      // Partitioned as for the join, so that both reuse one exchange.
+      keysSide = new RepartitionByExpression(others, other, Option.empty(), Option.empty());
     }
-    LogicalPlan fewer = asked(side, own, told, others, isBroadcast);
-    return fewer == side ? join : join.copy(isLeft ? fewer : told, isLeft ? told : fewer,
-        join.joinType(), join.condition(), join.hint());
+    LogicalPlan filtered = filteredSide(side, own, keysSide, others, isBroadcast);
+    return filtered == side ? join : join.copy(isLeft ? filtered : keysSide,
+        isLeft ? keysSide : filtered, join.joinType(), join.condition(), join.hint());
   }
 
-  /** Whether every task of the join gets all rows of one side. */
+  /** Whether one side of the join is broadcast. */
   private boolean isBroadcast(Join join, boolean left) { return isBroadcast(join, left, conf()); }
 
   static boolean isBroadcast(Join join, boolean left, SQLConf conf) {
@@ -74,14 +74,14 @@ final class JoinedKeys extends Rule<LogicalPlan> {
         || PartitionPruning.canBroadcastBySize(left ? join.left() : join.right(), conf));
   }
 
-  /** Not where rows are known to be many. Of rows that Python or a function makes, nothing is. */
-  private boolean mayBeFew(LogicalPlan plan) {
+  /** Whether the number of rows may be small; that of Python rows or generators is unknown. */
+  private boolean mayBeSmall(LogicalPlan plan) {
     BigInt unknown = BigInt.apply(conf().defaultSizeInBytes());
     return plan.stats().sizeInBytes().$less$eq(BigInt.apply(MAX_BYTES))
         || plan.collectLeaves().exists(leaf -> leaf.stats().sizeInBytes().$greater$eq(unknown));
   }
 
-  /** Whether one side is a scan of ours that is told no keys yet, and the other side has them. */
+  /** Whether one side is a Lance scan without a runtime filter, and the other side has its keys. */
   private static boolean canPrune(LogicalPlan side, LogicalPlan other) {
     return scan(side) != null && !other.isStreaming() && other.deterministic();
   }
@@ -92,7 +92,7 @@ final class JoinedKeys extends Rule<LogicalPlan> {
         : ofLeft ? found.get()._2() : found.get()._3();
   }
 
-  /** The scan below columns that are chosen and conditions, if no join gives it keys yet. */
+  /** The scan below projections and filters, if it has no runtime filter yet. */
   private static LanceScan scan(LogicalPlan side) {
     if (side instanceof Project || side instanceof Filter filter && !isPruned(filter.condition())) {
       return scan(((UnaryNode) side).child());
@@ -105,28 +105,30 @@ final class JoinedKeys extends Rule<LogicalPlan> {
     return condition.exists(part -> part instanceof DynamicPruning);
   }
 
-  /** One side, whose scan asks for the keys of the other side that it can look for. */
-  private LogicalPlan asked(LogicalPlan side, Seq<Expression> own, LogicalPlan other,
+  /** One side, with a runtime filter of its scan by keys of the other side. */
+  private LogicalPlan filteredSide(LogicalPlan side, Seq<Expression> own, LogicalPlan other,
       Seq<Expression> others, boolean onlyInBroadcast) {
     LogicalPlan narrowed = side;
     for (int i = 0; i < own.size(); i++) {
       int place = i;
       Expression key = own.apply(i);
       narrowed = onlyInBroadcast
-          ? narrowed(narrowed, key, column -> asked(column, other, others, place, true))
-          : narrowed(narrowed, narrow(key), column -> few(column, other, others.apply(place)));
+          ? withRuntimeFilter(narrowed, key,
+              column -> runtimeFilter(column, other, others, place, true))
+          : withRuntimeFilter(narrowed, narrow(key),
+              column -> limitedKeys(column, other, others.apply(place)));
     }
     return narrowed;
   }
 
-  /** A column that is cast to integers of more bytes, without the cast. */
+  /** A column without a widening cast between integers. */
   private static Expression narrow(Expression key) {
     return key instanceof Cast cast && cast.dataType() instanceof IntegralType wide
         && cast.child().dataType() instanceof IntegralType own
         && own.defaultSize() < wide.defaultSize() ? cast.child() : key;
   }
 
-  /** What a column is below those that are chosen; everything else is there what it is above. */
+  /** The column below a projection; other expressions are unchanged. */
   static Expression inside(Expression key, Seq<NamedExpression> columns) {
     for (NamedExpression one : CollectionConverters.asJava(columns)) {
       if (one instanceof Alias alias && key instanceof Attribute named
@@ -141,14 +143,14 @@ final class JoinedKeys extends Rule<LogicalPlan> {
     Expression on(AttributeReference column);
   }
 
-  private static LogicalPlan narrowed(LogicalPlan side, Expression key, Condition condition) {
+  private static LogicalPlan withRuntimeFilter(LogicalPlan side, Expression key, Condition condition) {
     if (side instanceof Project project) {
       Expression inside = inside(key, project.projectList());
-      LogicalPlan child = narrowed(project.child(), inside, condition);
+      LogicalPlan child = withRuntimeFilter(project.child(), inside, condition);
       return child == project.child() ? side : project.copy(project.projectList(), child);
     }
     if (side instanceof Filter filter) {
-      LogicalPlan child = narrowed(filter.child(), key, condition);
+      LogicalPlan child = withRuntimeFilter(filter.child(), key, condition);
       return child == filter.child() ? side : filter.copy(filter.condition(), child);
     }
     DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) side;
@@ -162,9 +164,9 @@ final class JoinedKeys extends Rule<LogicalPlan> {
     return side;
   }
 
-  /** The keys, if they are few: a scan passes over more of them, so no more are collected. */
-  private Expression few(AttributeReference column, LogicalPlan other, Expression key) {
-    // Numbers that are too large for the column are none of its keys.
+  /** The keys, up to a maximum: a scan ignores a filter of more keys. */
+  private Expression limitedKeys(AttributeReference column, LogicalPlan other, Expression key) {
+    // Numbers that overflow the type of the column match no row.
     Expression own = key.dataType().equals(column.dataType()) ? key
         : new Cast(key, column.dataType(), Option.empty(), EvalMode$.MODULE$.TRY());
     Alias named = new Alias(own, column.name(), NamedExpression$.MODULE$.newExprId(),
@@ -173,11 +175,11 @@ final class JoinedKeys extends Rule<LogicalPlan> {
     Expression most = Literal$.MODULE$.apply(LanceScan.MAX_KEYS + 1);
     LogicalPlan each = PlanParts.make(Aggregate.class, seq(own), seq(named),
         new Filter(new IsNotNull(own), other));
-    return asked(column, new GlobalLimit(most, new LocalLimit(most, each)),
+    return runtimeFilter(column, new GlobalLimit(most, new LocalLimit(most, each)),
         CollectionConverters.asScala(List.<Expression>of(named.toAttribute())).toSeq(), 0, false);
   }
 
-  static Expression asked(AttributeReference column, LogicalPlan other,
+  static Expression runtimeFilter(AttributeReference column, LogicalPlan other,
       Seq<Expression> keys, int place, boolean onlyInBroadcast) {
     return PlanParts.make(DynamicPruningSubquery.class, column, other, keys, seq(place),
         onlyInBroadcast, NamedExpression$.MODULE$.newExprId());

@@ -23,16 +23,16 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy$;
 import org.pysparklance.catalog.LanceTable;
 
 /**
- * Keeps conditions with Spark that it cannot translate for sources without an assertion of its own:
- * of a comparison that is never true it makes an AND with NULL, which it takes for no condition where
- * a condition is a value, as in {@code (i16 > 32767) IS NULL}. Spark evaluates what it does not
- * translate, and it translates nothing that is marked.
+ * Marks conditions whose translation for sources fails an assertion in Spark: it rewrites a
+ * comparison that is never true to an AND with NULL, which is no predicate within another
+ * expression, as in {@code (i16 > 32767) IS NULL}. Spark does not translate marked conditions, and
+ * evaluates them itself.
  */
 public final class KeptConditions extends Rule<LogicalPlan> {
   private static final Set<SparkSessionExtensions> HAVE_IT =
       Collections.newSetFromMap(new WeakHashMap<>());
 
-  /** Sessions look at their extensions for each plan; those of one application may share them. */
+  /** Shared by the sessions of an application, which check their extensions for each plan. */
   public static synchronized void addTo(SparkSessionExtensions extensions) {
     if (HAVE_IT.add(extensions)) {
       extensions.injectOptimizerRule(session -> new KeptConditions());
@@ -59,7 +59,7 @@ public final class KeptConditions extends Rule<LogicalPlan> {
     return condition == filter.condition() ? filter : new Filter(condition, filter.child());
   }
 
-  /** The condition, in which each term that Spark cannot translate is marked. */
+  /** The condition, with a mark on each term that Spark cannot translate. */
   private static Expression marked(Expression condition) {
     if (condition instanceof And both) {
       Expression left = marked(both.left());
@@ -69,7 +69,7 @@ public final class KeptConditions extends Rule<LogicalPlan> {
     return isTranslatable(condition) ? condition : new KnownNullable(condition);
   }
 
-  /** What aggregates, orders and columns between them and the scan are of: Spark translates these. */
+  /** The expressions of aggregates, orders and projections above the scan, which Spark translates. */
   private static Expression markedValues(Expression expression) {
     boolean isOfOthers = expression instanceof Alias || expression instanceof SortOrder
         || expression instanceof AggregateExpression || expression instanceof AggregateFunction;
@@ -79,7 +79,7 @@ public final class KeptConditions extends Rule<LogicalPlan> {
     return isTranslatable(new IsNull(expression)) ? expression : new KnownNullable(expression);
   }
 
-  /** Whether Spark translates a condition, or says that it does not. */
+  /** Whether Spark translates or rejects a condition without an error. */
   static boolean isTranslatable(Expression condition) {
     try {
       DataSourceV2Strategy$.MODULE$.translateFilterV2(condition);

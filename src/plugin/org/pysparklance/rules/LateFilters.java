@@ -30,16 +30,16 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Conditions that reach no scan while Spark makes it: those that it finds later, as it turns
- * subqueries into joins, and LIKE. What holds of a scan's rows anyway goes, or scans that are alike
- * would differ by it and run twice; what can leave out rows goes to the scan, and with it the
- * columns that nobody else wants.
+ * Pushes conditions to scans that Spark did not push when it built the scan: those that it derives
+ * later, when it rewrites subqueries to joins, and LIKE. Conditions that are always true for the
+ * rows of a scan are removed, since otherwise equal scans would differ and run twice. Conditions
+ * that can prune rows are pushed, and columns that are no longer needed are removed.
  */
 final class LateFilters extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     LogicalPlan seen = (LogicalPlan) plan.mapChildren(child -> apply((LogicalPlan) child));
     if (seen instanceof Project project) {
-      return fewerColumns(project);
+      return pruneColumns(project);
     }
     return seen instanceof Filter filter
         && filter.child() instanceof DataSourceV2ScanRelation relation
@@ -75,7 +75,7 @@ final class LateFilters extends Rule<LogicalPlan> {
     return all;
   }
 
-  /** As Spark translates conditions for sources, and besides those with LIKE; null for others. */
+  /** Translates conditions as Spark does for sources, and those with LIKE; null for others. */
   private static Predicate translated(Expression term) {
     Option<Predicate> known = DataSourceV2Strategy$.MODULE$.translateFilterV2(term);
     if (known.isDefined()) {
@@ -92,7 +92,7 @@ final class LateFilters extends Rule<LogicalPlan> {
         : new PushedPredicate("OR", "(" + left + ") OR (" + right + ")", left, right);
   }
 
-  /** A condition with LIKE, which Spark knows no text of before 4.3: it would look for one for ever. */
+  /** A condition with LIKE, whose text Spark cannot build before 4.3: it would recurse forever. */
   private static final class PushedPredicate extends Predicate {
     private final String text;
 
@@ -105,7 +105,7 @@ final class LateFilters extends Rule<LogicalPlan> {
     @Override public String toString() { return text; }
   }
 
-  /** Spark translates both sides as those of another condition. */
+  /** Translates both sides, as Spark does for other conditions. */
   private static Predicate pattern(Like like) {
     Option<Predicate> sides = like.right() instanceof Literal
         ? DataSourceV2Strategy$.MODULE$.translateFilterV2(new Contains(like.left(), like.right()))
@@ -119,8 +119,8 @@ final class LateFilters extends Rule<LogicalPlan> {
         both[0], both[1], new LiteralValue<>(UTF8String.fromString(escape), DataTypes.StringType));
   }
 
-  /** Without the columns that only a condition read which the scan tests now. */
-  private static LogicalPlan fewerColumns(Project project) {
+  /** Removes columns that only a pushed condition reads. */
+  private static LogicalPlan pruneColumns(Project project) {
     Filter filter = project.child() instanceof Filter between ? between : null;
     LogicalPlan leaf = filter == null ? project.child() : filter.child();
     if (!(leaf instanceof DataSourceV2ScanRelation relation
@@ -146,7 +146,7 @@ final class LateFilters extends Rule<LogicalPlan> {
         filter == null ? fewer : filter.copy(filter.condition(), fewer));
   }
 
-  /** Spark makes scans anew to merge them, where they say so; it would not know of the condition. */
+  /** Spark rebuilds scans to merge them, if they support that, and would lose the condition. */
   private static LogicalPlan with(
       DataSourceV2ScanRelation relation, LanceScan after, Seq<AttributeReference> output) {
     Object[] parts = PlanParts.of(relation);

@@ -15,8 +15,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A MERGE that names hidden columns. Spark gives the rows that it keeps a value too many for each
- * of them: once as a column of the table, where an assignment could be, and once as what it is.
+ * Repairs a MERGE that names hidden columns. Spark adds an extra value for each of them to rows
+ * that it keeps: once as an assigned column, and once as a metadata column.
  */
 final class MergeRepair extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -41,7 +41,7 @@ final class MergeRepair extends Rule<LogicalPlan> {
     return parts == null ? rows : rows.makeCopy(parts);
   }
 
-  /** The values from {@code first} on that are too many go. */
+  /** Removes the extra values from {@code first} on. */
   private static Expression repaired(Expression instruction, int first, int width) {
     Object[] parts = PlanParts.changed(instruction, part -> {
       if (!(part instanceof Seq<?> values) || values.size() <= width) {

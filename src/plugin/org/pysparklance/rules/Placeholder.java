@@ -9,7 +9,7 @@ import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** An expression that stands for another one while a plan is analysed, and is never evaluated. */
+/** An expression that replaces another one during analysis, and is never evaluated. */
 abstract class Placeholder extends Expression {
   private final Expression child;
 
@@ -17,7 +17,7 @@ abstract class Placeholder extends Expression {
 
   final Expression child() { return child; }
 
-  /** The same around another expression. */
+  /** This placeholder with another expression. */
   abstract Placeholder around(Expression other);
 
   @Override public Seq<Expression> children() {

@@ -9,11 +9,11 @@ import java.util.function.UnaryOperator;
 import scala.Option;
 import scala.Product;
 
-/** Plans and their expressions, whose constructors differ from one release of Spark to the next. */
+/** Creates plans and expressions whose constructors differ between releases of Spark. */
 final class PlanParts {
   private PlanParts() {}
 
-  /** The parts of a plan, some of them changed; null where none is. */
+  /** The constructor arguments of a plan after a replacement; null if nothing changed. */
   static Object[] changed(Product whole, UnaryOperator<Object> change) {
     Object[] parts = of(whole);
     boolean isChanged = false;

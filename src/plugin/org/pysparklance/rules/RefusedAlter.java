@@ -6,7 +6,7 @@ import org.apache.spark.sql.catalyst.plans.logical.SetTableProperties;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.pysparklance.catalog.LanceTable;
 
-/** Refuses storage options in ALTER TABLE: a table keeps no secrets. */
+/** Refuses storage options in ALTER TABLE, as a table must not store secrets. */
 final class RefusedAlter extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (plan instanceof SetTableProperties set && set.table() instanceof ResolvedTable altered

@@ -20,14 +20,14 @@ import org.pysparklance.catalog.PathCatalog;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Refuses constraints and columns that compute themselves, and says how to do without them: Spark
- * would say that the catalog does not support them, and no more.
+ * Refuses constraints and generated columns, with a hint: Spark would only report that the catalog
+ * does not support them.
  */
 final class RefusedDefinitions extends Rule<LogicalPlan> {
-  /** By the names of Spark's classes, without what follows the kind. */
+  /** Hints by the names of Spark's classes, without their suffix. */
   private static final Map<String, String[]> CONSTRAINTS = Map.of(
       "Check", new String[] {"CHECK constraints",
-          "NOT NULL is kept; look for rows that break any other rule before writing them, such as "
+          "NOT NULL is kept; check any other rule before writing rows, for example "
               + "by df.where(\"NOT (…)\").isEmpty()"},
       "Unique", new String[] {"UNIQUE constraints", "MERGE INTO keeps one row of each key"},
       "ForeignKey", new String[] {"FOREIGN KEY",
@@ -51,8 +51,8 @@ final class RefusedDefinitions extends Rule<LogicalPlan> {
     return plan;
   }
 
-  private static void check(V2CreateTablePlan made, TableSpecBase told) {
-    if (told instanceof TableSpec spec && isOurs(made, spec)) {
+  private static void check(V2CreateTablePlan made, TableSpecBase definition) {
+    if (definition instanceof TableSpec spec && isOurs(made, spec)) {
       for (Object one : CollectionConverters.asJava(spec.constraints())) {
         check(one);
       }
@@ -82,7 +82,7 @@ final class RefusedDefinitions extends Rule<LogicalPlan> {
 
   private static void check(Object constraint) {
     String kind = constraint.getClass().getSimpleName();
-    if (!kind.startsWith("PrimaryKey")) {  // which is kept, and which Spark lets nobody enforce
+    if (!kind.startsWith("PrimaryKey")) {  // stored, and never enforced
       throw constraint(kind);
     }
   }

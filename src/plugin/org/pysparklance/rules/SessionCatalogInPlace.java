@@ -7,7 +7,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
 import org.pysparklance.catalog.SessionCatalogs;
 
-/** Puts our catalog over Spark's before the first names of a session are looked up. */
+/** Replaces Spark's catalog by ours before a session resolves its first name. */
 final class SessionCatalogInPlace extends Rule<LogicalPlan> {
   private final SparkSession session;
   private final Supplier<DelegatingCatalogExtension> made;

@@ -6,11 +6,11 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
 import org.pysparklance.catalog.VectorSearch;
 
-/** What a session gets that starts with this jar: its parser, rules of its analysis, a function. */
+/** Extensions of a session that starts with this jar: a parser, analyzer rules, a function. */
 public final class SessionExtensions {
   private SessionExtensions() {}
 
-  /** With what makes the catalog of a session, which is above this package. */
+  /** Takes the factory of the session catalog, which is in a package above this one. */
   public static void inject(
       SparkSessionExtensions extensions, Supplier<DelegatingCatalogExtension> catalogs) {
     extensions.injectHintResolutionRule(
@@ -22,7 +22,7 @@ public final class SessionExtensions {
     extensions.injectHintResolutionRule(session -> new BlobInserts((SparkSession) session));
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectResolutionRule(session -> new BlobAssignments());
-    extensions.injectPostHocResolutionRule(session -> new HeldCommands.Release());
+    extensions.injectPostHocResolutionRule(session -> new DeferredCommands.Release());
     extensions.injectPostHocResolutionRule(session -> new ValuesOnce());
     extensions.injectPostHocResolutionRule(session ->
         new CorrelatedConditions((SparkSession) session));

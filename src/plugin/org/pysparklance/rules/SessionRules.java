@@ -11,7 +11,7 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** What a session gets that runs already: rules, a function, and a setting. */
+/** Installs rules, a function, and a setting in a running session. */
 public final class SessionRules {
   private static final List<Rule<LogicalPlan>> RULES = List.of(
       new HiddenOptions(), new RefusedAlter(), new RefusedDefinitions(), new AnalyzedTables(),
@@ -20,7 +20,7 @@ public final class SessionRules {
 
   private SessionRules() {}
 
-  /** Called when a session meets a Lance table or name, which is before it runs a plan of ours. */
+  /** Called when a session first resolves a Lance table or name, before it runs a plan with one. */
   public static void addToSession() {
     Option<SparkSession> session = SparkSession.getActiveSession();
     if (session.isDefined()) {

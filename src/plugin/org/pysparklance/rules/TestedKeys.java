@@ -16,12 +16,12 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Has scans leave out the rows that a join with few rows would: where one side is sent to all tasks
- * and a condition makes it likely that it has few of its keys, these are tested where rows are read.
- * What is left out is not brought to the JVM. Of keys that an index finds, see {@link JoinedKeys}.
+ * Adds runtime filters to scans below a selective broadcast join: if a condition on the broadcast
+ * side makes it likely that it has a small part of the keys, Python tests the keys, so that other
+ * rows do not reach the JVM. For keys that an index finds, see {@link JoinedKeys}.
  */
 final class TestedKeys extends Rule<LogicalPlan> {
-  /** To test keys, a scan waits for the other side of the join: of few rows that saves nothing. */
+  /** The minimum rows of a scan, as it has to wait for the other side of the join. */
   private static final long FEWEST_ROWS = 100_000;
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -29,10 +29,10 @@ final class TestedKeys extends Rule<LogicalPlan> {
         ? new Query(plan, conf()).within(plan) : plan;
   }
 
-  /** Keys of rows that are sent to all tasks: those of one side of a join, and one place of them. */
+  /** The keys of the broadcast side of a join, and the position of one of them. */
   private record Keys(LogicalPlan side, Seq<Expression> all, int place) {
     Expression on(AttributeReference column) {
-      return JoinedKeys.asked(column, side, all, place, true);
+      return JoinedKeys.runtimeFilter(column, side, all, place, true);
     }
   }
 
@@ -50,7 +50,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
       }
     }
 
-    /** One side is finished first: a scan that gets its keys asks for that very side. */
+    /** Rewrites one side first, as the runtime filter refers to that very plan. */
     LogicalPlan within(LogicalPlan plan) {
       if (!(plan instanceof Join join)) {
         return (LogicalPlan) plan.mapChildren(child -> within((LogicalPlan) child));
@@ -67,7 +67,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
           ? tested(join, join.right(), left, false) : join.right()));
     }
 
-    /** One side of a join, whose scans test the keys that the other side has. */
+    /** One side of a join, with runtime filters by the keys of the other side. */
     private LogicalPlan tested(Join join, LogicalPlan side, LogicalPlan other, boolean isLeft) {
       LogicalPlan fewer = side;
       Seq<Expression> own = JoinedKeys.keys(join, isLeft);
@@ -82,7 +82,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
       return fewer;
     }
 
-    /** Keys within a plan that has no others in a column: of a join in it; null if there are none. */
+    /** The join keys within a plan that bound a column of its output; null if there are none. */
     private Keys within(LogicalPlan plan, Expression key) {
       if (!(key instanceof Attribute column)) {
         return null;
@@ -103,7 +103,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
       }
     }
 
-    /** Those of one side of a join, if the join makes a column equal to one of them. */
+    /** The keys of one side of a join, if a column equals one of them. */
     private Keys equal(Join join, Attribute column, boolean ofLeft) {
       LogicalPlan side = ofLeft ? join.left() : join.right();
       Seq<Expression> own = JoinedKeys.keys(join, ofLeft);
@@ -119,8 +119,8 @@ final class TestedKeys extends Rule<LogicalPlan> {
     }
 
     /**
-     * Whether a plan is likely to have few of the keys of a table, and not too many to be sent. Spark
-     * would run it twice if it waited for keys itself.
+     * Whether a plan is likely to have a small part of the keys of a table, and not too many to
+     * broadcast. Spark would run it twice if it had a runtime filter itself.
      */
     private static boolean areFew(LogicalPlan plan, Expression key) {
       return !plan.isStreaming() && plan.deterministic() && plan.exists(Query::isSelective)
@@ -131,7 +131,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
               && scan(leaf).table().rows() <= 10L * LanceScan.MAX_KEYS);
     }
 
-    /** Whether a plan is likely to have fewer rows than what is below it. */
+    /** Whether a plan is likely to be selective. */
     private static boolean isSelective(LogicalPlan plan) {
       return plan instanceof Filter filter ? isSelective(filter.condition())
           : scan(plan) != null && scan(plan).isSelective();
@@ -142,7 +142,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
           : !(condition instanceof IsNotNull);
     }
 
-    /** A plan, with a condition on the column of a scan that is one of its own. */
+    /** A plan, with a condition on a column of its scan. */
     private LogicalPlan below(LogicalPlan plan, Attribute key, Keys keys) {
       if (plan instanceof DataSourceV2ScanRelation relation) {
         return tested(relation, key, keys);
@@ -159,7 +159,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
       return plan;
     }
 
-    /** Numbers that are made as rows come by would be others if fewer did. */
+    /** Whether values depend on the rows before, such as increasing ids, which a filter changes. */
     private LogicalPlan renewed(LogicalPlan plan, Attribute key, Keys keys) {
       return key == null || plan.expressions().exists(one -> !one.deterministic()) ? plan
           : (LogicalPlan) plan.mapChildren(child -> below((LogicalPlan) child, key, keys));
@@ -187,7 +187,7 @@ final class TestedKeys extends Rule<LogicalPlan> {
     return join.left().outputSet().contains(key);
   }
 
-  /** Whether a join gives the rows of a key that one side has, or fewer, whatever other rows there are. */
+  /** Whether the rows of a join with a key of one side do not depend on rows with other keys. */
   private static boolean isKept(Join join, Attribute key) {
     JoinType kind = join.joinType();
     return kind == Inner$.MODULE$ || (isLeft(join, key)
@@ -200,18 +200,18 @@ final class TestedKeys extends Rule<LogicalPlan> {
         || kind.equals(DataTypes.DateType);
   }
 
-  /** Whether a condition is on keys of a join in a column. */
+  /** Whether a condition is a runtime filter of a column. */
   private static boolean tests(Expression condition, Attribute key) {
     return condition.exists(part -> part instanceof DynamicPruningSubquery asked
         && asked.pruningKey().references().contains(key));
   }
 
-  /** What a column is called below; null if it is made there. */
+  /** The column of the child; null if it is computed. */
   private static Attribute key(Attribute key, Seq<NamedExpression> columns) {
     return JoinedKeys.inside(key, columns) instanceof Attribute column ? column : null;
   }
 
-  /** What a column of an aggregate is called below, if rows are grouped by it; otherwise null. */
+  /** The column of the child for a grouping column of an aggregate; otherwise null. */
   private static Attribute group(Attribute key, Aggregate aggregate) {
     Attribute inside = key(key, aggregate.aggregateExpressions());
     return inside != null

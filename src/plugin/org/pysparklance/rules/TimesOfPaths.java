@@ -13,9 +13,9 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Gives a path whose time is a call of a function, as in {@code lance.`/data/t` TIMESTAMP AS OF
- * now()}, a name of three parts. Spark asks a catalog only once it knows the time, and by then has
- * taken a name of two parts for that of a file.
+ * Rewrites a path with a computed time, as in {@code lance.`/data/t` TIMESTAMP AS OF now()}, to a
+ * name of three parts. Spark calls a catalog once it has evaluated the time, and by then has
+ * resolved a name of two parts as a file.
  */
 public final class TimesOfPaths extends Rule<LogicalPlan> {
   private final SparkSession session;
@@ -26,7 +26,7 @@ public final class TimesOfPaths extends Rule<LogicalPlan> {
     if (!plan.containsPattern(TreePattern.RELATION_TIME_TRAVEL())) {
       return plan;
     }
-    // Spark refuses rules that transform plans within its analyzer where SPARK_TESTING is set.
+    // With SPARK_TESTING, Spark refuses rules that transform plans within its analyzer.
     return AnalysisHelper$.MODULE$.allowInvokingTransformsInAnalyzer(
         () -> (LogicalPlan) plan.transformUpWithSubqueries(new PathsWithTimes()));
   }

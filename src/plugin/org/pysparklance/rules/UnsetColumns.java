@@ -19,9 +19,9 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Columns that an UPDATE does not set. Spark would read them of every row that may match and hand
- * them back as they are; Python knows the rows by their addresses and takes them itself. So the
- * plan has a constant in their places, and nothing reads them but the condition.
+ * Columns that an UPDATE does not set. Spark would read them and write them back unchanged; Python
+ * copies them by row address. So this replaces them by a constant, and only the condition reads
+ * them.
  */
 public final class UnsetColumns extends Rule<LogicalPlan> {
   private static final Seq<String> NO_NAMES =
@@ -42,7 +42,7 @@ public final class UnsetColumns extends Rule<LogicalPlan> {
     for (int i = 0; i < row.schema().length(); i++) {
       int place = (Integer) row.colOrdinals().apply(i);
       Expression value = (Expression) all.get(place);
-      // Null in the place of a column without nulls would not pass Spark's checks.
+      // Spark would reject null for a column that is not nullable.
       if (value.nullable() && isColumn(value, values.child(), row.schema().apply(i))) {
         NamedExpression named = all.get(place);
         all.set(place, new Alias(Literal.create(null, value.dataType()), named.name(),
@@ -56,7 +56,7 @@ public final class UnsetColumns extends Rule<LogicalPlan> {
         new Project(CollectionConverters.asScala(all).toSeq(), values.child()));
   }
 
-  /** Whether a value is what the scan gives for the column, under other names or not. */
+  /** Whether a value is the column of the scan, possibly renamed. */
   private static boolean isColumn(Expression value, LogicalPlan below, StructField column) {
     if (value instanceof Alias alias) {
       return isColumn(alias.child(), below, column);

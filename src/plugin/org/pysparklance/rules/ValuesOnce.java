@@ -19,9 +19,9 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * MERGE, UPDATE and DELETE with expressions whose value differs from one evaluation to the next.
- * Those in the clauses of a MERGE become columns of the rows that it joined, one value for each
- * row. In the conditions of the others Spark cannot evaluate them once, and would not say what can.
+ * MERGE, UPDATE and DELETE with nondeterministic expressions. Those in the clauses of a MERGE
+ * become columns of the joined rows, so that they are evaluated once per row. Those in other
+ * conditions are refused with a hint, as Spark cannot evaluate them once.
  */
 public final class ValuesOnce extends Rule<LogicalPlan> {
   private static final Seq<String> NO_NAMES =

@@ -20,7 +20,7 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The values that the query of a write gives one of its columns: one, or one for each clause. */
+/** The values of a column in the query of a write: one, or one for each clause. */
 final class WrittenValues {
   private static final Seq<String> NO_NAMES =
       CollectionConverters.asScala(List.<String>of()).toSeq();
@@ -38,7 +38,7 @@ final class WrittenValues {
     return all;
   }
 
-  /** Whether all updates keep the value that the row has, and rows that are inserted have none. */
+  /** Whether all updates keep the current value, and inserted rows have null. */
   static boolean areUnset(LogicalPlan query, int place, Predicate<Expression> isOwn) {
     if (!(query instanceof MergeRows rows)) {
       return false;
@@ -54,7 +54,7 @@ final class WrittenValues {
     return true;
   }
 
-  /** A value without its name, and without a check for nulls, which Python does as well. */
+  /** A value without its alias, and without a null check, which Python repeats. */
   private static Expression unnamed(Expression value) {
     return value instanceof Alias alias ? unnamed(alias.child())
         : value instanceof AssertNotNull checked ? unnamed(checked.child()) : value;

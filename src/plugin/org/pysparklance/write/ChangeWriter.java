@@ -15,8 +15,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.python.Python;
 
 /**
- * Spark hands changes over one by one, and its Python writer wants an iterator; a thread between
- * them keeps at most a few rows waiting, and few bytes, since values may be blobs. Runs on executors.
+ * Writes changes one by one to Spark's Python writer, which takes an iterator, through a thread with
+ * a bounded queue: few rows, and few bytes, since values may be blobs. Runs on executors.
  */
 final class ChangeWriter implements DeltaWriter<InternalRow> {
   private static final int DELETE = 1;
@@ -35,7 +35,7 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
   private final FutureTask<Void> writing;
   private final Thread thread;
 
-  /** Writes the values at some places of the rows that come, which have the given types. */
+  /** Writes the values at some positions of the rows, which have the given types. */
   ChangeWriter(DataWriter<InternalRow> python, DataType[] types, int[] places) {
     this.python = python;
     this.types = types;
@@ -82,7 +82,7 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
     put(INSERT, null, null, values(row));
   }
 
-  /** A row, and how much room it takes. */
+  /** A row, and its size. */
   private record Waiting(InternalRow row, int bytes) {}
 
   private InternalRow values(InternalRow row) {

@@ -24,14 +24,14 @@ import org.pysparklance.read.LanceScan;
 /**
  * An append or overwrite, done by Python; after the commit the table shows the new version.
  *
- * @param overwrites whether rows give way: all of them, or those that {@code replaced} names
+ * @param overwrites whether rows are replaced: all of them, or those that match {@code replaced}
  * @param replaced a condition for Python; null for none
- * @param split the columns by whose values rows go to tasks and files
+ * @param split the columns by whose values rows are divided among tasks and files
  */
 public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
     boolean overwrites, String replaced, List<String> split)
     implements SupportsOverwriteV2, SupportsDynamicOverwrite, RequiresDistributionAndOrdering {
-  /** An append; {@code known}: the table, if Spark has asked for it; else null. */
+  /** An append; {@code known}: the description of the table, if it was requested; otherwise null. */
   public LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, LogicalWriteInfo info,
       Description known) {
     this(table, options, info, false, null, split(known, options, info));
@@ -56,7 +56,7 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
     return found == null ? null : new PredicateJson(found).all(predicates);
   }
 
-  /** Without partitions, the whole table is the one partition that new rows replace. */
+  /** Without partitions, new rows replace the whole table. */
   @Override public LanceWrite overwriteDynamicPartitions() { return truncate(); }
 
   @Override public Write build() { return this; }
@@ -64,9 +64,9 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
   @Override public String description() { return table.name(); }
 
   /**
-   * The columns whose values get files of their own, as far as it is for us to order rows.
+   * The columns whose values get separate files, if this write orders rows.
    *
-   * @param known the table as far as it is known without asking; null if it is not
+   * @param known the description of the table, if it was requested; otherwise null
    */
   private static List<String> split(
       Description known, CaseInsensitiveStringMap options, LogicalWriteInfo info) {
@@ -75,7 +75,7 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
     return List.of(info.schema().fieldNames()).containsAll(columns) ? columns : List.of();
   }
 
-  /** Rows of one value go to one task; to several, if these are many. */
+  /** Distributes rows by value; a value with many rows to several tasks. */
   @Override public Distribution requiredDistribution() {
     Expression[] by = split.stream().map(FieldReference::column).toArray(Expression[]::new);
     return by.length == 0 ? Distributions.unspecified() : Distributions.clustered(by);
@@ -97,12 +97,12 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
     return (overwrites ? ((SupportsTruncate) builder).truncate() : builder).build();
   }
 
-  /** Called when the query runs, so the versions that it reads are decided. */
+  /** Called when the query runs, so the versions that it reads are resolved. */
   @Override public BatchWrite toBatch() {
     return new Batch(python(overwrites ? sources() : null).toBatch(), table);
   }
 
-  /** By root the oldest version, and its stamp, of those that are read as the newest; null for none. */
+  /** By root, the oldest version that the query reads as the newest, and its stamp; may be null. */
   private static String sources() {
     QueryExecution query = Running.id() == null ? null : Running.query();
     ObjectNode oldest = Python.JSON.createObjectNode();

@@ -38,9 +38,9 @@ import scala.Option;
 import scala.runtime.BoxedUnit;
 
 /**
- * UPDATE, MERGE or DELETE: Spark finds the rows and their new values, Python writes them. When
- * another commit was in the way, and Python says that there are attempts left, the command runs
- * again on the version that it made.
+ * UPDATE, MERGE or DELETE: Spark finds the rows and their new values, Python writes them. After a
+ * conflict with another commit, if Python has attempts left, the command runs again on the newest
+ * version.
  */
 public final class RowChange implements SupportsDelta {
   private static final Pattern MAY_BE_MERGE = Pattern.compile("(?is)\\bMERGE\\b.*\\bINTO\\b");
@@ -50,7 +50,7 @@ public final class RowChange implements SupportsDelta {
   private final List<LanceScan> scans = new ArrayList<>();
   private Description version;
   private QueryExecution running;
-  /** The attempts so far, which the next one hands back as an option. */
+  /** The retry state, which the next attempt sends as an option. */
   private String retries;
   private int[] set;
 
@@ -67,7 +67,7 @@ public final class RowChange implements SupportsDelta {
   }
 
   @Override public NamedReference[] requiredMetadataAttributes() {
-    // All that a condition or a value may name: Spark gives a command no others.
+    // All columns that a condition or a value may name, as Spark resolves no others.
     List<String> names = new ArrayList<>(List.of("_rowid"));
     version.lineage().fieldNames().forEachRemaining(
         name -> { if (!name.equals("_rowid") && !name.equals("_rowaddr")) names.add(name); });
@@ -85,12 +85,12 @@ public final class RowChange implements SupportsDelta {
 
   public boolean isNarrowed() { return set != null; }
 
-  /** Says which columns get values, by their places; without it, all. */
+  /** Sets the positions of the assigned columns; by default all. */
   public void narrow(List<Integer> places) {
     set = places.stream().mapToInt(Integer::intValue).toArray();
   }
 
-  /** Says which of so many columns get no values, by their places, besides those it knows of. */
+  /** Adds positions of columns that are not assigned. */
   public void leaveOut(List<Integer> places, int columns) {
     if (!places.isEmpty()) {
       set = IntStream.range(0, columns)
@@ -123,8 +123,8 @@ public final class RowChange implements SupportsDelta {
   }
 
   /**
-   * Row ids and versions are Lance's to give. Spark passes over assignments to hidden columns, so
-   * what the user wrote is looked at.
+   * Refuses assignments to row ids and versions, which Lance assigns. Spark drops assignments to
+   * hidden columns, so this checks the parsed statement.
    */
   public static void refuseLineageValues(Description version) {
     Option<String> text = CurrentOrigin.get().sqlText();
@@ -141,7 +141,7 @@ public final class RowChange implements SupportsDelta {
     }
   }
 
-  /** Whether the statement that runs, or that EXPLAIN is to show, is a MERGE. */
+  /** Whether the running statement, or that of EXPLAIN, is a MERGE. */
   public static boolean isMerge() {
     Option<String> text = CurrentOrigin.get().sqlText();
     return text.isDefined() && MAY_BE_MERGE.matcher(text.get()).find()
@@ -149,7 +149,7 @@ public final class RowChange implements SupportsDelta {
   }
 
   private static boolean hasMerge(TreeNode<?> node) {
-    // What EXECUTE IMMEDIATE runs is in a string, and which statement of a script runs, unknown.
+    // EXECUTE IMMEDIATE has its statement in a string, and the statement of a script is unknown.
     String kind = node.getClass().getSimpleName();
     return node instanceof MergeIntoTable || kind.contains("ExecuteImmediate")
         || kind.equals("CompoundBody")
@@ -180,8 +180,8 @@ public final class RowChange implements SupportsDelta {
   }
 
   /**
-   * What holds of every row of the table that the command has looked at; null if nothing is known,
-   * as when other scans, or counts that were answered from metadata, may be of the same table.
+   * The condition of all rows that the command has read; null if it is unknown, as when other scans,
+   * or counts from metadata, may be of the same table.
    */
   private String lookedFor() {
     Set<String> filters = new LinkedHashSet<>();
@@ -206,7 +206,7 @@ public final class RowChange implements SupportsDelta {
     running.executedPlan().executeCollect();
   }
 
-  /** The rows of one fragment together, in the order in which they lie there; inserts last. */
+  /** Requires the rows grouped by fragment, in the order of their addresses; inserts last. */
   private final class Planned
       implements DeltaWriteBuilder, DeltaWrite, RequiresDistributionAndOrdering {
     private final LogicalWriteInfo info;
@@ -215,7 +215,7 @@ public final class RowChange implements SupportsDelta {
 
     @Override public DeltaWrite build() { return this; }
 
-    /** Called when the command runs, so the scans are decided. */
+    /** Called when the command runs, so the scans are planned. */
     @Override public DeltaBatchWrite toBatch() {
       return new Changes(python(info), info.schema(), set(info.schema()));
     }

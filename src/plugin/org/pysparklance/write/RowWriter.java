@@ -16,11 +16,10 @@ import org.pysparklance.python.EarlyWorkers;
 import org.pysparklance.read.LanceScan;
 
 /**
- * Gives rows to Python. After each of them Spark adds up what all columns of the Arrow batch hold
- * so far, to keep a limit of bytes; for narrow rows that takes longer than all else. So the limit
- * is lifted while the sizes of the rows themselves tell that batches are small. From the first row
- * on with which one would be large, all others go to a second worker, under the limit. Runs on
- * executors.
+ * Writes rows to Python. To enforce a limit of bytes, Spark sums up the sizes of all columns of the
+ * Arrow batch after each row; for narrow rows that takes most of the time. So this disables the
+ * limit while the sizes of the rows prove that batches are small. Once a batch would be large, the
+ * remaining rows go to a second worker, with the limit. Runs on executors.
  */
 final class RowWriter implements DataWriter<InternalRow> {
   private static final String LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch";
@@ -39,7 +38,7 @@ final class RowWriter implements DataWriter<InternalRow> {
     this.python = workers.get();
   }
 
-  /** Makes writers on executors. */
+  /** Creates writers on executors. */
   record Factory(DataWriterFactory python) implements DataWriterFactory {
     @Override public DataWriter<InternalRow> createWriter(int partition, long task) {
       EarlyWorkers.await();
@@ -47,10 +46,10 @@ final class RowWriter implements DataWriter<InternalRow> {
     }
   }
 
-  /** What the workers of one task wrote, one after the other. */
+  /** The messages of the workers of one task, in order. */
   private record Parts(List<WriterCommitMessage> messages) implements WriterCommitMessage {}
 
-  /** What all workers wrote, as Python gave it. */
+  /** The messages of all workers. */
   static WriterCommitMessage[] ofPython(WriterCommitMessage[] messages) {
     return Arrays.stream(messages)
         .flatMap(one -> one instanceof Parts parts ? parts.messages.stream() : Stream.of(one))
@@ -98,7 +97,7 @@ final class RowWriter implements DataWriter<InternalRow> {
     }
   }
 
-  /** Rows up to the first one with which a batch of them would be large; then the others. */
+  /** Iterates over the rows up to the first one that makes a batch large; then over the rest. */
   private static final class SmallBatches implements Iterator<InternalRow> {
     private final Iterator<InternalRow> rows;
     private final int batchRows;
@@ -149,7 +148,7 @@ final class RowWriter implements DataWriter<InternalRow> {
 
   @Override public void close() throws IOException { python.close(); }
 
-  /** Python's, of all workers; at the end, since Spark asks for them every hundred rows. */
+  /** Python's metrics of all workers; at the end, since Spark requests them every hundred rows. */
   @Override public CustomTaskMetric[] currentMetricsValues() {
     if (!isOver) {
       return NONE;

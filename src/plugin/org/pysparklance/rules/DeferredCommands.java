@@ -21,14 +21,14 @@ import scala.Option;
 import scala.Product;
 
 /**
- * Holds UPDATE and MERGE of Lance tables back for {@link BlobAssignments}, before tables are
- * resolved. Statements on tables of other sources stay as they are: rules of these sources, and
- * error messages, would meet the placeholder.
+ * Defers UPDATE and MERGE of Lance tables for {@link BlobAssignments}, before tables are resolved.
+ * Statements on tables of other sources are unchanged, as rules of these sources and error messages
+ * must not see the placeholder.
  */
-public final class HeldCommands extends Rule<LogicalPlan> {
+public final class DeferredCommands extends Rule<LogicalPlan> {
   private final SparkSession session;
 
-  public HeldCommands(SparkSession session) { this.session = session; }
+  public DeferredCommands(SparkSession session) { this.session = session; }
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (plan instanceof WithCTE) {
@@ -38,19 +38,19 @@ public final class HeldCommands extends Rule<LogicalPlan> {
         && mayBeLance(session, update.table())) {
       Expression condition = update.condition().getOrElse(() -> Literal.TrueLiteral());
       return update.makeCopy(PlanParts.changed(update, part ->
-          part == update.condition() ? Option.apply(new HeldCondition(condition)) : part));
+          part == update.condition() ? Option.apply(new DeferredCondition(condition)) : part));
     }
     if (plan instanceof MergeIntoTable merge && !merge.resolved()
         && mayBeLance(session, merge.targetTable())) {
       Object[] parts = PlanParts.changed(merge, part -> part == merge.mergeCondition()
-          && !(part instanceof HeldCondition) ? new HeldCondition((Expression) part) : part);
+          && !(part instanceof DeferredCondition) ? new DeferredCondition((Expression) part) : part);
       return parts == null ? merge : merge.makeCopy(parts);
     }
     return plan;
   }
 
   private static boolean isHeld(Option<Expression> condition) {
-    return condition.exists(HeldCondition.class::isInstance);
+    return condition.exists(DeferredCondition.class::isInstance);
   }
 
   /** Whether a target is a Lance table, or a name (of a view, of IDENTIFIER) that may mean one. */
@@ -85,26 +85,26 @@ public final class HeldCommands extends Rule<LogicalPlan> {
     }
   }
 
-  /** The command without its placeholder; the same plan where it has none. */
+  /** The command without its placeholder; the same plan if it has none. */
   static LogicalPlan released(LogicalPlan command) {
     Object[] parts = command instanceof UpdateTable || command instanceof MergeIntoTable
-        ? PlanParts.changed((Product) command, HeldCommands::releasedPart) : null;
+        ? PlanParts.changed((Product) command, DeferredCommands::releasedPart) : null;
     return parts == null ? command : (LogicalPlan) command.makeCopy(parts);
   }
 
   static Object releasedPart(Object part) {
-    if (part instanceof HeldCondition held) {
+    if (part instanceof DeferredCondition held) {
       return held.child();
     }
     if (part instanceof Option<?> some && some.isDefined()
-        && some.get() instanceof HeldCondition held) {
+        && some.get() instanceof DeferredCondition held) {
       return held.child().equals(Literal.TrueLiteral()) ? Option.empty()
           : Option.apply(held.child());
     }
     return part;
   }
 
-  /** Releases what is still held when nothing is resolved any more: error messages show plans. */
+  /** Releases remaining commands at the end of resolution, since error messages show plans. */
   public static final class Release extends Rule<LogicalPlan> {
     @Override public LogicalPlan apply(LogicalPlan plan) {
       return plan instanceof WithCTE

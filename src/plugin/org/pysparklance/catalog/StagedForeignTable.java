@@ -8,8 +8,8 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 
-/** A table of another source, which is there already and goes when the write fails. */
-public record StagedOther(Table table, Runnable drop) implements StagedTable, SupportsWrite {
+/** A table of another source, which is created before the write, and dropped if that fails. */
+public record StagedForeignTable(Table table, Runnable drop) implements StagedTable, SupportsWrite {
   @Override public String name() { return table.name(); }
 
   @Override public Column[] columns() { return table.columns(); }
@@ -25,7 +25,7 @@ public record StagedOther(Table table, Runnable drop) implements StagedTable, Su
   }
 
   @Override public void commitStagedChanges() {
-    // It is there.
+    // The table exists already.
   }
 
   @Override public void abortStagedChanges() { drop.run(); }
