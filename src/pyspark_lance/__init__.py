@@ -1,8 +1,8 @@
 """Lance tables in PySpark.
 
 Spark imports every installed package whose name starts with ``pyspark_`` to look for data
-sources, so this module is cheap and cannot fail: it imports the data source, which imports
-nothing but pyspark, and everything else when it is used.
+sources, so importing this module must be cheap and must not fail: it imports the data source,
+which only imports pyspark. Everything else is imported on first use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("pyspark", "pyspark.sql"):
         raise
-    # Without pyspark, the folder that has the plugin's jar still passes for a package of its name.
+    # Without pyspark, the folder with the plugin's jar still looks like a namespace package.
     raise ModuleNotFoundError(
         "pyspark is not installed, and pyspark-lance needs it: pip install 'pyspark>=4.1'",
         name=error.name,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark_lance.table.verify.findings import Finding, VerifyResult
     from pyspark_lance.table.work.metadata_commits import MetadataResult
 
-# Where what users import is defined; it is loaded when it is asked for.
+# The modules that define the public names, which are imported on first use.
 _DEFINED_IN = {
     "Branch": "metafile.refs_file",
     "ChangeCounts": "table.cdf.change_feed",

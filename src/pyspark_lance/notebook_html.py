@@ -1,7 +1,7 @@
-"""How objects show themselves in notebooks: short tables of HTML, in which every text is escaped.
+"""HTML representations of objects in notebooks: short tables with escaped text.
 
-What shows an object must neither fail nor keep a notebook waiting: whatever goes wrong, or takes
-longer than ``MAX_SECONDS``, the plain text of the object is shown.
+A representation must neither fail nor block a notebook: after an error, or after ``MAX_SECONDS``,
+the notebook shows the plain text of the object.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from html import escape
 from typing import Any, Final, TypeVar
 
 MAX_SECONDS: Final = 2.0
-_LONGEST_TEXT: Final = 200
+_MAX_TEXT: Final = 200
 _MAX_ITEMS: Final = 8
 _C = TypeVar("_C", bound=type)
 
 
 def shown_in_notebooks(kind: _C) -> _C:
-    """Gives a dataclass ``_repr_html_``: its fields as a table.
+    """Add ``_repr_html_`` to a dataclass: a table of its fields.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -35,14 +35,14 @@ def shown_in_notebooks(kind: _C) -> _C:
 
     def _repr_html_(self: Any) -> str:
         facts = {field.name: getattr(self, field.name) for field in fields(kind)}
-        return html_or_text(lambda: facts_as_html(kind.__name__, facts), repr(self))
+        return html_or_text(lambda: details_as_html(kind.__name__, facts), repr(self))
 
     kind._repr_html_ = _repr_html_  # type: ignore[attr-defined]
     return kind
 
 
-def html_or_text(make: Callable[[], str], text: str, most_seconds: float = MAX_SECONDS) -> str:
-    """What ``make`` returns; ``text`` with the reason if it fails or takes too long."""
+def html_or_text(make: Callable[[], str], text: str, max_seconds: float = MAX_SECONDS) -> str:
+    """Return the result of ``make``; ``text`` with the reason if it fails or takes too long."""
     made: list[str] = []
     failed: list[str] = []
 
@@ -54,15 +54,15 @@ def html_or_text(make: Callable[[], str], text: str, most_seconds: float = MAX_S
 
     worker = threading.Thread(target=run, name="pyspark-lance-html", daemon=True)
     worker.start()
-    worker.join(most_seconds)
+    worker.join(max_seconds)
     if made:
         return made[0]
-    reason = failed[0] if failed else f"the table did not answer within {most_seconds:g} seconds"
+    reason = failed[0] if failed else f"the table did not respond within {max_seconds:g} seconds"
     return f"<pre>{escape(without_secrets(text))}</pre><p>{escape(without_secrets(reason))}</p>"
 
 
-def facts_as_html(title: str, facts: Mapping[str, object]) -> str:
-    """A table of names and values under a title; values that are None are left out."""
+def details_as_html(title: str, facts: Mapping[str, object]) -> str:
+    """Return a table of names and values under a title, without those that are None."""
     lines = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th><td>{_shown(value)}</td></tr>'
         for name, value in facts.items()
@@ -72,7 +72,7 @@ def facts_as_html(title: str, facts: Mapping[str, object]) -> str:
 
 
 def rows_as_html(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table with a header."""
+    """Return a table with a header."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join(
         "<tr>" + "".join(f"<td>{_shown(cell)}</td>" for cell in row) + "</tr>" for row in rows
@@ -81,13 +81,13 @@ def rows_as_html(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str
 
 
 def without_secrets(text: str) -> str:
-    """A text in which URIs have no user, password, key or signature."""
+    """Remove users, passwords, keys and signatures from the URIs in a text."""
     text = re.sub(r"://[^/@\s]*@", "://***@", text)
     return re.sub(r"(://[^\s?]*)\?[^\s'\"]*", r"\1?***", text)
 
 
 def _shown(value: object) -> str:
-    """A value, short and escaped."""
+    """Return a short, escaped text of a value."""
     if isinstance(value, Mapping):
         value = [f"{name} = {one}" for name, one in value.items()]
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -101,4 +101,4 @@ def _shown(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     text = without_secrets(str(value))
-    return escape(text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…")
+    return escape(text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…")

@@ -1,8 +1,8 @@
 """The JVM plugin, a jar with which Spark plans scans and writes of Lance tables.
 
-The wheel installs the jar into the pyspark beside it, for all sessions. For a Spark elsewhere,
-``python -m pyspark_lance.plugin install`` copies it there. ``enable(spark)`` loads it into a
-running session, ``spark.jars`` into one that is about to start.
+The wheel installs the jar into the pyspark of the same environment, for all sessions. For another
+Spark, ``python -m pyspark_lance.plugin install`` copies it. ``enable(spark)`` loads it into a
+running session, ``spark.jars`` into a new one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CATALOGS = {
 
 
 def plugin_jar() -> str:
-    """Path of the jar that came with this package, for ``spark.jars``.
+    """Return the path of this package's jar, for ``spark.jars``.
 
     Raises:
         UnsupportedFeatureError: The package is not installed as files (imported from a zip).
@@ -47,40 +47,39 @@ def plugin_jar() -> str:
     if not jar.exists():
         raise UnsupportedFeatureError(
             f"there is no file {jar}; all else works without the JVM plugin",
-            hint="pip install pyspark-lance on the driver: a package in a zip shows no files",
+            hint="pip install pyspark-lance on the driver: a package in a zip has no files",
         )
     return str(jar)
 
 
 def enable(spark: SparkSession) -> None:
-    """Enable the plugin in a running session, classic or Connect; hides storage options.
+    """Enable the plugin in a running session, classic or Connect; redact storage options.
 
-    Where the jar is not among Spark's own, it holds in a classic session for the calling Python
-    thread and sessions made from it: call it in each thread, or name the jar in ``spark.jars`` for
-    all of them.
+    If the jar is not in Spark's ``jars`` folder, this applies in a classic session to the calling
+    Python thread and to sessions created from it: call it in each thread, or set ``spark.jars``.
 
     Raises:
         UnsupportedFeatureError: There is no jar in this installation, or it was not tested with
             this Spark.
-        InvalidInputError: Another jar answers to ``lance``.
+        InvalidInputError: Another jar provides the format ``lance``.
     """
     jar = plugin_jar()
     if ".".join(spark.version.split(".")[:2]) not in TESTED_RELEASES:
         raise UnsupportedFeatureError(
             f"the JVM plugin was not tested with Spark {spark.version}",
-            hint="without it DataFrames, LanceTable and streams work all the same; it is active in "
+            hint="DataFrames, LanceTable and streams work without it; it is active in "
             f"Spark {', '.join(TESTED_RELEASES)}",
         )
     spark.conf.set(_SETTING, "on")
     if hasattr(spark, "_jsparkSession"):
-        if answering_class(spark) != _SOURCE:
+        if registered_class(spark) != _SOURCE:
             spark.sql(f"ADD JAR '{jar}'").collect()
-        answering = answering_class(spark)
+        answering = registered_class(spark)
         if answering != _SOURCE:
             raise InvalidInputError(
                 f"the format 'lance' belongs to {answering}, which is not part of pyspark-lance",
-                hint="take the other Lance jar off the class path (spark.jars, spark.jars.packages "
-                "or the jars folder of Spark)",
+                hint="remove the other Lance jar from the class path (spark.jars, "
+                "spark.jars.packages or the jars folder of Spark)",
             )
     else:
         spark.addArtifacts(jar)
@@ -92,10 +91,10 @@ def enable(spark: SparkSession) -> None:
 
 
 def _load_catalogs(spark: SparkSession) -> None:
-    """Makes Spark load the catalogs here, where it finds the jar.
+    """Make Spark load the catalogs in this thread, which can load classes of the jar.
 
-    It does so when one is first needed and keeps them, and other threads do not see a jar that was
-    added to a running session: there not even statements about tables of other sources would run.
+    Spark loads catalogs on first use and keeps them, but other threads cannot load classes of a jar
+    that was added to a running session, so that there all statements would fail.
     """
     if not hasattr(spark, "_jsparkSession"):
         return  # the session of a Connect server has its jars in all threads
@@ -105,11 +104,11 @@ def _load_catalogs(spark: SparkSession) -> None:
             manager.catalog(key.rpartition(".")[2])
 
 
-def answering_class(spark: SparkSession) -> str:
-    """The Java class that answers to ``format("lance")`` in a classic session.
+def registered_class(spark: SparkSession) -> str:
+    """Return the Java class of ``format("lance")`` in a classic session.
 
-    ``org.pysparklance.LanceSource`` is the plugin, a class name with ``Python`` is this package
-    without it, any other one belongs to another jar.
+    ``org.pysparklance.LanceSource`` is the plugin; a name with ``Python`` is this package without
+    the plugin; any other class belongs to another jar.
     """
     lookup = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource  # type: ignore[union-attr]
     try:
@@ -120,23 +119,23 @@ def answering_class(spark: SparkSession) -> str:
 
 
 def install(pyspark: Path | None = None) -> Path:
-    """Copies the jar among Spark's own, so that every session has it without any setting.
+    """Copy the jar to Spark's ``jars`` folder, so that every session loads it.
 
-    The wheel has done that for the pyspark beside it. And adds compiled modules to PySpark's
-    archives, which Python processes of Spark else compile each time that one starts: best while no
-    session runs.
+    The wheel does that for the pyspark of the same environment. This also adds compiled modules to
+    PySpark's archives, which every Python process of Spark would otherwise compile when it starts.
+    Call it while no session runs.
 
     Args:
         pyspark: Folder of the installation; None for the pyspark of this Python.
     """
     target = _jars_of(pyspark) / JAR_NAME
-    put_jar(target)
+    copy_jar(target)
     compile_archives(target.parent.parent)
     return target
 
 
-def put_jar(target: Path) -> None:
-    """Replace ``target`` by a copy of the package's jar.
+def copy_jar(target: Path) -> None:
+    """Replace ``target`` with a copy of the package's jar.
 
     The copy is a new file that is renamed to ``target``: package managers link one file into many
     installations, and a running Spark may have the old one open.
@@ -153,7 +152,7 @@ def put_jar(target: Path) -> None:
 
 
 def uninstall(pyspark: Path | None = None) -> bool:
-    """Undoes ``install``, and what the wheel did; returns whether there was something to remove."""
+    """Remove the jar and the compiled modules; return whether there was something to remove."""
     target = _jars_of(pyspark) / JAR_NAME
     was_there = target.exists()
     target.unlink(missing_ok=True)
@@ -166,10 +165,10 @@ def _jars_of(pyspark: Path | None) -> Path:
         assert spec is not None and spec.origin is not None
         pyspark = Path(spec.origin).parent
     jars = pyspark / "jars"
-    # The wheel makes the folder where there is none.
+    # The wheel creates the folder if it is missing.
     if not any(jars.glob("spark-*.jar")):
         raise InvalidInputError(
-            f"{pyspark} has no folder named jars with those of Spark",
+            f"{pyspark} has no folder jars with the jars of Spark",
             hint="a pyspark-client installation has none; install on the Connect server",
         )
     return jars

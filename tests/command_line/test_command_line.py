@@ -19,7 +19,7 @@ from table_access import append, write_table
 import pyspark_lance
 from pyspark_lance.command_line.drawing import Group
 from pyspark_lance.command_line.main import main
-from pyspark_lance.command_line.picture import COLOURS, picture_of
+from pyspark_lance.command_line.picture import COLOURS, draw_table
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.history.history import history
 from pyspark_lance.table.refs.branches import create_branch
@@ -184,7 +184,7 @@ def test_a_picture_of_many_small_fragments_joins_them(capsys, tmp_path):
     for start in range(20):
         append(path, 3000 + start)
     delete_rows(path, "id = 2500")
-    drawing = picture_of(Table(path))
+    drawing = draw_table(Table(path))
     boxes = [one for one in drawing.shapes if isinstance(one, Group)]
     assert len(boxes) < 22 * 110
     assert any("fragments, 0 to" in one.title for one in boxes)

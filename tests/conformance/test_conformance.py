@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_lance.conformance.__main__ import main
-from pyspark_lance.conformance.cases import SEED, as_json, case_names, questions_of, read_cases
-from pyspark_lance.conformance.report import compared
+from pyspark_lance.conformance.cases import SEED, as_json, build_questions, case_names, read_cases
+from pyspark_lance.conformance.report import compare_response
 
 CASES = Path(__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
@@ -43,7 +43,7 @@ def cases():
 def test_every_answer_of_ours_is_right(capsys):
     assert main(["--cases", str(CASES)]) == 0
     told = capsys.readouterr().out
-    count = sum(len(questions_of(name, SEED)) for name in case_names())
+    count = sum(len(build_questions(name, SEED)) for name in case_names())
     assert told == f"{count} of {count} answers are right.\n"
 
 
@@ -51,7 +51,7 @@ def test_the_stored_answers_are_those_of_the_model(cases):
     assert set(cases) == set(case_names())
     for name in cases:
         stored = (CASES / f"{name}.json").read_text(encoding="utf-8")
-        assert stored == as_json(questions_of(name, SEED)), name
+        assert stored == as_json(build_questions(name, SEED)), name
 
 
 def test_no_table_is_larger_than_a_few_kilobytes(cases):
@@ -86,12 +86,12 @@ def test_every_part_of_a_row_is_compared(part, cases):
     for question in cases["merge"].questions:
         if question.request["ask"] == "rows":
             found = json.loads(json.dumps(question.answer))
-            assert compared("merge", question, found).differs == []
+            assert compare_response("merge", question, found).differs == []
             found["rows"][0][part] = [None] if part == 4 else 10**6
-            assert compared("merge", question, found).differs == [names[part]]
+            assert compare_response("merge", question, found).differs == [names[part]]
             if part in (1, 2, 3):
                 found["rows"][0][part] = None
-                assert compared("merge", question, found).differs == []
+                assert compare_response("merge", question, found).differs == []
 
 
 @pytest.mark.parametrize("kind", ["insert", "update_preimage", "update_postimage", "delete"])
@@ -101,9 +101,9 @@ def test_every_kind_of_change_is_compared_and_may_be_left_out(kind, cases):
     for question in questions:
         found = json.loads(json.dumps(question.answer))
         found["changes"][kind][0][2] = [None, None, None]
-        assert compared("merge", question, found).differs == [kind]
+        assert compare_response("merge", question, found).differs == [kind]
         del found["changes"][kind]
-        result = compared("merge", question, found)
+        result = compare_response("merge", question, found)
         assert (result.differs, result.left_out) == ([], [kind])
 
 
@@ -116,8 +116,8 @@ def test_an_engine_that_tells_no_changes_is_not_judged_by_windows_without_an_ans
     ]
     assert refused
     for name, question in refused:
-        assert compared(name, question, {"changes": {}}).differs == ()
-        assert compared(name, question, {"changes": {"insert": []}}).differs
+        assert compare_response(name, question, {"changes": {}}).differs == ()
+        assert compare_response(name, question, {"changes": {"insert": []}}).differs
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ _WITHOUT_EXAMPLE = {
     "reasons_as_markdown",
     "enable",
     "install",
-    "put_jar",
+    "copy_jar",
     "uninstall",
-    "answering_class",
+    "registered_class",
     "main",
 }
 

@@ -642,15 +642,15 @@ MUTANTS = (
     Mutant(
         "the plan of a scan brings rows however many bytes they are",
         "spark/source/inline_small_scan.py",
-        "            most_bytes -= stream.size\n",
+        "            max_bytes -= stream.size\n",
         "",
         ("tests/spark/test_inline_small_scan.py",),
     ),
     Mutant(
         "all rows are read where a plan is asked for, to find a few",
         "spark/source/inline_small_scan.py",
-        "    if is_tested and left.rows",
-        "    if is_tested and not left.rows",
+        "    if has_condition and left.rows",
+        "    if has_condition and not left.rows",
         ("tests/spark/test_inline_small_scan.py",),
     ),
     Mutant(

@@ -52,7 +52,7 @@ def added(*column):
     ],
 )
 def test_a_member_is_added_to_a_struct_alone(table, column, says):
-    with pytest.raises(UnsupportedFeatureError, match=f"{says}, and members") as refused:
+    with pytest.raises(UnsupportedFeatureError, match=f"{says}, and fields") as refused:
         alter_table(table, json.dumps([added(*column)]), CommitSettings())
     assert ".".join(column) in str(refused.value).replace("`", "")
     assert Snapshot.open(table).version == 1

@@ -10,7 +10,7 @@ from pyspark.sql import Row
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.jobs.apply_job import _IS_THERE, of_each_key
+from pyspark_lance.spark.jobs.apply_job import _IS_PRESENT, last_change_per_key
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -190,21 +190,21 @@ def test_the_last_changes_of_random_batches_lead_from_state_to_state(spark):
         # Batches are applied on their own: a row of one is another row in the next.
         "_rowid", spark_expr("_rowid * 10 + batch")
     )  # fmt: skip
-    last = of_each_key(changes, ("t", "batch", "k")).collect()
+    last = last_change_per_key(changes, ("t", "batch", "k")).collect()
     states = [{} for _ in ends]
     for row in sorted(last, key=lambda one: (one["t"], one["batch"])):
-        if row[_IS_THERE]:
+        if row[_IS_PRESENT]:
             states[row["t"]][row["k"]] = row["v"]
         else:
             states[row["t"]].pop(row["k"], None)
     assert states == ends
-    assert sum(cuts) > 300 and any(not row[_IS_THERE] for row in last)
+    assert sum(cuts) > 300 and any(not row[_IS_PRESENT] for row in last)
     # The columns of a key alone tell as much, where versions are not netted.
-    alone = of_each_key(changes.drop("_rowid"), ("t", "batch", "k")).collect()
-    seen = {(row["t"], row["batch"], row["k"], row[_IS_THERE], row["v"]) for row in alone}
+    alone = last_change_per_key(changes.drop("_rowid"), ("t", "batch", "k")).collect()
+    seen = {(row["t"], row["batch"], row["k"], row[_IS_PRESENT], row["v"]) for row in alone}
     there = {one for one in seen if one[3]}
     assert there == {
-        (row["t"], row["batch"], row["k"], True, row["v"]) for row in last if row[_IS_THERE]
+        (row["t"], row["batch"], row["k"], True, row["v"]) for row in last if row[_IS_PRESENT]
     }
 
 

@@ -33,7 +33,7 @@ source = spark.createDataFrame([(1, 100), (20, 200)], "id long, to long")
 try:
     table.delete("id > 12 and")
 except pyspark_lance.errors.InvalidInputError as error:
-    print("alias", "Spark would take for an alias" in str(error))
+    print("alias", "Spark would parse as an alias" in str(error))
 print("delete", table.delete("id > 12").num_deleted_rows)
 print("update", table.update("id = 0", {"id": "id + 50"}).num_updated_rows)
 merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")

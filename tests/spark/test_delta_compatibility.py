@@ -24,7 +24,7 @@ from pyspark_lance.spark.api import unsupported_attributes
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import canonical_options
-from pyspark_lance.spark.sql.foreign_statements import statement_here
+from pyspark_lance.spark.sql.foreign_statements import translate_statement
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -287,21 +287,21 @@ def test_an_option_of_others_is_taken_or_the_error_names_the_way(side):
 
 def test_a_statement_that_spark_does_not_parse_is_said_in_a_procedure():
     for statement, wanted in STATEMENTS.items():
-        assert statement_here(statement) == wanted, statement
-    assert statement_here("-- a note\nOPTIMIZE t") == STATEMENTS["optimize t full"]
+        assert translate_statement(statement) == wanted, statement
+    assert translate_statement("-- a note\nOPTIMIZE t") == STATEMENTS["optimize t full"]
     for nothing in ("SELEC 1", "OPTIMIZED t", "ALTER TABLE t ADD COLUMNS (a int", "VACUUM", ""):
-        assert statement_here(nothing) is None, nothing
+        assert translate_statement(nothing) is None, nothing
 
 
 @pytest.mark.parametrize("statement", REFUSED)
 def test_other_statements_end_in_an_error_with_the_one_to_write(statement):
     with pytest.raises((UnsupportedFeatureError, InvalidInputError)) as told:
-        statement_here(statement)
+        translate_statement(statement)
     assert REFUSED[statement] in told.value.hint
 
 
 def test_names_in_quotes_reach_the_procedure_as_they_are():
-    called = statement_here("OPTIMIZE lance.`/d/it's a \\ path`")
+    called = translate_statement("OPTIMIZE lance.`/d/it's a \\ path`")
     assert called == "CALL lance.system.compact(table => 'lance.`/d/it\\'s a \\\\ path`')"
 
 
@@ -316,7 +316,7 @@ def test_comments_strings_and_names_in_quotes_are_not_looked_into():
         "OPTIMIZE t /* FULL; */ FULL": "'t'",
         "OPTIMIZE `a;--b` WITH (name = 'x, y = 1')": "'`a;--b`', name => 'x, y = 1'",
     }.items():
-        assert statement_here(statement) == compact.format(table), statement
+        assert translate_statement(statement) == compact.format(table), statement
     for other in (
         "CREATE TABLE t AS SELEC 'a SHALLOW CLONE b'",
         "CREATE TABLE t AS SELEC 1 /* DEEP CLONE b */",
@@ -326,7 +326,7 @@ def test_comments_strings_and_names_in_quotes_are_not_looked_into():
         "ALTER TABLE t ADD TAG '1' = table_changesX() -- table_changes(",
         "CREATE $$ SHALLOW CLONE $$",
     ):
-        assert statement_here(other) is None, other
+        assert translate_statement(other) is None, other
 
 
 def test_every_way_that_an_error_names_is_there():

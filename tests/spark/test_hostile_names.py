@@ -132,7 +132,7 @@ def test_a_text_with_a_word_too_many_is_refused_and_nothing_changes(spark, path,
         merge.whenNotMatchedInsert(values={"n": text.replace("id", "source.id")}).execute,
         by_text.whenMatchedDelete().execute,
     ):
-        with pytest.raises(InvalidInputError, match="Spark would take for an alias"):
+        with pytest.raises(InvalidInputError, match="Spark would parse as an alias"):
             change()
     assert read_ours(path).num_rows == len(values_of(path, "n")) == 3
     assert table.history().count() == 1

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.sql.plugin_calls import answer
+from pyspark_lance.spark.sql.plugin_calls import handle
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -36,7 +36,7 @@ def plan(path, *, small=1 << 19, **options):
         "_lance.batches_of": COLUMNS.json(),
         "_lance.small_bytes": str(small),
     }
-    return answer(
+    return handle(
         "plan", asked | {name.replace("lance_", "_lance."): text for name, text in options.items()}
     )
 
@@ -56,7 +56,7 @@ def test_all_rows_come_with_the_plan_where_they_are_few(path):
 
 
 def test_nobody_gets_rows_who_does_not_ask(path):
-    assert answer("plan", {"path": path}) == {"fragments": 1, "rows": 100, "indices": ()}
+    assert handle("plan", {"path": path}) == {"fragments": 1, "rows": 100, "indices": ()}
 
 
 def test_rows_of_more_bytes_than_asked_for_are_left_to_tasks(path):

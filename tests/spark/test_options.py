@@ -26,7 +26,7 @@ from pyspark_lance.spark.options.option_table import (
 from pyspark_lance.spark.options.parse_options import (
     ReadOptions,
     WriteOptions,
-    check_whole,
+    check_full_overwrite,
     split_names,
 )
 from pyspark_lance.spark.options.stream_options import StreamOptions
@@ -395,9 +395,9 @@ def test_options_that_show_other_rows_than_the_newest_take_none(name):
 def test_what_shows_a_part_of_a_table_does_not_replace_all_of_it(name):
     given = {"path": "/t", name: "id"}
     with pytest.raises(InvalidInputError, match=f"the option {name} shows a part of the table"):
-        check_whole(given)
+        check_full_overwrite(given)
     assert WriteOptions.parse(given).table.root == "/t"
-    check_whole({"path": "/t", "replaceWhere": "id = 1"})
+    check_full_overwrite({"path": "/t", "replaceWhere": "id = 1"})
 
 
 def test_options_of_a_view_that_shows_changes_take_no_rows():

@@ -16,7 +16,7 @@ from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.jobs import merge_job
-from pyspark_lance.spark.jobs.merge_condition import understood
+from pyspark_lance.spark.jobs.merge_condition import parse_merge_condition
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
 from pyspark_lance.table.dml import plain_merge_stages
 from pyspark_lance.table.dml.row_change import ChangeResult, plan_change
@@ -67,7 +67,7 @@ SHAPES = {
 def is_plain(spark, path, source, condition, clauses):
     plan = plan_change(Table(path))
     found = plain_merge(
-        spark, plan, source, understood(condition, "t", plan.schema), "t",
+        spark, plan, source, parse_merge_condition(condition, "t", plan.schema), "t",
         clauses, every=merge_job.ALL_COLUMNS,
     )  # fmt: skip
     return found is not None

@@ -125,4 +125,4 @@ def test_a_zip_of_the_package_has_no_jar_to_name(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [f"{tmp_path}/package.zip/pyspark_lance/__init__.py", "''"]
-    assert "a package in a zip shows no files" in done.stderr.splitlines()[-1]
+    assert "a package in a zip has no files" in done.stderr.splitlines()[-1]

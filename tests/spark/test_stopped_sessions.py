@@ -24,7 +24,7 @@ def refused(call, kind=InvalidInputError):
     try:
         call()
     except kind as error:
-        assert "was stopped" in str(error) and "with the session that runs now" in str(error), error
+        assert "was stopped" in str(error) and "with the active session" in str(error), error
     else:
         raise AssertionError(call)
 

@@ -107,7 +107,7 @@ def test_cleanup_removes_old_files_of_dead_executors(tmp_path):
 
 
 def test_a_batch_of_nobody_is_not_committed(tmp_path):
-    with pytest.raises(StorageError, match="does not say which query"):
+    with pytest.raises(StorageError, match="did not report the query"):
         run_batch(str(tmp_path / "t"), 0, 1)
 
 

@@ -353,7 +353,7 @@ def test_a_table_of_the_catalog_is_followed(spark, source, tmp_path):
         run(spark.readStream.table("followed_events"), tmp_path, "events")
         feed = spark.readStream.option("readChangeFeed", "true").table("followed_events")
         assert feed.columns == ["id", "n"]
-        with pytest.raises(StreamingQueryException, match="none of the columns that say what"):
+        with pytest.raises(StreamingQueryException, match="none of the columns that describe"):
             run(feed, tmp_path, "feed")
     finally:
         spark.sql("DROP TABLE followed_events")

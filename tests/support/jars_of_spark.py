@@ -7,7 +7,7 @@ import importlib.util
 import tempfile
 from pathlib import Path
 
-from pyspark_lance.plugin import put_jar
+from pyspark_lance.plugin import copy_jar
 from pyspark_lance.spark.source.plugin_state import JAR_NAME, jar_of_package
 
 
@@ -15,7 +15,7 @@ def refresh_jar() -> None:
     """Make the plugin's jar among PySpark's that of these sources, whatever was installed."""
     installed = _pyspark() / "jars" / JAR_NAME
     if not installed.exists() or installed.read_bytes() != jar_of_package().read_bytes():
-        put_jar(installed)
+        copy_jar(installed)
 
 
 @functools.cache

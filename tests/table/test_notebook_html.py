@@ -12,7 +12,7 @@ from table_access import append
 
 from pyspark_lance import LanceTable
 from pyspark_lance.notebook_html import (
-    facts_as_html,
+    details_as_html,
     html_or_text,
     shown_in_notebooks,
     without_secrets,
@@ -72,7 +72,7 @@ def test_what_takes_too_long_shows_the_text_instead():
     goes_on = threading.Event()
     shown = Shown(html_or_text(lambda: str(goes_on.wait()), "a <table>", most_seconds=0.01))
     goes_on.set()
-    assert shown.texts == ["a <table>", "the table did not answer within 0.01 seconds"]
+    assert shown.texts == ["a <table>", "the table did not respond within 0.01 seconds"]
 
 
 def test_a_result_shows_its_fields_and_escapes_them():
@@ -96,7 +96,7 @@ def test_what_a_delete_did_is_shown_by_the_names_of_its_result():
 
 
 def test_a_value_that_is_long_is_cut():
-    html = facts_as_html("t", {"all": list(range(100)), "text": "x" * 999})
+    html = details_as_html("t", {"all": list(range(100)), "text": "x" * 999})
     assert ("… 92 more" in html, html.count("x") < 250) == (True, True)
 
 

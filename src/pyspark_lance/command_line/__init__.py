@@ -1,4 +1,4 @@
-"""Tables from the command line, without Spark: look at them and keep them in order.
+"""The command line: inspect and maintain tables without Spark.
 
 May import: table and all below.
 """

@@ -1,4 +1,4 @@
-"""What each command does: calls the table layer, and shows what it says as rows."""
+"""The commands: call the table layer and print the results as rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark_lance.command_line.drawing import to_svg
 from pyspark_lance.command_line.output import Output, Progress
-from pyspark_lance.command_line.picture import picture_of
+from pyspark_lance.command_line.picture import draw_table
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.plain_values import python_rows
@@ -43,7 +43,7 @@ def show_info(table: Table, given: argparse.Namespace, output: Output) -> int:
 
 
 def _plot(table: Table, file: Path) -> None:
-    """Draws the table; what stands in the way is said before anything is drawn."""
+    """Draw the table; check the path before drawing."""
     if file.suffix.lower() != ".svg":
         raise InvalidInputError(
             f"pictures are drawn as SVG, and {str(file)!r} does not end with .svg",
@@ -54,7 +54,7 @@ def _plot(table: Table, file: Path) -> None:
         raise InvalidInputError(
             f"there is no folder {str(file.parent)!r} for the picture", hint="create it first"
         )
-    file.write_bytes(to_svg(picture_of(table)).encode())
+    file.write_bytes(to_svg(draw_table(table)).encode())
 
 
 def show_history(table: Table, given: argparse.Namespace, output: Output) -> int:
@@ -109,17 +109,17 @@ def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> 
         "split_files_by": _names(given.split_files_by),
         "order": given.order,
     }
-    result = compact(table, options, rewrite=_rewrite_and_tell, dry_run=given.dry_run)
+    result = compact(table, options, rewrite=_run_with_progress, dry_run=given.dry_run)
     output.row(row_of(result))
     return 0
 
 
 def _names(given: str | None) -> tuple[str, ...] | None:
-    """The names of a comma list, none of an empty one; None if there is no list."""
+    """Split a comma-separated list; None if there is no list."""
     return None if given is None else tuple(name for name in given.split(",") if name)
 
 
-def _rewrite_and_tell(
+def _run_with_progress(
     tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask],
 ) -> Iterable[Any]:
     progress = Progress("tasks done")
@@ -161,15 +161,15 @@ def show_changes(table: Table, given: argparse.Namespace, output: Output) -> int
 
 def tail(table: Table, given: argparse.Namespace, output: Output) -> int:
     """``tail``."""
-    for entry in _as_they_come(table, given.start, given.count, given.interval):
+    for entry in _follow_versions(table, given.start, given.count, given.interval):
         output.rows([_history_row(entry, output)])
     return 0
 
 
-def _as_they_come(
+def _follow_versions(
     table: Table, start: int | None, count: int | None, interval_s: float
 ) -> Iterator[HistoryEntry]:
-    """Versions from ``start`` on, the oldest first, as they are made."""
+    """Yield versions from ``start`` on, the oldest first, as they are committed."""
     following = Snapshot.open(table).version + 1 if start is None else start
     left = count
     while left is None or left > 0:
@@ -190,5 +190,5 @@ def _as_they_come(
 
 
 def row_of(result: Any) -> dict[str, Any]:
-    """What a result holds, in snake_case as all that the command line prints."""
+    """Return the fields of a result with names in snake case."""
     return {snake_case(name): value for name, value in asdict(result).items()}

@@ -1,4 +1,4 @@
-"""Shapes of a picture, and the picture as SVG."""
+"""Shapes of a picture, and their SVG."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A filled strip between two upright edges, curved like a river; what is below shows."""
+    """A filled, curved, translucent strip between two vertical edges."""
 
-    left: tuple[float, float, float]  # Where it begins, and the top and bottom of it there.
-    right: tuple[float, float, float]  # Where it ends, and the top and bottom of it there.
+    left: tuple[float, float, float]  # Its left edge: x, top, bottom.
+    right: tuple[float, float, float]  # Its right edge: x, top, bottom.
     colour: str  # Of the strip.
 
 
@@ -41,7 +41,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Boxes that are one thing, which a title explains where the pointer is on it."""
+    """A group of boxes with a tooltip."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -62,7 +62,7 @@ class Drawing:
 
 
 def to_svg(drawing: Drawing) -> str:
-    """The picture as an SVG document."""
+    """Return the picture as an SVG document."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{drawing.width}" '
         f'height="{drawing.height}" font-family="sans-serif" fill="{TEXT_COLOUR}">\n'

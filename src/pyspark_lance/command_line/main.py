@@ -1,6 +1,6 @@
 """``pyspark-lance COMMAND TABLE``: arguments in, one command, its exit code out.
 
-Exit codes: 0 all right, 1 a verification found errors, 2 the command failed or was misspelt.
+Exit codes: 0 success, 1 verification found errors, 2 the command failed or is invalid.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from pyspark_lance.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command.
+    """Run one command.
 
-    ``arguments``: Without the name of the program; None for those of the process. Returns the exit
+    ``arguments``: without the name of the program; None for those of the process. Returns the exit
     code.
     """
     parser = _parser()
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     given, unknown = parser.parse_known_args(arguments)
-    if unknown:  # the usage of the command has what there is
+    if unknown:  # shows the usage of the command
         given.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         _check_values(given)
@@ -56,33 +56,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suggest_paths(table):
             return int(given.run(table, given, Output.of(given.output)))
     except LanceError as error:
-        _tell(error)
+        _print_error(error)
         return 2
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
+        if isinstance(error, BrokenPipeError):  # the reader of our output has closed the pipe
             sys.stderr.close()
             return 0
-        _tell(error)
+        _print_error(error)
         return 2
     except KeyboardInterrupt:
         return 0
 
 
 def _check_values(given: argparse.Namespace) -> None:
-    """Refuses ``--option=--``, of which argparse makes an empty list."""
+    """Check for ``--option=--``, which argparse parses as an empty list."""
     for name, value in vars(given).items():
         if [] in value if name == "storage" else value == []:
             raise InvalidInputError(f"the option --{name.replace('_', '-')} needs a value, not --")
 
 
-def _tell(error: Exception) -> None:
+def _print_error(error: Exception) -> None:
     lines = str(error).split("\n")
     sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Ends the process; what was given wrongly is in the message."""
+        """Print the error and exit."""
         super().error(printable(message))
 
 
@@ -111,16 +111,18 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run, parser=command)
         return command
 
-    info = add("info", show_info, "counts, sizes, properties, and advice on the shape of the table")
+    info = add(
+        "info", show_info, "counts, sizes, properties, and advice on the layout of the table"
+    )
     info.add_argument("--plot", metavar="FILE", help="draw fragments over versions, as .svg")
     history = add("history", show_history, "the versions, the newest first, and who made them")
     history.add_argument("--limit", type=_count, metavar="N", help="only the newest N versions")
     fragments = add("fragments", show_fragments, "the layout of a version")
     fragments.add_argument("--version", type=_count, metavar="N", help="the newest unless given")
-    verify = add("verify", show_verification, "look for everything that is wrong")
+    verify = add("verify", show_verification, "check for damage and inconsistencies")
     verify.add_argument("--version", type=_count, metavar="N", help="the newest unless given")
     verify.add_argument("--read-data", action="store_true", help="also decode every value")
-    _add_compact(add("compact", show_compaction, "join small fragments, drop deleted rows"))
+    _add_compact(add("compact", show_compaction, "merge small fragments, drop deleted rows"))
     _add_cleanup(add("cleanup", show_cleanup, "remove old versions and what only they need"))
     changes = add("changes", show_changes, "the rows that versions changed")
     changes.add_argument("first", type=_whole, help="first version; 0 is the beginning")
@@ -157,7 +159,7 @@ def _add_compact(command: argparse.ArgumentParser) -> None:
     def add(name: str, kind: Callable[[str], float], metavar: str, text: str) -> None:
         command.add_argument(name, type=kind, metavar=metavar, help=text)
 
-    add("--target-rows-per-fragment", _count, "N", "fragments with fewer rows are joined")
+    add("--target-rows-per-fragment", _count, "N", "fragments with fewer rows are merged")
     add(
         "--materialize-deletions-threshold",
         float,
@@ -195,7 +197,7 @@ def _add_cleanup(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--delete-unverified",
         action="store_true",
-        help="also remove young files that no version names: only while nobody writes",
+        help="also remove young files that no version names: only safe without writers",
     )
     command.add_argument("--dry-run", action="store_true", help="only print what would be removed")
 
@@ -244,10 +246,10 @@ _FOLDERS = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")
 
 
 def run_quickstart(folder: str | None) -> int:
-    """Runs it in a process of its own, whose exit code it returns.
+    """Run the quickstart in a separate process and return its exit code.
 
-    ``folder``: Where its tables stay; None for a folder that is removed in the end.
-    Without Java, for which Spark ends in a traceback, an ``InvalidInputError``.
+    ``folder``: where its tables stay; None for a temporary folder.
+    Raises ``InvalidInputError`` without Java, for which Spark only prints a traceback.
     """
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise InvalidInputError(

@@ -1,6 +1,6 @@
-"""Output of commands: rows as a table for people, or one JSON object per line for programs.
+"""Output of commands: a table of rows, or one JSON object per line.
 
-Tables are drawn by rich where it is installed (``pip install pyspark-lance[cli]``).
+Tables are drawn with rich if it is installed (``pip install pyspark-lance[cli]``).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a command writes, and how."""
+    """The output of a command."""
 
     as_json: bool  # One JSON object per line instead of tables.
 
     @classmethod
     def of(cls, name: str) -> Output:
-        """``text`` or ``json``."""
+        """Parse ``text`` or ``json``."""
         return cls(name == "json")
 
     def rows(self, rows: Iterable[Row]) -> None:
-        """Many rows of the same columns."""
+        """Print rows with the same columns."""
         if self.as_json:
             for row in rows:
                 self._line(row)
@@ -40,7 +40,7 @@ class Output:
             _write_table([[printable(cell) for cell in line] for line in lines])
 
     def row(self, row: Row) -> None:
-        """One row, as a list of its columns."""
+        """Print one row as a list of its columns."""
         if self.as_json:
             self._line(row)
             return
@@ -49,7 +49,7 @@ class Output:
             sys.stdout.write(f"{name.ljust(width)}  {printable(shown(value))}\n")
 
     def note(self, text: str) -> None:
-        """A remark, for people only."""
+        """Print a remark, but not with JSON."""
         if not self.as_json:
             sys.stdout.write(f"{printable(text)}\n")
 
@@ -62,9 +62,9 @@ class Output:
 
 
 class Progress:
-    """A line on the terminal that counts up; silent where nobody looks at it.
+    """A progress line on the terminal; silent if the stream is none.
 
-    ``what``: What is counted. ``stream``: The terminal; None for standard error.
+    ``what``: the unit of the count. ``stream``: the terminal; None for standard error.
     """
 
     def __init__(self, what: str, stream: TextIO | None = None) -> None:
@@ -72,7 +72,7 @@ class Progress:
         self._stream = stream or sys.stderr
 
     def __call__(self, done: int, total: int) -> None:
-        """Shows how far the work is."""
+        """Print the progress."""
         if self._stream.isatty():
             end = "\n" if done >= total else ""
             self._stream.write(f"\r{done} of {total} {self._what}{end}")
@@ -80,7 +80,7 @@ class Progress:
 
 
 def shown(value: Any) -> str:
-    """A value as people read it."""
+    """Return a readable text of a value."""
     if value is None:
         return "-"
     if isinstance(value, datetime):
@@ -93,10 +93,10 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, without signs that are orders to a terminal.
+    """Return ``text`` on one line without terminal control characters.
 
-    A value must not look like another line, or like the prompt: such signs are shown as ``repr``
-    shows them. Those that no encoding has come from names of files that are not UTF-8.
+    A value must not look like another line, or like the prompt: control characters are escaped as
+    in ``repr``. So are lone surrogates, which come from file names that are not UTF-8.
     """
     if text.isprintable():
         return text
@@ -131,14 +131,14 @@ def _write_table(lines: Sequence[Sequence[str]]) -> None:
 
 
 def _write_rich(lines: Sequence[Sequence[str]]) -> bool:
-    """Draws a table with rich; false if it is not installed."""
+    """Draw a table with rich; return False if it is not installed."""
     try:
         console = importlib.import_module("rich.console")
         tables = importlib.import_module("rich.table")
         text = importlib.import_module("rich.text")
     except ImportError:
         return False
-    # Not as str, in which [brackets] mean styles.
+    # Not as str, in which [brackets] are markup.
     table = tables.Table(*map(text.Text, lines[0]))
     for line in lines[1:]:
         table.add_row(*(text.Text(cell) for cell in line))

@@ -2,8 +2,8 @@
 
 Each column is a version, each box a fragment, as high as it has rows: green for rows that the
 version inserted, blue for those it updated, grey for older ones, red for deleted rows that are
-still in the files.  Bands lead from a fragment to where its rows are in the next version.  What
-compaction, updates, deletes and restores do to a table shows at a glance.
+still in the files.  Bands lead from a fragment to its rows in the next version.  The picture shows
+the effects of compaction, updates, deletes and restores.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ _LEGEND = {
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """One version, laid out."""
+    """The layout of one version."""
 
     snapshot: Snapshot  # The version.
-    left: float  # Where its boxes begin.
-    width: float  # How wide they are.
+    left: float  # The left edge of its boxes.
+    width: float  # The width of its boxes.
     places: dict[int, tuple[float, float]]  # Top and height by fragment id.
-    # Neighbours that share a box, since they are too small for one each.
+    # Neighbouring fragments that are too small for separate boxes share one.
     boxes: tuple[tuple[Fragment, ...], ...]
 
     @property
     def bottom(self) -> float:
-        """Where its boxes end."""
+        """The bottom of its boxes."""
         return max((top + height for top, height in self.places.values()), default=float(_TOP))
 
 
-def _opened(table: Table, numbers: Sequence[int]) -> Iterator[Snapshot]:
-    """The versions, without those that are gone by now."""
+def _open_versions(table: Table, numbers: Sequence[int]) -> Iterator[Snapshot]:
+    """Open the versions that still exist."""
     for number in numbers:
         with contextlib.suppress(VersionNotFoundError):
             yield Snapshot.open(table, VersionSpec(version=number))
 
 
-def picture_of(table: Table) -> Drawing:
-    """The picture of the newest versions that are left."""
+def draw_table(table: Table) -> Drawing:
+    """Draw the newest remaining versions."""
     newest = Snapshot.open(table)
     older = [one.version for one in list_versions(newest.store) if one.version < newest.version]
     hidden = max(0, len(older) + 1 - _MAX_VERSIONS)
-    snapshots = [*_opened(table, older[hidden:]), newest]
+    snapshots = [*_open_versions(table, older[hidden:]), newest]
     numbers = [snapshot.version for snapshot in snapshots]
     entries = {entry.version: entry for entry in history(table, len(numbers))}
     most = max(int(each.manifest.fragments.columns.physical_rows.sum()) for each in snapshots)
@@ -101,7 +101,7 @@ def _lay_out(snapshot: Snapshot, left: float, width: float, scale: float) -> _Co
     filled = _MIN_HEIGHT
     for fragment in snapshot.manifest.fragments:
         height = fragment.physical_rows * scale
-        # Fragments too small to be seen share a box, until it is high enough to be.
+        # Fragments that are too small to be visible share a box.
         if filled >= _MIN_HEIGHT or height >= _MIN_HEIGHT:
             boxes.append([])
             filled = 0.0
@@ -120,7 +120,7 @@ def _lay_out(snapshot: Snapshot, left: float, width: float, scale: float) -> _Co
 
 
 def _column(column: _Column, entry: HistoryEntry | None, *, is_wide: bool) -> Iterator[Shape]:
-    """The boxes of a version, and what is written above and below them."""
+    """Draw the boxes of a version and their labels."""
     version, left = column.snapshot.version, column.left
     operation = entry.operation if entry is not None else ""
     tags = ", ".join(entry.tags) if entry is not None else ""
@@ -149,12 +149,12 @@ def _title(box: Sequence[Fragment], entry: HistoryEntry | None) -> str:
 
 
 def _boxes(column: _Column, box: Sequence[Fragment], version: int) -> Iterator[Box]:
-    """The rows of a box side by side, by what the version did to them."""
+    """Draw the rows of a box side by side, by kind of change."""
     top, _ = column.places[box[0].id]
     height = sum(column.places[fragment.id][1] for fragment in box)
     counts = _counts(box, version)
     widths = {name: count / max(1, sum(counts.values())) for name, count in counts.items() if count}
-    # A single row among a million is seen as well.
+    # A single row among a million must be visible.
     widths = {name: max(share * column.width, _MIN_WIDTH) for name, share in widths.items()}
     shrink = column.width / max(1.0, sum(widths.values()))
     left = column.left
@@ -164,7 +164,7 @@ def _boxes(column: _Column, box: Sequence[Fragment], version: int) -> Iterator[B
 
 
 def _counts(box: Sequence[Fragment], version: int) -> dict[str, int]:
-    """Physical rows by what happened to them; deleted ones are taken from the older ones first."""
+    """Count physical rows by kind of change; deleted rows count as older ones first."""
     inserted = sum(_rows_at(fragment.created_at, version) for fragment in box)
     updated = max(
         0, sum(_rows_at(fragment.last_updated_at, version) for fragment in box) - inserted
@@ -181,7 +181,7 @@ def _counts(box: Sequence[Fragment], version: int) -> dict[str, int]:
 
 
 def _rows_at(source: object, version: int) -> int:
-    """Rows of a version sequence that have this version."""
+    """Count the rows of a version sequence that have this version."""
     if not isinstance(source, bytes):
         return 0
     sequence = RowDatasetVersionSequence.from_bytes(source)
@@ -193,7 +193,7 @@ def _rows_at(source: object, version: int) -> int:
 
 
 def _bands(before: _Column, after: _Column) -> Iterator[Band]:
-    """Where the rows of one version are in the next."""
+    """Draw bands from the rows of one version to those of the next."""
     old = {fragment.id: fragment for fragment in before.snapshot.manifest.fragments}
     new = after.snapshot.manifest.fragments
     stayed = [fragment for fragment in new if _is_same(old.get(fragment.id), fragment)]
@@ -205,12 +205,12 @@ def _bands(before: _Column, after: _Column) -> Iterator[Band]:
 
 
 def _is_same(old: Fragment | None, new: Fragment) -> bool:
-    """Whether a fragment has the same rows, though some may be deleted or have other values."""
+    """Return whether a fragment has the same rows, apart from deleted rows and new values."""
     return old is not None and (old.physical_rows, old.row_ids) == (new.physical_rows, new.row_ids)
 
 
 def _bands_of_stayed(before: _Column, after: _Column, stayed: Sequence[Fragment]) -> Iterator[Band]:
-    """One band for neighbours that stay neighbours."""
+    """Draw one band for neighbouring fragments that remain neighbours."""
     runs: list[list[float]] = []
     for fragment in stayed:
         (top, height), (to, grown) = before.places[fragment.id], after.places[fragment.id]
@@ -225,7 +225,7 @@ def _bands_of_stayed(before: _Column, after: _Column, stayed: Sequence[Fragment]
 def _bands_of_moved(
     before: _Column, after: _Column, changed: Sequence[Fragment], arrived: Sequence[Fragment]
 ) -> Iterator[Band]:
-    """A band for each pair of fragments of which one has rows that were in the other."""
+    """Draw a band for each pair of fragments between which rows moved."""
     sources = [fragment for fragment in changed if isinstance(fragment.row_ids, bytes)]
     if not sources or not arrived:
         return
@@ -305,7 +305,7 @@ def _cut(text: str, length: int) -> str:
 
 
 def _short(number: int) -> str:
-    """Such as 950, 12.3k, 450M."""
+    """Format a number, such as 950, 12.3k, 450M."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if number >= size:
             shown = f"{number / size:.1f}" if number < 100 * size else f"{number / size:.0f}"

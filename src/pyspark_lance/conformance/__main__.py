@@ -1,6 +1,6 @@
-"""``python -m pyspark_lance.conformance``: asks an engine about the tables of the set.
+"""``python -m pyspark_lance.conformance``: run the conformance set against an engine.
 
-Exit codes: 0 every answer is right, 1 some are wrong, 2 the engine cannot be asked.
+Exit codes: 0 all responses are right, 1 some are wrong, 2 the engine fails.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pyspark_lance.conformance.cases import (
     write_cases,
 )
 from pyspark_lance.conformance.engines import Ask, EngineError, opened
-from pyspark_lance.conformance.report import Compared, as_markdown, compared
+from pyspark_lance.conformance.report import Comparison, as_markdown, compare_response
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the set; returns the exit code.
+    """Run the set and return the exit code.
 
     Args:
         arguments: Without the name of the program; None for those of the process.
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases = read_cases(given.cases)
     try:
         with opened(given.engine) as ask:
-            results = list(_results(ask, cases, tells=given.tells))
+            results = list(_results(ask, cases, is_verbose=given.tells))
     except EngineError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -51,14 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(one.differs for one in results))
 
 
-def _results(ask: Ask, cases: Iterable[Case], *, tells: bool) -> Iterator[Compared]:
+def _results(ask: Ask, cases: Iterable[Case], *, is_verbose: bool) -> Iterator[Comparison]:
     for case in cases:
         with tempfile.TemporaryDirectory(prefix="lance-conformance-") as folder:
             path = case.unpack(Path(folder))
             for question in case.questions:
                 found = ask({**question.request, "table": path})
-                result = compared(case.name, question, found)
-                if tells and result.differs:
+                result = compare_response(case.name, question, found)
+                if is_verbose and result.differs:
                     for part in (question.request, question.answer, found):
                         sys.stderr.write(json.dumps(part, ensure_ascii=False) + "\n")
                 yield result
@@ -67,14 +67,14 @@ def _results(ask: Ask, cases: Iterable[Case], *, tells: bool) -> Iterator[Compar
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pyspark_lance.conformance",
-        description="Asks a reader of Lance tables about tables whose answers are known.",
+        description="Checks a reader of Lance tables with tables whose contents are known.",
     )
     add = parser.add_argument
     add("--engine", default="ours", help="ours, pylance, or a command that answers requests")
-    add("--cases", type=Path, metavar="FOLDER", help="stored cases; else they are made from a seed")
-    add("--seed", type=int, default=SEED, help="of the cases that are made")
+    add("--cases", type=Path, metavar="FOLDER", help="stored cases; default: from the seed")
+    add("--seed", type=int, default=SEED, help="the seed of generated cases")
     add("--tells", action="store_true", help="every wrong answer, with request and expectation")
-    add("--write", type=Path, metavar="FOLDER", help="makes the stored cases anew, asks nobody")
+    add("--write", type=Path, metavar="FOLDER", help="regenerate the stored cases")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The cases: a table as bytes, and questions with their answers."""
+"""The cases: a table as bytes, and requests with their expected responses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pyspark_lance.table.version.table import Table
 SEED = 1
 RANDOM_HISTORIES = 3
 
-# Base paths are absolute; this stands for them in the stored bytes.
+# Replaces absolute base paths in the stored bytes.
 _ANYWHERE = "/table"
 
 
 @dataclass(frozen=True)
 class Question:
-    """A request without its table, and the answer it must get."""
+    """A request without its table, and the expected response."""
 
     request: Mapping[str, Any]
     answer: Answer
@@ -43,7 +43,7 @@ class Case:
     questions: Sequence[Question]
 
     def unpack(self, folder: Path) -> str:
-        """Puts the table into a folder; returns its path."""
+        """Extract the table to a folder and return its path."""
         path = folder / self.name
         path.mkdir()
         with zipfile.ZipFile(io.BytesIO(self.archive)) as archive:
@@ -54,13 +54,13 @@ class Case:
 
 
 def case_names() -> list[str]:
-    """Those of the whole set."""
+    """Return the names of all cases."""
     numbers = range(1, RANDOM_HISTORIES + 1)
     return [*HISTORIES, *(f"random-{number}" for number in numbers), *WRONG_TABLES]
 
 
-def questions_of(name: str, seed: int) -> list[Question]:
-    """What is asked about a case, with the answers of the model."""
+def build_questions(name: str, seed: int) -> list[Question]:
+    """Return the requests of a case, with the responses of the model."""
     if name in WRONG_TABLES:
         wrong = WRONG_TABLES[name]
         return [Question({"ask": "rows", "version": wrong.version}, {"error": wrong.error})]
@@ -71,7 +71,7 @@ def questions_of(name: str, seed: int) -> list[Question]:
     questions = [Question({"ask": "versions", **branch}, {"versions": sorted(model.versions)})]
     questions += [
         Question({"ask": "rows", "version": version, **branch}, model.answer_rows(version))
-        # Of rows without ids there is no lineage to ask for.
+        # Rows without ids have no lineage.
         for version in range(max(1, oldest - 1), newest + 1)
         if version not in model.without_ids and (branch == {} or version >= oldest)
     ]
@@ -88,7 +88,7 @@ def questions_of(name: str, seed: int) -> list[Question]:
 
 
 def make_case(name: str, seed: int) -> Case:
-    """Writes the table of a case, and asks the model for the answers."""
+    """Write the table of a case, and compute the expected responses with the model."""
     with tempfile.TemporaryDirectory(prefix="lance-conformance-") as folder:
         path = Path(folder, "table")
         if name in WRONG_TABLES:
@@ -98,11 +98,11 @@ def make_case(name: str, seed: int) -> Case:
             write_history(str(path), History(name, seed).steps)
         if (path / "tree" / BRANCH).exists():
             _set_base_paths(path, _ANYWHERE)
-        return Case(name, _packed(path), questions_of(name, seed))
+        return Case(name, _packed(path), build_questions(name, seed))
 
 
 def write_cases(folder: Path, seed: int) -> None:
-    """Makes the whole set anew: an archive and a JSON file for each case."""
+    """Generate the whole set: an archive and a JSON file for each case."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in case_names():
         case = make_case(name, seed)
@@ -111,14 +111,14 @@ def write_cases(folder: Path, seed: int) -> None:
 
 
 def read_cases(folder: Path) -> Iterator[Case]:
-    """The cases that lie in a folder."""
+    """Read the cases in a folder."""
     for path in sorted(folder.glob("*.json")):
         questions = [Question(**one) for one in json.loads(path.read_text(encoding="utf-8"))]
         yield Case(path.stem, path.with_suffix(".zip").read_bytes(), questions)
 
 
 def as_json(questions: Sequence[Question]) -> str:
-    """One question on a line."""
+    """Serialize requests, one per line."""
     lines = (json.dumps(dataclasses.asdict(one), ensure_ascii=False) for one in questions)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
@@ -133,7 +133,7 @@ def _packed(path: Path) -> bytes:
 
 
 def _set_base_paths(path: Path, root: str) -> None:
-    """Says in the versions of the branch where the files of the main line are."""
+    """Set the base path of the main branch in the versions of the branch."""
     store = Table(str(path), branch=BRANCH).store()
     for location in list_versions(store):
         file = read_manifest(store, location)

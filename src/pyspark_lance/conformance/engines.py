@@ -1,4 +1,4 @@
-"""Whom the runner asks: this package, or a command that speaks its protocol."""
+"""Engines of the runner: this package, or a command with its protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 Ask = Callable[[Mapping[str, Any]], Answer]
 
 _HERE = Path(__file__).resolve().parent
-# In a wheel; in a clone, whose package imports no pylance and so has no such file.
+# The path in a wheel, and in a clone, where the file is among the tests.
 _PYLANCE = (
     _HERE / "pylance_engine.py",
     _HERE.parents[2] / "tests" / "conformance" / "pylance_engine.py",
@@ -44,14 +44,14 @@ _PYLANCE = (
 
 
 class EngineError(Exception):
-    """A command that does not start, ends too early, or answers what is no answer."""
+    """A command does not start, exits too early, or sends an invalid response."""
 
 
 @contextmanager
 def opened(engine: str) -> Iterator[Ask]:
-    """The engine of a name: ``ours``, ``pylance`` or a command of the shell's form.
+    """Open an engine: ``ours``, ``pylance`` or a shell command.
 
-    Raises EngineError: there is no such command; or, while asking, it has ended or talks nonsense.
+    Raises EngineError: the command does not exist, exits, or sends an invalid response.
     """
     if engine == "ours":
         yield answer
@@ -105,7 +105,7 @@ _ERRORS: tuple[tuple[type[LanceError], str], ...] = (
 
 
 def answer(request: Mapping[str, Any]) -> Answer:
-    """What this package says."""
+    """Return the response of this package."""
     table = Table(request["table"], branch=request.get("branch"))
     try:
         match request["ask"]:

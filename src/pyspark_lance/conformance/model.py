@@ -1,4 +1,4 @@
-"""A table as a dict of rows: what readers must answer, told without reading any file."""
+"""A model of a table as a dict of rows, which computes expected results without reading files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 Values = tuple[int | None, int | None, str | None]
-"""Of the columns ``key``, ``n`` and ``s``."""
+"""Values of the columns ``key``, ``n`` and ``s``."""
 
 Answer = dict[str, Any]
-"""What goes over the wire: lists, dicts, numbers and texts."""
+"""A JSON object: lists, dicts, numbers and strings."""
 
 CHANGE_KINDS = ("insert", "update_preimage", "update_postimage", "delete")
 
@@ -28,15 +28,15 @@ class Row:
 
 
 class TableModel:
-    """Rows by row id in every version; each method but ``forget`` makes one version or more.
+    """Rows by row id in every version; each method but ``forget`` adds one version or more.
 
-    Where rows go is the writer's choice, and the model makes the choices that this package makes:
-    changed rows of one version go into one new fragment, by address, new rows behind them.
+    The placement of rows is up to the writer; the model follows this package: changed rows of one
+    version go into one new fragment, by address, followed by new rows.
     """
 
     def __init__(self) -> None:
         self.versions: dict[int, dict[int, Row]] = {}
-        # Versions whose rows have no ids of their own.
+        # Versions without stable row ids.
         self.without_ids: set[int] = set()
         self.version = 0
         self.rows: dict[int, Row] = {}
@@ -60,12 +60,12 @@ class TableModel:
         return rows
 
     def append(self, files: Sequence[Sequence[Values]]) -> None:
-        """New rows; each file is a fragment of its own."""
+        """Append rows; each file is a separate fragment."""
         self.version += 1
         self._commit({**self.rows, **self._inserted(files)})
 
     def overwrite(self, files: Sequence[Sequence[Values]]) -> None:
-        """New rows in the place of all others."""
+        """Replace all rows."""
         self.version += 1
         self._commit(self._inserted(files))
 
@@ -75,7 +75,7 @@ class TableModel:
         deleted: Sequence[int] = (),
         inserted: Sequence[Values] = (),
     ) -> None:
-        """A delete, an update or a merge: what changes moves, what goes is gone."""
+        """Apply a delete, an update or a merge: updated rows move."""
         self.version += 1
         rows = {
             row_id: row
@@ -94,7 +94,7 @@ class TableModel:
         self._commit(rows)
 
     def rewrite_columns(self, updated: Mapping[int, Values]) -> None:
-        """New values beside the old ones: the rows stay where they are."""
+        """Update rows in place, by rewriting columns."""
         self.version += 1
         rows = dict(self.rows)
         for row_id, values in updated.items():
@@ -102,7 +102,7 @@ class TableModel:
         self._commit(rows)
 
     def compact(self) -> None:
-        """All rows into one fragment."""
+        """Move all rows into one fragment."""
         self.version += 1
         moved = sorted(self.rows, key=lambda row_id: self.rows[row_id].address)
         first = self.next_fragment * _FRAGMENT
@@ -113,15 +113,15 @@ class TableModel:
         )
 
     def restore(self, version: int) -> None:
-        """An old version once more; ids that were given since are not given again."""
+        """Restore an old version; ids that were assigned since are not reused."""
         self.version += 1
         self._commit(self.versions[version])
 
     def give_row_ids(self, sizes: Sequence[int]) -> None:
-        """Row ids for a table without them: one for each place, whether its row is there or not.
+        """Enable stable row ids: assign one to each physical row, including deleted ones.
 
         Args:
-            sizes: Places of each fragment; their ids count from 0. One without rows has gone.
+            sizes: Physical rows of each fragment; ids count from 0. Empty fragments are removed.
         """
         self.without_ids = set(self.versions)
         self.version += 1
@@ -135,25 +135,25 @@ class TableModel:
         self._commit(rows)
 
     def branch(self, version: int) -> None:
-        """Goes on behind an old version; the branch has no other of those before."""
+        """Continue after an old version; the branch has no other earlier version."""
         self.version = version
         self.versions = {version: self.versions[version]}
         self.next_row_id, self.next_fragment = self._counters[version]
         self._commit(self.versions[version])
 
     def forget(self, before: int) -> None:
-        """A cleanup of the versions before one."""
+        """Clean up the versions before one."""
         self.versions = {number: rows for number, rows in self.versions.items() if number >= before}
 
     @property
     def fragments(self) -> set[int]:
-        """Those with rows in the newest version."""
+        """Return the fragments with rows in the newest version."""
         return {row.address // _FRAGMENT for row in self.rows.values()}
 
-    # Answers -----------------------------------------------------------------------------------
+    # Responses ---------------------------------------------------------------------------------
 
     def answer_rows(self, version: int) -> Answer:
-        """Row id, address, created, last updated and values of each row, by row id."""
+        """Return id, address, created, last updated and values of each row, by row id."""
         if version not in self.versions:
             return {"error": "not found"}
         rows = self.versions[version].items()
@@ -165,7 +165,7 @@ class TableModel:
         }
 
     def answer_changes(self, start: int, end: int) -> Answer:
-        """Of each kind the version, row id and values of each change, in this order."""
+        """Return version, row id and values of each change, by kind of change."""
         if end not in self.versions or (start > 1 and start - 1 not in self.versions):
             return {"error": "not found"}
         if set(range(start - 1, end + 1)) & self.without_ids:

@@ -1,4 +1,4 @@
-"""Compares answers with those of the model, and tells what differs."""
+"""Compare responses with those of the model and report the differences."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ _PARTS = ("addresses", "created", "last updated", "values")
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One question."""
+class Comparison:
+    """The result of one request."""
 
     case: str
     question: Question
-    differs: Sequence[str]  # Names of what is wrong with the answer; none if it is right.
-    left_out: Sequence[str] = ()  # Kinds of changes that the engine does not tell.
+    differs: Sequence[str]  # Names of wrong parts of the response; none if it is right.
+    left_out: Sequence[str] = ()  # Kinds of changes that the engine does not report.
 
 
-def compared(case: str, question: Question, found: Answer) -> Compared:
-    """What is wrong with an answer."""
+def compare_response(case: str, question: Question, found: Answer) -> Comparison:
+    """Compare a response with the expected one."""
     wanted = question.answer
     if question.request["ask"] == "changes" and found.get("changes") == {}:
-        # Who tells no changes cannot know either which windows have none.
-        return Compared(case, question, (), CHANGE_KINDS)
+        # An engine without change feeds cannot report empty windows either.
+        return Comparison(case, question, (), CHANGE_KINDS)
     if "error" in wanted or "error" in found:
         if wanted.get("error") == found.get("error"):
-            return Compared(case, question, ())
-        return Compared(
+            return Comparison(case, question, ())
+        return Comparison(
             case, question, [f"{found.get('error', 'an answer')} for {_expected(wanted)}"]
         )
     match question.request["ask"]:
         case "versions":
             same = found.get("versions") == wanted["versions"]
-            return Compared(case, question, () if same else ["versions"])
+            return Comparison(case, question, () if same else ["versions"])
         case "rows":
-            return Compared(case, question, rows_differ(wanted["rows"], found.get("rows", [])))
+            return Comparison(case, question, rows_differ(wanted["rows"], found.get("rows", [])))
         case _:
-            told = found.get("changes", {})
+            results = found.get("changes", {})
             wrong = [
                 kind for kind in CHANGE_KINDS
-                if kind in told and not _same_changes(wanted["changes"][kind], told[kind])
+                if kind in results and not _same_changes(wanted["changes"][kind], results[kind])
             ]  # fmt: skip
-            left_out = [kind for kind in CHANGE_KINDS if kind not in told]
-            return Compared(case, question, wrong, left_out)
+            left_out = [kind for kind in CHANGE_KINDS if kind not in results]
+            return Comparison(case, question, wrong, left_out)
 
 
 def _expected(wanted: Answer) -> str:
@@ -56,7 +56,7 @@ def _expected(wanted: Answer) -> str:
 
 
 def rows_differ(wanted: Sequence[Any], found: Sequence[Any]) -> Sequence[str]:
-    """Which parts of rows are wrong; what is null in ``found`` is not told."""
+    """Return which parts of rows are wrong; null in ``found`` means not reported."""
     by_id = {row[0]: row[1:] for row in found}
     if len(by_id) != len(found) or by_id.keys() != {row[0] for row in wanted}:
         return ["row ids"]
@@ -67,7 +67,7 @@ def rows_differ(wanted: Sequence[Any], found: Sequence[Any]) -> Sequence[str]:
 
 
 def _same_changes(wanted: Sequence[Any], found: Sequence[Any]) -> bool:
-    """Whether these are the same; who does not know the values of a row says null."""
+    """Return whether changes are equal; null values mean not reported."""
     found = sorted(found, key=itemgetter(0, 1))
     return len(wanted) == len(found) and all(
         one[:2] == other[:2] and other[2] in (one[2], None)
@@ -75,9 +75,9 @@ def _same_changes(wanted: Sequence[Any], found: Sequence[Any]) -> bool:
     )
 
 
-def as_markdown(results: Sequence[Compared]) -> str:
-    """A table of the cases and kinds of requests in which anything differs."""
-    groups: dict[tuple[str, str], list[Compared]] = {}
+def as_markdown(results: Sequence[Comparison]) -> str:
+    """Return a table of the cases and kinds of requests with differences."""
+    groups: dict[tuple[str, str], list[Comparison]] = {}
     for one in results:
         groups.setdefault((one.case, one.question.request["ask"]), []).append(one)
     wrong = {key: [one for one in group if one.differs] for key, group in groups.items()}
@@ -92,10 +92,10 @@ def as_markdown(results: Sequence[Compared]) -> str:
     lines.append(f"{len(results) - total} of {len(results)} answers are right.")
     left_out = [k for k in CHANGE_KINDS if any(k in one.left_out for one in results)]
     if left_out:
-        lines.append(f"Not told, and not counted: {', '.join(left_out)}.")
+        lines.append(f"Not reported, and not counted: {', '.join(left_out)}.")
     return "\n".join(lines) + "\n"
 
 
-def _what(found: Iterable[Compared]) -> str:
+def _what(found: Iterable[Comparison]) -> str:
     counts: Mapping[str, None] = dict.fromkeys(name for one in found for name in one.differs)
     return ", ".join(counts)

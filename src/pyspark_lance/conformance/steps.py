@@ -1,6 +1,6 @@
-"""What happens to the tables of the set: steps, drawn from a seed, and what the model says of them.
+"""The histories of the tables of the set: random steps from a seed, and their model.
 
-Nothing is read or written here, so the expected answers depend on no implementation.
+This reads and writes no files, so the expected results do not depend on any implementation.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ BRANCH = "trial"
 
 @dataclass(frozen=True)
 class Write:
-    """New rows, three to a file."""
+    """An append or overwrite, three rows per file."""
 
     rows: Sequence[Values]
-    overwrites: bool = False  # Whether they take the place of all others.
-    stable_row_ids: bool | None = None  # Whether the rows of a new table have ids of their own.
+    overwrites: bool = False  # Whether they replace all rows.
+    stable_row_ids: bool | None = None  # Whether a new table has stable row ids.
 
 
 @dataclass(frozen=True)
 class Change:
     """A delete, an update or a merge."""
 
-    addresses: Mapping[int, int]  # Where the rows are that are updated or deleted, by row id.
+    addresses: Mapping[int, int]  # Addresses of updated and deleted rows, by row id.
     updated: Mapping[int, Values] = field(default_factory=dict)
     deleted: Sequence[int] = ()
     inserted: Sequence[Values] = ()
@@ -36,45 +36,45 @@ class Change:
 
 @dataclass(frozen=True)
 class RewriteColumns:
-    """New values beside the old ones, by address."""
+    """An update by rewritten columns, by address."""
 
     updated: Mapping[int, Values]
 
 
 @dataclass(frozen=True)
 class Compact:
-    """All fragments become one."""
+    """A compaction into one fragment."""
 
 
 @dataclass(frozen=True)
 class Restore:
-    """An old version once more."""
+    """A restore of an old version."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class GiveRowIds:
-    """Row ids for a table without them."""
+    """Enable stable row ids."""
 
 
 @dataclass(frozen=True)
 class GoOnOnBranch:
-    """A branch at a version; what comes after is written there."""
+    """A branch at a version, to which later steps write."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class CleanUp:
-    """The newest versions stay, so many."""
+    """A cleanup that retains some of the newest versions."""
 
     retain: int
 
 
 Step = Write | Change | RewriteColumns | Compact | Restore | GiveRowIds | GoOnOnBranch | CleanUp
 
-# Every operation once, with what it needs before it and what shows its traces behind it.
+# Every operation once, after the steps that it needs, and before steps that show its effect.
 HISTORIES: Mapping[str, Sequence[str]] = {
     "append": ("append", "append"),
     "delete": ("delete", "append", "delete"),
@@ -97,11 +97,11 @@ _LONGEST = 7
 
 
 class History:
-    """The steps of one table, and the model of it.
+    """The steps of one table, and its model.
 
     Args:
         name: One of ``HISTORIES``; any other is a random one.
-        seed: Where the values and the rows that change come from.
+        seed: The seed of the values and of the changed rows.
     """
 
     def __init__(self, name: str, seed: int) -> None:
@@ -130,7 +130,7 @@ class History:
         return self._draw.choice((None, *range(-3, 4)))
 
     def _some(self) -> list[int]:
-        """Row ids of a part of the rows, in an order by chance; all of them are too many."""
+        """Return row ids of some, but not all rows, in random order."""
         every = sorted(self.model.rows)
         return self._draw.sample(every, self._draw.randint(1, max(1, len(every) * 2 // 3)))
 
@@ -149,38 +149,38 @@ class History:
         self.model.append(files_of(rows))
 
     def append(self) -> None:
-        """Rows behind the others."""
+        """Append rows."""
         rows = self._new_rows()
         self.steps.append(Write(rows))
         self.model.append(files_of(rows))
 
     def overwrite(self) -> None:
-        """Rows in the place of the others."""
+        """Replace all rows."""
         rows = self._new_rows()
         self.steps.append(Write(rows, overwrites=True))
         self.model.overwrite(files_of(rows))
 
     def delete(self) -> None:
-        """Some rows go; one at least stays."""
+        """Delete some rows, but not all."""
         if len(self.model.rows) > 1:
             deleted = self._some()
             self.steps.append(Change(self._addresses(deleted), deleted=deleted))
             self.model.change({}, deleted)
 
     def update(self) -> None:
-        """Some rows get other values."""
+        """Update some rows."""
         updated = {row_id: self._other(row_id) for row_id in self._some()}
         self.steps.append(Change(self._addresses(list(updated)), updated))
         self.model.change(updated)
 
     def update_to_the_same(self) -> None:
-        """Some rows are written once more as they are."""
+        """Update some rows to their current values."""
         updated = {row_id: self.model.rows[row_id].values for row_id in self._some()}
         self.steps.append(Change(self._addresses(list(updated)), updated))
         self.model.change(updated)
 
     def merge(self) -> None:
-        """Some rows change, some go, some come."""
+        """Update, delete and insert some rows."""
         met = self._some()
         deleted = met[: len(met) // 3]
         updated = {row_id: self._other(row_id) for row_id in met[len(deleted) :]}
@@ -189,20 +189,20 @@ class History:
         self.model.change(updated, deleted, inserted)
 
     def rewrite_columns(self) -> None:
-        """Some rows get other values where they are."""
+        """Update some rows in place."""
         updated = {row_id: self._other(row_id) for row_id in self._some()}
         by_address = {self.model.rows[row_id].address: new for row_id, new in updated.items()}
         self.steps.append(RewriteColumns(dict(sorted(by_address.items()))))
         self.model.rewrite_columns(updated)
 
     def compact(self) -> None:
-        """One fragment, if there are several."""
+        """Compact into one fragment, if there are several."""
         if len(self.model.fragments) > 1:
             self.steps.append(Compact())
             self.model.compact()
 
     def restore(self) -> None:
-        """Any older version."""
+        """Restore a random older version."""
         older = [number for number in self.model.versions if number != self.model.version]
         if older:
             version = self._draw.choice(older)
@@ -210,25 +210,25 @@ class History:
             self.model.restore(version)
 
     def give_row_ids(self) -> None:
-        """Of a table that was made without them."""
+        """Enable stable row ids in a table without them."""
         created = self.steps[0]
         assert isinstance(created, Write)
         self.steps.append(GiveRowIds())
         self.model.give_row_ids([len(file) for file in files_of(created.rows)])
 
     def go_on_on_branch(self) -> None:
-        """From the version before the newest."""
+        """Create a branch from the version before the newest."""
         version = self.model.version - 1
         self.steps.append(GoOnOnBranch(version))
         self.model.branch(version)
         self.branch = BRANCH
 
     def clean_up(self) -> None:
-        """Two versions stay."""
+        """Clean up all but two versions."""
         self.steps.append(CleanUp(2))
         self.model.forget(self.model.version - 1)
 
 
 def files_of(rows: Sequence[Values]) -> list[Sequence[Values]]:
-    """The rows of each file that a write makes."""
+    """Return the rows of each file of a write."""
     return [rows[start : start + FILE_ROWS] for start in range(0, len(rows), FILE_ROWS)]

@@ -1,4 +1,4 @@
-"""Carries out steps on a table on disk, by this package's own writers."""
+"""Apply steps to a table on disk with this package's writers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA = pa.schema([("key", pa.int64()), ("n", pa.int32()), ("s", pa.string())])
 
 
 def write_history(path: str, history: Sequence[steps.Step]) -> None:
-    """Makes the table at ``path``, which must be free."""
+    """Create the table at ``path``, which must not exist."""
     table = Table(path)
     for step in history:
         match step:
@@ -66,7 +66,7 @@ def _write(table: Table, step: steps.Write) -> None:
 
 
 def as_table(rows: Sequence[Values]) -> pa.Table:
-    """Rows in Arrow."""
+    """Convert rows to an Arrow table."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
     arrays = (
         pa.array(column, one.type) for column, one in zip(map(list, columns), SCHEMA, strict=True)

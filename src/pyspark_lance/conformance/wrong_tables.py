@@ -1,4 +1,4 @@
-"""Tables that nobody can read, and the class of the error that a reader owes."""
+"""Invalid tables, and the kind of error that a reader must raise."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _FOOTER = 16
 
 @dataclass(frozen=True)
 class WrongTable:
-    """What is done to a good table, and what its reader must say."""
+    """A damage to a valid table, and the expected error."""
 
     damage: Callable[[Path], None]  # Called with the table's folder.
     error: str  # One of ``not found``, ``corrupt`` and ``unsupported``.
-    version: int = 2  # The one that is asked for.
+    version: int = 2  # The version to read.
 
 
 def damaged_history() -> History:
-    """The good table: version 2 has a deletion file."""
+    """Return the history of the valid table, whose version 2 has a deletion file."""
     return History("delete", 2)
 
 
@@ -66,7 +66,7 @@ def _cut_data_files(folder: Path) -> None:
 
 
 def _newer_data_files(folder: Path) -> None:
-    """Their last eight bytes are the two numbers of the version, and the magic."""
+    """Change the file version, which precedes the magic in the last eight bytes."""
     for path in folder.glob("data/*"):
         path.write_bytes(path.read_bytes()[:-8] + b"\x02\x00\x09\x00LANC")
 
@@ -96,7 +96,7 @@ def _with_too_few_row_ids(manifest: Manifest) -> Manifest:
 
 
 def _as_it_is(_folder: Path) -> None:
-    """Nothing is wrong with the table but what is asked of it."""
+    """Change nothing, for requests that are invalid themselves."""
 
 
 WRONG_TABLES: Mapping[str, WrongTable] = {

@@ -1,4 +1,4 @@
-"""Names of tables: Lance's namespaces, kept in a folder or by a REST service.
+"""Names of tables: Lance namespaces in a folder or a REST service.
 
 May import: table and all below; never Spark.
 """

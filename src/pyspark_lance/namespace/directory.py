@@ -1,8 +1,7 @@
-"""Tables of one folder, and the namespaces that its table ``__manifest`` keeps.
+"""Tables of one folder, and the namespaces in its table ``__manifest``.
 
-A table of the root lies in ``<name>.lance`` and is found there without ``__manifest`` too, as all
-clients did at first; all others lie in folders with a random prefix, which object stores spread
-over their servers.
+Tables of the root are in ``<name>.lance``, where all clients find them without ``__manifest``.
+Other tables are in folders with a random prefix, which object stores distribute over servers.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ from pyspark_lance.table.version.table_folder import SUFFIX, drop_table, list_ta
 class DirectoryNamespace:
     """A Lance directory namespace."""
 
-    root: Table  # The folder, opened as a table is.
+    root: Table  # The folder, as a table.
     uses_manifest: bool = True  # Whether ``__manifest`` is read and written.
-    lists_folders: bool = True  # Whether folders ``<name>.lance`` are tables without a row there.
+    lists_folders: bool = True  # Whether folders ``<name>.lance`` without a row in it are tables.
 
     def namespaces(self, parent: Name) -> list[str]:
         """See ``Namespace``."""
@@ -108,7 +107,7 @@ class DirectoryNamespace:
             nonlocal gone
             gone = _namespace(rows, namespace) is not None
             ids = below(rows, key)["object_id"].to_pylist()
-            # Who drops all drops what was in it when the tables were looked for.
+            # With ``cascade``, the objects that were listed before the drop are removed.
             if gone and (set(ids) - set(inside["object_id"].to_pylist()) or (ids and not cascade)):
                 raise NamespaceNotEmptyError(
                     f"there are {len(ids)} tables and namespaces in {shown(namespace)}",
@@ -148,7 +147,7 @@ class DirectoryNamespace:
             return self._at(row["location"])
         if self._is_listed(name):
             return self._at(name[0] + SUFFIX)
-        self._manifest()  # the place would be found no more
+        self._manifest()  # without it, the table could not be found again
         return self._at(f"{uuid.uuid4().hex[:8]}_{object_id(name)}")
 
     def register(self, name: Name, table: Table) -> None:
@@ -164,7 +163,7 @@ class DirectoryNamespace:
             return with_row(rows, object_id=key, object_type=TABLE, location=location)
         if row["object_type"] != TABLE or row["location"] != location:
             raise TableAlreadyExistsError(
-                f"{shown(name)} was created by someone else at the same time", self.root.uri
+                f"{shown(name)} was created concurrently by another client", self.root.uri
             )
         return rows
 
@@ -173,7 +172,7 @@ class DirectoryNamespace:
         table = self.locate(name)
         if table is None:
             return False
-        # Its name goes last: what is left of an interrupted drop can be dropped again.
+        # The name is removed last, so that an interrupted drop can be repeated.
         existed = drop_table(table)
         return self._forget(name) or existed
 
@@ -192,7 +191,9 @@ class DirectoryNamespace:
         if taken is not None and open_existing(taken) is not None:
             raise TableAlreadyExistsError(f"there is a table {shown(new)}", self.root.uri)
         target = self.place(new) if self._is_listed(name) or self._is_listed(new) else table
-        if target.root != table.root:  # whoever lists folders knows those of the root by theirs
+        if (
+            target.root != table.root
+        ):  # clients that list folders find tables of the root by folder name
             rename_table(table, target.root)
         location = self._relative(target.root)
         if not self.uses_manifest:
@@ -212,7 +213,7 @@ class DirectoryNamespace:
     def _manifest(self) -> ManifestTable:
         if not self.uses_manifest:
             raise UnsupportedFeatureError(
-                f"namespaces are kept in {FOLDER}, which manifest_enabled = false switches off",
+                f"namespaces are stored in {FOLDER}, which manifest_enabled = false disables",
                 self.root.uri,
                 "leave out the setting manifest_enabled of the catalog",
             )
@@ -226,28 +227,28 @@ class DirectoryNamespace:
             return self._folder(check_path((location or "").rstrip("/")))
         except InvalidInputError as error:
             raise CorruptFileError(
-                f"the place {location!r} of a table does not lie in the folder of the catalog",
+                f"the location {location!r} of a table is not in the folder of the catalog",
                 f"{self.root.uri}/{FOLDER}",
-                "mend the row of the table, or read the table by its path",
+                "fix the row of the table, or read the table by its path",
             ) from error
 
     def _folder(self, name: str) -> Table:
         return replace(self.root, root=f"{_plain(self.root.root)}/{name}")
 
     def _relative(self, location: str) -> str:
-        """A place in the folder, as rows name it."""
+        """Return a location relative to the folder, as in rows of ``__manifest``."""
         root, path = _plain(self.root.root) + "/", _plain(location)
         if not path.startswith(root):
             raise UnsupportedFeatureError(
                 f"the tables of this catalog are in its own folder, and {location} is not in it",
                 self.root.uri,
-                "leave out LOCATION, or make the table in spark_catalog",
+                "leave out LOCATION, or create the table in spark_catalog",
             )
         return check_path(path[len(root) :])
 
 
 def _plain(uri: str) -> str:
-    """Without what two spellings of a place may differ in."""
+    """Normalize a URI for comparisons."""
     scheme, local = split_uri(uri)
     return local if scheme == "file" else uri.rstrip("/")
 

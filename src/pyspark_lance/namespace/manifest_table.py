@@ -1,7 +1,7 @@
 """The table ``__manifest`` of a folder: one row for each table and namespace.
 
-Every change replaces all rows in one version, as pylance 14 does, and is made again if anybody
-else changed them meanwhile, in whichever way.
+Every change replaces all rows in one version, as in pylance 14, and is retried after any
+concurrent commit.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ NO_ROWS = pa.Table.from_batches([], _SCHEMA)
 class ManifestTable:
     """Rows of tables and namespaces.
 
-    ``table``: where they are kept; it is made with the first row.
+    ``table``: the table that stores them; the first row creates it.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     def rows(self) -> pa.Table:
-        """All rows; none if there is no such table."""
+        """Return all rows; none if the table does not exist."""
         return self._newest()[1]
 
     def _newest(self) -> tuple[Snapshot | None, pa.Table]:
-        """The newest version with its rows.
+        """Read the newest version and its rows.
 
-        Every change puts other files in the place of all, so a cleanup after it removes those of
-        the version that is read here.
+        Every change replaces all files, so a concurrent cleanup may remove those of the version
+        that is being read.
         """
 
         def look() -> tuple[Snapshot | None, pa.Table]:
@@ -77,9 +77,9 @@ class ManifestTable:
         return retry_if_removed(self._table.store(), look)
 
     def change(self, edit: Callable[[pa.Table], pa.Table]) -> None:
-        """Puts ``edit(rows)`` in the place of the rows; nothing happens if it returns them.
+        """Replace the rows by ``edit(rows)``; do nothing if it returns them unchanged.
 
-        ``edit``: called again when others were faster; what it raises ends the change.
+        ``edit``: called again after a conflict; its exceptions end the change.
         """
         retries = Retries(_RETRIES)
         while True:
@@ -105,7 +105,7 @@ class ManifestTable:
         commit_write(plan, write_rows(plan, after.to_batches()))
 
     def _create(self) -> None:
-        """Makes the first version, without rows, unless others have made it already."""
+        """Create the table without rows, unless another client has created it."""
         settings = WriteSettings(enable_stable_row_ids=False, file_version=_FILE_VERSION)
         with contextlib.suppress(TableAlreadyExistsError):
             create_table(self._table, _SCHEMA, settings)
@@ -118,13 +118,13 @@ def _rows(snapshot: Snapshot) -> pa.Table:
 
 
 def row_of(rows: pa.Table, object_id: str) -> dict[str, Any] | None:
-    """The row with this id."""
+    """Return the row with this id."""
     matching = rows.filter(pc.equal(rows["object_id"], object_id)).to_pylist()
     return matching[0] if matching else None
 
 
 def children(rows: pa.Table, parent: str, object_type: str) -> list[str]:
-    """Names of the tables or namespaces right below a parent, '' for the root."""
+    """Return names of the tables or namespaces directly in a parent, '' for the root."""
     prefix = f"{parent}{DELIMITER}" if parent else ""
     ids = rows.filter(pc.equal(rows["object_type"], object_type))["object_id"]
     below = pc.utf8_slice_codeunits(ids.filter(pc.starts_with(ids, prefix)), start=len(prefix))
@@ -133,18 +133,18 @@ def children(rows: pa.Table, parent: str, object_type: str) -> list[str]:
 
 
 def below(rows: pa.Table, parent: str) -> pa.Table:
-    """The rows of all that is in a namespace, however deep."""
+    """Return the rows of all descendants of a namespace."""
     return rows.filter(pc.starts_with(rows["object_id"], f"{parent}{DELIMITER}"))
 
 
 def with_row(rows: pa.Table, **values: str | None) -> pa.Table:
-    """The rows and one more, in the place of that with the same id."""
+    """Add a row, or replace the one with the same id."""
     added = {name: [values.get(name)] for name in rows.column_names}
     kept = without(rows, [values["object_id"] or ""])
     return pa.concat_tables([kept, pa.table(added, schema=rows.schema)])
 
 
 def without(rows: pa.Table, object_ids: Sequence[str]) -> pa.Table:
-    """The rows but those with these ids; the very same table if there is none of them."""
+    """Remove the rows with these ids; return the same table object if there are none."""
     gone = pc.is_in(rows["object_id"], value_set=pa.array(object_ids, pa.string()))
     return rows.filter(pc.invert(gone)) if pc.any(gone).as_py() else rows

@@ -1,9 +1,9 @@
-"""Namespace: which tables there are, and where they lie.
+"""The interface of namespaces, which list and locate tables.
 
 A name is a tuple of parts, ``("sales", "eu", "orders")``: the namespaces from the outermost one,
-and last the table's own.  ``()`` is the root, which always exists.
+then the table.  ``()`` is the root, which always exists.
 
-Source: the Lance namespace specification; docs/format/namespaces.md says what pylance does.
+Source: the Lance namespace specification; docs/format/namespaces.md describes pylance.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from pyspark_lance.table.version.table import Table
 
 Name = tuple[str, ...]
 DELIMITER = "$"
-"""Between the parts of a name that is written as one text."""
+"""The separator of the parts of a name in one string."""
 
 
 class Namespace(Protocol):
-    """Tables by their names, in namespaces that may lie in each other.
+    """Tables by name, in nested namespaces.
 
-    What does not exist is told by the value that is returned, except for the namespace that
-    something is looked for or made in: that is a NamespaceNotFoundError.
+    Methods report missing objects by their return value, except that a missing parent namespace
+    raises NamespaceNotFoundError.
     """
 
     def namespaces(self, parent: Name) -> list[str]:
-        """Names of the namespaces in a namespace, without those further down; sorted."""
+        """Return the names of the namespaces directly in a namespace, sorted."""
 
     def properties(self, namespace: Name) -> Mapping[str, str] | None:
-        """What is kept of a namespace; None if there is none."""
+        """Return the properties of a namespace; None if it does not exist."""
 
     def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
-        """Makes a namespace; returns whether there was none."""
+        """Create a namespace; return whether it did not exist."""
 
     def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
-        """Sets properties of a namespace; those without a value are removed."""
+        """Set properties of a namespace; remove those without a value."""
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
-        """Removes a namespace, with ``cascade`` all that is in it, too."""
+        """Drop a namespace, with ``cascade`` also its contents."""
 
     def tables(self, namespace: Name) -> list[str]:
-        """Names of the tables in a namespace; sorted."""
+        """Return the names of the tables in a namespace, sorted."""
 
     def locate(self, name: Name) -> Table | None:
-        """The table of this name; None if nothing has it.
+        """Return the table of this name; None if it does not exist.
 
-        A name that was declared has a place before there is a table.
+        A declared name has a location before the table exists.
         """
 
     def place(self, name: Name, location: str | None = None) -> Table:
-        """Where a table of this name is to be made: where it is, if it has a place already."""
+        """Return the location for a new table, or the current one if the name is declared."""
 
     def register(self, name: Name, table: Table) -> None:
-        """Gives a table its name, once it is made where ``place`` said."""
+        """Register a table that was created at the location that ``place`` returned."""
 
     def drop_table(self, name: Name) -> bool:
-        """Removes a table with all its versions, and its name; returns whether there was one."""
+        """Drop a table with all its versions, and its name; return whether it existed."""
 
     def rename_table(self, name: Name, new: Name) -> None:
-        """Gives a table another name."""
+        """Rename a table."""
 
 
 def object_id(name: Name) -> str:
-    """A name as one text."""
+    """Return a name as one string."""
     for part in name:
         if not part or part in (".", "..") or any(sign in part for sign in f"{DELIMITER}/\\\0"):
             raise InvalidInputError(
@@ -75,5 +75,5 @@ def object_id(name: Name) -> str:
 
 
 def shown(name: Name) -> str:
-    """A name for messages."""
+    """Return a name for messages."""
     return ".".join(name) or "the root"

@@ -1,4 +1,4 @@
-"""Settings of a catalog -> Namespace.  They have the names that other clients of Lance use."""
+"""Open a namespace from catalog settings, which have the names of other Lance clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark_lance.table.version.table import Table
 _HEADER = ("headers.", "header.")
 _FLAGS = {"true": True, "false": False}
 ROOT_NAME = "main"
-"""How Spark, which wants a namespace in every name, calls the root."""
+"""The name of the root in Spark, where every table name has a namespace."""
 _OWN_NAMES = ((ROOT_NAME,), ("default",))
 
 
@@ -50,62 +50,62 @@ def open_namespace(
         )
     if "impl" in named or "uri" in named:
         raise InvalidInputError(
-            f"the catalog's settings do not say where its tables are: impl = {impl}",
+            f"the catalog's settings have no location of tables: impl = {impl}",
             hint="impl = dir with path (or root), or impl = rest with uri",
         )
     return NoNamespace()
 
 
 class NoNamespace:
-    """A catalog of tables that have paths only."""
+    """A catalog without named tables."""
 
     def namespaces(self, parent: Name) -> list[str]:
-        """None."""
+        """Return nothing."""
         return []
 
     def properties(self, namespace: Name) -> Mapping[str, str] | None:
-        """Of the root, which has none."""
+        """Return no properties for the root."""
         return None if namespace else {}
 
     def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
-        """Always refused."""
+        """Raise an error: the catalog has no folder."""
         raise _no_place()
 
     def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
-        """Always refused."""
+        """Raise an error: the catalog has no folder."""
         raise _no_place()
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
-        """Of the root always refused; there is no other."""
+        """Raise an error for the root; there is no other namespace."""
         if not namespace:
             raise InvalidInputError(
                 "the root of a catalog cannot be dropped",
-                hint="nothing is in it: tables of this catalog are named by their paths",
+                hint="it is empty: tables of this catalog are named by their paths",
             )
         return False
 
     def tables(self, namespace: Name) -> list[str]:
-        """None."""
+        """Return nothing."""
         return []
 
     def locate(self, name: Name) -> Table | None:
-        """None."""
+        """Return nothing."""
         return None
 
     def place(self, name: Name, location: str | None = None) -> Table:
-        """Always refused."""
+        """Raise an error: the catalog has no folder."""
         raise _no_place()
 
     def register(self, name: Name, table: Table) -> None:
-        """Always refused."""
+        """Raise an error: the catalog has no folder."""
         raise _no_place()
 
     def drop_table(self, name: Name) -> bool:
-        """There is none."""
+        """Return that there is no table."""
         return False
 
     def rename_table(self, name: Name, new: Name) -> None:
-        """Always refused."""
+        """Raise an error: the catalog has no folder."""
         raise _no_place()
 
 
@@ -125,7 +125,7 @@ def _flag(named: Mapping[str, str], name: str) -> bool:
 
 
 def real_namespace(namespace: Namespace, name: Name) -> Name:
-    """A namespace as it is kept: ``main`` and ``default`` are the root if nothing is so called."""
+    """Resolve ``main`` and ``default`` to the root, unless there is such a namespace."""
     if name in _OWN_NAMES and namespace.properties(name) is None:
         return ()
     object_id(name)

@@ -1,4 +1,4 @@
-"""Tables that a REST service names."""
+"""Tables of a REST catalog."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pyspark_lance.store.hadoop_options import hadoop_of
 from pyspark_lance.store.rest_client import Issuer, RestCatalog
 from pyspark_lance.table.version.table import Table
 
-# Of a namespace; more are no list that is of use.
+# Maximum names in a namespace.
 _MAX_NAMES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RestNamespace:
-    """Names of a server that speaks the REST protocol of Lance namespaces."""
+    """A namespace of a server with the REST protocol of Lance namespaces."""
 
     catalog: RestCatalog
     storage: Mapping[str, str]  # Storage options for what it gives no credentials for; secret.
@@ -52,7 +52,7 @@ class RestNamespace:
         return True
 
     def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
-        """Always refused: the protocol has no such operation."""
+        """Raise an error, as the protocol has no such operation."""
         raise UnsupportedFeatureError(
             "properties of namespaces in a REST catalog cannot be changed", self.catalog.uri
         )
@@ -78,7 +78,7 @@ class RestNamespace:
             return None
 
     def place(self, name: Name, location: str | None = None) -> Table:
-        """See ``Namespace``; the name is taken from now on."""
+        """See ``Namespace``; this declares the name."""
         known = self.locate(name)
         if known is not None:
             return known
@@ -93,7 +93,7 @@ class RestNamespace:
         return self._table(*Issuer(self.catalog, name).read(reply))
 
     def register(self, name: Name, table: Table) -> None:
-        """Nothing is left to do after ``place``."""
+        """Do nothing, as ``place`` has declared the name."""
 
     def drop_table(self, name: Name) -> bool:
         """See ``Namespace``."""

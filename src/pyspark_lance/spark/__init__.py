@@ -1,4 +1,4 @@
-"""The Spark connector: the data source, LanceTable, and the service that the JVM plugin calls.
+"""The Spark connector: the data source, LanceTable, and the service of the JVM plugin.
 
 May import: everything.
 """

@@ -1,9 +1,9 @@
-"""Compiled modules in PySpark's own archives, so that its Python processes start sooner.
+"""Add compiled modules to PySpark's archives, so that its Python processes start sooner.
 
-Spark's Python processes import PySpark from ``python/lib/pyspark.zip`` of its installation, which
-has sources only, and nothing that is imported from an archive is kept compiled: each process
-compiles PySpark anew, which is most of what it takes to start one. Python takes compiled modules
-that lie beside the sources in an archive, if they are of its own version, and else the sources.
+Spark's Python processes import PySpark from ``python/lib/pyspark.zip``, which only contains
+sources. Python does not cache compiled modules of an archive, so each process compiles PySpark
+again, which takes most of its start-up time. Python uses compiled modules beside the sources in an
+archive if they are of its own version, and otherwise the sources.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _NOT_IN_WORKERS = "/tests/"
 
 
 def compile_archives(pyspark: Path) -> list[Path]:
-    """Adds compiled modules of this Python's version to the archives of an installation.
+    """Add compiled modules of this Python's version to the archives of an installation.
 
-    Returns the archives that have them now; none where the installation has no archives.
+    Returns the archives that were changed; an installation may have none.
     """
     archives = _archives(pyspark)
     for archive in archives:
@@ -34,12 +34,12 @@ def compile_archives(pyspark: Path) -> list[Path]:
 
 
 def strip_archives(pyspark: Path) -> bool:
-    """Undoes ``compile_archives``; returns whether there was something to remove."""
+    """Undo ``compile_archives``; return whether there was something to remove."""
     return remove_compiled(_archives(pyspark))
 
 
 def remove_compiled(archives: list[Path]) -> bool:
-    """Removes compiled modules that lie beside their sources; returns whether there were any."""
+    """Remove compiled modules from archives; return whether there were any."""
     found = False
     for archive in archives:
         with zipfile.ZipFile(archive) as present:
@@ -58,10 +58,10 @@ def _archives(pyspark: Path) -> list[Path]:
 
 @contextmanager
 def _replaced(archive: Path, *, empty: bool = False) -> Iterator[Path]:
-    """A file beside the archive that takes its place at the end.
+    """Yield a new file that replaces the archive at the end.
 
-    A new file, since package managers link one file into many installations, and processes that
-    run read the archive by the offsets that they found.
+    The archive is not changed in place, since package managers link one file into many
+    installations, and running processes have cached its offsets.
     """
     handle, name = tempfile.mkstemp(dir=archive.parent, prefix=f".{archive.name}.")
     os.close(handle)
@@ -84,7 +84,7 @@ def _copy(present: zipfile.ZipFile, changed: Path, names: set[str]) -> None:
 
 
 def _add_compiled(archive: Path, *, shown: Path) -> None:
-    """Adds to a file; tracebacks show ``shown`` as where the sources are."""
+    """Add compiled modules to an archive; ``shown`` is the path of the sources in tracebacks."""
     with (
         zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as target,
         tempfile.TemporaryDirectory() as folder,
@@ -98,14 +98,14 @@ def _add_compiled(archive: Path, *, shown: Path) -> None:
 
 
 def _compiled(text: bytes, shown: str, folder: Path) -> bytes | None:
-    """The compiled module; None for one that is not of this version of Python."""
+    """Compile a module; None for one that this version of Python cannot compile."""
     source = folder / "source.py"
     source.write_bytes(text)
     written = py_compile.compile(
         str(source),
         str(folder / "compiled.pyc"),
         dfile=shown,
-        # Sources in the archive have times of another zone, and nothing else changes them.
+        # Not by timestamp: an archive stores times in an unknown zone, and sources never change.
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         quiet=2,
     )

@@ -1,10 +1,10 @@
-"""PySpark's daemon, whose workers need no imports of their own once one of them has had a task.
+"""PySpark's daemon, which preloads the imports of workers after the first Lance task.
 
-Spark starts a daemon that forks the workers of tasks, and each worker imports what its tasks need:
-half a second of the processor for a Lance table. ``spark.python.daemon.module`` names this module
-in the place of PySpark's. It runs that one as it is; but the first worker that has a task of ours
-sends it a signal, and then it imports once what all workers that it forks afterwards begin with.
-Sessions without Lance tables have PySpark's daemon, and nothing else.
+Spark starts a daemon that forks the workers of tasks. Each worker imports the modules of its tasks,
+which takes half a second of processor time for a Lance table. ``spark.python.daemon.module`` names
+this module, which runs PySpark's daemon. The first worker with a Lance task sends it a signal; then
+it imports the modules once for all workers that it forks later. Sessions without Lance tables
+behave as with PySpark's own daemon.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from contextlib import contextmanager, suppress
 from pyspark.daemon import manager
 
 from pyspark_lance.spark.source.early_worker import READS, WRITES
-from pyspark_lance.spark.source.worker_overhead import forget_archives, print_no_left_workers
+from pyspark_lance.spark.source.worker_overhead import forget_archives, silence_abandoned_workers
 
 _WORKER = "pyspark.worker"
 _ALLOCATOR = "JE_ARROW_MALLOC_CONF"
 
-# Workers have these as they were at their fork.
+# Workers inherit the values at the time of their fork.
 process = os.getpid()
-# Elsewhere than on Linux, libraries of the system may not be used on both sides of a fork.
+# On other platforms than Linux, system libraries cannot be used on both sides of a fork.
 is_warm = sys.platform != "linux"
 
 
 def prepare() -> None:
-    """Makes this process, a daemon, import when it gets the signal of ``warm_daemon``.
+    """Make this process, a daemon, import modules when it gets the signal of ``warm_daemon``.
 
-    Its workers end without a traceback where Spark leaves them, those that do nothing of ours too.
+    All of its workers end without a traceback when Spark abandons them.
     """
-    print_no_left_workers()
+    silence_abandoned_workers()
     signal.signal(signal.SIGUSR1, lambda *_: _warm())
-    os.register_at_fork(after_in_child=_settle_worker)
+    os.register_at_fork(after_in_child=_reset_worker)
 
 
 def _warm() -> None:
@@ -46,10 +46,10 @@ def _warm() -> None:
     if is_warm:
         return
     is_warm = True
-    asked = sys.argv[1:2] if sys.argv[1:] and sys.argv[1].startswith("pyspark.") else [_WORKER]
+    worker = sys.argv[1:2] if sys.argv[1:] and sys.argv[1].startswith("pyspark.") else [_WORKER]
     with _without_allocator_thread():
-        for name in (*asked, *READS, *WRITES):
-            with suppress(Exception):  # the task that needs it says what is wrong
+        for name in (*worker, *READS, *WRITES):
+            with suppress(Exception):  # the task that needs the module raises the error
                 importlib.import_module(name)
     forget_archives()
     gc.freeze()
@@ -57,7 +57,7 @@ def _warm() -> None:
 
 @contextmanager
 def _without_allocator_thread() -> Iterator[None]:
-    """A thread is not there on the other side of a fork, and what it holds stays locked."""
+    """Keep Arrow's allocator from starting a thread, whose locks would stay locked after a fork."""
     if _ALLOCATOR in os.environ:
         yield
         return
@@ -68,13 +68,13 @@ def _without_allocator_thread() -> Iterator[None]:
         del os.environ[_ALLOCATOR]
 
 
-def _settle_worker() -> None:
+def _reset_worker() -> None:
     if os.getppid() != process:
         return  # forked by a worker
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     random = sys.modules.get("numpy.random")
     if random is not None:
-        random.seed()  # else all workers would have the same random numbers
+        random.seed()  # otherwise all workers would generate the same random numbers
 
 
 if __name__ == "__main__":

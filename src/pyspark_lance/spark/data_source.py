@@ -1,7 +1,7 @@
-"""The data source that Spark knows as ``lance``.
+"""The data source ``lance``.
 
-Spark imports this module in every session to learn the name, so everything else is imported when
-Spark asks for it.
+Spark imports this module in every session to look up the name, so everything else is imported when
+it is used.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ end_quietly()
 class LanceDataSource(DataSource):
     """``spark.read.format("lance")`` and ``df.write.format("lance")``.
 
-    Made when a query is analysed, and pickled with it: the version found then is the version that
-    every scan of that query reads.
+    Spark creates it when it analyses a query, and pickles it with the query: every scan of the
+    query reads the version that is current then.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -50,9 +50,8 @@ class LanceDataSource(DataSource):
             advise_on_plugin()
         self._pinned: PinnedVersion | None = None
         self._feed: PinnedFeed | None = None
-        # A write may be about to create the table, and a read reports the error when it needs
-        # the table; so a failure here says nothing yet.
-        # A write of the plugin, which names the application, reads nothing.
+        # An error is ignored here: a write may create the table, and a read raises the error
+        # later. A write of the plugin, which sends the application, reads nothing.
         if keys.APPLICATION not in options:
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
@@ -72,12 +71,12 @@ class LanceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name after ``format``."""
+        """Return the name for ``format``."""
         return "lance"
 
     @clean_errors
     def schema(self) -> StructType:
-        """Columns of the version that is read, as the options narrow them."""
+        """Return the columns of the pinned version that the options select."""
         about = self._metadata_read()
         if about is not None:
             return about.schema
@@ -108,7 +107,7 @@ class LanceDataSource(DataSource):
 
     @clean_errors
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Plans a scan of the pinned version, or of the changes up to it."""
+        """Plan a scan of the pinned version, or of the changes up to it."""
         trim_worker_overhead()
         if keys.BATCHES_OF not in self.options:
             return self._reader(schema)
@@ -163,7 +162,7 @@ class LanceDataSource(DataSource):
 
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
-        """Plans an append or overwrite, or a change of rows that the JVM plugin planned."""
+        """Plan an append or overwrite, or the delta write of an UPDATE, MERGE or DELETE."""
         from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
         write, replaces = self._write_options(overwrite)
@@ -183,7 +182,7 @@ class LanceDataSource(DataSource):
         return LanceBatchWriter(write, schema, overwrite=replaces)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Follows the table from the version that is newest when the query starts."""
+        """Follow the table from the version that is newest when the query starts."""
         from pyspark_lance.spark.options.stream_options import StreamOptions, check_no_batch
         from pyspark_lance.spark.source.stream_reader import RefusedStream, stream_reader
         from pyspark_lance.table.version.snapshot import Snapshot
@@ -203,15 +202,15 @@ class LanceDataSource(DataSource):
 
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> LanceStreamWriter:  # noqa: N802
-        """Makes a version of each batch of a stream."""
+        """Commit each batch of a stream as a version."""
         from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
         write, _ = self._write_options(overwrite)
         return LanceStreamWriter(write, schema, overwrite=overwrite)
 
     def _write_options(self, overwrite: bool) -> tuple[WriteOptions, bool]:
-        """What a write is asked for, and whether rows that are there give way."""
-        from pyspark_lance.spark.options.parse_options import WriteOptions, check_whole
+        """Parse the options of a write, and whether it replaces existing rows."""
+        from pyspark_lance.spark.options.parse_options import WriteOptions, check_full_overwrite
 
         trim_worker_overhead()
         about = self._metadata_read(writes=True)
@@ -220,11 +219,11 @@ class LanceDataSource(DataSource):
         write = WriteOptions.parse(self.options)
         replaces = overwrite or write.must_overwrite
         if replaces and write.replace_where is None:
-            check_whole(self.options)
+            check_full_overwrite(self.options)
         return write, replaces
 
     def _metadata_read(self, *, writes: bool = False) -> MetadataRead | None:
-        """What is asked for if it is rows about a table, such as its history; mostly it is not."""
+        """Return the read of a metadata table, such as the history, if the path names one."""
         if "$" not in self.options.get("path", ""):
             return None
         from pyspark_lance.spark.sql.metadata_tables import metadata_read
@@ -232,7 +231,7 @@ class LanceDataSource(DataSource):
         return metadata_read(self.options, writes=writes)
 
     def _restore_options(self, schema: StructType) -> None:
-        """Takes the options that a catalog table was created with from its schema."""
+        """Restore the options of a catalog table from its schema."""
         if "path" not in self.options:
             from pyspark_lance.spark.options.catalog_options import kept_options
 
@@ -244,7 +243,7 @@ class LanceDataSource(DataSource):
         return ReadOptions.parse(self.options)
 
     def _pin(self) -> PinnedVersion:
-        """The version of the table or branch that this query reads, decided once."""
+        """Return the version that this query reads; resolve it once."""
         if self._pinned is None:
             from pyspark_lance.spark.source.pushed_down import pinned_version
 
@@ -263,7 +262,7 @@ class LanceDataSource(DataSource):
         return self._pinned
 
     def _pin_feed(self) -> PinnedFeed:
-        """The versions whose changes this query reads, decided once."""
+        """Return the change feed that this query reads; resolve its versions once."""
         if self._feed is None:
             from pyspark_lance.spark.source.change_feed_plan import pin_feed
             from pyspark_lance.spark.source.pushed_down import pinned_version

@@ -1,6 +1,6 @@
-"""What Spark's web page calls the jobs of ``LanceTable``: by the method that a user called.
+"""Describe the jobs of ``LanceTable`` in Spark's web UI by the method that the user called.
 
-Otherwise it would name lines of this package.
+Otherwise it would show call sites in this package.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _DESCRIPTION: Final = "spark.job.description"
 
 @contextmanager
 def describing_jobs(spark: SparkSession, method: str, uri: str) -> Iterator[None]:
-    """Describes the jobs that begin here in this thread, unless somebody has done so already.
+    """Describe the jobs that this thread starts, unless the user set a description.
 
-    Of a Connect session, the server describes them.
+    The jobs of a Connect session are described by the server.
     """
-    # A context that is stopped has no properties; who runs no jobs does without it.
+    # A stopped context has no properties; methods that run no jobs do not need them.
     if not hasattr(spark, "_jsparkSession") or is_stopped(spark):
         yield
         return
@@ -35,6 +35,6 @@ def describing_jobs(spark: SparkSession, method: str, uri: str) -> Iterator[None
     try:
         yield
     finally:
-        # What was done may be committed; its session may have been stopped meanwhile.
+        # The session may have been stopped since; the work may be committed nevertheless.
         with suppress(Exception):
             context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""What a table of a session that was stopped says; notebooks that start anew have such tables.
+"""Errors of tables whose session was stopped, as in a notebook after ``spark.stop()``.
 
-PySpark itself ends in whatever it misses first.
+Without these checks, PySpark fails with an unrelated error.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from pyspark_lance.errors import InvalidInputError, LanceError
 
-_NO_SOURCE: Final = "[DATA_SOURCE_NOT_FOUND]"  # All that Spark's look-up says.
+_NO_SOURCE: Final = "[DATA_SOURCE_NOT_FOUND]"  # Spark's only error of a failed look-up.
 
 
 @contextmanager
 def check_session(owner: Any, *, needs_session: bool) -> Iterator[None]:
-    """Raises an error of ours for what happens because the session of ``owner`` was stopped.
+    """Convert errors that occur because the session of ``owner`` was stopped.
 
-    ``owner``: has it as ``_spark``, and perhaps the table as ``_table``. ``needs_session``: nothing
-    would come of it; else whatever needs no job is done.
+    ``owner``: an object with ``_spark``, and perhaps ``_table``. ``needs_session``: raise the error
+    at once, rather than for work that needs a job.
 
     Raises:
         InvalidInputError: The session was stopped.
@@ -51,5 +51,5 @@ def _stopped(owner: Any) -> InvalidInputError:
     return InvalidInputError(
         "the Spark session of this table was stopped",
         "" if table is None else table.uri,
-        "make it anew with the session that runs now: LanceTable.forPath(spark, …)",
+        "create it again with the active session: LanceTable.forPath(spark, …)",
     )

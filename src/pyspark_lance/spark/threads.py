@@ -1,6 +1,6 @@
-"""Writing in Python threads: Spark looks for the Python source in the JVM thread's session.
+"""Set the active session in Python threads, so that Spark finds the Python data source.
 
-Each Python thread has a JVM thread of its own, and only the first one's has an active session.
+Each Python thread has its own JVM thread, and only the first one has an active session.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def use_session(spark: SparkSession) -> None:
-    """Makes ``df.write.format("lance")`` work in the calling thread; ``LanceTable`` needs no call.
+    """Make ``df.write.format("lance")`` work in the calling thread; ``LanceTable`` needs no call.
 
-    A Connect session, which has no JVM thread, needs it in no thread, nor does one that found the
-    plugin in ``spark.jars``.  ``plugin.enable(spark)`` in the thread does as much, and more.
+    Connect sessions, which have no JVM thread, and sessions with the plugin in ``spark.jars`` do
+    not need it.  ``plugin.enable(spark)`` in the thread includes it.
     """
     if hasattr(spark, "_jsparkSession"):
         jvm_sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]

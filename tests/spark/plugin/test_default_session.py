@@ -13,7 +13,7 @@ _START = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
-from pyspark_lance.plugin import answering_class, enable
+from pyspark_lance.plugin import registered_class, enable
 folder, setting = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.sql.warehouse.dir", folder + "/warehouse")
@@ -56,13 +56,13 @@ assert "pysparklance" not in kept.toString(), kept
 assert [row.id for row in spark.newSession().table("shown").orderBy("id").collect()] == [1, 2]
 """
 _WITHOUT = """
-assert "Python" in answering_class(spark), answering_class(spark)
+assert "Python" in registered_class(spark), registered_class(spark)
 assert spark.conf.get("spark.sql.catalog.lance", None) is None
 for _ in range(2):
     rows.write.format("lance").mode("append").save(path)
     assert spark.read.format("lance").load(path).where("id < 3").count() % 3 == 0
 enable(spark)
-assert answering_class(spark) == "org.pysparklance.LanceSource"
+assert registered_class(spark) == "org.pysparklance.LanceSource"
 spark.sql(f"DELETE FROM lance.`{path}` WHERE id = 5")
 assert spark.read.format("lance").load(path).count() == 198
 """

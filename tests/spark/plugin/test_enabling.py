@@ -14,13 +14,13 @@ pytestmark = pytest.mark.spark
 _CLASSIC = """
 import sys
 from pyspark.sql import SparkSession
-from pyspark_lance.plugin import answering_class, enable
+from pyspark_lance.plugin import registered_class, enable
 spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
          .config("spark.driver.host", "127.0.0.1").getOrCreate())
 spark.sparkContext.setLogLevel("OFF")
 path = sys.argv[1]
 spark.range(10).write.format("lance").mode("append").save(path)
-assert "Python" in answering_class(spark), answering_class(spark)
+assert "Python" in registered_class(spark), registered_class(spark)
 plain = spark.read.format("lance").load(path)
 enable(spark)
 enable(spark)

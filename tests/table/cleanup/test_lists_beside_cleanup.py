@@ -17,7 +17,7 @@ from row_changes import add_to
 from table_access import append, read_batch, read_ours
 from temporary_folders import memory_folder
 
-from pyspark_lance.command_line.picture import picture_of
+from pyspark_lance.command_line.picture import draw_table
 from pyspark_lance.errors import MissingFileError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.table.cdf.change_window import OPEN, Bound, resolve_window
 from pyspark_lance.table.cdf.stream import TableStream
@@ -175,7 +175,7 @@ def told(path, version):
 
 
 def test_a_picture_shows_the_versions_that_are_left(changed, others):
-    for call, _, found in at_each_call(changed, lambda path: picture_of(Table(path)), others):
+    for call, _, found in at_each_call(changed, lambda path: draw_table(Table(path)), others):
         assert found.shapes, call
 
 

@@ -1,4 +1,4 @@
-"""LanceTable: its methods by concept, and the builder of a merge.
+"""LanceTable: its methods by topic, and its builders.
 
 May import: spark.sql, spark.jobs and all below.
 """

@@ -1,7 +1,7 @@
-"""Makes Spark read anew what it has cached of a table that this process changed.
+"""Refresh cached relations of a table in Spark after a commit of ``LanceTable``.
 
-Spark does so by itself after its own statements. Commits of ``LanceTable`` happen in Python, so
-they tell the JVM plugin, which knows what is cached; without it, nobody does.
+Spark refreshes its cache after its own statements. Commits of ``LanceTable`` happen in Python, so
+this module notifies the JVM plugin. Without the plugin, nothing is refreshed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def refreshes_cached(method: _Method) -> _Method:
-    """Decorates a method of ``LanceTable`` that changes what queries of the table show."""
+    """Decorate a method of ``LanceTable`` that commits a version."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **given: Any) -> Any:
@@ -39,17 +39,17 @@ def refreshes_cached(method: _Method) -> _Method:
 
 
 def refresh_cached(spark: SparkSession, table: Table) -> None:
-    """Has the plugin look through the cache; a read that reads nothing brings it the path.
+    """Refresh the cache through the plugin, which gets the path with an empty read.
 
-    A change that is committed never fails because of it.
+    Errors are only logged, as the change is already committed.
     """
     try:
         _refresh(spark, table)
     except PySparkException:
-        pass  # without the plugin, no source takes the option
+        pass  # without the plugin, the option is unknown
     except Exception as error:  # noqa: BLE001 - the JVM or its session may be gone
         if not is_stopped(spark):
-            logger.warning("what is cached of %s is as it was: %s", table.uri, error)
+            logger.warning("cached relations of %s were not refreshed: %s", table.uri, error)
 
 
 def _refresh(spark: SparkSession, table: Table) -> None:
@@ -59,5 +59,5 @@ def _refresh(spark: SparkSession, table: Table) -> None:
     read = spark.read.format("lance").option(keys.REFRESH, "true")
     if table.branch is not None:
         read = read.option("branch", table.branch)
-    # Connect asks the server for nothing but the columns.
+    # On Connect, this only requests the columns from the server.
     _ = read.load(table.root).schema

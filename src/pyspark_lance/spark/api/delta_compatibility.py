@@ -1,11 +1,14 @@
-"""The methods of ``LanceTable`` that are called as in Delta Lake: other names for its own."""
+"""Aliases of methods of ``LanceTable`` that have the names of Delta Lake."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
 
-from pyspark_lance.spark.api.unsupported_attributes import UnsupportedAttributes, answers
+from pyspark_lance.spark.api.unsupported_attributes import (
+    UnsupportedAttributes,
+    unsupported_attributes,
+)
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
 from pyspark_lance.table.cleanup.cleanup import CleanupResult
 from pyspark_lance.table.compaction.compact import CompactionResult
@@ -14,7 +17,7 @@ from pyspark_lance.table.work.metadata_commits import MetadataResult
 
 @checks_keywords
 class LanceOptimizeBuilder(UnsupportedAttributes):
-    """What ``LanceTable.optimize()`` gives; ``executeCompaction()`` or ``executeZOrderBy`` runs it.
+    """The result of ``optimize()``; ``executeCompaction()`` or ``executeZOrderBy()`` runs it.
 
     Args:
         compact: Compacts the table.
@@ -31,7 +34,7 @@ class LanceOptimizeBuilder(UnsupportedAttributes):
         return "LanceOptimizeBuilder(not run: call executeCompaction() or executeZOrderBy())"
 
     def executeCompaction(self) -> CompactionResult:  # noqa: N802
-        """Runs ``LanceTable.compact()``, which rewrites the fragments that need it.
+        """Run ``LanceTable.compact()``, which rewrites the fragments that need it.
 
         Rows of a table that is clustered are sorted, as in Delta.
 
@@ -43,7 +46,7 @@ class LanceOptimizeBuilder(UnsupportedAttributes):
         return self._compact()
 
     def executeZOrderBy(self, *columns: str) -> CompactionResult:  # noqa: N802
-        """Runs ``LanceTable.compact(clusterBy=columns, order="zorder")``, which sorts the rows.
+        """Run ``LanceTable.compact(clusterBy=columns, order="zorder")``, which sorts the rows.
 
         Args:
             columns: Names.
@@ -57,15 +60,17 @@ class LanceOptimizeBuilder(UnsupportedAttributes):
 
 @checks_keywords
 class DeltaCompatibility:
-    """Methods under the names that they have in Delta Lake."""
+    """Methods with the names of Delta Lake."""
 
     cleanupOldVersions: Callable[..., CleanupResult]  # noqa: N815
     compact: Callable[..., CompactionResult]
     restore: Callable[..., MetadataResult]
 
-    @answers(compact_files="table.compact()", optimize_indices="table.optimizeIndices()")
+    @unsupported_attributes(
+        compact_files="table.compact()", optimize_indices="table.optimizeIndices()"
+    )
     def optimize(self) -> LanceOptimizeBuilder:
-        """As in Delta: ``optimize().executeCompaction()`` is ``compact()``.
+        """Return a builder, as in Delta: ``optimize().executeCompaction()`` is ``compact()``.
 
         Examples:
             >>> table.optimize().executeCompaction().version  # nothing to do, so no version
@@ -74,7 +79,7 @@ class DeltaCompatibility:
 
     @changes_table()
     def vacuum(self, retentionHours: float | None = None) -> CleanupResult:  # noqa: N803
-        """As in Delta: ``cleanupOldVersions`` for versions older than this many hours.
+        """Clean up versions older than this many hours, as in Delta; see ``cleanupOldVersions``.
 
         Unlike in Delta it removes versions, and only files that no remaining version refers to.
         Tagged old versions are an error.
@@ -94,7 +99,7 @@ class DeltaCompatibility:
 
     @changes_table(*COMMIT_OPTIONS)
     def restoreToVersion(self, version: int, **options: str) -> MetadataResult:  # noqa: N802
-        """As in Delta: ``restore(version)``.
+        """Restore a version, as in Delta; see ``restore``.
 
         Args:
             version: Number of the version.
@@ -111,7 +116,7 @@ class DeltaCompatibility:
     def restoreToTimestamp(  # noqa: N802
         self, timestamp: str | datetime, **options: str
     ) -> MetadataResult:
-        """As in Delta: ``restore(timestamp=…)``.
+        """Restore the version of a timestamp, as in Delta; see ``restore``.
 
         Args:
             timestamp: As for ``restore``.

@@ -1,4 +1,4 @@
-"""What Spark says of a table by its name."""
+"""Look up a table by its name in Spark."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 from pyspark_lance.errors import TableNotFoundError
 
 
-def described(spark: SparkSession, name: str) -> dict[str, str]:
-    """What Spark says of the table of this name.
+def describe_table(spark: SparkSession, name: str) -> dict[str, str]:
+    """Return the rows of DESCRIBE TABLE EXTENDED.
 
-    It is asked first whether there is one, which is no error: PySpark would print that.
+    This first checks that the table exists, since PySpark would log the error otherwise.
     """
     hint = "LanceTable.forPath takes the path of a table"
     try:

@@ -12,7 +12,7 @@ from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionN
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.delta_compatibility import DeltaCompatibility
-from pyspark_lance.spark.api.described_table import described
+from pyspark_lance.spark.api.described_table import describe_table
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.api.table_at_version import TableAtVersion
 from pyspark_lance.spark.api.table_columns import TableColumns
@@ -44,7 +44,7 @@ from pyspark_lance.spark.options.spellings import (
     naming_table,
 )
 from pyspark_lance.spark.options.times import is_ansi, session_zone, session_zone_name, with_zone
-from pyspark_lance.spark.options.version_arguments import version_asked
+from pyspark_lance.spark.options.version_arguments import parse_version_arguments
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
     commit_settings,
@@ -81,7 +81,7 @@ class LanceTable(
     UnsupportedAttributes,
     metaclass=NamesOfClass,
 ):
-    """A Lance table: its newest version, whenever it is used, or one that it is pinned to.
+    """A Lance table, either at its newest version or pinned to a version.
 
     Args:
         spark: The session (classic or Connect).
@@ -116,7 +116,7 @@ class LanceTable(
         return f"LanceTable({self._table.uri!r}{held})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: version, rows, columns, and the newest versions."""
+        """Return the HTML for notebooks: version, rows, columns, and the newest versions."""
         return table_html(self._table, self._at, repr(self))
 
     @classmethod
@@ -131,7 +131,7 @@ class LanceTable(
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> LanceTable:
-        """The table at ``path``.
+        """Return the table at ``path``.
 
         Args:
             spark: The session.
@@ -172,7 +172,7 @@ class LanceTable(
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> LanceTable:
-        """The table with this name in SQL: a table of a catalog, or ``lance.`/path` ``.
+        """Return the table with this name in SQL: a table of a catalog, or ``lance.`/path` ``.
 
         Args:
             spark: The session.
@@ -190,9 +190,9 @@ class LanceTable(
             >>> LanceTable.forName(spark, f"lance.`{path}`").toDF().count()  # doctest: +SKIP
             3
         """
-        facts = described(spark, name)
-        path = facts.get("Location")
-        if facts.get("Provider", "").lower() not in _PROVIDERS or not path:
+        details = describe_table(spark, name)
+        path = details.get("Location")
+        if details.get("Provider", "").lower() not in _PROVIDERS or not path:
             raise TableNotFoundError(
                 f"{name} is not a Lance table in a catalog",
                 hint="LanceTable.forPath takes the path of a table",
@@ -208,7 +208,7 @@ class LanceTable(
         )
 
     def toDF(self) -> DataFrame:  # noqa: N802
-        """The table as a DataFrame, without lineage columns: its newest or its pinned version.
+        """Return the newest or the pinned version as a DataFrame, without lineage columns.
 
         Examples:
             >>> table.toDF().count()
@@ -226,7 +226,7 @@ class LanceTable(
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """Reads some columns of the rows that match a condition, both pushed down to the reader.
+        """Read some columns of the rows that match a condition, both pushed down to the reader.
 
         Args:
             columns: Names, which may be of lineage columns; None for all columns of the table.
@@ -266,7 +266,7 @@ class LanceTable(
         deduplicationMode: str = Deduplication.DROP_CARRYOVERS,  # noqa: N803
         layout: str = Layout.ROWS,
     ) -> DataFrame:
-        """The change feed: rows that were inserted, updated (before and after) and deleted.
+        """Return the change feed: rows that were inserted, updated (before and after) and deleted.
 
         The columns are those of the table in the last version, then ``_rowid``, ``_change_type``,
         ``_commit_version`` and ``_commit_timestamp``.
@@ -311,7 +311,7 @@ class LanceTable(
         endingTimestamp: str | datetime | None = None,  # noqa: N803
         branch: str | None = None,
     ) -> tuple[ChangeCounts, ...]:
-        """The number of changed rows per version; versions without changes are left out.
+        """Return the number of changed rows per version, without versions that change none.
 
         No data file is opened, so an update counts even if it changed no value. The arguments are
         those of ``changes``.
@@ -336,7 +336,7 @@ class LanceTable(
             except VersionNotFoundError:
                 if feed.window == window:
                     raise
-                window = feed.window  # the newest version is another one by now
+                window = feed.window  # there is a newer version now
 
     def _feed_options(self, **given: object) -> dict[str, str]:
         if all(given[name] is None for name in ("branch", "endingVersion", "endingTimestamp")):
@@ -353,7 +353,7 @@ class LanceTable(
         return options
 
     def take(self, rowIds: Sequence[int], columns: Sequence[str] | None = None) -> DataFrame:  # noqa: N803
-        """The rows with these row ids; ids without a row are left out.
+        """Return the rows with these row ids; ids without a row are ignored.
 
         The cost depends on the number of ids, not on the size of the table.
 
@@ -366,7 +366,7 @@ class LanceTable(
         return self.scan(columns, condition, metadataColumns=ROW_ID)
 
     def alias(self, name: str) -> LanceTable:
-        """The same table with another name in conditions; the default is ``target``.
+        """Return the table with another name in conditions; the default is ``target``.
 
         Examples:
             >>> table.alias("t").delete("t.id = 3").numDeletedRows
@@ -379,7 +379,7 @@ class LanceTable(
 
     @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
     def delete(self, condition: Expression | None = None, **options: str) -> ChangeResult:
-        """Deletes the rows for which ``condition`` is true; without a condition, all rows.
+        """Delete the rows for which ``condition`` is true; without a condition, all rows.
 
         Args:
             condition: SQL text or Column.
@@ -407,7 +407,7 @@ class LanceTable(
         rewrite: str = "auto",
         **options: str,
     ) -> ChangeResult:
-        """Updates columns of the rows for which ``condition`` is true.
+        """Update columns of the rows for which ``condition`` is true.
 
         Args:
             condition: SQL text or Column; without it all rows are updated.
@@ -444,7 +444,7 @@ class LanceTable(
         rewrite: str = "auto",
         **options: str,
     ) -> LanceMergeBuilder:
-        """Merges ``source`` into the table; add clauses, then call ``execute()``.
+        """Merge ``source`` into the table; add clauses, then call ``execute()``.
 
         If two concurrent merges insert the same new key, the second one is planned again, and
         updates the row. Appends do not check for keys: with concurrent appends, only the
@@ -484,7 +484,7 @@ class LanceTable(
     # Inside ----------------------------------------------------------------------------------
 
     def _same_key(self) -> str:
-        """That a row of the source has the primary key of a row of the table."""
+        """Return the condition that source and target rows have the same primary key."""
         key = self.primaryKey()
         if not key:
             raise InvalidInputError(
@@ -495,14 +495,14 @@ class LanceTable(
         return " AND ".join(f"{quoted(self._alias, name)} = source.{quoted(name)}" for name in key)
 
     def _check_newest(self, call: str) -> None:
-        """Refuses a call that changes a table which is held at a version.
+        """Check that the table is not pinned to a version, for a call that changes it.
 
         Raises:
-            InvalidInputError: It is.
+            InvalidInputError: The table is pinned.
         """
         if self._at != LATEST:
             raise InvalidInputError(
-                f"{call} changes the table, but this LanceTable is fixed to an older version",
+                f"{call} changes the table, but this LanceTable is pinned to a version",
                 repr(self),
                 "LanceTable.forPath without version and tag can be changed; restore(version) makes "
                 "an old version the newest again",
@@ -516,7 +516,7 @@ class LanceTable(
         source: DataFrame | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> ChangeResult:
-        """Plans on the newest version, prepares and commits, again if others were in the way."""
+        """Plan on the newest version, run and commit; retry after conflicts."""
         settings = change_settings(options_of_change(options, self._table, self._spark))
         if properties:
             settings = replace(settings, properties={**settings.properties, **properties})

@@ -47,7 +47,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
         condition: Expression | None = None,
         set: Mapping[str, object] | None = None,  # noqa: A002
     ) -> LanceMergeBuilder:
-        """Updates columns of matched target rows.
+        """Update columns of matched target rows.
 
         Args:
             condition: Additional condition, over both sides.
@@ -62,7 +62,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
         return self._with(Match.MATCHED, RowAction.UPDATE, condition, _required(set, "set"))
 
     def whenMatchedUpdateAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Updates matched target rows from the source; columns that it lacks keep their values.
+        """Update matched target rows from the source; columns that it lacks keep their values.
 
         Examples:
             >>> source = spark.createDataFrame([(3, "view", 9.5)], table.toDF().schema)
@@ -73,7 +73,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
         return self._with(Match.MATCHED, RowAction.UPDATE, condition, ALL_COLUMNS)
 
     def whenMatchedDelete(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Deletes matched target rows.
+        """Delete matched target rows.
 
         Examples:
             >>> source = spark.createDataFrame([(3,), (2,)], "id bigint")
@@ -86,7 +86,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
     def whenNotMatchedInsert(  # noqa: N802
         self, condition: Expression | None = None, values: Mapping[str, object] | None = None
     ) -> LanceMergeBuilder:
-        """Inserts a row for each source row without a match.
+        """Insert a row for each source row without a match.
 
         Args:
             condition: Additional condition, over the source.
@@ -103,7 +103,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
         return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, given)
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Inserts source rows without a match; columns that the source lacks are null.
+        """Insert source rows without a match; columns that the source lacks are null.
 
         Examples:
             >>> source = spark.createDataFrame([(9,)], "id bigint")
@@ -118,7 +118,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
         condition: Expression | None = None,
         set: Mapping[str, object] | None = None,  # noqa: A002
     ) -> LanceMergeBuilder:
-        """Updates columns of target rows without a match; expressions are over the target.
+        """Update columns of target rows without a match; expressions are over the target.
 
         Examples:
             >>> source = spark.createDataFrame([(1,)], "id bigint")
@@ -133,7 +133,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
     def whenNotMatchedBySourceDelete(  # noqa: N802
         self, condition: Expression | None = None
     ) -> LanceMergeBuilder:
-        """Deletes target rows without a match.
+        """Delete target rows without a match.
 
         Examples:
             >>> source = spark.createDataFrame([(1,)], "id bigint")
@@ -144,7 +144,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
         return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE, condition, {})
 
     def withSchemaEvolution(self) -> LanceMergeBuilder:  # noqa: N802
-        """Adds columns of the source that the table lacks; they are null in rows without a value.
+        """Add columns of the source that the table lacks; they are null in rows without a value.
 
         They are added before the merge, as a version of its own: for ``whenMatchedUpdateAll`` and
         ``whenNotMatchedInsertAll`` all of them, including fields of structs; for other clauses
@@ -159,7 +159,7 @@ class LanceMergeBuilder(UnsupportedAttributes):
         return LanceMergeBuilder(replace(self._merge, evolves=True), self._run)
 
     def execute(self) -> ChangeResult:
-        """Runs the merge: one version, or none if nothing changes.
+        """Run the merge: one version, or none if nothing changes.
 
         Raises:
             InvalidInputError: Two source rows match one target row, or the clauses are invalid.

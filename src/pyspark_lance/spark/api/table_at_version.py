@@ -1,4 +1,4 @@
-"""Which version a method of ``LanceTable`` looks at: one that it is given, or the object's."""
+"""Resolve the version that a method of ``LanceTable`` reads."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pyspark.sql import SparkSession
 
 from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.spark.options.parse_options import storage_options_of
-from pyspark_lance.spark.options.spellings import option_texts
-from pyspark_lance.spark.options.version_arguments import version_asked
+from pyspark_lance.spark.options.spellings import to_option_strings
+from pyspark_lance.spark.options.version_arguments import parse_version_arguments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 
 class TableAtVersion:
-    """A table that is read as it is, or as it was at one version."""
+    """A table at its newest version, or pinned to a version."""
 
     _spark: SparkSession
     _table: Table
@@ -28,8 +28,8 @@ class TableAtVersion:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> VersionSpec:
-        """The version that a method was given; if none, that of the object."""
-        asked = version_asked(self._spark, version, tag, timestamp)
+        """Return the version in the arguments, else the version of the object."""
+        asked = parse_version_arguments(self._spark, version, tag, timestamp)
         return self._at if asked == LATEST else asked
 
     def _number_of(
@@ -38,10 +38,10 @@ class TableAtVersion:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> int | None:
-        """The same as a number; None for the latest.
+        """Return the number of that version; None for the latest.
 
         Raises:
-            VersionNotFoundError: No such tag, none of that time, or the tag of another branch.
+            VersionNotFoundError: No such tag, no version of that time, or a tag of another branch.
         """
         at = self._version_of(version, tag, timestamp)
         if at == LATEST or at.version is not None:
@@ -61,4 +61,4 @@ class TableAtVersion:
             found = Snapshot.open(self._table, at)
             branch, number = found.table.branch, found.version
         asked = {"branch": branch, "version": number}
-        return {**storage_options_of(self._table), **option_texts(asked)}
+        return {**storage_options_of(self._table), **to_option_strings(asked)}

@@ -28,31 +28,31 @@ from pyspark_lance.table.write.write_table import commit_write, create_table
 _T = TypeVar("_T")
 
 
-class IfThere(Enum):
-    """What happens to an existing table."""
+class IfExists(Enum):
+    """The treatment of an existing table."""
 
     FAIL = "create"
     KEEP = "createIfNotExists"
     REPLACE = "createOrReplace"
     NEEDED = "replace"
-    """It is replaced, and must exist."""
+    """The table is replaced, and must exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A table as a builder describes it.
+    """The definition of a table in a builder.
 
     Attributes:
         spark: The session.
-        if_there: What happens to an existing table.
-        path: Root of the table; empty until it is given.
+        if_exists: What happens to an existing table.
+        path: Root of the table; empty until it is set.
         fields: Its columns.
         properties: Its properties.
         cluster_by: The columns that it is clustered by.
     """
 
     spark: SparkSession
-    if_there: IfThere
+    if_exists: IfExists
     path: str = ""
     fields: tuple[StructField, ...] = ()
     properties: Mapping[str, str] | None = None
@@ -67,7 +67,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
 
     Args:
         new: The table as described so far.
-        opened: Makes the object for the table, from the session and the path.
+        opened: Creates the object for the table, from the session and the path.
 
     Examples:
         >>> builder = LanceTable.createIfNotExists(spark).location(f"{folder}/built")
@@ -84,7 +84,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
         return f"LanceTableBuilder({self._new.path!r}, not run: call execute())"
 
     def location(self, location: str) -> LanceTableBuilder[_T]:
-        """Sets the path of the table.
+        """Set the path of the table.
 
         Examples:
             >>> _ = LanceTable.create(spark).location(f"{folder}/built")
@@ -100,7 +100,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
         generatedByDefaultAs: object = None,  # noqa: N803
         comment: str | None = None,
     ) -> LanceTableBuilder[_T]:
-        """Adds a column at the end.
+        """Add a column at the end.
 
         Args:
             colName: Its name.
@@ -131,7 +131,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
         )
 
     def addColumns(self, cols: StructType | Sequence[StructField]) -> LanceTableBuilder[_T]:  # noqa: N802
-        """Adds the columns of a schema.
+        """Add the columns of a schema.
 
         Examples:
             >>> _ = LanceTable.create(spark).addColumns(table.toDF().schema)
@@ -139,7 +139,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
         return self._with(fields=(*self._new.fields, *cols))
 
     def property(self, key: str, value: str) -> LanceTableBuilder[_T]:
-        """Sets a property of the table.
+        """Set a property of the table.
 
         Examples:
             >>> _ = LanceTable.create(spark).property("owner", "web team")
@@ -147,7 +147,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
         return self._with(properties={**(self._new.properties or {}), key: value})
 
     def clusterBy(self, *cols: str) -> LanceTableBuilder[_T]:  # noqa: N802
-        """Sets the columns that the table is clustered by: ``compact()`` sorts rows by them.
+        """Set the columns that the table is clustered by: ``compact()`` sorts rows by them.
 
         Examples:
             >>> _ = LanceTable.create(spark).clusterBy("id")
@@ -155,7 +155,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
         return self._with(cluster_by=cols)
 
     def comment(self, comment: str) -> LanceTableBuilder[_T]:
-        """Sets the property ``comment``, which ``DESCRIBE TABLE EXTENDED`` shows.
+        """Set the property ``comment``, which ``DESCRIBE TABLE EXTENDED`` shows.
 
         Examples:
             >>> _ = LanceTable.create(spark).comment("what visitors did")
@@ -163,7 +163,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
         return self.property("comment", comment)
 
     def execute(self) -> _T:
-        """Creates the table.
+        """Create the table.
 
         Raises:
             TableAlreadyExistsError: The table exists, and the builder is one of ``create``.
@@ -179,7 +179,7 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
             if not given:
                 call = "location(path)" if what == "location" else "addColumn(name, type)"
                 raise InvalidInputError(f"a new table needs a {what}", self._new.path, call)
-        make_table(self._new)
+        create_table_from_builder(self._new)
         return self._opened(self._new.spark, self._new.path)
 
     def _with(self, **known: object) -> LanceTableBuilder[_T]:
@@ -187,12 +187,12 @@ class LanceTableBuilder(UnsupportedAttributes, Generic[_T]):
         return LanceTableBuilder(new, self._opened)
 
 
-def make_table(new: NewTable) -> None:
-    """Makes a table, or another one of that which is there, as the builder was told.
+def create_table_from_builder(new: NewTable) -> None:
+    """Create or replace a table as defined by a builder.
 
     Raises:
-        TableAlreadyExistsError: There is one, which is neither kept nor replaced.
-        TableNotFoundError: There is none to replace.
+        TableAlreadyExistsError: The table exists, and is neither kept nor replaced.
+        TableNotFoundError: There is no table to replace.
     """
     table, properties = session_table(new.spark, new.path), dict(new.properties or {})
     existing = Snapshot.open(table) if new.if_there is IfThere.NEEDED else open_existing(table)
@@ -203,8 +203,8 @@ def make_table(new: NewTable) -> None:
     options = {**session_options(new.spark), "path": new.path, "overwriteSchema": "true"}
     write = WriteOptions.parse(options)
     write = replace(write, table_properties=properties, cluster_by=new.cluster_by)
-    if existing is None or new.if_there is IfThere.FAIL:
-        with _unless(new.if_there is IfThere.KEEP):
+    if existing is None or new.if_exists is IfExists.FAIL:
+        with _unless(new.if_exists is IfExists.KEEP):
             create_table(table, columns, write_settings(write, overwrite=False))
         return
     settings = write_settings(write, overwrite=True)
@@ -213,5 +213,5 @@ def make_table(new: NewTable) -> None:
 
 
 def _unless(kept: bool) -> AbstractContextManager[None]:
-    """What passes over a table that another writer made meanwhile, if it is to be kept."""
+    """Ignore that another writer created the table concurrently, if an existing table is kept."""
     return suppress(TableAlreadyExistsError) if kept else nullcontext()

@@ -62,7 +62,7 @@ class TableColumns:
     def addColumns(  # noqa: N802
         self, columns: str | StructType | Mapping[str, Expression] | DataFrame, **options: str
     ) -> ColumnResult:
-        """Adds columns at the end of the schema.
+        """Add columns at the end of the schema.
 
         Args:
             columns: ``"a int, b string"`` or a StructType: null columns, which write no data;
@@ -97,7 +97,7 @@ class TableColumns:
     @changes_table(*COMMIT_OPTIONS)
     @refreshes_cached
     def dropColumns(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
-        """Drops columns, or fields of structs (``a.b``); writes no data.
+        """Drop columns, or fields of structs (``a.b``); writes no data.
 
         Args:
             columns: Names; names with special characters may be in backquotes.
@@ -124,7 +124,7 @@ class TableColumns:
     @changes_table(*COMMIT_OPTIONS)
     @refreshes_cached
     def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
-        """Renames a column, or a field of a struct; writes no data and keeps indices.
+        """Rename a column, or a field of a struct; writes no data and keeps indices.
 
         Args:
             existing: ``a``, or ``a.b`` for a field of a struct; names with special characters may
@@ -155,7 +155,7 @@ class TableColumns:
         comment: str | None = None,
         **options: str,
     ) -> ColumnResult:
-        """Changes the type, the nullability or the comment of a column.
+        """Change the type, the nullability or the comment of a column.
 
         Args:
             column: ``a``, or ``a.b`` for a field of a struct.
@@ -202,7 +202,7 @@ class TableColumns:
         columns: Mapping[str, Mapping[str, str | None]] | None = None,
         **options: str,
     ) -> ColumnResult:
-        """Sets metadata of the schema, and of columns by their path; None removes a key.
+        """Set metadata of the schema, and of columns by their path; None removes a key.
 
         Examples:
             >>> table.setMetadata(schema={"owner": "web team"}).version
@@ -214,19 +214,19 @@ class TableColumns:
     @changes_table(*COMMIT_OPTIONS)
     @refreshes_cached
     def setPrimaryKey(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
-        """Declares the columns whose values name a row; once set, the key cannot be changed.
+        """Declare the columns whose values name a row; once set, the key cannot be changed.
 
-        The key is not enforced: no write looks for rows that have it already. But merges that match
-        by all of its columns never insert a key twice, even if they run at once, here or in Lance;
-        ``merge`` without a condition matches by it, and ``applyChanges`` without ``keys``.
+        The key is not enforced: no write checks for rows with the same key. But merges that match
+        by all of its columns never insert a key twice, even if they run concurrently, here or in
+        Lance; ``merge`` without a condition matches by it, and ``applyChanges`` without ``keys``.
 
         Args:
-            columns: Columns that are never null and have no parts, in the order of the key.
+            columns: Columns that are not nullable and not nested, in the order of the key.
             options: See the class.
 
         Raises:
-            InvalidInputError: The table has another key, or a column is not there, has parts, may
-                be null or is named twice.
+            InvalidInputError: The table has another key, or a column does not exist, is nested,
+                is nullable or is named twice.
 
         Examples:
             >>> _ = table.changeColumn("id", nullable=False)
@@ -239,7 +239,7 @@ class TableColumns:
         return set_primary_key(self._table, columns, settings)
 
     def primaryKey(self) -> list[str]:  # noqa: N802
-        """The columns of the primary key, in its order; none if the table has no key.
+        """Return the columns of the primary key, in its order; none if the table has no key.
 
         Examples:
             >>> table.primaryKey()
@@ -252,16 +252,16 @@ class TableColumns:
     def clusterBy(  # noqa: N802
         self, *columns: str, order: str = DEFAULT_ORDER, **options: str
     ) -> MetadataResult:
-        """Chooses the columns that the table is clustered by: ``compact()`` sorts rows by them.
+        """Choose the columns that the table is clustered by: ``compact()`` sorts rows by them.
 
-        As Delta's ``ALTER TABLE … CLUSTER BY``: no row moves now; compactions sort what is not
-        sorted yet, by whichever session. Without columns the table is clustered no longer.
+        As with Delta's ``ALTER TABLE … CLUSTER BY``, no row moves now; later compactions of any
+        session sort unsorted rows. Without columns, clustering ends.
 
         Args:
-            columns: Names; a field of a struct is ``struct.field``. They may be renamed, and not
+            columns: Names; a field of a struct is ``struct.field``. They may be renamed, but not
                 dropped.
-            order: ``"hilbert"`` or ``"zorder"`` keep rows together that are alike in all columns;
-                ``"linear"`` sorts by the first column, and by the next where it is the same.
+            order: ``"hilbert"`` and ``"zorder"`` cluster rows that are similar in all columns;
+                ``"linear"`` sorts by the first column, then by the next.
             options: See the class.
 
         Raises:
@@ -281,7 +281,7 @@ class TableColumns:
         return set_cluster_by(self._table, columns, order, settings)
 
     def clusteringColumns(self) -> list[str]:  # noqa: N802
-        """The columns that the table is clustered by; none if it is not.
+        """Return the columns that the table is clustered by; none if it is not.
 
         Examples:
             >>> table.clusteringColumns()

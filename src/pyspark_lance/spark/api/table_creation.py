@@ -1,4 +1,4 @@
-"""The methods of ``LanceTable`` that create tables, and check whether there is one."""
+"""The methods of ``LanceTable`` that create tables, and check whether one exists."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
-from pyspark_lance.spark.api.table_builder import IfThere, LanceTableBuilder, NewTable
+from pyspark_lance.spark.api.table_builder import IfExists, LanceTableBuilder, NewTable
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
 from pyspark_lance.spark.options.hadoop_settings import session_table
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
-    check_words,
+    check_option_names,
     checks_keywords,
-    option_texts,
+    to_option_strings,
 )
 from pyspark_lance.spark.options.write_settings import session_options, write_settings
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -74,7 +74,7 @@ class TableCreation:
         options: Mapping[str, object] | None = None,
         storageOptions: Mapping[str, str] | None = None,  # noqa: N803
     ) -> Self | LanceTableBuilder[Self]:
-        """Creates an empty table; with a session alone, returns a builder, as in Delta.
+        """Create an empty table; with only a session, return a builder, as in Delta.
 
         Args:
             spark: The session.
@@ -97,16 +97,16 @@ class TableCreation:
             ['id', 'name']
         """
         if path is None and schema is None:
-            return LanceTableBuilder(NewTable(spark, IfThere.FAIL), cls)
+            return LanceTableBuilder(NewTable(spark, IfExists.FAIL), cls)
         if path is None or schema is None:
             raise InvalidInputError(
                 f"create needs a {'path' if path is None else 'schema'}", path or ""
             )
-        given = option_texts(options or {})
+        given = to_option_strings(options or {})
         plain = [name for name in given if "." not in name]
-        check_words("create", plain, options=_OPTIONS_OF_CREATE, where=path)
+        check_option_names("create", plain, options=_OPTIONS_OF_CREATE, where=path)
         write = WriteOptions.parse({**given, **session_options(spark), "path": path})
-        storage = {**write.table.storage, **option_texts(storageOptions or {})}
+        storage = {**write.table.storage, **to_option_strings(storageOptions or {})}
         if not (ifNotExists and cls.isLanceTable(spark, path, storage)):
             columns = declared_columns(spark, schema, write.column_types)
             try:
@@ -124,7 +124,7 @@ class TableCreation:
         path: str,
         storageOptions: Mapping[str, str] | None = None,  # noqa: N803
     ) -> bool:
-        """Whether there is a Lance table at ``path``.
+        """Return whether there is a Lance table at ``path``.
 
         Args:
             spark: The session.
@@ -143,7 +143,7 @@ class TableCreation:
 
     @classmethod
     def createIfNotExists(cls, spark: SparkSession) -> LanceTableBuilder[Self]:  # noqa: N802
-        """As in Delta: the builder of a table; an existing table is kept as it is.
+        """Return a builder that keeps an existing table, as in Delta.
 
         Args:
             spark: The session.
@@ -153,11 +153,11 @@ class TableCreation:
             >>> builder.addColumn("id", "bigint").execute().toDF().columns
             ['id']
         """
-        return LanceTableBuilder(NewTable(spark, IfThere.KEEP), cls)
+        return LanceTableBuilder(NewTable(spark, IfExists.KEEP), cls)
 
     @classmethod
     def createOrReplace(cls, spark: SparkSession) -> LanceTableBuilder[Self]:  # noqa: N802
-        """As in Delta: the builder of a table; an existing one is replaced, in one new version.
+        """Return a builder that replaces an existing table with one new version, as in Delta.
 
         Args:
             spark: The session.
@@ -169,11 +169,11 @@ class TableCreation:
             >>> spark.read.format("lance").option("version", 1).load(path).count()
             3
         """
-        return LanceTableBuilder(NewTable(spark, IfThere.REPLACE), cls)
+        return LanceTableBuilder(NewTable(spark, IfExists.REPLACE), cls)
 
     @classmethod
     def replace(cls, spark: SparkSession) -> LanceTableBuilder[Self]:
-        """As in Delta: like ``createOrReplace``, but the table must exist.
+        """Return a builder like ``createOrReplace``, but the table must exist.
 
         Args:
             spark: The session.
@@ -183,4 +183,4 @@ class TableCreation:
             >>> builder.addColumn("id", "bigint").execute().toDF().columns
             ['id']
         """
-        return LanceTableBuilder(NewTable(spark, IfThere.NEEDED), cls)
+        return LanceTableBuilder(NewTable(spark, IfExists.NEEDED), cls)

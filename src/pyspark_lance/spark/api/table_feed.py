@@ -1,4 +1,4 @@
-"""The methods of ``LanceTable`` that apply changes of other tables, and register consumers."""
+"""The methods of ``LanceTable`` that apply changes of other tables and register consumers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pyspark_lance.spark.options.spellings import (
     checks_keywords,
 )
 from pyspark_lance.spark.options.write_settings import options_of_change
-from pyspark_lance.spark.sql.metadata_tables import columns, frame_of_rows
+from pyspark_lance.spark.sql.metadata_tables import columns, rows_to_dataframe
 from pyspark_lance.table.dml.applied_changes import applied_version
 from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
@@ -67,7 +67,7 @@ class TableFeed:
         source: str = _DEFAULT_SOURCE,
         **options: str,
     ) -> ChangeResult:
-        """Applies changes of another table: inserts, updates and deletes in one version.
+        """Apply changes of another table: inserts, updates and deletes in one version.
 
         The last change of a row wins. The newest version among the changes is committed with the
         rows (see ``appliedVersion``), and changes up to it are skipped if they are applied again.
@@ -77,8 +77,8 @@ class TableFeed:
             changes: From ``changes()`` or ``readChangeFeed``, of a batch or a stream. Columns that
                 the table lacks are an error; columns that only the table has keep their values.
             keys: Key columns, in both tables; those of this table's primary key if neither these
-                nor ``rowIdColumn`` are given. Do not filter out pre-images: by these a row whose
-                key changed is found.
+                nor ``rowIdColumn`` are given. Do not filter out pre-images: they are needed for
+                rows whose key changed.
             rowIdColumn: Instead of ``keys``: the column of this table that stores the ``_rowid``
                 of the other one.
             source: Name of the other table, if this one applies changes of several.
@@ -111,7 +111,7 @@ class TableFeed:
             numbered = {"txnAppId": applied_changes(source), "txnVersion": str(last.newest)}
             options = {**options, **numbered}
             came_from = last.source
-        else:  # numbers of batches are no versions of the other table
+        else:  # the number of a batch is not a version of the other table
             came_from = SourceIdentity(first=last.source.first)
 
         def attempt(plan: DmlPlan) -> PreparedCommit:
@@ -121,7 +121,7 @@ class TableFeed:
         return self._change(attempt, options, properties={SOURCE_PROPERTY: came_from.to_text()})
 
     def appliedVersion(self, source: str = _DEFAULT_SOURCE) -> int:  # noqa: N802
-        """The version of the other table up to which changes were applied; 0 for none.
+        """Return the version of the other table up to which changes were applied; 0 for none.
 
         Args:
             source: As given to ``applyChanges``.
@@ -145,7 +145,7 @@ class TableFeed:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> Consumer:
-        """Registers a consumer, or moves one, so that cleanups keep what it has not read yet.
+        """Register a consumer, or move one, so that cleanups keep versions that it has not read.
 
         No cleanup removes the given version or a later one until the consumer advances. A stream
         with the option ``consumer`` advances its own.
@@ -170,7 +170,7 @@ class TableFeed:
 
     @changes_table()
     def unregisterConsumer(self, name: str) -> None:  # noqa: N802
-        """Removes a consumer; cleanups no longer keep versions for it.
+        """Remove a consumer; cleanups no longer keep versions for it.
 
         Raises:
             VersionNotFoundError: There is no such consumer.
@@ -184,7 +184,7 @@ class TableFeed:
         unregister_consumer(self._table, name)
 
     def consumers(self) -> DataFrame:
-        """The consumers: the last version that each has read, and how many versions it lags behind.
+        """Return the consumers: the last version that each has read, and how many it lags behind.
 
         Examples:
             >>> _ = table.registerConsumer("mirror")
@@ -195,11 +195,11 @@ class TableFeed:
             (consumer.name, consumer.version, consumer.lag, consumer.updatedAt)
             for consumer in consumers_of(self._table)
         ]
-        return frame_of_rows(self._spark, rows, _CONSUMERS)
+        return rows_to_dataframe(self._spark, rows, _CONSUMERS)
 
 
 def _key_pairs(keys: str | Sequence[str] | None, row_id_column: str | None) -> dict[str, str]:
-    """Column of the table that follows -> column of the changes."""
+    """Map key columns of the target table to columns of the changes."""
     names = [keys] if isinstance(keys, str) else list(keys or ())
     if bool(names) == (row_id_column is not None):
         raise InvalidInputError(

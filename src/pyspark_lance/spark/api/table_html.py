@@ -1,4 +1,4 @@
-"""What a ``LanceTable`` and ``detail()`` show in notebooks."""
+"""HTML of a ``LanceTable`` and of ``detail()`` for notebooks."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pyspark_lance.notebook_html import facts_as_html, html_or_text, rows_as_html
+from pyspark_lance.notebook_html import details_as_html, html_or_text, rows_as_html
 from pyspark_lance.spark.sql.metadata_tables import DETAIL, Rows
 from pyspark_lance.table.history.history import history
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
-# Each takes a request or two to read, so a long history stays quick, on a distant store, too.
+# Each takes one or two requests, so that this is fast on a distant store, too.
 _SHOWN_VERSIONS: Final = 5
 _SHOWN_COLUMNS: Final = 12
 _HISTORY: Final = ("version", "committed (UTC)", "operation", "rows", "tags", "note")
-# Properties may hold whatever their users put there.
+# Properties may contain anything.
 _NOT_SHOWN: Final = ("format", "properties", "consumers")
 
 
 def table_html(table: Table, at: VersionSpec, text: str) -> str:
-    """Name, version, rows, columns, and the newest versions; ``text`` if that is not to be had."""
+    """Return name, version, rows, columns, and the newest versions; ``text`` after an error."""
 
     def make() -> str:
         snapshot = Snapshot.open(table, at)
         names = [field.name for field in snapshot.schema.fields]
         more = [f"… {len(names) - _SHOWN_COLUMNS} more"] if len(names) > _SHOWN_COLUMNS else []
-        facts = {
+        details = {
             "branch": snapshot.manifest.branch,
             "version": snapshot.version,
             "rows": snapshot.num_rows(),
@@ -45,21 +45,23 @@ def table_html(table: Table, at: VersionSpec, text: str) -> str:
             )
             for entry in history(table, _SHOWN_VERSIONS)
         ]
-        return facts_as_html(f"Lance table {table.uri}", facts) + rows_as_html(_HISTORY, rows)
+        return details_as_html(f"Lance table {table.uri}", details) + rows_as_html(_HISTORY, rows)
 
     return html_or_text(make, text)
 
 
 def shown_detail(frame: DataFrame, rows: Rows) -> DataFrame:
-    """The frame of ``detail()``, which notebooks show as a table of names and values."""
-    facts = {
+    """Make notebooks show the DataFrame of ``detail()`` as a table of names and values."""
+    details = {
         name: value
         for name, value in zip(DETAIL.names, rows[0], strict=True)
         if name not in _NOT_SHOWN and value not in (None, [])
     }
 
     def _repr_html_() -> str:
-        return html_or_text(lambda: facts_as_html("Detail of a Lance table", facts), repr(frame))
+        return html_or_text(
+            lambda: details_as_html("Detail of a Lance table", details), repr(frame)
+        )
 
     frame._repr_html_ = _repr_html_  # type: ignore[method-assign]
     return frame

@@ -57,7 +57,7 @@ class TableIndices:
         prefixOnly: bool | None = None,  # noqa: N803
         **options: str,
     ) -> IndexResult:
-        """Creates an index on each column, on the executors, in one version.
+        """Create an index on each column, on the executors, in one version.
 
         Scans, deletes, updates and merges then look up the rows that can match their condition, and
         so does Lance. Each task writes one segment of the index, for some of the fragments. Rows
@@ -128,7 +128,7 @@ class TableIndices:
     def refreshIndices(  # noqa: N802
         self, name: str | None = None, **options: str
     ) -> IndexResult:
-        """Adds to indices the rows that were written, compacted or updated since the last refresh.
+        """Add to indices the rows that were written, compacted or updated since the last refresh.
 
         Only fragments that an index does not cover are read, and those of segments that have old
         values or texts of updated rows. If there are none, no version is made. Vector indices get a
@@ -156,7 +156,7 @@ class TableIndices:
     def optimizeIndices(  # noqa: N802
         self, name: str | None = None, **options: str
     ) -> IndexResult:
-        """Like ``refreshIndices``, and merges many small segments into few large ones.
+        """Refresh indices as ``refreshIndices`` does, and merge small segments.
 
         Each refresh adds a segment, and a query looks up all of them. Segments of a B-tree are
         merged, up to 64 million rows each, without reading the column. For other kinds, segments
@@ -185,7 +185,7 @@ class TableIndices:
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
     def dropIndex(self, name: str, **options: str) -> MetadataResult:  # noqa: N802
-        """Drops an index of any kind; a later cleanup removes its files.
+        """Drop an index of any kind; a later cleanup removes its files.
 
         Args:
             name: Name of the index.

@@ -13,14 +13,14 @@ from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.expressions import quoted
-from pyspark_lance.spark.jobs.analyze_job import analysis_of, keep_statistics
+from pyspark_lance.spark.jobs.analyze_job import plan_analysis, store_statistics
 from pyspark_lance.spark.jobs.index_job import run_on_executors
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
-    also_spelled,
     changes_table,
     checks_keywords,
+    parameter_aliases,
 )
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
@@ -60,7 +60,7 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult
 
 Age: TypeAlias = timedelta | str | float
-"""How long ago: a timedelta, ``"14days"``, or a number of hours."""
+"""An age: a timedelta, ``"14days"``, or a number of hours."""
 
 
 @checks_keywords
@@ -75,21 +75,21 @@ class TableMaintenance:
     @typed_errors()
     @refreshes_cached
     def analyze(self, columns: str | Sequence[str] = (), **options: str) -> MetadataResult:
-        """Counts nulls and distinct values of columns and finds their bounds, for optimizers.
+        """Compute column statistics: numbers of nulls and distinct values, and bounds.
 
-        Spark reads the columns, some at a time; distinct values are counted within some 5 %. What
-        is found is kept in the configuration of the table, by one version, and Spark's cost-based
-        optimizer is told of it with the plugin (``spark.sql.cbo.enabled``), as ``ANALYZE TABLE …
-        FOR COLUMNS`` would have it. Once rows have changed, counts are scaled to those there are,
-        and bounds are no longer told; after a fourth or four times of the rows, nothing is.
+        Spark reads the columns, some at a time; the number of distinct values has an error of about
+        5 %. One version stores the statistics in the configuration of the table. With the plugin,
+        Spark's cost-based optimizer uses them (``spark.sql.cbo.enabled``), as after ``ANALYZE TABLE
+        … FOR COLUMNS``. After changes of rows, counts are scaled to the number of rows, and bounds
+        are no longer used; once the number of rows is a fourth or four times as large, nothing is.
 
         Args:
-            columns: Names of columns of numbers, texts, days or times; all of them by default.
+            columns: Names of columns of numbers, strings, dates or timestamps; by default all.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``, ``txnAppId`` and
                 ``txnVersion``, as for a write.
 
         Raises:
-            InvalidInputError: There is no such column, or its values have parts.
+            InvalidInputError: There is no such column, or it is nested.
 
         Examples:
             >>> table.analyze(["id", "kind"]).version
@@ -107,10 +107,10 @@ class TableMaintenance:
             return reader.load(self._table.root)
 
         found = []
-        for asked in analysis_of(rows().schema, names or None):
+        for asked in plan_analysis(rows().schema, names or None):
             part = rows(columns=",".join(map(quoted, asked.columns))) if asked.columns else rows()
             found.append(part.selectExpr(asked.expression).collect()[0][0])
-        return keep_statistics(self._table, snapshot, found, settings)
+        return store_statistics(self._table, snapshot, found, settings)
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
@@ -132,16 +132,15 @@ class TableMaintenance:
         dryRun: bool = False,  # noqa: N803
         **options: str,
     ) -> CompactionResult:
-        """Merges small fragments and rewrites those with many deleted rows, on the executors.
+        """Merge small fragments and rewrites those with many deleted rows, on the executors.
 
         Only the speed of reads changes: rows keep their values, ids and versions, and change feeds
         return the same as before. Appends, deletes and updates may run concurrently. The old files
         stay until a cleanup. If nothing has to be compacted, no version is made.
 
-        With ``clusterBy``, or in a table that is clustered (``LanceTable.clusterBy``), rows are
-        sorted, across fragments: then zone maps and files leave out more. What was sorted by the
-        same columns in the same order stays as it is, but for small fragments, which are sorted
-        again together with new rows.
+        With ``clusterBy``, or in a clustered table (``LanceTable.clusterBy``), rows are sorted
+        across fragments, so that zone maps prune more. Fragments that were sorted by the same
+        columns in the same order are kept, except small ones, which are sorted again with new rows.
 
         Args:
             targetRowsPerFragment: Smaller fragments are merged with their neighbours; by default
@@ -157,11 +156,11 @@ class TableMaintenance:
             clusterBy: Columns to sort the rows by; a field of a struct is ``struct.field``. Nulls
                 come first and NaN last. By default those that the table is clustered by, ``()`` for
                 rows as they are.
-            splitFilesBy: The first of these columns, whose values get files of their own: joins and
-                aggregates by them need no shuffle. As before by default, ``()`` for none.
-            order: ``"linear"`` sorts by the first column, and by the next where it is the same;
-                ``"zorder"`` and ``"hilbert"`` keep rows together that are alike in all columns. By
-                default as the table is clustered, ``"linear"`` by ``clusterBy`` of this call.
+            splitFilesBy: The first of these columns, whose values get separate files: joins and
+                aggregates by them need no shuffle. By default as before, ``()`` for none.
+            order: ``"linear"`` sorts by the first column, then by the next; ``"zorder"`` and
+                ``"hilbert"`` cluster rows that are similar in all columns. By default the order of
+                the clustered table, or ``"linear"`` with ``clusterBy``.
             sortBytes: Bytes of rows that a task sorts in memory, which takes about five times as
                 much; 128 MiB.
             dryRun: Only returns what would be done.
@@ -171,7 +170,7 @@ class TableMaintenance:
             InvalidInputError: A limit is invalid, there is no such column or order, or
                 ``deferIndexRemap`` is set with ``clusterBy`` or for a table with stable row ids.
             UnsupportedFeatureError: Values of a column have no order: lists, structs, JSON, blobs.
-            RetryableCommitError: Other commits conflicted with all of the work, too often.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> table.toDF().write.format("lance").mode("append").save(path)
@@ -212,7 +211,7 @@ class TableMaintenance:
         rowsPerZone: int | None = None,  # noqa: N803
         **options: str,
     ) -> ZoneMapResult:
-        """Creates a zone map on each column, on the executors: minimum and maximum of each zone.
+        """Create a zone map on each column, on the executors: minimum and maximum of each zone.
 
         Scans, deletes, updates and merges, and Lance too, then read only the zones that can contain
         matching rows. This helps if rows are roughly sorted by the column. An existing zone map of
@@ -244,7 +243,7 @@ class TableMaintenance:
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
     def refreshZonemaps(self, **options: str) -> ZoneMapResult:  # noqa: N802
-        """Adds to all zone maps the rows written, compacted or updated since the last refresh.
+        """Add to all zone maps the rows written, compacted or updated since the last refresh.
 
         Only fragments that a zone map does not cover are read. If there are none, no version is
         made.
@@ -278,7 +277,7 @@ class TableMaintenance:
         dryRun: bool = False,  # noqa: N803
         progress: Progress | None = None,
     ) -> CleanupResult:
-        """Removes old versions, and the files that only these refer to.
+        """Remove old versions, and the files that only these refer to.
 
         A version is old if it meets all given criteria; without any, if it is older than two weeks.
         The newest version is always kept, and so are versions that tags or branches refer to. Files
@@ -290,7 +289,7 @@ class TableMaintenance:
                 a number of hours.
             beforeVersion: Have a smaller version number.
             retainVersions: Are not among this many newest versions.
-            deleteUnverified: Also removes younger files; only safe while nobody writes.
+            deleteUnverified: Also removes younger files; only safe if there are no writers.
             errorIfTaggedOldVersions: Whether tagged old versions are an error; False keeps them.
             dryRun: Only returns what would be removed.
             progress: Called with the number of files removed so far, and the number of all.
@@ -316,7 +315,7 @@ class TableMaintenance:
     @changes_table(*COMMIT_OPTIONS)
     @refreshes_cached
     def enableStableRowIds(self, **options: str) -> MetadataResult:  # noqa: N802
-        """Adds stable row ids, in place, to a table that was created without them.
+        """Add stable row ids, in place, to a table that was created without them.
 
         This is one commit, which writes no data; every row counts as created by it. Lineage, change
         feeds and stable row ids begin with that version; older versions cannot be restored. A table
@@ -345,7 +344,7 @@ class TableMaintenance:
     @changes_table("userMetadata")
     @typed_errors()
     def copyWithStableRowIds(self, target: str, **options: str) -> CopyResult:  # noqa: N802
-        """Copies the newest version to a new table whose rows have stable ids.
+        """Copy the newest version to a new table whose rows have stable ids.
 
         The copy has one version, the same columns and configuration, and no indices.
 
@@ -375,7 +374,7 @@ class TableMaintenance:
         timestamp: str | datetime | None = None,
         readData: bool = False,  # noqa: N803
     ) -> VerifyResult:
-        """Checks a version for damage and inconsistencies; each finding names the remedy.
+        """Check a version for damage and inconsistencies; each finding names the remedy.
 
         Checks the manifest, the size and the footer of every data file, the deleted rows, row ids
         and versions of every fragment, tags, branches, and unused files. Runs on the driver and
@@ -397,11 +396,11 @@ class TableMaintenance:
         """
         return verify(self._table, self._number_of(version, tag, timestamp), read_data=readData)
 
-    @also_spelled(retentionHours="olderThan")
+    @parameter_aliases(retentionHours="olderThan")
     def leftoverFiles(self, olderThan: Age = 0.0) -> list[OrphanFile]:  # noqa: N802, N803
-        """Files that no version refers to: from failed tasks, killed processes, lost conflicts.
+        """List files that no version refers to: of failed tasks, killed processes, conflicts.
 
-        Files of running writes are among them.
+        This includes files of running writes.
 
         Args:
             olderThan: Leaves out younger files: a timedelta, ``"7days"``, or a number of hours.
@@ -413,19 +412,19 @@ class TableMaintenance:
         return find_orphan_files(self._table, older_than_s=_seconds(olderThan))
 
     @changes_table()
-    @also_spelled(retentionHours="olderThan")
+    @parameter_aliases(retentionHours="olderThan")
     def removeLeftoverFiles(  # noqa: N802
         self,
         olderThan: Age = SAFE_AGE_S / 3600,  # noqa: N803
         *,
         force: bool = False,
     ) -> list[OrphanFile]:
-        """Removes files that no version refers to, and returns them; makes no version.
+        """Remove files that no version refers to, and return them; this commits no version.
 
         Args:
             olderThan: Keeps younger files, which a running write may need: a timedelta,
                 ``"7days"``, or a number of hours.
-            force: Allows less than seven days; only safe while nobody writes to the table.
+            force: Allows less than seven days; only safe if there are no writers.
 
         Raises:
             InvalidInputError: Less than seven days without ``force``.
@@ -439,12 +438,12 @@ class TableMaintenance:
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One name, or several."""
+    """Return the names as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _seconds(age: Age) -> float:
-    """Seconds of a timedelta, of ``"14days"``, or of a number of hours.
+    """Convert a timedelta, ``"14days"`` or a number of hours to seconds.
 
     Raises:
         InvalidInputError: A text that is not a duration.
@@ -457,5 +456,5 @@ def _seconds(age: Age) -> float:
 def rewrite_on_executors(
     spark: SparkSession, tasks: Sequence[CompactionTask | ClusteringTask | ZoneMapTask]
 ) -> list[Any]:
-    """What became of tasks, in their order; commits nothing."""
+    """Run tasks on the executors and return their results in order; commits nothing."""
     return run_on_executors(spark, run_compaction_task, tasks)

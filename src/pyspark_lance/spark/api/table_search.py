@@ -32,9 +32,9 @@ from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.index_job import run_on_executors
 from pyspark_lance.spark.jobs.nearest_job import (
     FOUND_COLUMNS,
-    Answer,
-    nearest_to_few,
-    nearest_to_many,
+    SearchOutput,
+    search_broadcast_queries,
+    search_partitioned_queries,
 )
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
@@ -69,7 +69,8 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 
 _QUERY: Final = "_query"
 _VECTOR: Final = "_vector"
-# Queries that are sent to all tasks: so many, if what comes along with each is small, else few.
+# Maximum numbers of queries to broadcast: with small columns beside the vector, with others, and
+# of numbers in all vectors.
 _SMALL_QUERY_COUNT: Final = 1 << 13
 _SMALL_WIDE_QUERY_COUNT: Final = 1 << 8
 _SMALL_NUMBER_COUNT: Final = 1 << 21
@@ -101,7 +102,7 @@ class TableSearch:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """The rows whose vectors are nearest to one vector, to several, or to those of a DataFrame.
+        """Return the rows nearest to one vector, to several, or to those of a DataFrame.
 
         The result has the columns of the queries (``_query``, numbered from 0, for an array; all
         but the vector for a DataFrame), then ``_rank`` from 1 on, ``_distance`` and ``_rowid``,
@@ -122,8 +123,8 @@ class TableSearch:
             filter: SQL condition over columns of the table and lineage columns, applied before the
                 search.
             columns: Columns of the table to return, which may be lineage columns; None for all.
-            nprobes: Partitions of the index to search per query; None for those hardly further
-                away than the nearest, as in Lance, and as many more as it takes to find ``k`` rows.
+            nprobes: Partitions of the index to search per query; None for those about as near as
+                the nearest, as in Lance, and more if they have less than ``k`` rows.
             refineFactor: The index returns this many times ``k`` candidates, which are re-ranked by
                 their vectors; ``_distance`` is then exact.
             useIndex: Whether an index is used, if there is one for the metric.
@@ -168,28 +169,30 @@ class TableSearch:
             return self._nearest_to_rows(queries, name, request, answer(own))
         given, is_one = parse_queries(queries, vectors, kind)
         numbered = [] if is_one else [StructField(_QUERY, LongType(), nullable=False)]
-        if len(given) > _fewest(request, own_is_small=True):
+        if len(given) > _max_broadcast_queries(request, own_is_small=True):
             rows = _rows_of(self._spark, given).repartition(_parallelism(self._spark))
-            return nearest_to_many(answer(numbered), rows, _VECTOR)
+            return search_partitioned_queries(output(numbered), rows, _VECTOR)
         names = pa.RecordBatch.from_arrays([plain_array(given.numbers)], names=[_QUERY])
-        return nearest_to_few(self._spark, answer(numbered), given, names)
+        return search_broadcast_queries(self._spark, output(numbered), given, names)
 
     def _nearest_to_rows(
-        self, queries: DataFrame, vector: str, request: NearestRequest, answer: Answer
+        self, queries: DataFrame, vector: str, request: NearestRequest, output: SearchOutput
     ) -> DataFrame:
         if queries.isStreaming:
-            return nearest_to_many(answer, queries, vector)
-        most = _fewest(request, own_is_small=_is_small(answer.schema.fields[: answer.num_own]))
+            return search_partitioned_queries(output, queries, vector)
+        most = _max_broadcast_queries(
+            request, own_is_small=_is_small(output.schema.fields[: output.num_own])
+        )
         some = queries.limit(most + 1).toArrow()
         if some.num_rows > most:
             spread = queries.repartition(_parallelism(self._spark))
-            return nearest_to_many(answer, spread, vector)
+            return search_partitioned_queries(output, spread, vector)
         place = some.column_names.index(vector)
         lists = some.column(place).combine_chunks()
         batches = some.remove_column(place).combine_chunks().to_batches()
         own = batches[0] if batches else some.remove_column(place).schema.empty_table()
         given = queries_in(lists, request.column, request.metric)
-        return nearest_to_few(self._spark, answer, given, own)
+        return search_broadcast_queries(self._spark, output, given, own)
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
@@ -207,7 +210,7 @@ class TableSearch:
         replace: bool = False,
         **options: str,
     ) -> VectorIndexResult:
-        """Creates an index on a vector column, on the executors, for ``nearest`` and Lance.
+        """Create an index on a vector column, on the executors, for ``nearest`` and Lance.
 
         Vectors near to each other are grouped into partitions; a search reads the partitions near
         to its query. One task trains on a sample, all tasks encode the rows, one task writes them;
@@ -267,7 +270,7 @@ class TableSearch:
     def refreshVectorIndices(  # noqa: N802
         self, names: str | Sequence[str] | None = None, **options: str
     ) -> tuple[VectorIndexResult, ...]:
-        """Adds to vector indices the rows written, compacted or updated since the last refresh.
+        """Add to vector indices the rows written, compacted or updated since the last refresh.
 
         Only fragments that an index does not cover are read; they become a new segment, with the
         partitions and codewords of the index. ``optimizeIndices`` merges segments, and so does
@@ -300,7 +303,7 @@ class TableSearch:
 def table_columns(
     options: dict[str, str], table: Table, snapshot: Snapshot, columns: Sequence[str] | None
 ) -> tuple[ReadOptions, StructType]:
-    """The columns of the table that are returned behind ``_rowid``."""
+    """Return the columns of the table that follow ``_rowid`` in the result."""
     names = None if columns is None else [one for one in columns if one.lower() != ROW_ID]
     if names:
         options["columns"] = ",".join(map(quoted, names))
@@ -328,7 +331,7 @@ def answer_schema(left: Sequence[StructField], of_table: Sequence[StructField]) 
     """All columns of the answer to a search.
 
     Raises:
-        InvalidInputError: Two have one name.
+        InvalidInputError: Two columns have the same name.
     """
     taken = {field.name.lower() for field in of_table}
     for field in left:
@@ -342,10 +345,10 @@ def answer_schema(left: Sequence[StructField], of_table: Sequence[StructField]) 
 
 
 def _vector_of(schema: StructType, name: str) -> str:
-    """The column of vectors among those of the queries.
+    """Return the name of the vector column of the queries.
 
     Raises:
-        InvalidInputError: There is none, or several of which none has the name of the table's.
+        InvalidInputError: There is none, or there are several without the name of the table's.
     """
     known = [field for field in schema.fields if _holds_numbers(field)]
     own = named(known, name) or (known[0] if len(known) == 1 else None)
@@ -366,7 +369,7 @@ def _holds_numbers(field: StructField) -> bool:
 
 
 def _is_small(fields: Sequence[StructField]) -> bool:
-    """Whether values of these columns take few bytes, whatever they are."""
+    """Return whether all columns have types of a small fixed size."""
     return not any(
         hasattr(field.dataType, "elementType")
         or hasattr(field.dataType, "keyType")
@@ -377,14 +380,14 @@ def _is_small(fields: Sequence[StructField]) -> bool:
     )
 
 
-def _fewest(request: NearestRequest, *, own_is_small: bool) -> int:
-    """Up to how many queries all tasks get all of them."""
+def _max_broadcast_queries(request: NearestRequest, *, own_is_small: bool) -> int:
+    """Return the maximum number of queries to broadcast."""
     most = _SMALL_QUERY_COUNT if own_is_small else _SMALL_WIDE_QUERY_COUNT
     return max(1, min(most, _SMALL_NUMBER_COUNT // (width_of(request.column) + 5 * request.k)))
 
 
 def _rows_of(spark: SparkSession, queries: Queries) -> DataFrame:
-    """Queries as rows."""
+    """Convert queries to a DataFrame."""
     vectors = queries.vectors.astype(np.promote_types(queries.vectors.dtype, np.float32))
     lists = pa.FixedSizeListArray.from_arrays(plain_array(vectors.reshape(-1)), vectors.shape[1])
     kind = pa.list_(lists.type.value_type)
@@ -393,7 +396,7 @@ def _rows_of(spark: SparkSession, queries: Queries) -> DataFrame:
 
 
 def _parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once; a Connect client has to ask."""
+    """Return the default parallelism; on Connect, run a query to find it."""
     try:
         return spark.sparkContext.defaultParallelism
     except (PySparkException, AttributeError, NotImplementedError):

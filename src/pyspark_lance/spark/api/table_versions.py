@@ -13,12 +13,12 @@ from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.table_html import shown_detail
-from pyspark_lance.spark.api.unsupported_attributes import answers
+from pyspark_lance.spark.api.unsupported_attributes import unsupported_attributes
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
-from pyspark_lance.spark.options.version_arguments import version_asked
+from pyspark_lance.spark.options.version_arguments import parse_version_arguments
 from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.spark.sql.metadata_tables import (
     BRANCHES,
@@ -31,10 +31,10 @@ from pyspark_lance.spark.sql.metadata_tables import (
     branch_rows,
     detail_rows,
     fragment_rows,
-    frame_of_rows,
     history_row,
     history_rows,
     index_rows,
+    rows_to_dataframe,
     tag_rows,
 )
 from pyspark_lance.table.history.ancestry import ancestor_history
@@ -62,7 +62,7 @@ class TableVersions:
     scan: Callable[..., DataFrame]
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """The remaining versions, the newest first: their operation, time and author.
+        """Return the remaining versions, the newest first: their operation, time and author.
 
         Args:
             limit: Maximum number of versions; None for all.
@@ -81,11 +81,11 @@ class TableVersions:
         *,
         columns: Sequence[str] = (),
     ) -> DataFrame:
-        """Who created each row, and who last updated it: version, time, operation, note.
+        """Return the commits that created and last updated each row: version, time, operation.
 
-        For versions that were cleaned up these are unknown, and null. On a branch the commits
-        before the fork are those of its parent. A restore gives rows their old versions back, so
-        the original commits are shown; ``rowHistory`` shows restores.
+        They are null for versions that were cleaned up. On a branch the commits before the fork are
+        those of its parent. A restore also restores the versions of rows, so the original commits
+        are shown; ``rowHistory`` shows restores.
 
         Args:
             rowIds: Row ids; None for all rows.
@@ -134,13 +134,13 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """Every state of a row, the newest first, with the commit that made it.
+        """Return every state of a row, the newest first, with the commit that wrote it.
 
-        Goes back from each version that changed the row to the one before, so that only the row
-        itself is scanned. A restore that changed the row, or brought it back, is a state of its
-        own; to find these, the manifests of the versions in between are read. On a branch, states
-        from before the fork are included. For a deleted row, the history begins with the version
-        before the delete.
+        This goes back from each version that changed the row to the one before, so that only the
+        row itself is scanned. A restore that changed or re-created the row is a separate state; to
+        find it, the manifests of the versions in between are read. On a branch, states from before
+        the fork are included. For a deleted row, the history begins with the version before the
+        delete.
 
         Args:
             rowId: Its stable row id.
@@ -179,7 +179,7 @@ class TableVersions:
         return frame.coalesce(1)
 
     def detail(self) -> DataFrame:
-        """One row about the version: counts, sizes, properties, and advice on its layout.
+        """Return one row about the version: counts, sizes, properties, and advice on its layout.
 
         Examples:
             >>> table.detail().select("version", "numRows", "stableRowIds").collect()
@@ -195,7 +195,7 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """The layout of a version: one row per fragment, with the lineage of its rows.
+        """Return the layout of a version: one row per fragment, with the lineage of its rows.
 
         Args:
             version: None for the newest, or the one that the table is pinned to.
@@ -217,12 +217,12 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """The indices of a version: one row per segment, what it covers, and whether it is used.
+        """Return the indices of a version: one row per segment, its coverage, whether it is used.
 
-        Scans, deletes and updates look up the segments that are ``used``; for others, ``note`` says
-        why they do not. ``numRowsUncovered`` is the number of rows of the table that no segment of
-        the index covers: they are scanned until the next refresh. ``numRowsStale`` is the number of
-        rows of a B-tree that were deleted, moved or updated since; they are ignored.
+        Scans, deletes and updates look up the segments that are ``used``; for other segments,
+        ``note`` gives the reason. ``numRowsUncovered`` is the number of rows of the table that no
+        segment of the index covers: they are scanned until the next refresh. ``numRowsStale`` is
+        the number of rows of a B-tree that were deleted, moved or updated since; they are ignored.
 
         Args:
             version: None for the newest, or the one that the table is pinned to.
@@ -247,7 +247,7 @@ class TableVersions:
         timestamp: str | datetime | None = None,
         **options: str,
     ) -> MetadataResult:
-        """Restores an old version, as one new version; later versions stay in the history.
+        """Restore an old version, as one new version; later versions stay in the history.
 
         Change feeds contain only the rows that really change by this.
 
@@ -269,7 +269,7 @@ class TableVersions:
             >>> table.toDF().count()
             3
         """
-        at = version_asked(self._spark, version, tag, timestamp)
+        at = parse_version_arguments(self._spark, version, tag, timestamp)
         return restore(self._table, at, self._settings(options))
 
     # Tags ------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> Tag:
-        """Tags a version, so that no cleanup removes it; read it with the option ``tag``.
+        """Tag a version, so that no cleanup removes it; read it with the option ``tag``.
 
         Args:
             name: Letters, digits, ``.``, ``_``, ``-``.
@@ -300,7 +300,7 @@ class TableVersions:
             >>> spark.read.format("lance").option("tag", "release-1").load(path).count()
             3
         """
-        at = version_asked(self._spark, version, tag, timestamp)
+        at = parse_version_arguments(self._spark, version, tag, timestamp)
         return set_tag(self._table, name, at)
 
     @changes_table()
@@ -312,7 +312,7 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> Tag:
-        """Moves a tag to another version.
+        """Move a tag to another version.
 
         Args:
             name: Name of an existing tag.
@@ -329,12 +329,12 @@ class TableVersions:
             >>> table.replaceTag("latest").version
             2
         """
-        at = version_asked(self._spark, version, tag, timestamp)
+        at = parse_version_arguments(self._spark, version, tag, timestamp)
         return set_tag(self._table, name, at, replaces=True)
 
     @changes_table()
     def deleteTag(self, name: str) -> None:  # noqa: N802
-        """Deletes a tag; its version stays until a cleanup.
+        """Delete a tag; its version stays until a cleanup.
 
         Raises:
             VersionNotFoundError: There is no such tag.
@@ -347,14 +347,14 @@ class TableVersions:
         """
         remove_tag(self._table, name)
 
-    @answers(
+    @unsupported_attributes(
         create="table.createTag(name, version)",
         delete="table.deleteTag(name)",
         list="table.tags()",
         update="table.replaceTag(name, version)",
     )
     def tags(self) -> DataFrame:
-        """All tags, by name.
+        """Return all tags, by name.
 
         Examples:
             >>> _ = table.createTag("release-1")
@@ -374,7 +374,7 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> Branch:
-        """Creates a branch from a version; writes a manifest and copies no data.
+        """Create a branch from a version; writes a manifest and copies no data.
 
         ``LanceTable.forPath`` and the option ``branch`` of reads and writes take its name.
 
@@ -395,11 +395,11 @@ class TableVersions:
             >>> trial.toDF().count(), table.toDF().count()
             (2, 3)
         """
-        at = version_asked(self._spark, version, tag, timestamp)
+        at = parse_version_arguments(self._spark, version, tag, timestamp)
         return create_branch(self._table, name, at)
 
     def branchPath(self, name: str) -> str:  # noqa: N802
-        """The path by which a branch can be opened like a table.
+        """Return the path by which a branch can be opened like a table.
 
         Examples:
             >>> _ = table.createBranch("trial")
@@ -411,7 +411,7 @@ class TableVersions:
 
     @changes_table()
     def deleteBranch(self, name: str) -> None:  # noqa: N802
-        """Deletes a branch and everything that was written to it.
+        """Delete a branch and everything that was written to it.
 
         Raises:
             InvalidInputError: Tags or other branches refer to it.
@@ -425,13 +425,13 @@ class TableVersions:
         """
         remove_branch(self._table, name)
 
-    @answers(
+    @unsupported_attributes(
         create="table.createBranch(name, version)",
         delete="table.deleteBranch(name)",
         list="table.branches()",
     )
     def branches(self) -> DataFrame:
-        """All branches but main, by name.
+        """Return all branches but main, by name.
 
         Examples:
             >>> _ = table.createBranch("trial")
@@ -443,7 +443,7 @@ class TableVersions:
     # Properties ------------------------------------------------------------------------------
 
     def properties(self) -> dict[str, str]:
-        """The properties of the table, by key.
+        """Return the properties of the table, by key.
 
         Examples:
             >>> _ = table.setProperties({"owner": "web team"})
@@ -456,7 +456,7 @@ class TableVersions:
     def setProperties(  # noqa: N802
         self, properties: Mapping[str, str | None], **options: str
     ) -> MetadataResult:
-        """Sets properties of the table; None removes one.
+        """Set properties of the table; None removes one.
 
         Lance itself uses some that begin with ``lance.``, such as
         ``lance.auto_cleanup.interval``.
@@ -484,4 +484,4 @@ class TableVersions:
         return commit_settings(options_of_change(options, self._table, self._spark))
 
     def _frame(self, rows: Rows, schema: StructType) -> DataFrame:
-        return frame_of_rows(self._spark, rows, schema)
+        return rows_to_dataframe(self._spark, rows, schema)

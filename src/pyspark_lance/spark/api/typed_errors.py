@@ -1,6 +1,6 @@
-"""Errors of ours that happened in a worker are raised on the driver as what they were.
+"""Re-raise a ``LanceError`` of a worker on the driver with its own class.
 
-Only text comes back from a Spark job; it holds the code, and with it the class.
+A Spark job only returns the text of the error, whose code determines the class.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyspark_lance.errors import InvalidInputError, error_in
 from pyspark_lance.format.column_names import name_hint
 from pyspark_lance.predicate.name_parts import name_parts
 
-# In the words of a classic session, and in those of a Connect server.
+# As reported by a classic session, and by a Connect server.
 _OF_ANOTHER_PLAN = ("MISSING_ATTRIBUTES", "CANNOT_RESOLVE_DATAFRAME_COLUMN")
-# The first line of an exception in a trace of Java's, if it has a code of Spark's.
+# The first line of an exception in a Java stack trace, if it has an error class of Spark.
 _CODED = re.compile(r"^(?:Caused by)?: [\w.$]+: (\[[A-Z_0-9.]+\] .*)$", re.MULTILINE)
 _UNKNOWN_NAME = ("UNRESOLVED_COLUMN", "UNRESOLVED_FIELD")
-# PySpark logs an error of analysis, pages of JSON, before it raises it.
+# PySpark logs an analysis error, pages of JSON, before it raises it.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _says_it_itself = contextvars.ContextVar("says_it_itself", default=False)
 
@@ -41,12 +41,12 @@ _UNLOGGED = _Unlogged()
 
 @contextlib.contextmanager
 def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") -> Iterator[None]:
-    """Turns an exception of Spark that shows an error of ours into that error.
+    """Convert an exception of Spark that contains a ``LanceError`` to that error.
 
     Also a decorator.
 
-    ``columns``: gives the names that an expression may use. Spark, which is given the columns that
-    are needed, would propose one of these only, or a name that is but ours.
+    ``columns``: returns the names that an expression may use, for suggestions. Spark only sees the
+    needed columns, and would suggest one of them, or an internal name.
     """
     for logger in _LOGGERS:
         PySparkLogger.getLogger(logger).addFilter(_UNLOGGED)
@@ -62,7 +62,7 @@ def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") 
         if lance_error is None:
             raise
         raise lance_error from None
-    except Py4JJavaError as error:  # of a subquery, Spark shows but pages of Java
+    except Py4JJavaError as error:  # for a subquery, Spark only shows a Java stack trace
         lance_error = error_in(str(error)) or _error_of_subquery(str(error))
         if lance_error is None:
             raise
@@ -72,20 +72,20 @@ def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") 
 
 
 def _error_of_subquery(trace: str) -> InvalidInputError | None:
-    """The innermost of the exceptions in a trace, if it has a code."""
+    """Return the innermost exception in a stack trace, if it has an error class."""
     shown = _CODED.findall(trace)
     if not shown:
         return None
     return InvalidInputError(
         f"Spark could not evaluate a condition, a value or a subquery in it: {shown[-1]}",
-        hint="run it by itself, as a SELECT, to see which rows it fails for",
+        hint="run it as a SELECT to see for which rows it fails",
     )
 
 
 def _unknown_name(
     error: PySparkException, columns: Callable[[], Sequence[str]], alias: str
 ) -> InvalidInputError | None:
-    """What Spark says of a name that means nothing."""
+    """Convert Spark's error of an unresolved name."""
     if not (error.getCondition() or "").startswith(_UNKNOWN_NAME):
         return None
     known = list({column.lower(): column for column in columns()}.values())
@@ -101,7 +101,7 @@ def _unknown_name(
 
 
 def _error_of_user(error: PySparkException, alias: str) -> InvalidInputError | None:
-    """What Spark says in words of its plans."""
+    """Convert an error that Spark reports in terms of its plans."""
     if alias and error.getCondition() == "AMBIGUOUS_REFERENCE":
         name = ".".join(name_parts((error.getMessageParameters() or {}).get("name", "")))
         return InvalidInputError(

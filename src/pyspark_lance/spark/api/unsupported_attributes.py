@@ -1,7 +1,7 @@
-"""Errors for names of Delta Lake and pylance that say what the name is here.
+"""Errors for names of Delta Lake and pylance, with a hint what to use instead.
 
-Names that cost nothing exist as aliases (``delta_compatibility.py``). The others raise an error
-that is also an ``AttributeError``, so that ``hasattr`` returns False.
+Simple aliases exist (``delta_compatibility.py``). The other names raise an error that is also an
+``AttributeError``, so that ``hasattr`` returns False.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.options.option_table import plain_word
+from pyspark_lance.spark.options.option_table import normalize_name
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class UnknownNameError(InvalidInputError, AttributeError):
-    """An object has no such member; the hint says what does the same."""
+    """An object has no such attribute; the hint suggests what to use instead."""
 
 
 _COPY = (
@@ -87,7 +87,7 @@ OF_TABLE: Mapping[str, str] = {
     "validate": "table.verify()",
     "version": "table.detail().first().version",
     "versions": "table.history()",
-    # Iceberg, and PySpark's own habits
+    # Iceberg, and PySpark
     "dropBranch": "table.deleteBranch(name)",
     "dropTag": "table.deleteTag(name)",
     "expireSnapshots": "table.cleanupOldVersions('14days')",
@@ -99,7 +99,7 @@ OF_TABLE: Mapping[str, str] = {
     "show": "table.toDF().show()",
     "write": "df.write.format('lance').mode('append').save(path)",
 }
-"""What ``LanceTable`` is asked for by users of others, and what does the same."""
+"""Attributes of tables in other libraries, and what to use instead of them."""
 
 OF_MERGE: Mapping[str, str] = {
     "conflict_retries": "table.merge(source, condition, commitRetries=10)",
@@ -147,12 +147,12 @@ _OF = {
 
 
 class UnsupportedAttributes:
-    """An object that says what the names of others are called here."""
+    """A base class with hints for attributes of other libraries."""
 
-    if not TYPE_CHECKING:  # for checkers of types, what is unknown stays unknown
+    if not TYPE_CHECKING:  # type checkers must report unknown attributes
 
         def __getattr__(self, name: str) -> Any:
-            """Fails, and names the way if one is known."""
+            """Raise an error with a hint, if there is one."""
             raise unknown_name(type(self), name)
 
 
@@ -162,52 +162,52 @@ class NamesOfClass(type):
     if not TYPE_CHECKING:
 
         def __getattr__(cls, name: str) -> Any:
-            """Fails, and names the way if one is known."""
+            """Raise an error with a hint, if there is one."""
             raise unknown_name(cls, name)
 
 
 def unknown_name(owner: type, name: str) -> AttributeError:
-    """The error for a name that a class, or an object of it, does not have."""
-    way = _OF.get(owner.__name__, {}).get(name)
-    return _unknown(owner.__name__, way, name, owner)
+    """Return the error for a name that a class, or an object of it, does not have."""
+    hint = _OF.get(owner.__name__, {}).get(name)
+    return _unknown(owner.__name__, hint, name, owner)
 
 
 def unknown_in_package(name: str, package: object) -> AttributeError:
-    """The same for the package."""
+    """Return the error for a name that the package does not have."""
     return _unknown("pyspark_lance", OF_PACKAGE.get(name), name, package)
 
 
-def _unknown(owner: str, way: str | None, name: str, has: object) -> AttributeError:
+def _unknown(owner: str, hint: str | None, name: str, has: object) -> AttributeError:
     what = f"{owner} has no attribute {name!r}"
-    if way is None:
+    if hint is None:
         near = _near_name(name, [own for own in dir(has) if not own.startswith("_")])
-        way = near and f"did you mean {near}?"
-    return UnknownNameError(what, hint=way) if way else AttributeError(what)
+        hint = near and f"did you mean {near}?"
+    return UnknownNameError(what, hint=hint) if hint else AttributeError(what)
 
 
 def _near_name(name: str, names: Sequence[str]) -> str:
-    """The name that is meant, if one is near; what Python guesses, notebooks do not show."""
-    by_plain = {plain_word(own): own for own in names}
-    plain = plain_word(name)
+    """Return a similar name, if any; notebooks do not show Python's own suggestions."""
+    by_plain = {normalize_name(own): own for own in names}
+    plain = normalize_name(name)
     near = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.75)
     begun = [own for own in by_plain if len(plain) > 3 and own.startswith(plain)]
     found = [] if name.startswith("_") else near or begun
     return by_plain[found[0]] if found else ""
 
 
-def answers(**members: str) -> Callable[[_F], _F]:
-    """Lets a method be taken for an object of pylance: ``table.tags.create(…)`` names the way."""
+def unsupported_attributes(**members: str) -> Callable[[_F], _F]:
+    """Add attributes to a method that is an object in pylance, such as ``table.tags.create(…)``."""
 
     def decorate(function: _F) -> _F:
-        for member, way in members.items():
-            setattr(function, member, _refusing(f"{function.__name__}.{member}", way))
+        for member, hint in members.items():
+            setattr(function, member, _refusing(f"{function.__name__}.{member}", hint))
         return function
 
     return decorate
 
 
-def _refusing(name: str, way: str) -> Callable[..., None]:
+def _refusing(name: str, hint: str) -> Callable[..., None]:
     def refuse(*_: object, **__: object) -> None:
-        raise UnknownNameError(f"LanceTable has no {name}", hint=way)
+        raise UnknownNameError(f"LanceTable has no {name}", hint=hint)
 
     return refuse

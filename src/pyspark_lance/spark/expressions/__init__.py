@@ -1,4 +1,4 @@
-"""SQL expressions and columns as users give them, resolved against a table.
+"""SQL expressions and Columns of users, resolved against a table.
 
 May import: spark.types and all below.
 """

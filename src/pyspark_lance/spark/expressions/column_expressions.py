@@ -1,8 +1,8 @@
-"""What conditions and values are made of: texts as they were given, Columns as Spark holds them.
+"""Expression trees of conditions and values, from SQL texts and Columns.
 
 A Column of a classic session is a tree in the JVM (``org.apache.spark.sql.internal.ColumnNode``),
-one of Connect a message (``spark.connect.Expression``); ``sf.expr`` keeps the text in both.  What
-is not known here is opaque: then nothing is concluded, and Spark does the work.
+one of Connect a message (``spark.connect.Expression``); ``sf.expr`` keeps the text in both.
+Unknown nodes are opaque, and left to Spark.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from pyspark_lance.predicate.text_names import reference as reference_of_text
 Expression = str | Column
 """A SQL text or a Column."""
 
-# Each node of a classic Column costs some calls into the JVM.
+# Each node of a classic Column takes several calls to the JVM.
 _MAX_NODES = 10_000
 
 
 class Kind(StrEnum):
-    """What a node is, as far as it matters here."""
+    """The kinds of nodes."""
 
     NAME = "name"
-    COLUMN = "column"  # of one DataFrame, whatever others are called
+    COLUMN = "column"  # bound to one DataFrame
     TEXT = "text"
     CALL = "call"
-    OTHER = "other"  # names nothing but what its children name
+    OTHER = "other"  # has no names except those of its children
     OPAQUE = "opaque"
 
 
@@ -57,7 +57,7 @@ class Node:
     children: Callable[[], Iterable[Node]] = _no_children
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Check that the kind is an enum value."""
         check_enum(self.kind, Kind)
 
 
@@ -66,27 +66,27 @@ _ANY = MentionedNames(may_be_any=True)
 
 
 def node_of(expression: Expression) -> Node:
-    """The root of an expression."""
+    """Return the root node of an expression."""
     if isinstance(expression, str):
         return Node(Kind.TEXT, (expression,))
     try:
         java = getattr(expression, "_jc", None)
         if java is not None:
             return _classic(java.node())
-        # Only expressions that hold other queries need the session, and those are opaque.
+        # Only expressions with subqueries need the session, and those are opaque.
         return _message(cast("Any", expression).to_plan(None))
     except (Py4JError, PySparkException, AttributeError, TypeError):
         return _OPAQUE
 
 
 def sql_text(expression: Expression) -> str | None:
-    """The SQL text that the user gave, as such or by ``sf.expr``; None if there is none."""
+    """Return the SQL text of a string or of ``sf.expr``; None if there is none."""
     node = node_of(expression)
     return node.words[0] if node.kind is Kind.TEXT else None
 
 
 def conjuncts(expression: Expression) -> tuple[Node, ...]:
-    """The parts that must all be true, as far as they are easily seen."""
+    """Return the conjuncts of an expression, as far as they are known."""
     return tuple(_conjuncts(node_of(expression)))
 
 
@@ -101,7 +101,7 @@ def _conjuncts(node: Node) -> Iterator[Node]:
 
 
 def equation(node: Node) -> tuple[NameParts, NameParts] | None:
-    """The two names that must be equal for the node to be true; None if it is something else."""
+    """Return the two names of an equality; None for other nodes."""
     if node.kind is Kind.TEXT:
         return equation_of_text(node.words[0])
     if node.kind is not Kind.CALL or node.words[0] not in ("=", "=="):
@@ -113,7 +113,7 @@ def equation(node: Node) -> tuple[NameParts, NameParts] | None:
 
 
 def reference(node: Node) -> NameParts | None:
-    """The parts of the name that the node is; None if it is something else."""
+    """Return the parts of a name; None for other nodes."""
     if node.kind is Kind.TEXT:
         return reference_of_text(node.words[0])
     return node.words if node.kind is Kind.NAME else None
@@ -151,7 +151,7 @@ _CLASSIC_PLAIN = {
     "SortOrder", "UnresolvedExtractValue", "UnresolvedNamedLambdaVariable", "UpdateFields",
     "Window", "WindowSpec",
 }  # fmt: skip
-# Nodes of Catalyst that a Column of a DataFrame or a Python function puts into the tree.
+# Catalyst nodes that a Column of a DataFrame or a Python function adds to the tree.
 _CATALYST_PLAIN = {"Alias", "Cast", "GetStructField", "Literal", "PythonUDF"}
 
 
@@ -217,7 +217,7 @@ def _message(message: Any) -> Node:
 
 
 def _messages_in(message: Any) -> Iterator[Any]:
-    """The nearest expressions in a message."""
+    """Yield the outermost expressions in a message."""
     for field, value in message.ListFields():
         if field.message_type is None:
             continue

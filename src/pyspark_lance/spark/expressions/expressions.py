@@ -1,7 +1,7 @@
-"""SQL texts and Columns that users write: which columns they name, and how a value is stored.
+"""SQL texts and Columns of users: the columns they reference, and conversions to stored types.
 
-Spark's Python sources cannot be told which columns a query needs, so we look which names occur.
-Finding too many is harmless; whatever might hide a name counts as naming all.
+Spark does not push projections to Python sources, so this collects the names in expressions. Too
+many names are harmless; an opaque node counts as all names.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from pyspark_lance.table.scan.plan_scan import predicate_schema
 
 
 def as_column(expression: Expression) -> Column:
-    """The Column of a SQL text, or the Column itself."""
+    """Return the Column of a SQL text, or the Column itself."""
     return sf.expr(expression) if isinstance(expression, str) else expression
 
 
 def with_values(frame: DataFrame, values: Mapping[str, Expression]) -> DataFrame:
-    """One column for each value, under its name.
+    """Select one column for each value, by name.
 
-    ``values``: Columns, and texts that are names or made by us. Wide tables are why: a Column of a
-    classic session takes some ten calls into the JVM, a list of texts one for each.
+    ``values``: Columns, and texts that are names or generated. For wide tables texts are faster: a
+    Column of a classic session takes about ten calls to the JVM, a text in a list takes one.
     """
     # A text may end in a comment.
     texts = [
@@ -70,23 +70,23 @@ def with_values(frame: DataFrame, values: Mapping[str, Expression]) -> DataFrame
 
 
 def name_or_column(expression: Expression) -> Expression:
-    """A text that is only a name as it is, all others and Columns as Columns."""
+    """Return a text that is only a name unchanged, and any other expression as a Column."""
     is_name = isinstance(expression, str) and reference(node_of(expression)) is not None
     return expression if is_name else as_column(expression)
 
 
 def as_expression(value: object) -> Expression:
-    """What a user gives as a value: SQL texts and Columns as they are, all else as a literal."""
+    """Return SQL texts and Columns unchanged, and any other value as a literal."""
     return value if isinstance(value, str | Column) else sf.lit(value)
 
 
 def quoted(*parts: str) -> str:
-    """A column name as SQL reads it."""
+    """Quote a column name for SQL."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def named_columns(expressions: Iterable[Expression], names: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``names`` that occur in the expressions, in their order; perhaps some more."""
+    """Return the ``names`` that may occur in the expressions, in their order."""
     mentioned = names_in(expressions)
     if mentioned.may_be_any:
         return tuple(names)
@@ -95,10 +95,10 @@ def named_columns(expressions: Iterable[Expression], names: Sequence[str]) -> tu
 
 
 def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | None:
-    """The condition, if our own scan surely understands it as Spark does.
+    """Return the condition if our scan certainly evaluates it as Spark does.
 
-    Spark evaluates it again on what is left, so it only saves reading.  Texts whose meaning
-    depends on the session (time zones, ANSI casts, quotes) are left to Spark.
+    Spark evaluates it again on the remaining rows.  Texts whose meaning depends on the session
+    (time zones, ANSI casts, quotes) are left to Spark.
     """
     text = None if condition is None else sql_text(condition)
     if text is None or '"' in text or "\\" in text:
@@ -106,7 +106,7 @@ def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | 
     every = predicate_schema(schema)
     try:
         predicate = parse_predicate(text, every)
-        # Strings beside numbers mean other types without ANSI mode.
+        # Comparisons of strings with numbers cast differently without ANSI mode.
         if can_raise(predicate) or predicate != parse_predicate(text, every, ansi=False):
             return None
         for name in columns_of(predicate):
@@ -126,9 +126,9 @@ def reads_of(plan: DmlPlan, condition: Expression | None) -> ReadSet:
 def stored_values(
     frame: DataFrame, values: Mapping[str, Expression], schema: LanceSchema
 ) -> dict[str, Expression]:
-    """The values in the types of their columns.
+    """Convert values to the types of their columns.
 
-    ``values``: column -> a name or a Column; names that fit stay names.
+    ``values``: column -> a name or a Column; names with the right type stay names.
     """
     if not values:
         return {}
@@ -142,7 +142,7 @@ def stored_values(
 
 
 def _stored(value: Expression, kind: DataType, field: Field) -> Expression:
-    # JSON is given as text, blobs as bytes or as where these are, which the task that writes gets.
+    # JSON is passed as text, blobs as bytes or as descriptors that the writing task resolves.
     wanted = spark_field(logical_field(field, binary_blobs=True)).dataType
     wanted = with_descriptors(wanted, kind)
     if holds_json(field):
@@ -155,7 +155,7 @@ def _stored(value: Expression, kind: DataType, field: Field) -> Expression:
 
 
 def _as_text(value: Column, kind: DataType) -> Column:
-    """The value with JSON in place of variants: a cast knows neither JSON's null nor its quotes."""
+    """Convert variants to JSON text; a cast would lose JSON nulls and quotes."""
     if isinstance(kind, VariantType):
         return sf.to_json(value)
     if kind == with_text_for_variants(kind):
@@ -172,14 +172,14 @@ def _as_text(value: Column, kind: DataType) -> Column:
 
 
 def _fitting(value: Column, kind: DataType, wanted: DataType, name: str) -> Column:
-    """The value in the wanted type; the members of its structs in the order of the column's.
+    """Cast a value to the type of the column, matching fields of structs by name.
 
-    Spark casts structs by position, and the values would change places. As an INSERT does it: a
-    value that does not fit, also within another one, is an error, whatever the session says.
+    Spark casts structs by position. As with INSERT, a value that does not fit is an error, also
+    within a nested value and without ANSI mode.
     """
     if same_type(kind, wanted):
         return value
-    if same_shape(kind, wanted, _always_fits):  # at the price of one cast
+    if same_shape(kind, wanted, _always_fits):  # one cast is enough
         return value.cast(wanted)
     if isinstance(wanted, StructType) and isinstance(kind, StructType):
         mine = _by_name(kind, wanted)
@@ -209,14 +209,14 @@ def _fitting(value: Column, kind: DataType, wanted: DataType, name: str) -> Colu
 
 
 def _always_fits(kind: DataType, wanted: DataType) -> bool:
-    """Whether a cast takes every value, where neither has parts."""
+    """Return whether a cast between types that are not nested succeeds for every value."""
     is_float = isinstance(wanted, FractionalType) and not isinstance(wanted, DecimalType)
     is_void = kind.typeName() == "void"
     return is_void or kind == wanted or (is_float and isinstance(kind, NumericType))
 
 
 def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
-    """A struct has a value for each member of the column, and no others."""
+    """Check that a struct has the same fields as the column."""
     if kind.typeName() == "void" or same_type(kind, wanted):
         return
     if isinstance(wanted, StructType):
@@ -225,7 +225,7 @@ def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
             raise InvalidInputError(
                 f"the value of column {name!r} is {kind.simpleString()}, which does not fit "
                 f"{wanted.simpleString()}",
-                hint="give the struct the same members, with named_struct",
+                hint="create a struct with the same fields, with named_struct",
             )
         for other in wanted.fields:
             _check_members(mine[other.name].dataType, other.dataType, f"{name}.{other.name}")
@@ -236,12 +236,12 @@ def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
 
 
 def _by_name(kind: StructType, wanted: StructType) -> dict[str, StructField]:
-    """For each member that is wanted and there, that of the value."""
+    """Match the fields of two structs by name."""
     return {name: kind[own] for name, own in sources_of(wanted.names, kind.names).items()}
 
 
 def readable_columns(schema: LanceSchema) -> tuple[str, ...]:
-    """The columns that Spark can see, lineage columns included."""
+    """Return the columns that Spark can read, including lineage columns."""
     shown = []
     for field in schema.fields:
         try:

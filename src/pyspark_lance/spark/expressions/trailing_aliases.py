@@ -1,7 +1,7 @@
-"""Refuses texts with a word too many at their end, which Spark takes for an alias.
+"""Refuse texts with a trailing word that Spark parses as an alias.
 
-``id = 5 and`` is to Spark the condition ``id = 5`` with the alias ``and``: what looks unfinished
-would delete rows.
+Spark parses ``id = 5 and`` as the condition ``id = 5`` with the alias ``and``, so an unfinished
+condition would delete rows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MAX_SHOWN = 100
 
 
 def refuse_trailing_aliases(frame: DataFrame, expressions: Iterable[Expression | None]) -> None:
-    """Refuses texts that end in an alias without ``AS``.
+    """Raise an error for texts that end in an alias without ``AS``.
 
-    ``frame``: has the columns that the expressions name. Raises InvalidInputError.
+    ``frame``: has the columns of the expressions. Raises InvalidInputError.
     """
     for text in expressions:
         if not isinstance(text, str):
@@ -31,13 +31,13 @@ def refuse_trailing_aliases(frame: DataFrame, expressions: Iterable[Expression |
             continue
         shown = text if len(text) <= _MAX_SHOWN else "…" + text[-_MAX_SHOWN:]
         raise InvalidInputError(
-            f"{shown!r} ends in {name!r}, which Spark would take for an alias of what is before it",
+            f"{shown!r} ends in {name!r}, which Spark would parse as an alias",
             hint=f"finish it, or leave {name!r} out",
         )
 
 
 def _is_one_value(frame: DataFrame, text: str) -> bool:
-    """Whether Spark takes all of the text for a value; within a value no alias has a place."""
+    """Return whether Spark parses the whole text as a value, so that it has no trailing alias."""
     try:
         # The text may end in a comment.
         _ = frame.selectExpr(f"({text}\n) AS value").schema

@@ -1,4 +1,4 @@
-"""Jobs that change rows or columns through Spark.
+"""Spark jobs that change rows or columns.
 
 May import: spark.source and all below.
 """

@@ -1,6 +1,6 @@
-"""What an analysis asks Spark of columns, in passes over all rows, and keeping the answers.
+"""Compute and store column statistics, in passes over all rows.
 
-``LanceTable`` and the plugin evaluate the same expressions, each by its own session.
+``LanceTable`` and the plugin evaluate the same expressions in their sessions.
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ _NUMBERS = (kinds.NumericType, kinds.BooleanType)
 _TIMES = (kinds.DateType, kinds.TimestampType, kinds.TimestampNTZType)
 _TEXTS = (kinds.StringType, kinds.BinaryType)
 
-# A count of distinct values is some fifty columns of an aggregate, for which Spark makes code. With
-# two hundred counts at a time they take twice as long as in parts, with a thousand the driver's
-# memory ends.
+# Spark generates code for about fifty aggregate columns per distinct count. Two hundred counts at
+# once take twice as long as in parts; a thousand exhaust the driver's memory.
 _MAX_COLUMNS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisPass:
-    """What one pass over all rows asks.
+    """One pass over all rows.
 
-    ``columns``: the names that it reads; ``expression``: the SQL expression of one JSON text.
+    ``columns``: the columns that it reads; ``expression``: a SQL expression that returns JSON.
     """
 
     columns: tuple[str, ...]
     expression: str
 
 
-def analysis_of(schema: kinds.StructType, columns: Sequence[str] | None) -> list[AnalysisPass]:
-    """At least one pass that tells what is to be known of some columns of a table.
+def plan_analysis(schema: kinds.StructType, columns: Sequence[str] | None) -> list[AnalysisPass]:
+    """Plan the passes that analyze columns of a table, at least one.
 
-    ``columns``: names; None for all columns whose values have an order. Raises InvalidInputError:
-    there is no such column, or its values are lists, structs or the like.
+    ``columns``: names; None for all columns with ordered types. Raises InvalidInputError: there is
+    no such column, or its type has no order.
     """
     fields = _analysed(schema, columns)
     parts = [fields[at : at + _MAX_COLUMNS] for at in range(0, len(fields), _MAX_COLUMNS)]
@@ -66,7 +65,7 @@ def _aggregates(fields: Sequence[kinds.StructField]) -> str:
     parts = ["'rows', count(1)"]
     if columns_found:
         parts.append(f"'columns', named_struct({', '.join(columns_found)})")
-    # Of nothing but nulls there is no bound, and JSON leaves it out.
+    # A column of nulls has no bounds, and JSON leaves them out.
     return f"to_json(named_struct({', '.join(parts)}))"
 
 
@@ -84,8 +83,8 @@ def _analysed(schema: kinds.StructType, columns: Sequence[str] | None) -> list[k
         if not isinstance(field.dataType, known):
             kind = field.dataType.simpleString()
             raise InvalidInputError(
-                f"column {name!r} is {kind}, of which nothing is known",
-                hint="name columns of numbers, texts, days or times, or none for all of them",
+                f"column {name!r} is {kind}, which has no statistics",
+                hint="name columns of numbers, strings, dates or timestamps, or none for all",
             )
         chosen.append(field)
     return list({field.name: field for field in chosen}.values())
@@ -118,16 +117,18 @@ def _text(value: str) -> str:
     return f"'{escaped}'"
 
 
-def keep_statistics(
+def store_statistics(
     table: Table, snapshot: Snapshot, found: Sequence[str], settings: CommitSettings
 ) -> MetadataResult:
-    """Keeps what the passes told of the rows of ``snapshot``, in one version.
+    """Store the statistics of the rows of ``snapshot``, in one version.
 
-    ``found``: the JSON that each of them made.
+    ``found``: the JSON results of the passes.
     """
-    told = [json.loads(text) for text in found]
+    results = [json.loads(text) for text in found]
     of_columns = {
-        name: _in_words(values) for one in told for name, values in one.get("columns", {}).items()
+        name: _as_constants(values)
+        for one in results
+        for name, values in one.get("columns", {}).items()
     }
     entries = statistics_entries(snapshot, of_columns, told[0]["rows"])
 
@@ -139,20 +140,20 @@ def keep_statistics(
     return change_metadata(table, plan, settings)
 
 
-def _in_words(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with bounds as constants of conditions have them; none that are no numbers."""
+def _as_constants(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert bounds to constants of conditions, without NaN."""
     words = dict(values)
     ends = [words.pop(end) for end in ("minimum", "maximum") if end in words]
     if len(ends) == 2:
-        known = [_in_word(end) for end in ends]
+        known = [_as_constant(end) for end in ends]
         if None not in known:
             words |= zip(("minimum", "maximum"), known, strict=True)
     return words
 
 
-def _in_word(text: str) -> str | bool | None:
+def _as_constant(text: str) -> str | bool | None:
     if text in ("true", "false"):
         return text == "true"
-    if ":" in text:  # a time without a zone
+    if ":" in text:  # a timestamp without a time zone
         return str(np.datetime64(text, "us").astype(np.int64))
     return text if math.isfinite(float(text)) else None

@@ -1,8 +1,8 @@
-"""Applies a batch of a change feed to the table that follows: for each key its last change.
+"""Apply a batch of a change feed to a target table: the last change of each key.
 
-A key is there after the batch if a row has it whose last change in the batch is an insert or an
-update; any other key that the batch mentions, be it as the old key of a row, is gone.  So keys may
-move from row to row, and the rule is the same for net changes, which come in no order.
+A key exists after the batch if the last change of some row with it is an insert or an update; all
+other keys in the batch, including old keys of updated rows, are deleted.  So keys may move between
+rows, and the rule also applies to net changes, which have no order.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 
 _OF_FEED = frozenset((ROW_ID, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
-_IS_THERE = "__lance_is_there"
+_IS_PRESENT = "__lance_is_there"
 _PLACE = "__lance_place"
 _SOURCE = "__lance_changes"
 
 
 @dataclass(frozen=True, slots=True)
 class LastChanges:
-    """What becomes of each key that some changes mention."""
+    """The last change of each key."""
 
-    # One for each key: the columns of the changes, and whether there is such a row now.
+    # One row per key: the columns of the changes, and whether the key exists now.
     rows: DataFrame
     keys: Mapping[str, str]  # Column of the table -> column of ``rows`` that it must equal.
     newest: int | None  # The last version among the changes; None if there is no change.
-    has_rows: bool  # Whether some keys are there.
-    has_gone: bool  # Whether some keys are not.
+    has_rows: bool  # Whether some keys exist.
+    has_deleted: bool  # Whether some keys are deleted.
     source: SourceIdentity  # The table that the changes come from.
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
-    """Evaluates the changes, once.
+    """Evaluate the changes once and return the last change of each key.
 
-    ``keys``: column of the table that follows -> column of the changes.
+    ``keys``: column of the target table -> column of the changes.
     """
     names = spellings(changes.columns)
     for name in (CHANGE_TYPE, COMMIT_VERSION, *keys.values()):
         if name not in names:
             raise InvalidInputError(
                 f"the changes have no column {name}",
-                hint="they are what changes() or readChangeFeed gives, with the columns of the key",
+                hint="pass a DataFrame of changes() or readChangeFeed, with the key columns",
             )
     keys = {target: names[column] for target, column in keys.items()}
-    last = of_each_key(changes, tuple(keys.values())).localCheckpoint()
+    last = last_change_per_key(changes, tuple(keys.values())).localCheckpoint()
     without_key = sf.lit(False)
     for column in keys.values():
         without_key = without_key | sf.col(quoted(column)).isNull()
@@ -69,34 +69,40 @@ def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
     if COMMIT_TIMESTAMP in names:
         time = sf.max_by(sf.unix_micros(sf.col(names[COMMIT_TIMESTAMP])), sf.col(COMMIT_VERSION))
     totals = last.agg(
-        sf.max(COMMIT_VERSION), sf.max(_IS_THERE), sf.min(_IS_THERE), sf.count_if(without_key), time
+        sf.max(COMMIT_VERSION),
+        sf.max(_IS_PRESENT),
+        sf.min(_IS_PRESENT),
+        sf.count_if(without_key),
+        time,
     ).first()
-    newest, has_rows, are_all_there, num_without_key, time_us = totals or (None, None, None, 0, 0)
+    newest, has_rows, are_all_present, num_without_key, time_us = totals or (None, None, None, 0, 0)
     if num_without_key:
         raise InvalidInputError(
             f"the key ({', '.join(keys.values())}) of a changed row is null",
-            hint="leave such rows out, or follow the table by rowIdColumn",
+            hint="filter such rows out, or apply changes by rowIdColumn",
         )
     text = (changes.schema[names[COMMIT_VERSION]].metadata or {}).get(SOURCE_KEY, "{}")
     source = replace(SourceIdentity.parse(text), applied_us=time_us or 0)
-    return LastChanges(last, keys, newest, bool(has_rows), are_all_there is False, source)
+    return LastChanges(last, keys, newest, bool(has_rows), are_all_present is False, source)
 
 
-def of_each_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """One row for each key, the last one, with ``_IS_THERE``."""
+def last_change_per_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Return the last row of each key, with ``_IS_PRESENT``."""
     key = [sf.col(quoted(name)) for name in keys]
     has_rows = ROW_ID in changes.columns
     identity = [sf.col(ROW_ID)] if has_rows else key
-    is_there = sf.col(CHANGE_TYPE).isin(ChangeType.INSERT.value, ChangeType.UPDATE_POSTIMAGE.value)
+    is_present = sf.col(CHANGE_TYPE).isin(
+        ChangeType.INSERT.value, ChangeType.UPDATE_POSTIMAGE.value
+    )
     version = sf.col(COMMIT_VERSION).desc()
-    of_row = Window.partitionBy(*identity).orderBy(version, is_there.desc())
-    # The rows of one key: the one that has it now comes first.
+    of_row = Window.partitionBy(*identity).orderBy(version, is_present.desc())
+    # Of the rows with a key, the one that has it now comes first.
     of_key = Window.partitionBy(*key).orderBy(
-        sf.col(_IS_THERE).desc(), version, *([sf.col(ROW_ID).desc()] if has_rows else [])
+        sf.col(_IS_PRESENT).desc(), version, *([sf.col(ROW_ID).desc()] if has_rows else [])
     )
     return (
         changes.withColumn(_PLACE, sf.row_number().over(of_row))
-        .withColumn(_IS_THERE, is_there & (sf.col(_PLACE) == 1))
+        .withColumn(_IS_PRESENT, is_present & (sf.col(_PLACE) == 1))
         .withColumn(_PLACE, sf.row_number().over(of_key))
         .where(sf.col(_PLACE) == 1)
         .drop(_PLACE)
@@ -108,7 +114,7 @@ def apply_once(
 ) -> PreparedCommit:
     """One attempt to apply changes, all but its commit.
 
-    ``after``: changes up to this version are applied already.
+    ``after``: changes up to this version are already applied.
     """
     rows = last.rows.where(sf.col(COMMIT_VERSION) > after) if after else last.rows
     keys = _keys(last.keys, plan.schema)
@@ -122,19 +128,21 @@ def apply_once(
 
 
 def _keys(given: Mapping[str, str], schema: LanceSchema) -> dict[str, str]:
-    """The keys, by the names that the columns have in the table."""
+    """Return the keys by the table's spelling of the columns."""
     names = spellings(field.name for field in schema.fields)
     for name in given:
         if name not in names:
-            raise InvalidInputError(f"the table has no column {name}", hint="it is to be a key")
+            raise InvalidInputError(
+                f"the table has no column {name}", hint="keys must be columns of the table"
+            )
     return {names[name]: column for name, column in given.items()}
 
 
 def _values(rows: DataFrame, keys: Mapping[str, str], schema: LanceSchema) -> dict[str, str]:
-    """Column of the table -> its value, by which a row is inserted."""
+    """Map columns of the table to the values of inserted rows."""
     values = sources_of((field.name for field in schema.fields), rows.columns)
     values |= keys
-    unknown = set(rows.columns) - set(values.values()) - _OF_FEED - {_IS_THERE}
+    unknown = set(rows.columns) - set(values.values()) - _OF_FEED - {_IS_PRESENT}
     if unknown:
         raise InvalidInputError(
             f"the table has no column {min(unknown)}",
@@ -146,15 +154,15 @@ def _values(rows: DataFrame, keys: Mapping[str, str], schema: LanceSchema) -> di
 def _clauses(
     last: LastChanges, keys: Mapping[str, str], values: Mapping[str, str]
 ) -> list[SparkClause]:
-    is_there = quoted(_SOURCE, _IS_THERE)
+    is_present = quoted(_SOURCE, _IS_PRESENT)
     clauses: list[SparkClause] = []
-    if last.has_gone:
-        gone = f"NOT {is_there}" if last.has_rows else None
+    if last.has_deleted:
+        gone = f"NOT {is_present}" if last.has_rows else None
         clauses.append(MergeClause(Match.MATCHED, RowAction.DELETE, gone))
     if last.has_rows:
         updates = {name: value for name, value in values.items() if name not in keys}
         if updates:
             clauses.append(MergeClause(Match.MATCHED, RowAction.UPDATE, None, updates))
-        there = is_there if last.has_gone else None
+        there = is_present if last.has_deleted else None
         clauses.append(MergeClause(Match.NOT_MATCHED, RowAction.INSERT, there, values))
     return clauses

@@ -1,9 +1,9 @@
-"""Rows that change, as a DataFrame, become one version: the distributed half of every change.
+"""The distributed part of DML: write changed rows, given as a DataFrame.
 
-One Spark job, in which the changes are evaluated once, runs the stages of
-``table/dml/run_changes.py``.  The driver receives one description for each file; of a plain
-merge it holds the filter of the keys and a few rows of the target, too, both of a bounded size.
-Only the DataFrame API is used, so it is the same in Spark Connect.
+One Spark job, which evaluates the changes once, runs the stages of ``table/dml/run_changes.py``.
+The driver receives one description per file; for a plain merge also the filter of the keys and a
+few rows of the target, both of a bounded size.  This only uses the DataFrame API, so it also works
+on Spark Connect.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.dml.run_changes import Stage
 
 _MAX_BUCKETS = 512
-# So many filters, of up to 2 MB each, are sent to the driver; more are united on their way.
+# At most this many filters, of up to 2 MB each, are sent to the driver; executors merge more.
 _SMALL_FILTER_COUNT = 8
 
 
 def pinned_scan(
     spark: SparkSession, plan: DmlPlan, columns: Sequence[str], condition: str | None = None
 ) -> DataFrame:
-    """Some columns (lineage columns among them) of the version that the plan pins.
+    """Scan columns, which may be lineage columns, of the version that the plan pins.
 
-    ``columns``: at least one; ``condition``: rows that are surely not wanted are left out.
+    ``columns``: at least one; ``condition``: prunes rows; others may still be returned.
     """
     options = storage_options_of(plan.table)
     options["version"] = str(plan.read_version)
@@ -48,7 +48,7 @@ def pinned_scan(
 
 
 class SparkStages:
-    """Runs stages as tasks of Spark; rows are a DataFrame."""
+    """Runs stages as Spark tasks; rows are a DataFrame."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -64,7 +64,7 @@ class SparkStages:
     ) -> DataFrame:
         """See ``StageRunner.run``."""
         task = numbered_stage(work) if numbered else stage(work)
-        # To ask for the names of the columns is a request in Spark Connect.
+        # The names of the columns would take a request on Spark Connect.
         mapped = map_in_arrow if packed else map_rows
         return mapped(rows, task, _ddl(schema))
 
@@ -92,7 +92,7 @@ class SparkStages:
 
     def source_and_keys(self, staged: DataFrame) -> tuple[DataFrame, KeyFilter | None]:
         """See ``StageRunner.source_and_keys``."""
-        # The job that asks for the filter fills the checkpoint.
+        # The job that collects the filter fills the checkpoint.
         staged = staged.localCheckpoint(eager=False)
         parts = staged.where(sf.col(KIND) == FILTER).select(PAYLOAD)
         keys = collected_filter(parts, unite_first=_num_partitions(staged) > _SMALL_FILTER_COUNT)
@@ -103,20 +103,20 @@ class SparkStages:
         return rows.select(*columns).collect()
 
     def num_buckets(self) -> int:
-        """As many as Spark has shuffle partitions."""
+        """Return the number of shuffle partitions."""
         asked = self._spark.conf.get("spark.sql.shuffle.partitions") or "200"
         return max(1, min(_MAX_BUCKETS, int(asked)))
 
 
 def _ddl(schema: pa.Schema) -> str:
-    """The columns of a stage as Spark writes them."""
+    """Return the columns of a stage as DDL."""
     types = {pa.int64(): "bigint", pa.int32(): "int", pa.binary(): "binary"}
     return ", ".join(f"{field.name} {types[field.type]}" for field in schema)
 
 
 def _num_partitions(frame: DataFrame) -> float:
-    """Unknown, and so taken to be many, in Spark Connect and where RDDs are forbidden."""
+    """Return the number of partitions; infinite if unknown, on Connect or without RDD access."""
     try:
         return frame.rdd.getNumPartitions()
-    except Exception:  # noqa: BLE001 - each kind of session has an error of its own
+    except Exception:  # noqa: BLE001 - each kind of session raises another error
         return math.inf

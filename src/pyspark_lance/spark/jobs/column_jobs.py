@@ -1,4 +1,4 @@
-"""Computes columns of a table on the executors: one new file for each fragment."""
+"""Compute columns of a table on the executors: one new file for each fragment."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _PAYLOAD = "payload binary"
 
 
 def parsed_schema(spark: SparkSession, columns: str | StructType) -> StructType:
-    """The columns of ``"a int, b string"``."""
+    """Parse columns such as ``"a int, b string"``."""
     if isinstance(columns, StructType):
         return columns
     return spark.createDataFrame([], columns).schema
 
 
 def stored_type(spark: SparkSession, kind: str | DataType, name: str) -> pa.DataType:
-    """The Arrow type in which values of a Spark type are stored."""
+    """Return the Arrow type in which values of a Spark type are stored."""
     if isinstance(kind, str):
         schema = parsed_schema(spark, f"{quoted(name)} {kind}")
     else:
@@ -60,7 +60,7 @@ def declared_columns(
     columns: str | StructType,
     column_types: Mapping[str, str] = MappingProxyType({}),
 ) -> pa.Schema:
-    """The Arrow schema of columns that are declared, not written, with all that is said of them.
+    """Return the Arrow schema of declared columns, with their metadata.
 
     ``columns``: ``"a int not null, b string"`` or a StructType; ``column_types``: options
     ``<column>.<kind>``.
@@ -79,10 +79,10 @@ def declared_columns(
 def expression_columns(
     spark: SparkSession, snapshot: Snapshot, expressions: Mapping[str, Expression]
 ) -> tuple[pa.Schema, RunColumns]:
-    """New columns whose values are expressions over the columns of the same row.
+    """Plan new columns whose values are expressions over the columns of the same row.
 
-    Returns their Arrow schema, and what computes them.  Rows stay in the partition of their
-    fragment, so there is no shuffle.
+    Returns their Arrow schema, and the function that computes them.  Rows stay in the partition of
+    their fragment, so there is no shuffle.
     """
     if not expressions:
         raise InvalidInputError("there is no column to add")
@@ -110,9 +110,9 @@ def _new_columns(spark: SparkSession, schema: StructType) -> pa.Schema:
 def joined_columns(
     spark: SparkSession, snapshot: Snapshot, frame: DataFrame
 ) -> tuple[pa.Schema, RunColumns]:
-    """New columns whose values another DataFrame has for each ``_rowid``.
+    """Plan new columns whose values come from another DataFrame, joined by ``_rowid``.
 
-    Rows that it does not have get null; rows of it that the table does not have are passed over.
+    Rows that it lacks get null; rows that the table lacks are ignored.
     """
     row_id = spellings(frame.columns).spelled(ROW_ID)
     if row_id is None:
@@ -141,7 +141,7 @@ def joined_columns(
 
 
 def converted_column(spark: SparkSession, snapshot: Snapshot, name: str) -> RunColumns:
-    """The column with the values of the column ``name``, in the type that is asked for."""
+    """Plan a column with the values of the column ``name`` in the requested type."""
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         rows = _scan(
@@ -153,7 +153,7 @@ def converted_column(spark: SparkSession, snapshot: Snapshot, name: str) -> RunC
 
 
 def has_nulls(spark: SparkSession, snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
-    """Whether a row holds null in a column, or in a field of a struct that is not null."""
+    """Return whether a row has a null in a column, or in a field of a struct that is not null."""
     names = [field.name for field in fields]
     rows = _scan(spark, snapshot.table, snapshot.version, names[:1], None)
     condition: Column = sf.col(quoted(*names)).isNull()
@@ -165,7 +165,7 @@ def has_nulls(spark: SparkSession, snapshot: Snapshot, fields: tuple[Field, ...]
 def _scan(
     spark: SparkSession, table: Table, version: int, columns: Sequence[str], condition: str | None
 ) -> DataFrame:
-    """Columns of a version, each fragment a partition of its own."""
+    """Scan columns of a version with one partition per fragment."""
     options = storage_options_of(table)
     options["version"] = str(version)
     options["columns"] = ",".join(quoted(name) for name in columns)
@@ -176,7 +176,7 @@ def _scan(
 
 
 def _only(request: ColumnFilesRequest) -> str | None:
-    """The condition that leaves the fragments of a request."""
+    """Return the condition that selects the fragments of a request."""
     if not request.is_partial:
         return None
     terms = (
@@ -187,7 +187,7 @@ def _only(request: ColumnFilesRequest) -> str | None:
 
 
 def _written(request: ColumnFilesRequest, rows: DataFrame) -> list[ColumnFile]:
-    """Runs the job; what comes back is one description for each fragment."""
+    """Run the job and return one description per fragment."""
     messages = map_rows(rows, partial(_write, request), _PAYLOAD).collect()
     return [column_file for message in messages for column_file in pickle.loads(message["payload"])]
 
@@ -196,7 +196,7 @@ def _written(request: ColumnFilesRequest, rows: DataFrame) -> list[ColumnFile]:
 def _write(
     request: ColumnFilesRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The task: writes the files of the fragments whose rows come."""
+    """Write the files of the fragments in ``batches``, in a task."""
     trim_worker_overhead()
     files = list(write_column_files(request, batches))
     yield pa.RecordBatch.from_pydict({"payload": single_value(pickle.dumps(files), pa.binary())})

@@ -1,4 +1,4 @@
-"""Deletes rows for which Spark finds a condition true."""
+"""Delete rows that match a condition that Spark evaluates."""
 
 from __future__ import annotations
 

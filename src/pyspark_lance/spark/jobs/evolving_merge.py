@@ -1,4 +1,4 @@
-"""The columns that a merge ``withSchemaEvolution`` brings to the table, before it runs."""
+"""Add the columns of a merge ``withSchemaEvolution`` to the table, before the merge runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 
-# They make a merge count once, which the columns before it are no part of.
+# These identify an idempotent merge, which is a separate commit from the new columns.
 _OF_MERGE = (APPLICATION_PROPERTY, VERSION_PROPERTY, SOURCE_PROPERTY)
 
 
 def add_columns_of_source(table: Table, merge: MergeRequest, settings: CommitSettings) -> None:
-    """Adds what the clauses of the merge give values and the table lacks, null in every row.
+    """Add columns that the merge assigns and the table lacks, null in every row.
 
-    Columns that ``whenMatchedUpdateAll`` and ``whenNotMatchedInsertAll`` find in the source, with
-    members of structs, and columns of the source that a clause sets by their own name.
+    These are, for ``whenMatchedUpdateAll`` and ``whenNotMatchedInsertAll``, all columns of the
+    source and fields of structs, and for other clauses the source columns that they set by name.
     """
     schema = Snapshot.open(table).schema
     missing = _missing(merge, schema)
@@ -56,7 +56,7 @@ def _missing(merge: MergeRequest, schema: LanceSchema) -> StructType:
 
 
 def _besides(given: StructType, known: StructType) -> StructType:
-    """What ``given`` has besides ``known``: columns, and members of structs."""
+    """Return the columns, and fields of structs, of ``given`` that ``known`` lacks."""
     pairs = matched(given.names, known.names)
     fields = []
     for field in given.fields:

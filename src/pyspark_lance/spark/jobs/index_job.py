@@ -1,4 +1,4 @@
-"""Runs the tasks that build an index on the executors, one partition for each."""
+"""Run the tasks that build an index on the executors, one partition per task."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _R = TypeVar("_R")
 def run_on_executors(
     spark: SparkSession, work: Callable[[_T], _R], tasks: Sequence[_T], /
 ) -> list[_R]:
-    """What work makes of tasks, in their order; commits nothing.
+    """Run ``work`` for each task and return the results in order; commits nothing.
 
-    ``work``: a function of a module; what it returns is small. ``tasks``: may be none.
+    ``work``: a function of a module that returns a small value. ``tasks``: may be empty.
     """
     if not tasks:
         return []

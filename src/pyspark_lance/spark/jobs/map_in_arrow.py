@@ -16,10 +16,10 @@ def map_in_arrow(
     work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     columns: str | StructType,
 ) -> DataFrame:
-    """``rows.mapInArrow(work, columns)``, which asks for pandas though nothing of it is used.
+    """Call ``rows.mapInArrow(work, columns)`` without its check for pandas.
 
-    PySpark refuses the method where pandas is not installed, and warns of pandas 3. A client of
-    Spark Connect needs pandas to be one.
+    PySpark's check fails without pandas and warns of pandas 3, though the method does not use it.
+    Only Spark Connect clients need pandas.
     """
     java = getattr(rows, "_jdf", None)
     if java is None:

@@ -1,4 +1,4 @@
-"""Merges that only update: the columns that change are written anew where that is cheaper."""
+"""Merges that only update: rewrite the changed columns if that is cheaper."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from pyspark_lance.table.version.table import Table
 
 @dataclass(frozen=True, slots=True)
 class MergeChanges:
-    """What becomes of the rows of a merge."""
+    """The changes of a merge."""
 
     clauses: tuple[Clause, ...]
-    frame: DataFrame  # The changes, as ``run_changes`` wants them, or packed.
+    frame: DataFrame  # The changes as ``run_changes`` expects them, or packed.
     is_packed: bool
     unchanged: frozenset[str] = frozenset()  # Columns whose new values are surely the old ones.
     is_small: bool = False  # Few rows of the table change; only known of packed ones.
@@ -58,7 +58,7 @@ class MergeChanges:
 def rewritten_columns(
     clauses: Sequence[Clause], schema: LanceSchema, unchanged: Collection[str] = ()
 ) -> tuple[str, ...] | None:
-    """The columns to write anew for a merge; None if it does more than update."""
+    """Return the columns to rewrite for a merge; None if it does more than update."""
     if any(clause.action is not RowAction.UPDATE for clause in clauses):
         return None
     updated = {name for clause in clauses for name in clause.columns} - set(unchanged)
@@ -68,9 +68,9 @@ def rewritten_columns(
 def run_by_columns(
     plan: DmlPlan, asked: RewriteMode, changes: MergeChanges
 ) -> tuple[RewriteChoice, MergeChanges | tuple[RewriteColumnsRequest, list[RewrittenColumns]]]:
-    """Writes columns anew, if that is asked for or cheaper; commits nothing.
+    """Rewrite columns if that is requested or cheaper; commits nothing.
 
-    Returns what was written, or the changes, evaluated once, if moving rows is cheaper.
+    Returns the rewritten columns, or the changes, evaluated once, if moving rows is cheaper.
     """
     names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
     counted: DataFrame | None = None
@@ -84,7 +84,7 @@ def run_by_columns(
 
     def count() -> dict[int, int]:
         nonlocal counted
-        # The job that counts fills the checkpoint.
+        # The count fills the checkpoint.
         counted = packed().localCheckpoint(eager=False)
         counts = map_in_arrow(counted, _count, "fragment bigint, changed bigint")
         rows = counts.groupBy("fragment").agg(sf.sum("changed").alias("changed")).collect()

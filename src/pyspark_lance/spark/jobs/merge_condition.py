@@ -1,4 +1,4 @@
-"""When rows of a merge match, as far as we understand the condition without Spark."""
+"""Parse the conditions of merges as far as possible without Spark."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from pyspark_lance.spark.jobs.semi_join import KeyPair, equal_sides
 
 @dataclass(frozen=True, slots=True)
 class MergeCondition:
-    """What is known of a condition; all of it is demanded."""
+    """The known conjuncts of a condition."""
 
     pairs: tuple[KeyPair, ...]  # Columns that must be equal.
-    # What the target row must fulfil whatever the source says, as our own scan understands it; None
-    # for nothing.
+    # The conjuncts on the target alone, as a filter of our scan, if any.
     target_filter: str | None
     is_whole: bool
 
 
-def understood(condition: Expression, alias: str, schema: LanceSchema) -> MergeCondition:
-    """What the condition of a merge demands."""
+def parse_merge_condition(condition: Expression, alias: str, schema: LanceSchema) -> MergeCondition:
+    """Parse the condition of a merge."""
     names = [field.name for field in schema.fields]
     pairs, filters, others = [], [], 0
     for conjunct in conjuncts(condition):

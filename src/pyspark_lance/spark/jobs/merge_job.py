@@ -1,4 +1,4 @@
-"""Merges a DataFrame into a table: Spark joins; ``table/dml/merge.py`` has the rules."""
+"""Merge a DataFrame into a table: Spark joins; ``table/dml/merge.py`` has the rules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pyspark_lance.spark.expressions.expressions import (
 from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.merge_columns import MergeChanges, run_by_columns
-from pyspark_lance.spark.jobs.merge_condition import MergeCondition, understood
+from pyspark_lance.spark.jobs.merge_condition import MergeCondition, parse_merge_condition
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
 from pyspark_lance.spark.jobs.rewrite_job import RepeatedRowError
 from pyspark_lance.spark.jobs.semi_join import (
@@ -74,7 +74,7 @@ from pyspark_lance.table.dml.run_changes import plain_pieces
 
 SparkClause = MergeClause[Expression, Expression]
 
-# In place of assignments: every column of the table that the source has.
+# Assigns every column of the table that the source has.
 ALL_COLUMNS: Mapping[str, Expression] = {"*": "*"}
 
 DEFAULT_TARGET_ALIAS = "target"
@@ -85,17 +85,17 @@ _SOURCE_COLUMN = "__lance_source_"
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
-    """What was asked for."""
+    """A merge as the user defined it."""
 
-    source: DataFrame  # The rows to merge, under the alias that the texts use.
+    source: DataFrame  # The rows to merge, with the alias that expressions use.
     condition: Expression
     clauses: tuple[SparkClause, ...]  # In order.
     alias: str
     rewrite: RewriteMode = RewriteMode.AUTO
-    evolves: bool = False  # Whether columns that the table lacks are added to it.
+    evolves: bool = False  # Whether columns that the table lacks are added.
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Check that the mode is an enum value."""
         check_enum(self.rewrite, RewriteMode)
 
 
@@ -108,7 +108,7 @@ class _SourceKeys:
     key_filter: KeyFilter
 
     def known(self) -> SourceKeys:
-        """The keys alone."""
+        """The keys without the source."""
         return SourceKeys(tuple(pair.target for pair in self.pairs), self.key_filter)
 
 
@@ -116,7 +116,7 @@ def merge_once(spark: SparkSession, plan: DmlPlan, merge: MergeRequest) -> Prepa
     """One attempt, all but its commit."""
     source = _aliased_source(merge)
     merge = _with_defaults(merge, source, plan.schema)
-    condition = understood(merge.condition, merge.alias, plan.schema)
+    condition = parse_merge_condition(merge.condition, merge.alias, plan.schema)
     changes = _plain_changes(spark, plan, merge, source, condition)
     if changes is None:
         changes = _joined_changes(spark, plan, merge, source, condition)
@@ -149,10 +149,10 @@ def _reads(
     condition: MergeCondition,
     keys: SourceKeys | None,
 ) -> ReadSet:
-    """The rows that the merge looks for: those with a key of the source, or all."""
+    """Return the read set of the merge: rows with a key of the source, or all."""
 
     def look() -> SourceKeys | None:
-        """On small tables nobody has asked for the keys before."""
+        """Return the keys; for small tables they were not computed before."""
         pairs = usable_pairs(plan, source, condition.pairs)
         key_filter = source_keys(source, pairs) if pairs else None
         if key_filter is None:
@@ -169,7 +169,7 @@ def _plain_changes(
     source: DataFrame,
     condition: MergeCondition,
 ) -> MergeChanges | None:
-    """Without a join of Spark, if the merge is plain and the target large."""
+    """Plan the changes without a join, if the merge is plain and the target large."""
     if plan.snapshot().num_rows() < MIN_TARGET_ROWS:
         return None
     plain = plain_merge(
@@ -197,13 +197,13 @@ def _joined_changes(
     source: DataFrame,
     condition: MergeCondition,
 ) -> MergeChanges:
-    """By a join of Spark."""
+    """Plan the changes with a join of Spark."""
     given = source
     keys = _keys_of_source(plan, merge, source, condition)
     if keys is not None:
         source = keys.source
     source = _with_marks(source, plan.schema)
-    clauses = tuple(_spelled_out(clause, source, plan.schema) for clause in merge.clauses)
+    clauses = tuple(_expand_all_columns(clause, source, plan.schema) for clause in merge.clauses)
     names = readable_columns(plan.schema)
     texts: list[Expression] = [merge.condition]
     for clause in clauses:
@@ -213,10 +213,10 @@ def _joined_changes(
     only_updates = all(clause.action is RowAction.UPDATE for clause in clauses)
     by_columns = only_updates and merge.rewrite is not RewriteMode.ROWS
     if by_columns:
-        # A row whose clause does not set a column keeps its value.
+        # A row keeps the value of a column that its clause does not set.
         texts += map(quoted, _columns_of_some(clauses, plan.schema))
     join_type = _join_type(clauses)
-    # Rows without a match stay as they are, unless a clause is about them.
+    # Unmatched rows are unchanged, unless a clause applies to them.
     narrowed = condition.target_filter if join_type in ("inner", "left_outer") else None
     target = _target(spark, plan, named_columns(texts, names), merge.alias, keys, narrowed)
     joined = source.join(target, as_column(merge.condition), join_type)
@@ -234,7 +234,7 @@ def _joined_changes(
 
 
 def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> list[str]:
-    """The columns that some, but not all clauses set."""
+    """Return the columns that some, but not all clauses set."""
     targets = AssignedTargets(schema)
     sets = [{targets.of(key)[0] for key in clause.values} for clause in clauses]
     every: set[str] = set().union(*sets)
@@ -244,7 +244,7 @@ def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> lis
 def _unchanged(
     plan: DmlPlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
 ) -> frozenset[str]:
-    """The keys that only get the value to which they are equal."""
+    """Return the keys that are only assigned the value that they match."""
     sources = sources_of((field.name for field in plan.schema.fields), source.columns)
     names = spellings(source.columns)
     targets = AssignedTargets(plan.schema)
@@ -267,7 +267,7 @@ def _unchanged(
 
 
 def _shown_keys(condition: Expression, keys: Sequence[str]) -> list[str]:
-    """The keys without those that are only the name of a table: a name before a dot."""
+    """Return the keys without those that are only a qualifier before a dot."""
     ends = names_in([condition]).ends
     return [name for name in keys if name.lower() in ends]
 
@@ -280,7 +280,7 @@ def _conditions(clause: SparkClause) -> list[Expression]:
 
 
 def _aliased_source(merge: MergeRequest) -> DataFrame:
-    """The source, as ``source`` if the texts call it so and it has no such alias."""
+    """Return the source, with the alias ``source`` if expressions use it and it has none."""
     texts: list[Expression] = [merge.condition]
     for clause in merge.clauses:
         texts += [*clause.values.values(), *_conditions(clause)]
@@ -292,12 +292,12 @@ def _aliased_source(merge: MergeRequest) -> DataFrame:
 
 
 def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
-    """The source with a mark, and its columns once more under names that nobody else uses."""
-    theirs = sources_of((field.name for field in schema.fields), source.columns)
+    """Add a marker column to the source, and copies of its columns with reserved names."""
+    source_names = sources_of((field.name for field in schema.fields), source.columns)
     again = (
-        f"{quoted(theirs[field.name])} AS {_SOURCE_COLUMN}{number}"
+        f"{quoted(source_names[field.name])} AS {_SOURCE_COLUMN}{number}"
         for number, field in enumerate(schema.fields)
-        if field.name in theirs
+        if field.name in source_names
     )
     return source.selectExpr("*", f"TRUE AS {_IN_SOURCE}", *again)
 
@@ -305,7 +305,7 @@ def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
 def _keys_of_source(
     plan: DmlPlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
 ) -> _SourceKeys | None:
-    """The keys of the source, if they are worth finding before the target is read."""
+    """Collect the keys of the source, if that is worthwhile before reading the target."""
     matches = {clause.match for clause in merge.clauses}
     too_small = plan.snapshot().num_rows() < MIN_TARGET_ROWS
     if Match.NOT_MATCHED_BY_SOURCE in matches or too_small:
@@ -313,7 +313,7 @@ def _keys_of_source(
     pairs = usable_pairs(plan, source, condition.pairs)
     if not pairs:
         return None
-    # The keys and the join must see the same rows, whatever the source is made of.
+    # The keys and the join must see the same rows, even if the source is not deterministic.
     source = source.localCheckpoint()
     key_filter = source_keys(source, pairs)
     return None if key_filter is None else _SourceKeys(source, pairs, key_filter)
@@ -338,15 +338,15 @@ def _target(
 
 
 def _join_type(clauses: Sequence[SparkClause]) -> str:
-    """The source is on the left."""
+    """Return the join type; the source is on the left."""
     matches = {clause.match for clause in clauses}
     if Match.NOT_MATCHED in matches:
         return "full_outer" if Match.NOT_MATCHED_BY_SOURCE in matches else "left_outer"
     return "right_outer" if Match.NOT_MATCHED_BY_SOURCE in matches else "inner"
 
 
-def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) -> SparkClause:
-    """The clause with ``ALL_COLUMNS`` replaced by the columns that the source has."""
+def _expand_all_columns(clause: SparkClause, source: DataFrame, schema: LanceSchema) -> SparkClause:
+    """Replace ``ALL_COLUMNS`` in a clause by the columns of the source."""
     if clause.values is not ALL_COLUMNS:
         return clause
     present = set(source.columns)
@@ -361,7 +361,7 @@ def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) ->
 
 
 def _with_defaults(merge: MergeRequest, source: DataFrame, schema: LanceSchema) -> MergeRequest:
-    """New rows get the defaults of the columns that a clause gives no value."""
+    """Add default values of columns that an insert clause does not set."""
     texts = default_texts(schema)
     given = sources_of((field.name for field in schema.fields), source.columns)
     targets = AssignedTargets(schema)
@@ -371,7 +371,7 @@ def _with_defaults(merge: MergeRequest, source: DataFrame, schema: LanceSchema) 
             missing = {name: text for name, text in texts.items() if name not in given}
             if not missing:
                 return clause
-            clause = _spelled_out(clause, _with_marks(source, schema), schema)
+            clause = _expand_all_columns(clause, _with_marks(source, schema), schema)
         else:
             named = {targets.of(key)[0] for key in clause.values}
             missing = {name: text for name, text in texts.items() if name not in named}
@@ -384,7 +384,7 @@ def _with_defaults(merge: MergeRequest, source: DataFrame, schema: LanceSchema) 
     return replace(merge, clauses=clauses)
 
 
-# What becomes of each row -------------------------------------------------------------------
+# The change of each row -------------------------------------------------------------------
 
 
 def _changes(
@@ -395,9 +395,9 @@ def _changes(
     *,
     keep: bool,
 ) -> tuple[tuple[Clause, ...], DataFrame]:
-    """The clauses as tasks know them, and one row for each row that changes.
+    """Return the clauses for tasks, and one row for each changed row.
 
-    With ``keep``, columns that a row's clause does not set have the value that the row has.
+    With ``keep``, columns that a row's clause does not set keep their value.
     """
     in_source, in_target = sf.col(_IN_SOURCE).isNotNull(), sf.col(CHANGED_ADDRESS).isNotNull()
     matches = {
@@ -429,7 +429,7 @@ def _changes(
     chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
     rows = joined.withColumn(CLAUSE, chosen).where(sf.col(CLAUSE).isNotNull())
     names = [field.name for field in schema.fields if any(field.name in v for v in assigned)]
-    # Columns with blobs are never written by columns, so nothing asks for what rows have in them.
+    # Column rewrites exclude columns with blobs, so their current values are not needed.
     values = {
         name: _value_of(name, assigned, alias if keep and name not in blobs else None)
         for name in names
@@ -441,7 +441,7 @@ def _changes(
 def _blobs_of_one_type(
     joined: DataFrame, assigned: list[dict[str, Expression]], blobs: Collection[str]
 ) -> list[dict[str, Expression]]:
-    """The values of each clause; of a blob all are bytes, or all descriptors."""
+    """Return the values of each clause; those of a blob column are all bytes or all descriptors."""
     for name in blobs:
         given = {f"v{i}": values[name] for i, values in enumerate(assigned) if name in values}
         if len(given) < 2:
@@ -452,7 +452,7 @@ def _blobs_of_one_type(
             continue
         if not all(is_descriptor(kind) or isinstance(kind, BinaryType) for kind in kinds.values()):
             raise InvalidInputError(
-                f"some clauses set blobs within {name!r} to bytes, others to where these are",
+                f"some clauses set blobs within {name!r} to bytes, others to descriptors",
                 hint="read the source with the option blobColumns",
             )
         assigned = [
@@ -467,9 +467,9 @@ def _blobs_of_one_type(
 def _value_of(
     name: str, assigned: Sequence[Mapping[str, Expression]], alias: str | None
 ) -> Expression:
-    """The value of a column for the clause that was chosen.
+    """Return the value of a column by the clause that applies.
 
-    Where it sets none, it is the value in the table ``alias``, or null.
+    If the clause does not set the column, it is the value in the table ``alias``, or null.
     """
     steps = [(number, values[name]) for number, values in enumerate(assigned) if name in values]
     is_set_by_all = len(steps) == len(assigned)

@@ -1,8 +1,8 @@
-"""Finds nearest rows on the executors.
+"""Vector search on the executors.
 
-Few queries are sent to all tasks, each of which compares them with some of the rows; their answers
-meet by query.  Many queries stay where they are: each task has some of them, and compares them with
-all rows, block by block, so that nothing needs to meet.
+A small number of queries is broadcast to all tasks, which compare them with some of the rows each;
+a shuffle merges the results by query.  Many queries stay partitioned: each task compares its own
+queries with all rows, block by block, so no shuffle is needed.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ FOUND_COLUMNS: Final = (
     StructField(DISTANCE, FloatType(), nullable=False),
     StructField(ROW_ID, LongType(), nullable=False),
 )
-"""What the answer says of each row, behind the columns of its query."""
+"""The columns of the result after those of the query."""
 
 _Task = SearchTask | SegmentTask
-# Queries of a segment that one task looks for: all would be the work of one core.
+# Queries that one task searches in a segment, so that several cores share the work.
 _QUERIES_OF_SEGMENT: Final = 1 << 9
 _Finish = Callable[[Sequence[Found]], Batches]
-# Pairs of a query and a row that one task brings together and reads.
+# Pairs of a query and a row that one task merges and reads.
 _PAIRS_OF_BUCKET: Final = 1 << 14
-# A block of queries, of which one task compares one at a time with all rows.
+# A task compares one block of queries at a time with all rows.
 _QUERIES_OF_BLOCK: Final = 1 << 13
 _BYTES_OF_BLOCK: Final = 32 << 20
 _PAIRS_OF_BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the answer looks like."""
+class SearchOutput:
+    """The plan of a search, and the schema of its result."""
 
     plan: NearestPlan  # The search.
     schema: StructType  # Columns of the queries, ``FOUND_COLUMNS``, columns of the table.
@@ -64,42 +64,42 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What one task of Spark looks for: the queries from ``first`` to ``end``."""
+    """The work of one Spark task: the queries from ``first`` to ``end``."""
 
     task: _Task
     first: int
     end: int
 
 
-def nearest_to_few(
-    spark: SparkSession, answer: Answer, queries: Queries, own: pa.RecordBatch
+def search_broadcast_queries(
+    spark: SparkSession, output: SearchOutput, queries: Queries, own: pa.RecordBatch
 ) -> DataFrame:
-    """The rows nearest to queries that all tasks get.
+    """Search the rows nearest to queries that are broadcast to all tasks.
 
-    ``queries``: named by their place in ``own``.
+    ``queries``: numbered by their position in ``own``.
     """
     tasks = _units(answer.plan.tasks, len(queries))
     per_bucket = max(1, _PAIRS_OF_BUCKET // answer.plan.merge.k)
     buckets = int(queries.numbers[-1]) // per_bucket + 1 if tasks else 1
-    finish = partial(_joined, answer, queries, own)
+    finish = partial(_merge_found, output, queries, own)
     if len(tasks) < 2 and buckets < 2:
-        return over_tasks(spark, tasks, partial(_found_at_once, queries, finish), answer.schema)
-    work = partial(_found_in_buckets, queries, per_bucket)
+        return over_tasks(spark, tasks, partial(_search_once, queries, finish), output.schema)
+    work = partial(_search_in_buckets, queries, per_bucket)
     found = over_tasks(spark, tasks, work, "bucket int, payload binary")
     together = found.repartition(buckets, "bucket")
-    return map_in_arrow(together, stage(partial(_joined_by_bucket, finish)), answer.schema)
+    return map_in_arrow(together, stage(partial(_merge_by_bucket, finish)), output.schema)
 
 
-def nearest_to_many(answer: Answer, queries: DataFrame, vector: str) -> DataFrame:
-    """The rows nearest to the rows of a DataFrame, which go on as they are, in any number.
+def search_partitioned_queries(output: SearchOutput, queries: DataFrame, vector: str) -> DataFrame:
+    """Search the rows nearest to the rows of a DataFrame of any size.
 
-    ``queries``: the column ``vector`` and those that the answer begins with.
+    ``queries``: the column ``vector`` and the first columns of the result.
     """
-    return map_rows(queries, stage(partial(_found_by_block, answer, vector)), answer.schema)
+    return map_rows(queries, stage(partial(_search_by_block, output, vector)), output.schema)
 
 
 def _units(tasks: Sequence[_Task], num_queries: int) -> tuple[_Unit, ...]:
-    """What each task of Spark does: some rows for all queries, or a segment for some of them."""
+    """Divide the work among tasks: some rows for all queries, or a segment for some queries."""
     found = []
     for task in tasks:
         step = _QUERIES_OF_SEGMENT if isinstance(task, SegmentTask) else max(1, num_queries)
@@ -115,13 +115,13 @@ def _search(units: Iterable[_Unit], queries: Queries) -> Found:
     return Found(joined([one.exact for one in found]), joined([one.candidates for one in found]))
 
 
-def _found_at_once(queries: Queries, finish: _Finish, units: Iterable[_Unit]) -> Batches:
+def _search_once(queries: Queries, finish: _Finish, units: Iterable[_Unit]) -> Batches:
     every = tuple(units)
     if every:
         yield from finish([_search(every, queries)])
 
 
-def _found_in_buckets(queries: Queries, per_bucket: int, units: Iterable[_Unit]) -> Batches:
+def _search_in_buckets(queries: Queries, per_bucket: int, units: Iterable[_Unit]) -> Batches:
     found = _search(units, queries)
     exact, candidates = found.exact.query // per_bucket, found.candidates.query // per_bucket
     for number in np.union1d(exact, candidates).tolist():
@@ -134,7 +134,7 @@ def _found_in_buckets(queries: Queries, per_bucket: int, units: Iterable[_Unit])
         )
 
 
-def _joined_by_bucket(finish: _Finish, batches: Batches) -> Batches:
+def _merge_by_bucket(finish: _Finish, batches: Batches) -> Batches:
     by_bucket: dict[int, list[Found]] = {}
     for batch in batches:
         payloads = batch.column(1)
@@ -144,14 +144,14 @@ def _joined_by_bucket(finish: _Finish, batches: Batches) -> Batches:
         yield from finish(by_bucket.pop(number))
 
 
-def _joined(
-    answer: Answer, queries: Queries, own: pa.RecordBatch, parts: Sequence[Found]
+def _merge_found(
+    output: SearchOutput, queries: Queries, own: pa.RecordBatch, parts: Sequence[Found]
 ) -> Batches:
     yield from _finished(answer, own, merge_found(answer.plan.merge, parts, queries))
 
 
-def _found_by_block(answer: Answer, vector: str, batches: Batches) -> Batches:
-    plan = answer.plan
+def _search_by_block(output: SearchOutput, vector: str, batches: Batches) -> Batches:
+    plan = output.plan
     if not plan.tasks:
         return
     most = max(1, min(_QUERIES_OF_BLOCK, _PAIRS_OF_BLOCK // plan.merge.k))
@@ -160,36 +160,36 @@ def _found_by_block(answer: Answer, vector: str, batches: Batches) -> Batches:
         queries = queries_in(block.column(place), plan.column, plan.merge.metric)
         own = block.select([n for n in range(block.num_columns) if n != place])
         if len(queries):
-            yield from _joined(answer, queries, own, [search(plan.tasks, queries)])
+            yield from _merge_found(output, queries, own, [search(plan.tasks, queries)])
 
 
 def _blocks(batches: Batches, most: int) -> Iterator[pa.RecordBatch]:
-    """The rows of all batches in blocks, as few as may be."""
-    held: list[pa.RecordBatch] = []
+    """Merge the rows of all batches into as few blocks as possible."""
+    pending: list[pa.RecordBatch] = []
     rows = num_bytes = 0
     for batch in batches:
         for first in range(0, batch.num_rows, most):
             piece = batch.slice(first, most)
-            if held and (
+            if pending and (
                 rows + piece.num_rows > most or num_bytes + piece.nbytes > _BYTES_OF_BLOCK
             ):
-                yield from fewest_batches(held)
-                held, rows, num_bytes = [], 0, 0
-            held.append(piece)
+                yield from fewest_batches(pending)
+                pending, rows, num_bytes = [], 0, 0
+            pending.append(piece)
             rows += piece.num_rows
             num_bytes += piece.nbytes
-    yield from fewest_batches(held)
+    yield from fewest_batches(pending)
 
 
-def _finished(answer: Answer, own: pa.RecordBatch, found: FoundRows) -> Batches:
-    """The rows of the answer, given the columns of the queries."""
-    target = arrow_schema_of(answer.schema)
-    table_fields = answer.schema.fields[answer.num_own + len(FOUND_COLUMNS) :]
+def _result_batches(output: SearchOutput, own: pa.RecordBatch, found: FoundRows) -> Batches:
+    """Return the rows of the result, with the columns of the queries."""
+    target = arrow_schema_of(output.schema)
+    table_fields = output.schema.fields[output.num_own + len(FOUND_COLUMNS) :]
     of_table = arrow_schema_of(StructType(table_fields))
     ranks = found.ranks().astype(np.int32)
-    for part, read in read_found(answer.plan.fetch, found):
+    for part, read in read_found(output.plan.fetch, found):
         rows = found.at(part)
-        columns = take_rows(own, rows.query).columns if answer.num_own else []
+        columns = take_rows(own, rows.query).columns if output.num_own else []
         columns += [plain_array(ranks[part]), plain_array(rows.distance), system_array(rows.row_id)]
         columns += to_spark_batch(read, of_table).columns if table_fields else []
         columns = [column.cast(field.type) for column, field in zip(columns, target, strict=True)]

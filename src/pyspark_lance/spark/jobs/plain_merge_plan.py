@@ -1,4 +1,4 @@
-"""Which merges are plain: rows match by equal columns, and all values are columns of the source."""
+"""Detect plain merges: rows match by equal columns, and all values are columns of the source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.plain_merge import PlainMerge
 from pyspark_lance.table.dml.row_change import DmlPlan
 
-# From this version on, Spark bounds the bytes that it hands to Python at a time.
+# Since this version, Spark limits the bytes of a batch that it sends to Python.
 _MIN_SPARK = (4, 1)
 
 
@@ -37,9 +37,9 @@ def plain_merge(
     clauses: Sequence[MergeClause[Expression, Expression]],
     every: Mapping[str, Expression],
 ) -> tuple[PlainMerge, DataFrame] | None:
-    """The merge as a plain one and the columns of the source that it needs; None if it is not.
+    """Return the plain merge and the source columns that it needs; None if it is not plain.
 
-    ``clauses``: in order; ``every``: what stands for all columns of the source in ``clauses``.
+    ``clauses``: in order; ``every``: the marker of all source columns in ``clauses``.
     """
     is_plain = condition.is_whole and condition.pairs
     if not is_plain or _spark_version(spark) < _MIN_SPARK:
@@ -91,7 +91,7 @@ class _SourceColumns:
         self._places: dict[str, int] = {}
 
     def place(self, parts: NameParts | None) -> int | None:
-        """Position of the column of this name; None if it is no plain column of the source."""
+        """Return the position of a column; None if it is no plain column of the source."""
         if parts is None or len(parts) > 2:
             return None
         qualifier, name = ("", *parts)[-2:]
@@ -99,20 +99,20 @@ class _SourceColumns:
         if qualifier in self._names or is_target or name not in self._names:
             return None
         if not qualifier and name in self._targets:
-            return None  # Spark cannot tell which side is meant
+            return None  # ambiguous in Spark
         if self._meanings.named(parts) is None:
             return None
         return self._place_of(name)
 
     def _place_of(self, name: str) -> int | None:
-        """Position of a column of the source; None if more than one has the name."""
+        """Return the position of a source column; None if the name is ambiguous."""
         column = self._meanings.named((name,))
         if column is None:
             return None
         return self._places.setdefault(column.name, len(self._places))
 
     def every(self) -> dict[str, int] | None:
-        """All columns of the table that the source has."""
+        """Return all columns of the table that the source has."""
         places: dict[str, int] = {}
         for field in self._schema.fields:
             if field.name in self._sources:
@@ -123,7 +123,7 @@ class _SourceColumns:
         return places or None
 
     def assigned(self, values: Mapping[str, Expression]) -> dict[str, int] | None:
-        """The values that a clause gives columns; None if some are not plain."""
+        """Return the values that a clause assigns; None if some are not plain."""
         places: dict[str, int] = {}
         targets = AssignedTargets(self._schema)
         for key, value in values.items():
@@ -135,7 +135,7 @@ class _SourceColumns:
         return places
 
     def selected(self) -> DataFrame:
-        """The columns, in the order of their positions, under numbers."""
+        """Select the columns in the order of their positions, named by number."""
         names = {f"c{place}": quoted(name) for name, place in self._places.items()}
         return with_values(self._source, names)
 
@@ -143,14 +143,14 @@ class _SourceColumns:
 def _fits(
     columns: _SourceColumns, values: Iterable[Mapping[str, int]], schema: LanceSchema
 ) -> bool:
-    """Whether all values have types that are stored as they are, checked value by value."""
+    """Return whether all values have the stored types of their columns."""
     selected = columns.selected().schema.fields
     fields = {field.name: field for field in schema.fields}
     given = [(name, selected[place].dataType) for one in values for name, place in one.items()]
     kinds = dict(given)
     return all(
         _is_stored_as(kind, spark_field(logical_field(fields[name], binary_blobs=True)).dataType)
-        # The rows of all clauses travel together.
+        # The rows of all clauses are in the same DataFrame.
         and (
             same_type(kind, kinds[name])
             or not (has_descriptors(kind) or has_descriptors(kinds[name]))

@@ -1,4 +1,4 @@
-"""Writes the columns that change anew, for the fragments of the rows that change."""
+"""Rewrite the changed columns of the fragments that have changed rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PAYLOAD = "payload binary"
 
 
 class RepeatedRowError(Exception):
-    """A row would get two new values; never leaves this package."""
+    """A row would get two new values; raised only within this package."""
 
     def __init__(self, address: int) -> None:
         super().__init__(f"the row at address {address} would get two new values")
@@ -40,7 +40,7 @@ class RepeatedRowError(Exception):
 def run_rewrite_job(
     plan: DmlPlan, names: Sequence[str], changes: DataFrame
 ) -> tuple[RewriteColumnsRequest, list[RewrittenColumns]]:
-    """Writes the new files of touched fragments on the executors; commits nothing.
+    """Write the new files of touched fragments on the executors; commits nothing.
 
     ``changes``: ``_rowaddr`` of each row that changes, once, and all of ``names``; in any order.
     Raises RepeatedRowError: a row comes twice; the new files are removed.
@@ -61,7 +61,7 @@ def run_rewrite_job(
 def _write(
     request: RewriteColumnsRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The task: writes the new files of the fragments whose rows come, or names a repeated row."""
+    """Write the new files of fragments in a task, or return the address of a repeated row."""
     trim_worker_overhead()
     done: list[RewrittenColumns | int]
     try:
@@ -72,7 +72,7 @@ def _write(
 
 
 def _once_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, whose rows are in order of their address."""
+    """Check that no address is repeated in batches that are sorted by address."""
     last = -1
     for batch in batches:
         addresses = plain_numbers(batch.column(ROW_ADDRESS))

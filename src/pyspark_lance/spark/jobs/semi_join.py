@@ -1,8 +1,8 @@
-"""Leaves target rows of a merge that surely have no match where they are.
+"""Prune target rows of a merge that certainly have no match, by a filter of the source's keys.
 
-Spark cannot push a join into a Python source, so all rows of the target would pass through the
-pipe and a shuffle, to be thrown away.  Where keys are plain columns, the keys of the source become
-a small filter first, and the scan yields only rows that may match.
+Spark cannot push a join into a Python source, so it would read and shuffle all rows of the target.
+If the keys are plain columns, this first builds a small filter of the source's keys, so that the
+scan only returns rows that may match.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 
-# Below this, reading all of the target costs less than the two jobs that find the keys.
+# Below this, reading the whole target is cheaper than the two jobs that collect the keys.
 MIN_TARGET_ROWS = 1_000_000
-# Spark takes the output of a function for as large as its input; from so many rows on it does
-# not plan to broadcast it before it knows better.
+# Spark estimates the output of a function by its input; with this many rows it does not plan a
+# broadcast before it knows the size.
 _PRETENDED_ROWS = 4_000_000
-# Keys and addresses of so many rows are some 10 MB, which is what Spark broadcasts by itself.
+# Keys and addresses of this many rows take about 10 MB, Spark's default broadcast threshold.
 _MAX_BROADCAST_ROWS = 300_000
 _KEY = "__lance_key_"
 
@@ -57,19 +57,19 @@ _KEY = "__lance_key_"
 class KeyPair:
     """One ``target column = source column`` of a merge condition.
 
-    ``source``: the other column, with what qualifies it.
+    ``source``: the source column, with its qualifier.
     """
 
     target: str
     source: NameParts
 
     def source_column(self) -> Column:
-        """The other column, for Spark."""
+        """Return the source column for Spark."""
         return sf.col(quoted(*self.source))
 
 
 def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | None:
-    """The columns that one part of a condition demands to be equal; None if it is no equation."""
+    """Return the columns of a conjunct that is an equality of a target and a source column."""
     sides = equation(conjunct)
     if sides is None:
         return None
@@ -83,7 +83,7 @@ def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | N
 
 
 def usable_pairs(plan: DmlPlan, source: DataFrame, pairs: Sequence[KeyPair]) -> tuple[KeyPair, ...]:
-    """Those pairs whose two sides have hashes that can be compared."""
+    """Return the pairs whose two sides have comparable hashes."""
     types = {field.name: field.to_arrow().type for field in plan.schema.fields}
     names = SourceNames(source)
     usable = []
@@ -92,7 +92,7 @@ def usable_pairs(plan: DmlPlan, source: DataFrame, pairs: Sequence[KeyPair]) -> 
         if column is None:
             continue
         data_type = arrow_schema_of(StructType([column])).field(0).type
-        plain = column.dataType.simpleString()  # a collation says when texts are equal
+        plain = column.dataType.simpleString()  # strings with a collation compare differently
         if (
             is_hashable(data_type)
             and same_hashes(data_type, types[pair.target])
@@ -103,7 +103,7 @@ def usable_pairs(plan: DmlPlan, source: DataFrame, pairs: Sequence[KeyPair]) -> 
 
 
 def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None:
-    """The filter of the source's keys; None if it would let too much through."""
+    """Build the filter of the source's keys; None if it would not be selective."""
     keys = source.select(*(p.source_column().alias(f"{_KEY}{i}") for i, p in enumerate(pairs)))
     return collected_filter(map_in_arrow(keys, _hashed_keys, "payload binary"), unite_first=True)
 
@@ -127,10 +127,10 @@ def scan_of_keys(
     keys: KeyFilter,
     condition: str | None = None,
 ) -> DataFrame:
-    """Some columns of the target rows whose keys may be in ``keys``.
+    """Scan columns of the target rows whose keys may be in ``keys``.
 
-    ``columns``: the table's and lineage columns, in any order; the keys are among them.
-    ``condition``: rows for which it is not true are left out, too.
+    ``columns``: columns of the table, including the keys, and lineage columns, in any order.
+    ``condition``: an additional filter.
     """
     snapshot = plan.snapshot()
     names = [name for name in columns if name not in SYSTEM_COLUMNS]
@@ -154,7 +154,7 @@ def scan_of_keys(
     numbers = spark.range(0, count * each, 1, count).where(sf.col("id") % each == 0)
     ids = numbers.select((sf.col("id") / each).cast("bigint").alias("id"))
     rows = map_in_arrow(ids, read, shown).select(*(sf.col(quoted(name)) for name in columns))
-    # Evaluated now, so that the number of rows tells whether the source has to be shuffled.
+    # Evaluated now, as the number of rows decides whether the source is shuffled.
     rows = rows.localCheckpoint()
     return sf.broadcast(rows) if rows.count() <= _MAX_BROADCAST_ROWS else rows
 

@@ -1,4 +1,4 @@
-"""The keys of a merge's source as one small filter, gathered from the partitions of a job."""
+"""Collect the keys of a merge's source as one small filter, from the partitions of a job."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.table.dml.key_filter import KeyFilter
 
-# A filter that lets more through saves nothing.
+# A filter with more hits saves nothing.
 _MAX_SHARE = 0.5
 
 
 def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None:
-    """The filter of all keys; None if it would let too much through.
+    """Merge the filters of all partitions; None if the result would not be selective.
 
-    ``parts``: filters of some keys each, in the binary column ``payload``; ``unite_first``: whether
-    an executor makes one filter of them, since they are many.
+    ``parts``: one filter per partition, in the binary column ``payload``; ``unite_first``: whether
+    an executor merges them, if there are many.
     """
     if unite_first:
         parts = map_in_arrow(parts.repartition(1), _united, "payload binary")
@@ -39,5 +39,5 @@ def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def as_payload(keys: KeyFilter) -> pa.RecordBatch:
-    """A filter as the row that ``collected_filter`` reads."""
+    """Convert a filter to the row that ``collected_filter`` reads."""
     return pa.RecordBatch.from_pydict({"payload": single_value(keys.to_bytes(), pa.binary())})

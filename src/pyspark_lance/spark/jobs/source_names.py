@@ -1,6 +1,6 @@
-"""What a name means in a DataFrame, found without asking Spark for a column that may not be there.
+"""Resolve names of a DataFrame's columns without failing analyses in Spark.
 
-An analysis that fails costs tens of milliseconds, and a Connect server prints pages of Java of it.
+A failed analysis costs tens of milliseconds, and a Connect server logs a long stack trace.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_lance.predicate.name_parts import NameParts
 
-# All columns, also those whose names have line breaks.
+# Matches all columns, also those with line breaks in their names.
 _EVERY_NAME = "`(?s).*`"
-# Those of the same name, in lower case, together.
+# Fields by name in lower case.
 _Fields = dict[str, list[StructField]]
 
 
 class SourceNames:
-    """The columns of a DataFrame by the names that expressions give them."""
+    """The columns of a DataFrame, by name."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
@@ -25,15 +25,15 @@ class SourceNames:
         self._under: dict[str, _Fields] = {}
 
     def has_alias(self, alias: str) -> bool:
-        """Whether ``alias.*`` means something: an alias of columns, or a struct."""
+        """Return whether ``alias.*`` resolves, to an alias of columns or a struct."""
         own = _only(self._fields, alias)
         is_struct = own is not None and isinstance(own.dataType, StructType)
         return is_struct or bool(self._columns_under(alias))
 
     def named(self, parts: NameParts) -> StructField | None:
-        """The column, or the part of one, that a name surely means; None if it is not seen.
+        """Return the column, or field of a struct, that a name resolves to; None if unknown.
 
-        What is under an alias goes before the members of a struct, as in Spark.
+        An alias takes precedence over a struct, as in Spark.
         """
         first, *others = parts
         if others and (column := _only(self._columns_under(first), others[0])) is not None:
@@ -42,7 +42,7 @@ class SourceNames:
         return None if column is None else _member(column, others)
 
     def _columns_under(self, alias: str) -> _Fields:
-        """A pattern that matches nothing gives no column, and no error."""
+        """Return the columns of an alias; a pattern without a match is no error in Spark."""
         key = alias.lower()
         if key not in self._under:
             pattern = self._frame.colRegex(f"{alias}.{_EVERY_NAME}")
@@ -58,13 +58,13 @@ def _by_name(fields: list[StructField]) -> _Fields:
 
 
 def _only(fields: _Fields, name: str) -> StructField | None:
-    """The field of this name; None if there is none or more than one."""
+    """Return the field of this name; None if there is none or more than one."""
     alike = fields.get(name.lower(), [])
     return alike[0] if len(alike) == 1 else None
 
 
 def _member(field: StructField, names: list[str]) -> StructField | None:
-    """What is below a field by the names of members; None below anything but structs."""
+    """Return the nested field at a path; None unless all of its parents are structs."""
     for name in names:
         members = field.dataType.fields if isinstance(field.dataType, StructType) else []
         found = _only(_by_name(members), name)

@@ -1,4 +1,4 @@
-"""Stages of ``table/`` as functions for ``mapInArrow``."""
+"""Convert stages of ``table/`` to functions for ``mapInArrow``."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ Stage = Callable[[Batches], Batches]
 
 
 class NumberedStage(Protocol):
-    """A stage that wants to know the number of its task."""
+    """A stage that takes the number of its task."""
 
     def __call__(self, batches: Batches, /, *, task: int) -> Batches:
-        """What becomes of the batches of one task."""
+        """Process the batches of one task."""
 
 
 def stage(work: Stage) -> Stage:
-    """``work`` as a task of Spark."""
+    """Wrap ``work`` as the function of a Spark task."""
     return partial(_run, work)
 
 
 def numbered_stage(work: NumberedStage) -> Stage:
-    """``work`` as a task of Spark, which tells it the number of the task."""
+    """Wrap ``work`` as the function of a Spark task, with the number of the task."""
     return partial(_run_numbered, work)
 
 
 def map_rows(rows: DataFrame, work: Stage, columns: str | StructType) -> DataFrame:
-    """``rows.mapInArrow(work, columns)`` whatever the columns of the rows are called.
+    """Call ``rows.mapInArrow(work, columns)`` for columns with any names.
 
-    Spark looks them up by their names as if these were expressions, and so finds none that has a
-    backtick in it, and all for one that is called ``*``.
+    Spark parses the names as expressions, which fails for names with backticks, and for ``*``.
     """
     names = rows.columns
     if all(name.isidentifier() for name in names):
@@ -62,9 +61,9 @@ def over_tasks(
     work: Callable[[Iterable[_T]], Batches],
     columns: str | StructType,
 ) -> DataFrame:
-    """What ``work`` makes of tasks, one partition for each of them; without tasks, of none.
+    """Run ``work`` with one partition per task; without tasks, once with none.
 
-    ``tasks``: sent in bytes of their own, since an executor unpacks only those that it runs.
+    ``tasks``: pickled separately, since an executor unpickles only those that it runs.
     """
     packed = tuple(pickle.dumps(task) for task in tasks)
     count = max(1, len(packed))

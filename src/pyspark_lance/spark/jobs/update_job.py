@@ -1,4 +1,4 @@
-"""Updates rows for which Spark finds a condition true."""
+"""Update rows that match a condition that Spark evaluates."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _matching(
     alias: str,
     *system: str,
 ) -> DataFrame:
-    """The rows that change: the columns that the values are made of, and some of the system."""
+    """Scan the changed rows: the columns that the values depend on, and some system columns."""
     texts = [*assignments.values(), *map(quoted, struct_columns(assignments, plan.schema))]
     conditions = [] if condition is None else [condition]
     named = named_columns([*texts, *conditions], readable_columns(plan.schema))
@@ -103,14 +103,14 @@ def _matching(
 
 
 def _count(rows: DataFrame) -> dict[int, int]:
-    """Fragment id -> rows."""
+    """Count rows by fragment id."""
     fragment = sf.shiftright(sf.col(ROW_ADDRESS), 32).alias("fragment")
     counts = rows.groupBy(fragment).agg(sf.count("*").alias("changed")).collect()
     return {row["fragment"]: row["changed"] for row in counts}
 
 
 def struct_columns(assignments: Mapping[str, Expression], schema: LanceSchema) -> list[str]:
-    """Columns of which only members are assigned; their other members are needed, too."""
+    """Return the columns of which only fields are assigned; their other fields are needed, too."""
     targets = AssignedTargets(schema)
     return [column for column, *members in map(targets.of, assignments) if members]
 
@@ -118,9 +118,9 @@ def struct_columns(assignments: Mapping[str, Expression], schema: LanceSchema) -
 def assigned_columns(
     assignments: Mapping[str, Expression], schema: LanceSchema, alias: str | None
 ) -> dict[str, Expression]:
-    """Whole columns -> names or Columns; an assigned member of a struct becomes the struct.
+    """Return values of whole columns; an assigned field of a struct becomes a value of the struct.
 
-    Without an ``alias`` of the table there is no row yet, and its other members are null.
+    Without an ``alias`` of the table the row is new, and the other fields are null.
     """
     targets = AssignedTargets(schema)
     values: dict[str, Expression] = {}
@@ -144,14 +144,14 @@ def assigned_columns(
 def with_member(
     whole: Column, kind: DataType, path: Sequence[str], value: Column, key: str
 ) -> Column:
-    """A struct with another value in the member at ``path``; a null one becomes a struct by it."""
+    """Replace the field at ``path`` of a struct; a null struct becomes one that is not null."""
     first, *rest = path
     known = kind.fields if isinstance(kind, StructType) else []
     chosen = named(known, first)
     if chosen is None:
         raise InvalidInputError(
-            f"there is no member {first!r} to set: {key!r}",
-            hint=f"the members are {', '.join(member.name for member in known) or 'none'}",
+            f"there is no field {first!r} to set: {key!r}",
+            hint=f"the fields are {', '.join(member.name for member in known) or 'none'}",
         )
     members = []
     for member in known:
@@ -163,13 +163,13 @@ def with_member(
 
 
 class AssignedTargets:
-    """What the keys of ``set`` mean in a table."""
+    """Resolve the keys of ``set`` in a table."""
 
     def __init__(self, schema: LanceSchema) -> None:
         self._columns = spellings(field.name for field in schema.fields)
 
     def of(self, key: str) -> tuple[str, ...]:
-        """The column that a key means, and the path to a member of it.
+        """Return the column of a key, and the path to a field in it.
 
         Raises InvalidInputError: there is no such column.
         """
@@ -179,7 +179,7 @@ class AssignedTargets:
         first, *members = name_parts(key)
         if (column := columns.spelled(first)) is not None:
             return (column, *members)
-        # Behind the table's alias.
+        # After the table's alias.
         if members and (column := columns.spelled(members[0])) is not None:
             return (column, *members[1:])
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Options: the table of them, and parsing.
+"""The options of the data source, and their parsing.
 
 May import: table and all below.
 """

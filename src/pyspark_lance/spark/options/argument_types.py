@@ -1,7 +1,7 @@
-"""What arguments of public methods may be, told by their annotations: a text, a number, a list.
+"""Check the types of arguments of public methods against their annotations.
 
-An argument of another type would end in an error of Python's somewhere inside, or be taken for
-something else: ``columns="id"`` would be the columns ``i`` and ``d``.
+An argument of another type would raise a Python error somewhere inside, or be misunderstood:
+``columns="id"`` would be the columns ``i`` and ``d``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ Check = Callable[[object], bool]
 
 
 def _is_bool(value: object) -> bool:
-    return isinstance(value, bool) or type(value).__name__ == "bool"  # numpy's, without numpy
+    return (
+        isinstance(value, bool) or type(value).__name__ == "bool"
+    )  # numpy.bool, without importing numpy
 
 
 def _is_text(value: object) -> bool:
@@ -41,7 +43,7 @@ def _is_number(value: object) -> bool:
 
 
 def _each(is_item: Check) -> Check:
-    """Of lists and the like; items of other iterables are not looked at, since they may be many."""
+    """Check the items of a list; other iterables may have many, so theirs are not checked."""
 
     def check(value: object) -> bool:
         if isinstance(value, list | tuple | set | frozenset):
@@ -55,7 +57,7 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping) and all(map(_is_text, value))
 
 
-# By the words of an annotation: the check, and how an error calls what passes.
+# By the words of an annotation: the check, and the description of valid values in errors.
 _KINDS: dict[str, tuple[Check, str]] = {
     "None": (lambda value: value is None, ""),
     "bool": (_is_bool, "True or False"),
@@ -72,9 +74,9 @@ _KINDS: dict[str, tuple[Check, str]] = {
 
 
 def argument_checks(function: Callable[..., object]) -> dict[str, tuple[tuple[Check, ...], str]]:
-    """By parameter: the checks of which one must pass, and what may be given, in words.
+    """Return by parameter the checks of which one must pass, and a description of valid values.
 
-    Parameters are left out whose annotations name something else, which the method itself looks at.
+    Parameters with other annotations are left out; the method itself checks them.
     """
     found = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -83,7 +85,7 @@ def argument_checks(function: Callable[..., object]) -> dict[str, tuple[tuple[Ch
             continue
         checks = tuple(check for check, _ in kinds)
         words = " or ".join(word for _, word in kinds if word)
-        if parameter.kind is parameter.VAR_POSITIONAL:  # the annotation is of each of them
+        if parameter.kind is parameter.VAR_POSITIONAL:  # the annotation describes each item
             checks, words = tuple(map(_each, checks)), f"{words} each, one by one"
         found[parameter.name] = checks, words
     return found
@@ -109,10 +111,10 @@ def checked_arguments(
     checks: Mapping[str, tuple[tuple[Check, ...], str]],
     where: str,
 ) -> dict[str, object]:
-    """The arguments of a method, by name; whole numbers of other kinds, as numpy's, as ``int``.
+    """Return the arguments of a method by name, with other integers, such as numpy's, as ``int``.
 
-    ``checks``: What ``argument_checks`` found. Raises InvalidInputError: one is of another type
-    than the method takes.
+    ``checks``: the result of ``argument_checks``. Raises InvalidInputError: an argument has a type
+    that the method does not take.
     """
     for name, value in given.items():
         if name in checks and not _passes(value, checks[name][0]):
@@ -120,7 +122,7 @@ def checked_arguments(
             raise InvalidInputError(
                 f"the argument {name} of {called} cannot be {shown}",
                 where,
-                f"give {checks[name][1]}{_meant(value, checks, given)}",
+                f"give {checks[name][1]}{_suggest_argument(value, checks, given)}",
             )
     return {name: _whole(value) if name in checks else value for name, value in given.items()}
 
@@ -129,11 +131,11 @@ def _passes(value: object, checks: tuple[Check, ...]) -> bool:
     return any(check(value) for check in checks)
 
 
-def _meant(
+def _suggest_argument(
     value: object, checks: Mapping[str, tuple[tuple[Check, ...], str]], given: Mapping[str, object]
 ) -> str:
-    """What a value is for that stands in the place of another, such as a dict of values."""
-    if not isinstance(value, Mapping):  # texts and numbers are for too much
+    """Suggest another argument for a misplaced value, such as a dict of values."""
+    if not isinstance(value, Mapping):  # too many arguments take strings and numbers
         return ""
     others = (name for name in checks if given.get(name) is None)
     other = next((name for name in others if _passes(value, checks[name][0])), None)

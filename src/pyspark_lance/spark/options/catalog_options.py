@@ -1,9 +1,9 @@
-"""The options of catalog tables, which Spark forgets, are kept in the table's schema.
+"""Keep the options of catalog tables, which Spark does not pass on, in the table's schema.
 
-``CREATE TABLE t USING lance OPTIONS (path …)`` asks the source for a schema and stores it; a later
-``SELECT`` passes on that schema, but no options.  So the options travel in the metadata of the
-first column.  Only for reading: a write carries the metadata of the columns that are read, which
-would name the wrong table.  Storage options are left out: a catalog is no place for secrets.
+``CREATE TABLE t USING lance OPTIONS (path …)`` gets a schema from the source and stores it; a later
+``SELECT`` passes the schema to the source, but no options.  So the metadata of the first column
+contains the options.  They only apply to reads: in a write, the metadata is that of the columns
+that the query reads, maybe of another table.  Storage options are left out, as they are secrets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LEFT_OUT = ("location", "is_managed_location", "external", "comment", *_CATALOG
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:
-    """Whether Spark asks for a schema to keep it in its catalog."""
+    """Return whether Spark asks for a schema to store in its catalog."""
     return any(word.lower() in _CATALOG_WORDS for word in options)
 
 
 def keep_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """``schema`` with the options in it, when it is asked for on behalf of a catalog."""
+    """Return ``schema`` with the options in its metadata, if it is for a catalog."""
     if not is_for_catalog(options):
         return schema
     words = {word.lower(): value for word, value in options.items()}
@@ -45,7 +45,7 @@ def keep_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def kept_options(schema: StructType) -> dict[str, str]:
-    """The options that ``keep_options`` put into a schema; none when it did not."""
+    """Return the options that ``keep_options`` added to a schema, if any."""
     for column in schema.fields:
         text = (column.metadata or {}).get(OPTIONS_KEY)
         if text is not None:

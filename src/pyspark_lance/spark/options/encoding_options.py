@@ -1,7 +1,7 @@
-"""``<column>.compression = zstd`` and the like: how the values of a column are encoded.
+"""Options such as ``<column>.compression = zstd``: the encoding of the values of a column.
 
-The options become metadata of the column's leaves in the schema of the table, where every writer
-finds them, pylance too.
+The options become metadata of the column's leaf fields in the schema of the table, which every
+writer reads, including pylance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.errors import InvalidInputError
 
 _PACKED = PACKED_KEYS[1]
-# What the file version forbids is found when that is known.
+# The writer checks them against the file version.
 _NEWEST = "2.2"
 
 ENCODING_KEYS: Mapping[str, str] = MappingProxyType(
@@ -43,7 +43,7 @@ ENCODING_KEYS: Mapping[str, str] = MappingProxyType(
 
 
 def split_options(asked: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The options of one column that name a type, and metadata from those that name an encoding."""
+    """Split options of columns into types, and metadata for encodings."""
     types = {kind: value for kind, value in asked.items() if kind not in ENCODING_KEYS}
     metadata = {
         ENCODING_KEYS[kind]: value.lower() for kind, value in asked.items() if kind in ENCODING_KEYS
@@ -52,7 +52,7 @@ def split_options(asked: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
 
 
 def with_encodings(field: pa.Field, metadata: Mapping[str, str]) -> pa.Field:
-    """The field with the metadata on each of its leaves; ``packed`` goes to the struct."""
+    """Add the metadata to each leaf of a field, and ``packed`` to the struct."""
     if not metadata:
         return field
     metadata = dict(metadata)
@@ -71,7 +71,7 @@ def with_encodings(field: pa.Field, metadata: Mapping[str, str]) -> pa.Field:
 
 
 def check_same_encodings(existing: pa.Field, metadata: Mapping[str, str]) -> None:
-    """Refuses to ask for other encodings than the table's column has."""
+    """Check that the encodings are those of the table's column."""
     for leaf in leaf_columns(existing):
         for key, value in metadata.items():
             stored = metadata_texts(existing) if key == _PACKED else leaf.metadata

@@ -1,7 +1,7 @@
-"""The hidden options by which the JVM plugin and this package talk: all of them, once.
+"""The hidden options of requests from the JVM plugin.
 
-Users never set them. The plugin names the same ones; a test compares both lists. What is said
-of a key here is what its value means.
+Users never set them. The plugin has the same list; a test compares the two. The text below a key
+describes its value.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Final
 
 PREFIX: Final = "_lance."
 
-# What is asked, and by whom.
+# The session that sends a request.
 APPLICATION: Final = "_lance.application"
 """The id of the Spark application; also set by ``LanceTable``."""
 PLUGIN: Final = "_lance.plugin"
-"""Version, digest and place of the jar that asks; absent where Spark asks by itself."""
+"""Version, digest and location of the plugin's jar; absent without the plugin."""
 TIME_ZONE: Final = "_lance.time_zone"
-"""The session's, for times that say none."""
+"""The session's time zone, for times without one."""
 ANSI: Final = "_lance.ansi"
 """The session's ``spark.sql.ansi.enabled``, for conditions; also set by ``LanceTable``."""
 CASE_SENSITIVE: Final = "_lance.case_sensitive"
@@ -25,7 +25,7 @@ HADOOP: Final = "_lance.hadoop_secrets"
 """Hadoop's settings of the session for stores, as JSON; also set by ``LanceTable``. The name is one
 that Spark hides by default."""
 REFRESH: Final = "_lance.refresh"
-"""Nothing is read: what is cached of the table is made anew. Set by this package."""
+"""The read only refreshes cached relations of the table. Set by this package."""
 SAVE: Final = "_lance.save"
 """The plugin's own: the write comes from its ``createRelation``."""
 
@@ -33,54 +33,54 @@ SAVE: Final = "_lance.save"
 ROOT: Final = "_lance.root"
 VERSION: Final = "_lance.version"
 BASE: Final = "_lance.base"
-"""The stamp of that version, by which a table that took the place of this one is noticed."""
+"""The stamp of that version, which detects a replaced table."""
 FILTER: Final = "_lance.filter"
 """A condition as JSON."""
 LIMIT: Final = "_lance.limit"
 TOP: Final = "_lance.top"
-"""The first rows of an order that are wanted, as JSON."""
+"""The order and the number of its first rows to return, as JSON."""
 KEY_COLUMNS: Final = "_lance.key_columns"
 """The columns of the key of which each task has one value, as JSON."""
 KEY_TASKS: Final = "_lance.key_tasks"
-"""A digest of these tasks, by which the keys were told."""
+"""A digest of the tasks whose keys were reported to Spark."""
 BATCHES_OF: Final = "_lance.batches_of"
-"""The columns that a scan gives in batches."""
+"""The columns of a scan that returns Arrow batches."""
 WAY: Final = "_lance.way"
-"""How batches are handed over."""
+"""The transfer mode of batches."""
 SMALL_BYTES: Final = "_lance.small_bytes"
-"""Rows of up to so many bytes are read while the scan is planned."""
+"""A scan of at most this many bytes is read while it is planned."""
 COLUMN: Final = "_lance.column"
 ROWS: Final = "_lance.rows"
 DESCENDING: Final = "_lance.descending"
 """With the two above: the first rows in the order of a column."""
 AFTER: Final = "_lance.after"
 UNTIL: Final = "_lance.until"
-"""The version that bounds a change feed is itself left out."""
+"""The version that bounds a change feed, exclusive."""
 NEAREST_PARTS: Final = "_lance.nearest_parts"
-"""The columns of the table, and of the answer to a search for nearest rows."""
+"""The columns of the table, and of the result of a vector search."""
 
 # A write.
 SCHEMA: Final = "_lance.schema"
 CREATE: Final = "_lance.create"
-"""There must be no table yet."""
+"""The table must not exist yet."""
 REPLACE: Final = "_lance.replace"
-"""The table takes the place of another one."""
+"""The table replaces an existing one."""
 REPLACE_WHERE: Final = "_lance.replace_where"
 PROPERTIES: Final = "_lance.properties"
 SPLIT_BY: Final = "_lance.split_by"
-"""The columns by which rows come sorted, and whose values get files of their own, as JSON."""
+"""The columns that rows are sorted by, and whose values get separate files, as JSON."""
 CLUSTER_BY: Final = "_lance.cluster_by"
-"""The columns that a table is to be clustered by, as JSON; none to end it."""
+"""The clustering columns, as JSON; an empty list removes them."""
 SOURCES: Final = "_lance.sources"
 """By root, the oldest version that the query reads, and its stamp."""
 CHANGE: Final = "_lance.change"
 """DELETE, UPDATE or MERGE."""
 RETRIES: Final = "_lance.retries"
-"""The attempts that earlier runs of the command have spent."""
+"""The attempts of earlier runs of the command."""
 TEXT: Final = "_lance.text"
-"""A condition for people."""
+"""A condition as text, for the history."""
 CHANGES: Final = "_lance.changes"
-"""What ALTER TABLE changes, as JSON."""
+"""The changes of ALTER TABLE, as JSON."""
 
 # Catalogs.
 CATALOG: Final = "_lance.catalog"
@@ -92,13 +92,13 @@ CASCADE: Final = "_lance.cascade"
 
 # Statements, and procedures.
 STATEMENT: Final = "_lance.statement"
-"""What Spark has refused to parse."""
+"""A statement that Spark cannot parse."""
 PROCEDURE: Final = "_lance.procedure"
 ARGUMENTS: Final = "_lance.arguments"
 STATE: Final = "_lance.state"
-"""Of a procedure whose tasks are run; the plugin hands it back as it is."""
+"""The state of a procedure whose tasks run; the plugin returns it unchanged."""
 DONE: Final = "_lance.done"
-"""What the tasks gave."""
+"""The results of the tasks."""
 
 ALL: Final = frozenset(
     value for name, value in globals().items() if name.isupper() and name not in ("PREFIX", "ALL")

@@ -1,6 +1,6 @@
-"""The option ``nearest`` of a read: what to look for, as the JSON that lance-spark takes.
+"""The option ``nearest`` of a read: a vector search, in the JSON format of lance-spark.
 
-``vector_search`` of SQL is such a read, too, with the names of its arguments.
+The SQL function ``vector_search`` uses it too, with the names of its arguments.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pyspark_lance.errors import InvalidInputError
 
 DISTANCE: Final = "_distance"
 QUERY_INDEX: Final = "query_index"
-"""The number of the vector that a row is near to, where there are several."""
-# What lance-spark calls them, and pylance; case and _ do not matter.
+"""The number of the query vector, if there are several."""
+# Names in lance-spark and pylance; case and _ are ignored.
 _NAMES: Final = {
     "column": "column",
     "vectorcolumn": "column",
@@ -35,10 +35,10 @@ _NAMES: Final = {
     "useindex": "use_index",
     "bypassvectorindex": "bypass",
     "prefilter": "prefilter",
-    "ef": "ef",  # of graphs, which are not followed here
+    "ef": "ef",  # for HNSW graphs, which the search does not use
 }
-# What others have, and what does the same here.
-_ELSEWHERE: Final = {
+# Options of other libraries, and what to use instead.
+_ALTERNATIVES: Final = {
     "offset": "OFFSET of SQL, or offset of a DataFrame, skips rows",
     "lowerbound": "WHERE _distance >= … leaves rows out",
     "upperbound": "WHERE _distance < … leaves rows out",
@@ -54,21 +54,21 @@ _EXAMPLE_OF_SQL: Final = "as in vector_search('/data/t', array(0.5, 1.5), 10, np
 
 @dataclass(frozen=True, slots=True)
 class NearestOption:
-    """What to look for."""
+    """A vector search."""
 
     key: tuple[float, ...] | tuple[tuple[float, ...], ...]  # The vector, or several.
-    is_one: bool = True  # Whether it is just one.
+    is_one: bool = True  # Whether there is one vector.
     column: str | None = None  # The column of vectors; None for the only one.
     k: int = 10
-    metric: str | None = None  # What is near; None for that of the index, or ``l2``.
-    nprobes: int | None = None  # Partitions of an index to look at; None for as many as it takes.
-    # So many times ``k`` rows of an index are compared by their vectors.
+    metric: str | None = None  # None for that of the index, or ``l2``.
+    nprobes: int | None = None  # Partitions of an index to search; None for as many as needed.
+    # Compare this many times ``k`` rows of an index by their vectors.
     refine_factor: int | None = None
     use_index: bool = True  # Whether an index is used.
 
     @classmethod
     def parse(cls, text: str, *, of_sql: bool = False) -> NearestOption:
-        """Reads the option; ``of_sql``: it holds the arguments of ``vector_search``."""
+        """Read the option; ``of_sql``: it holds the arguments of ``vector_search``."""
         try:
             return cls._parsed(text, of_sql=of_sql)
         except _WrongOptionError as error:
@@ -118,14 +118,14 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _named(given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """The values that are given and their names there, by our names."""
+    """Return the values and the names that the user gave them, by our names."""
     found: dict[str, tuple[str, Any]] = {}
     for name, value in given.items():
         plain = name.replace("_", "").lower()
         own = _NAMES.get(plain)
         if own is None:
             raise _WrongOptionError(
-                f"has {name!r}, which it does not know", hint=_ELSEWHERE.get(plain, "")
+                f"has {name!r}, which it does not know", hint=_ALTERNATIVES.get(plain, "")
             )
         if value is not None:
             found[own] = name, value
@@ -141,7 +141,7 @@ def _is_number(value: object) -> bool:
 
 
 class _WrongOptionError(ValueError):
-    """What is wrong, for an error that says whether it is an option or a function of SQL."""
+    """An invalid value; the caller adds whether it is of the option or the SQL function."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what, hint)

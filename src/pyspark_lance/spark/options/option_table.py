@@ -1,8 +1,8 @@
 """Every option of the data source in one table: name, aliases, default, meaning.
 
-Options are named as Spark names its own, such as ``mergeSchema``; case, ``_`` and ``-`` do not
-matter, so ``merge_schema`` is the same.  The table of docs/options.md is printed from here, and a
-test compares the two.
+Options are named as in Spark, such as ``mergeSchema``; case, ``_`` and ``-`` are ignored, so
+``merge_schema`` is the same option.  The table of docs/options.md is generated from this table, and
+a test compares the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import lru_cache
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import spellings
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.options_of_others import option_of_transfer_mode
+from pyspark_lance.spark.options.migration_hints import migration_hint
 from pyspark_lance.store.storage_options import is_storage_option
 
 logger = logging.getLogger(__name__)
@@ -38,10 +38,10 @@ class Option:
     name: str  # As documented.
     side: str  # ``read``, ``write`` or ``both``.
     default: str  # As documented.
-    meaning: str  # One line for the table; empty for an option that the line before explains.
-    # Other names that mean the same, of this package, of Delta and of lance-spark.
+    meaning: str  # One line for the table; empty if the line before explains the option.
+    # Other names of the option, in this package, Delta and lance-spark.
     aliases: tuple[str, ...] = ()
-    habits: tuple[str, ...] = ()  # More of them, which the table of the documents leaves out.
+    hidden_aliases: tuple[str, ...] = ()  # Aliases that the documentation leaves out.
 
 
 OPTIONS = (
@@ -209,37 +209,37 @@ OPTIONS = (
     Option("commitTimeout", "write", "30", ""),
 )  # fmt: skip
 
-# Options of lance-spark that have nothing to choose here.
+# Options of lance-spark without a counterpart, which are ignored.
 WITHOUT_EFFECT = (
     "blockSize", "indexCacheSize", "maxRowsPerGroup", "metadataCacheSize", "pushDownFilters",
     "queueDepth", "topNPushDown", "useLargeVarTypes", "useQueuedWriteBuffer",
 )  # fmt: skip
 
-# Set by Spark itself (catalog tables, streams, save()), never by us; passed over.
+# Set by Spark itself (catalog tables, streams, save()); ignored.
 _SPARK_OWN = {
     "provider", "owner", "location", "checkpointlocation", "queryname",
     "is_managed_location", "external", "comment", "paths",
 }  # fmt: skip
 
 
-def plain_word(word: str) -> str:
-    """A word without what does not matter: case, ``_`` and ``-``."""
+def normalize_name(word: str) -> str:
+    """Return a name in lower case without ``_`` and ``-``."""
     return word.lower().replace("_", "").replace("-", "")
 
 
 _BY_WORD = {
-    plain_word(word): option
+    normalize_name(word): option
     for option in OPTIONS
-    for word in (option.name, *option.aliases, *option.habits)
+    for word in (option.name, *option.aliases, *option.hidden_aliases)
 }
-_WITHOUT_EFFECT = frozenset(map(plain_word, WITHOUT_EFFECT))
-# Options that say what a new table is, for which properties do as well; others are of one write.
+_WITHOUT_EFFECT = frozenset(map(normalize_name, WITHOUT_EFFECT))
+# Options of a new table, which may be table properties; other options apply to one write.
 _OF_NEW_TABLES = ("fileFormatVersion", "enableStableRowIds")
-# What may follow the name of a column, in plain words: as we call it, and as lance-spark does.
+# Suffixes of column names, normalized: our names, and those of lance-spark.
 _BLOB = "lance.encoding"
 _COLUMN_WORDS = {
-    **{plain_word(kind): kind for kind in COLUMN_TYPES},
-    **{f"lance.{plain_word(kind)}": kind for kind in COLUMN_TYPES},
+    **{normalize_name(kind): kind for kind in COLUMN_TYPES},
+    **{f"lance.{normalize_name(kind)}": kind for kind in COLUMN_TYPES},
     "lance.bss": "byte_stream_split",
     _BLOB: "blob",
     "arrow.fixedsizelist.size": "fixed_size_list",
@@ -249,16 +249,15 @@ _COLUMN_WORDS = {
 
 
 def option_named(word: str) -> str | None:
-    """The documented name of an option, in whatever spelling; None if there is none of the name."""
-    option = _BY_WORD.get(plain_word(word))
+    """Return the documented name of an option in any spelling; None if there is no such option."""
+    option = _BY_WORD.get(normalize_name(word))
     return None if option is None else option.name
 
 
 def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The options under their documented names, and the storage options.
+    """Return the options by their documented names, and storage options without their prefix.
 
-    ``side``: ``read`` or ``write``: what the options are for. Returns options by canonical name,
-    and storage options without their prefix.
+    ``side``: ``read`` or ``write``.
     """
     canonical: dict[str, str] = {}
     storage: dict[str, str] = {}
@@ -270,15 +269,15 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
             continue
         if lower in _SPARK_OWN or lower.startswith(("option.", "spark.", keys.PREFIX)):
             continue
-        if plain_word(word) in _WITHOUT_EFFECT:
+        if normalize_name(word) in _WITHOUT_EFFECT:
             unused.append(word)
             continue
-        option = _BY_WORD.get(plain_word(word))
+        option = _BY_WORD.get(normalize_name(word))
         if option is not None:
             name, belongs = option.name, option.side in (side, "both")
         else:
-            # A column's physical type; checked against the schema when it is written. A catalog
-            # table has one set of options for both sides.
+            # A column's physical type, which the write checks against the schema. Reads accept it
+            # as a catalog table has one set of options for reads and writes.
             name, value = _of_column(word, value)
             belongs = side == "write"
         if not belongs:
@@ -290,16 +289,16 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
             )
         canonical[name] = value
     if unused:
-        _say_unused(tuple(sorted(unused)), canonical.get("path", ""))
+        _warn_unused(tuple(sorted(unused)), canonical.get("path", ""))
     return canonical, storage
 
 
 def _of_column(word: str, value: str) -> tuple[str, str]:
-    """``<column>.<kind>`` under our name, with its value."""
+    """Return ``<column>.<kind>`` with our name of the kind, and its value."""
     parts = word.split(".")
-    # lance-spark's names have dots of their own, so the longest comes first.
+    # lance-spark's names contain dots, so the longest match comes first.
     for length in range(min(3, len(parts) - 1), 0, -1):
-        ending = plain_word(".".join(parts[-length:]))
+        ending = normalize_name(".".join(parts[-length:]))
         kind = _COLUMN_WORDS.get(ending)
         if kind is None:
             continue
@@ -316,14 +315,13 @@ def _of_column(word: str, value: str) -> tuple[str, str]:
 def split_table_properties(
     properties: Mapping[str, str], path: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Properties to keep with a new table, and those that say what a new table is.
+    """Split ``TBLPROPERTIES`` of a new table into properties to keep, and options by our names.
 
-    lance-spark has types and encodings of columns in ``TBLPROPERTIES``.  Its names for them have a
-    dot of their own (``<column>.arrow.float16``), so a property such as ``team.json`` is kept here;
-    ``split_column_properties`` looks at these once the columns are known.
+    lance-spark has types and encodings of columns in ``TBLPROPERTIES``.  Its names for them contain
+    a dot (``<column>.arrow.float16``), so a property such as ``team.json`` is kept here;
+    ``split_column_properties`` checks it once the columns are known.
 
-    ``properties``: As they were given. ``path``: Of the table, for messages. Returns the properties
-    to keep, and options under our names.
+    ``path``: the path of the table, for messages.
     """
     kept, options, taken = {}, {}, []
     for word, value in properties.items():
@@ -340,17 +338,17 @@ def split_table_properties(
         options[name] = value
         taken.append(word)
     if taken:
-        _say_taken(tuple(sorted(taken)), path)
+        _log_storage_properties(tuple(sorted(taken)), path)
     return kept, options
 
 
 def split_column_properties(
     properties: Mapping[str, str], columns: Collection[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Properties to keep with a new table, and those named ``<column>.<kind>`` of its columns.
+    """Split properties of a new table into those to keep, and options ``<column>.<kind>``.
 
-    ``properties``: What ``split_table_properties`` kept. ``columns``: Names of the table's columns.
-    Returns the properties to keep, and options under our names.
+    ``properties``: the properties to keep of ``split_table_properties``. ``columns``: the names of
+    the table's columns.
     """
     of_columns = {word for word in properties if _is_of_column(word, columns)}
     kept = {word: value for word, value in properties.items() if word not in of_columns}
@@ -358,12 +356,12 @@ def split_column_properties(
 
 
 def check_properties(words: Iterable[str], columns: Collection[str], path: str) -> None:
-    """Refuses properties of a table that is there already which have the names of options.
+    """Check that no property of an existing table has the name of an option.
 
-    Nobody would heed them: how a column is stored is decided when it is made.
+    It would have no effect, as storage is decided when a table or a column is created.
 
-    ``words``: Names of the properties. ``columns``: Names of the table's columns. ``path``: Of the
-    table.
+    ``words``: the names of the properties. ``columns``: the names of the table's columns. ``path``:
+    the path of the table.
     """
     for word in words:
         is_of_column = _is_of_column_in_lance_spark(word) or _is_of_column(word, columns)
@@ -372,70 +370,72 @@ def check_properties(words: Iterable[str], columns: Collection[str], path: str) 
 
 
 def _option_of_writes(word: str) -> str | None:
-    """The option of writes that a property seems to mean; None for any other name.
+    """Return the write option that a property seems to mean, if any.
 
-    Options of reads are plain words, such as ``version``, by which people call properties, too.
+    Options of reads have common names, such as ``version``, which users give to properties, too.
     """
     if word.lower().startswith(STORAGE_PREFIX):
         return word
-    option = _BY_WORD.get(plain_word(word))
+    option = _BY_WORD.get(normalize_name(word))
     return option.name if option is not None and option.side == "write" else None
 
 
 def _is_of_column_in_lance_spark(word: str) -> bool:
     parts = word.split(".")
-    endings = [plain_word(".".join(parts[-length:])) for length in (2, 3) if length < len(parts)]
+    endings = [
+        normalize_name(".".join(parts[-length:])) for length in (2, 3) if length < len(parts)
+    ]
     return any(ending in _COLUMN_WORDS for ending in endings)
 
 
 def _is_of_column(word: str, columns: Collection[str]) -> bool:
     first, _, kind = word.partition(".")
-    return first in spellings(columns) and plain_word(kind.rpartition(".")[2]) in _COLUMN_WORDS
+    return first in spellings(columns) and normalize_name(kind.rpartition(".")[2]) in _COLUMN_WORDS
 
 
 def _no_property(word: str, path: str) -> InvalidInputError:
     return InvalidInputError(
         f"{word} is an option of reads or writes, not a table property",
         where=path,
-        hint="give it in OPTIONS (…) of CREATE TABLE, or as an option of a write; what says how a "
-        "table or a column is stored counts when that is made",
+        hint="give it in OPTIONS (…) of CREATE TABLE, or as an option of a write; options of "
+        "storage apply when the table or the column is created",
     )
 
 
 @lru_cache(maxsize=1024)
-def _say_taken(words: tuple[str, ...], path: str) -> None:
-    """One line for each table, as for options without effect."""
+def _log_storage_properties(words: tuple[str, ...], path: str) -> None:
+    """Log a line for each table, as for options without effect."""
     logger.info("properties that say how columns of %s are stored: %s", path, ", ".join(words))
 
 
 @lru_cache(maxsize=1024)
-def _say_unused(words: tuple[str, ...], path: str) -> None:
-    """One line for each table, however often Spark has its options parsed."""
+def _warn_unused(words: tuple[str, ...], path: str) -> None:
+    """Log one line for each table, however often Spark parses its options."""
     logger.warning("options that have no effect, for %s: %s", path or "a table", ", ".join(words))
 
 
 def _unknown(word: str) -> InvalidInputError:
     names = [name for option in OPTIONS for name in (option.name, *option.aliases)]
-    way = option_of_transfer_mode(plain_word(word))
-    if way is None and is_storage_option(word):
-        way = f"options of the object store begin with {STORAGE_PREFIX}: {STORAGE_PREFIX}{word}"
-    if way is not None:
-        return InvalidInputError(f"there is no option {word!r}", hint=way)
-    near = difflib.get_close_matches(plain_word(word), map(plain_word, names), n=1)
-    guess = next((name for name in names if near and plain_word(name) == near[0]), None)
+    hint = migration_hint(normalize_name(word))
+    if hint is None and is_storage_option(word):
+        hint = f"options of the object store begin with {STORAGE_PREFIX}: {STORAGE_PREFIX}{word}"
+    if hint is not None:
+        return InvalidInputError(f"there is no option {word!r}", hint=hint)
+    near = difflib.get_close_matches(normalize_name(word), map(normalize_name, names), n=1)
+    guess = next((name for name in names if near and normalize_name(name) == near[0]), None)
     return InvalidInputError(
         f"there is no option {word!r}",
-        hint=f"did you mean {guess}?" if guess else f"the options are {_every_name()}",
+        hint=f"did you mean {guess}?" if guess else f"the options are {_all_names()}",
     )
 
 
-def _every_name() -> str:
+def _all_names() -> str:
     names = ", ".join(option.name for option in OPTIONS if not option.name.startswith("storage."))
     return f"{names}, {STORAGE_PREFIX}… and <column>.… for the types of columns"
 
 
 def options_as_markdown() -> str:
-    """The table of docs/options.md."""
+    """Return the table of docs/options.md."""
     rows: list[list[Option]] = []
     for option in OPTIONS:
         if option.meaning:

@@ -1,4 +1,4 @@
-"""Option strings become frozen values, once, at the edge; the only code that sees the strings."""
+"""Parse option strings once into frozen dataclasses; no other code reads the strings."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _T = TypeVar("_T")
-_SEVERAL = "paths"  # Spark's own: a list of JSON, if load is not given one path.
+_SEVERAL = "paths"  # Set by Spark: a JSON list, unless load() has one path.
 FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
-    """Which changes a change feed gives."""
+    """The range and form of a change feed."""
 
     starting: Bound
     ending: Bound
@@ -47,14 +47,14 @@ class ChangeOptions:
     layout: Layout = Layout.ROWS
 
     def __post_init__(self) -> None:
-        """Refuses a plain value."""
+        """Check that the mode is an enum value."""
         check_enum(self.mode, Deduplication)
         check_enum(self.layout, Layout)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read asks for."""
+    """The options of a read."""
 
     table: Table
     at: VersionSpec
@@ -69,21 +69,21 @@ class ReadOptions:
     may_be_stream: bool = False
     checks_text: bool = False
     nearest: NearestOption | None = None
-    time_zone: str = "UTC"  # In which the filter's times are meant.
-    ansi: bool = True  # Whether the filter has the rules of ANSI mode.
+    time_zone: str = "UTC"  # The time zone of times in the filter.
+    ansi: bool = True  # Whether the filter follows ANSI mode.
 
     def check_batch(self) -> None:
-        """Refuses what only a stream can do; whether it is one is known late."""
+        """Check that no option requires a stream, which is unknown when options are parsed."""
         if self.of_streams is not None:
             raise InvalidInputError(self.of_streams, hint="add readChangeFeed = true")
 
     @property
     def follows_table(self) -> bool:
-        """Whether the newest version is meant, whichever that is."""
+        """Return whether the read is of the newest version, whichever that is."""
         return self.changes is None and self.nearest is None and self.at == LATEST
 
     def check_follows_table(self, refusal: str) -> None:
-        """Refuses, by the text ``refusal``, to work on any but the rows of the newest version."""
+        """Raise an error with text ``refusal`` unless the read is of the newest version."""
         if not self.follows_table:
             raise InvalidInputError(
                 refusal, hint=f"leave out {', '.join(NOT_OF_WRITES)}, readChangeFeed"
@@ -91,7 +91,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Reads the options of ``spark.read`` or of a view."""
+        """Read the options of ``spark.read`` or of a view."""
         canonical, storage = canonical_options(options, "read")
         path = _path_to_read(canonical, options)
         columns = canonical.get("columns")
@@ -130,7 +130,7 @@ def _nearest(canonical: Mapping[str, str], options: Mapping[str, str]) -> Neares
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a write is done."""
+    """The options of a write."""
 
     table: Table
     enable_stable_row_ids: bool | None
@@ -140,8 +140,8 @@ class WriteOptions:
     overwrite_schema: bool | None
     merge_schema: bool
     replace_where: str | None
-    time_zone: str  # In which its times are meant.
-    ansi: bool  # Whether it has the rules of ANSI mode.
+    time_zone: str  # The time zone of times in its condition.
+    ansi: bool  # Whether its condition follows ANSI mode.
     properties: Mapping[str, str]
     commit_retries: int
     commit_timeout_s: float
@@ -161,7 +161,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Reads the options of ``df.write`` or of a view."""
+        """Read the options of ``df.write`` or of a view."""
         canonical, storage = canonical_options(options, "write")
         _refuse_other_rows(options)
         mode = parsed(canonical, "writeMode", parse_write_mode)
@@ -200,7 +200,7 @@ class WriteOptions:
         )
 
     def for_columns(self, names: Sequence[str]) -> WriteOptions:
-        """The same, once the columns of a new table are known, of which properties may speak."""
+        """Return the options with those for columns that table properties contain."""
         kept, of_columns = split_column_properties(self.table_properties, names)
         column_types = {**of_columns, **self.column_types}
         return replace(self, table_properties=kept, column_types=column_types)
@@ -228,8 +228,8 @@ def _hadoop(path: str, options: Mapping[str, str]) -> dict[str, str]:
     return hadoop_of(path, sent_hadoop(options)) if keys.HADOOP in options else {}
 
 
-def check_whole(options: Mapping[str, str]) -> None:
-    """Refuses to replace all rows of a table through options that show a part of them."""
+def check_full_overwrite(options: Mapping[str, str]) -> None:
+    """Check that an overwrite of all rows has no option that selects a part of the table."""
     shown, _ = canonical_options(options, "read")
     for name in ("filter", "columns"):
         if shown.get(name):
@@ -240,7 +240,7 @@ def check_whole(options: Mapping[str, str]) -> None:
 
 
 def _refuse_other_rows(options: Mapping[str, str]) -> None:
-    """Refuses writes through options that show other rows than those that the table has now."""
+    """Check that a write has no option that reads other rows than those of the newest version."""
     shown, _ = canonical_options(options, "read")
     if parsed(shown, "readChangeFeed", parse_flag):
         raise InvalidInputError(
@@ -257,7 +257,7 @@ def _refuse_other_rows(options: Mapping[str, str]) -> None:
 
 
 NOT_OF_WRITES = ("version", "timestampAsOf", "tag", "nearest")
-"""Options of reads with which a view shows something else than the newest rows of its table."""
+"""Read options with which a view shows other rows than the newest version of its table."""
 _OF_CHANGES = (
     "startingVersion",
     "endingVersion",
@@ -316,7 +316,7 @@ def _is_latest(options: Mapping[str, str]) -> bool:
 
 
 def _only_of_streams(options: Mapping[str, str]) -> str | None:
-    """What is wrong with the options if they are not those of a stream."""
+    """Return why the options are only valid for a stream; None if they are valid for a batch."""
     if parsed(options, "readChangeFeed", parse_flag):
         return "startingVersion = latest is for streams" if _is_latest(options) else None
     stray = next((name for name in _STARTING if name in options), None)
@@ -324,7 +324,7 @@ def _only_of_streams(options: Mapping[str, str]) -> str | None:
 
 
 def parse_deduplication(text: str) -> Deduplication:
-    """The mode of this name, in upper or lower case."""
+    """Parse the name of a mode, in upper or lower case."""
     for mode in Deduplication:
         if mode.lower() == text.strip().lower():
             return mode
@@ -332,7 +332,7 @@ def parse_deduplication(text: str) -> Deduplication:
 
 
 def parse_layout(text: str) -> Layout:
-    """The layout of this name, in upper or lower case."""
+    """Parse the name of a layout, in upper or lower case."""
     try:
         return Layout(text.strip().lower())
     except ValueError:
@@ -347,7 +347,7 @@ def _path_to_read(canonical: Mapping[str, str], given: Mapping[str, str]) -> str
     if several != "[]":
         raise InvalidInputError(
             f"a read takes one path, and these are several: {several}",
-            hint="read each table by itself, and put the DataFrames together with union",
+            hint="read each table separately, and combine the DataFrames with union",
         )
     raise InvalidInputError("there is no path to read", hint='use load("…"), or the option path')
 
@@ -364,7 +364,7 @@ def _path_to_write(canonical: Mapping[str, str]) -> str:
 
 
 def _properties(options: Mapping[str, str], application: str | None) -> dict[str, str]:
-    """Transaction properties: who writes, the user's note, and what makes a write idempotent."""
+    """Return transaction properties: application, user metadata, id of an idempotent write."""
     properties = {}
     if application is not None:
         properties[APPLICATION_PROPERTY] = application
@@ -380,7 +380,7 @@ def _properties(options: Mapping[str, str], application: str | None) -> dict[str
 
 
 def parsed(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
-    """The value of an option; None if it is not given."""
+    """Parse the value of an option; None if it is not given."""
     if name not in options:
         return None
     try:
@@ -392,13 +392,13 @@ def parsed(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) ->
 
 
 def _is_case_sensitive(canonical: Mapping[str, str], options: Mapping[str, str]) -> bool:
-    """As the option says, otherwise as the session, as far as it is known."""
+    """Return the value of the option, else that of the session, if it is known."""
     asked = parsed(canonical, "caseSensitive", parse_flag)
     return options.get(keys.CASE_SENSITIVE) == "true" if asked is None else asked
 
 
 def _cluster_by(canonical: Mapping[str, str], options: Mapping[str, str]) -> tuple[str, ...] | None:
-    """As the option says, which nobody gives by accident, otherwise as the statement does."""
+    """Return the columns of the option, which takes precedence, else those of the statement."""
     asked = parsed(canonical, "clusterBy", split_names)
     if asked is None and keys.CLUSTER_BY in options:
         return tuple(json.loads(options[keys.CLUSTER_BY]))
@@ -411,9 +411,9 @@ def _retries(options: Mapping[str, str]) -> int:
 
 
 def parse_sort_by(text: str) -> tuple[tuple[str, bool], ...]:
-    """Columns, and whether each is sorted from its greatest value: ``day, place DESC``.
+    """Parse a sort order such as ``day, place DESC`` into columns, and whether each is descending.
 
-    Raises InvalidInputError: places of nulls are asked for.
+    Raises InvalidInputError: the order has NULLS FIRST or NULLS LAST.
     """
     columns = []
     for part in _split(text):
@@ -431,12 +431,12 @@ def parse_sort_by(text: str) -> tuple[tuple[str, bool], ...]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts of a comma list, in which backquotes may hold commas."""
+    """Split a comma-separated list; commas in backquotes do not separate."""
     return re.findall(r"(?:`(?:[^`]|``)*`|[^,`])+", text)
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """The names of a comma list; a name in backquotes may hold commas, and backquotes twice."""
+    """Parse a comma-separated list of names, which may be quoted with backquotes."""
     names = []
     for part in _split(text):
         name = part.strip()
@@ -449,7 +449,7 @@ def split_names(text: str) -> tuple[str, ...]:
 
 
 def parse_file_version(text: str) -> str | None:
-    """The version of data files; None for ours, which is what ``stable`` asks for."""
+    """Parse the version of data files; None for ``stable``, our default."""
     word = text.strip().lower().removeprefix("v").replace("_", ".")
     if word == "stable":
         return None
@@ -460,7 +460,7 @@ def parse_file_version(text: str) -> str | None:
 
 
 def parse_write_mode(text: str) -> str:
-    """``append``, ``overwrite`` or ``create``, in lower case."""
+    """Parse ``append``, ``overwrite`` or ``create``, in upper or lower case."""
     word = text.strip().lower()
     if word not in ("append", "overwrite", "create"):
         raise ValueError("use append, overwrite or create")
@@ -468,7 +468,7 @@ def parse_write_mode(text: str) -> str:
 
 
 def parse_whole(text: str) -> int:
-    """A whole number, not negative."""
+    """Parse a whole number that is not negative."""
     try:
         value = int(text.strip())
     except ValueError:
@@ -479,12 +479,12 @@ def parse_whole(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """A positive whole number."""
+    """Parse a positive whole number."""
     return _whole_number(text, 1, "use a positive whole number")
 
 
 def parse_whole_number(text: str) -> int:
-    """A whole number, or 0."""
+    """Parse a positive whole number or 0."""
     return _whole_number(text, 0, "use a whole number, or 0")
 
 
@@ -499,7 +499,7 @@ def _whole_number(text: str, least: int, hint: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds, with or without the letter s."""
+    """Parse seconds, with or without the letter s."""
     try:
         value = float(text.strip().removesuffix("s"))
     except ValueError:
@@ -510,7 +510,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_flag(text: str) -> bool:
-    """``true`` or ``false``."""
+    """Parse ``true`` or ``false``."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise ValueError("use true or false")

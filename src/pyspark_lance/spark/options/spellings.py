@@ -1,8 +1,7 @@
-"""What methods may be called with: unknown keywords are errors that name the nearest.
+"""Checks of keyword arguments: errors of unknown keywords suggest similar ones.
 
 Parameters are named as in PySpark, ``startingVersion``; older names stay valid.  A method with
-``**options`` says which ones it heeds, since an option that is passed over in silence is a promise
-that nobody keeps.
+``**options`` declares which options it accepts, so that none is silently ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark_lance.errors import InvalidInputError, LanceError, shorten
 from pyspark_lance.spark.job_descriptions import describing_jobs
 from pyspark_lance.spark.options.argument_types import argument_checks, checked_arguments
-from pyspark_lance.spark.options.option_table import option_named, plain_word
+from pyspark_lance.spark.options.option_table import normalize_name, option_named
 from pyspark_lance.spark.stopped_sessions import check_session
 
 _P = ParamSpec("_P")
@@ -27,18 +26,18 @@ _T = TypeVar("_T")
 _C = TypeVar("_C", bound=type)
 
 COMMIT_OPTIONS = ("commitRetries", "commitTimeout", "userMetadata", "txnAppId", "txnVersion")
-"""What every commit heeds."""
+"""The options of every commit."""
 FILE_OPTIONS = ("maxRowsPerFile", "maxBytesPerFile")
-"""The limits of data files, where some are written."""
+"""The limits of data files, for methods that write some."""
 
-# What only comes of a job.
+# Errors that only Spark jobs raise.
 _OF_JOBS = ("DataFrame", "ChangeResult")
-# Attributes of functions, which ``wraps`` hands on.
+# Attributes of functions, which ``wraps`` copies.
 _OPTIONS, _OTHER_NAMES = "_options_accepted", "_other_names"
 
 
-def also_spelled(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Lets callers give parameters by other names, too: ``other="name"``."""
+def parameter_aliases(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Accept other names of parameters, too: ``other="name"``."""
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         @wraps(function)
@@ -59,10 +58,10 @@ def also_spelled(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]
 def changes_table(
     *options: str, runs_jobs: bool = True
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Marks a method of a table that writes, and names the ``**options`` that it heeds.
+    """Mark a method that writes to the table, and declare the ``**options`` that it accepts.
 
-    It is refused where the table is held at one version: ``_check_newest`` of the object decides.
-    Its jobs have its name in Spark's web page; ``runs_jobs``: whether it runs some itself.
+    The method fails on a table that is pinned to one version, which ``_check_newest`` checks.
+    Spark's web UI shows its jobs by its name; ``runs_jobs``: whether it runs jobs itself.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -83,7 +82,7 @@ def changes_table(
 
 @contextmanager
 def naming_table(uri: str) -> Iterator[None]:
-    """Adds the table to errors of ours that do not say where they come from."""
+    """Add the table to errors of this package without a location."""
     try:
         yield
     except LanceError as error:
@@ -94,17 +93,17 @@ def naming_table(uri: str) -> Iterator[None]:
 
 
 def accepted_options(function: Callable[..., object]) -> tuple[str, ...] | None:
-    """The options that a method which changes a table heeds; None for one that only reads."""
+    """Return the options that a method accepts; None for a method that only reads."""
     accepted: tuple[str, ...] | None = getattr(function, _OPTIONS, None)
     return accepted
 
 
 def checks_keywords(kind: _C) -> _C:
-    """Makes the public methods of a class name the nearest where they are given unknown keywords.
+    """Check keywords and argument types of the public methods of a class.
 
-    Arguments of other types than the annotated ones are refused, too, and whole numbers of numpy
-    become plain ones.  Methods take as many ``**options`` as ``changes_table`` names.  Errors come
-    without the frames of the package, and say so where a session was stopped.
+    Errors of unknown keywords suggest similar ones.  Integers of numpy become ``int``.  Methods
+    accept the ``**options`` that ``changes_table`` declares.  Tracebacks leave out the frames of
+    the package, and errors of a stopped session say so.
     """
     for name, member in list(vars(kind).items()):
         if name.startswith("_") and name != "__init__":
@@ -136,7 +135,7 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
         where = "" if table is None else table.uri
         if not known.issuperset(given):
             shown = [name for name in names if name not in ("self", "cls", "spark")]
-            check_words(called, given.keys() - known, shown, options, where=where)
+            check_option_names(called, given.keys() - known, shown, options, where=where)
         try:
             bound = signature.bind(*args, **given)
         except TypeError as error:
@@ -163,7 +162,7 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return call
 
 
-def check_words(
+def check_option_names(
     call: str,
     words: Iterable[str],
     names: Iterable[str] = (),
@@ -171,7 +170,7 @@ def check_words(
     *,
     where: str = "",
 ) -> None:
-    """Refuses words that are none of the options, in whatever spelling.
+    """Raise an error for a word that is none of the names and options in any spelling.
 
     ``where``: the table, if one is known.
     """
@@ -185,8 +184,8 @@ def check_words(
 
 
 def _instead(word: str, usable: list[str]) -> str:
-    by_plain = {plain_word(name): name for name in usable}
-    near = get_close_matches(plain_word(word), by_plain, n=1, cutoff=0.75)
+    by_plain = {normalize_name(name): name for name in usable}
+    near = get_close_matches(normalize_name(word), by_plain, n=1, cutoff=0.75)
     if near:
         return f"did you mean {by_plain[near[0]]}?"
     if "storageOptions" in usable:
@@ -194,8 +193,8 @@ def _instead(word: str, usable: list[str]) -> str:
     return f"it takes {', '.join(usable)}" if usable else "it takes none"
 
 
-def option_texts(given: Mapping[str, object]) -> dict[str, str]:
-    """Options as the data source is given them; those that are None are not given."""
+def to_option_strings(given: Mapping[str, object]) -> dict[str, str]:
+    """Convert options to the strings of the data source; leave out those that are None."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in given.items()

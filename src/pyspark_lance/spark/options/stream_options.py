@@ -1,4 +1,4 @@
-"""The options of ``spark.readStream``; apart, so that other reads do not import what they need."""
+"""The options of ``spark.readStream``, in a module that batch reads do not import."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTi
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a table is followed."""
+    """The options of a stream."""
 
-    settings: StreamSettings  # Where the stream begins, and what it shows.
-    limits: StreamLimits  # Most of a batch.
-    # Under which name versions are kept until they are read; None for nobody.
+    settings: StreamSettings  # The start of the stream, and its content.
+    limits: StreamLimits  # The maximum size of a batch.
+    # The name under which cleanups keep versions until they are read.
     consumer: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], read: ReadOptions) -> StreamOptions:
-        """Reads the options of a stream.
+        """Read the options of a stream.
 
         ``read``: the same, as those of any read.
         """
@@ -68,9 +68,9 @@ class StreamOptions:
 
 
 def check_stream(options: Mapping[str, str], read: ReadOptions, newest: Callable[[], int]) -> None:
-    """Refuses, before it is started, what no stream can be asked for.
+    """Check the options of a stream before it starts.
 
-    A version that was removed is none of it: a stream that goes on from a checkpoint needs it not.
+    A removed starting version is no error here, as a stream with a checkpoint does not need it.
     """
     starting = StreamOptions.parse(options, read).settings.starting
     if starting.version is not None and read.follows_table:
@@ -78,13 +78,13 @@ def check_stream(options: Mapping[str, str], read: ReadOptions, newest: Callable
 
 
 def check_no_batch(options: Mapping[str, str]) -> None:
-    """Refuses what only a single read can do; whether it is one is known late."""
+    """Check that no option requires a batch read, which is unknown when options are parsed."""
     canonical, _ = canonical_options(options, "read")
     for name in _NOT_OF_STREAMS:
         if name in canonical:
             raise InvalidInputError(
                 f"streams do not take the option {name}",
-                hint="leave it out; startingVersion or startingTimestamp say where to begin",
+                hint="leave it out; set the start with startingVersion or startingTimestamp",
             )
 
 

@@ -1,4 +1,4 @@
-"""Times that users write: ISO texts, in the zone of the session unless they say another."""
+"""Parse ISO timestamps of users, by default in the time zone of the session."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _DOUBLE_ERROR_NS = 128
 
 
 def session_time_zone(options: Mapping[str, str]) -> tzinfo:
-    """The zone of the session, which only the plugin tells; UTC without it."""
+    """Return the time zone of the session, which the plugin sends; UTC without the plugin."""
     return zone_named(options.get(keys.TIME_ZONE))
 
 
 def session_zone(spark: SparkSession) -> tzinfo:
-    """The zone in which a session shows times."""
+    """Return the time zone of a session."""
     return zone_named(session_zone_name(spark))
 
 
 def session_zone_name(spark: SparkSession) -> str:
-    """The name of the zone in which times of texts are meant, as Spark has it."""
+    """Return Spark's name of the time zone of a session."""
     return spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
 
 def is_ansi(spark: SparkSession) -> bool:
-    """Whether the session has the rules of ANSI mode."""
+    """Return whether ANSI mode is enabled in the session."""
     return spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
 def zone_named(name: str | None) -> tzinfo:
-    """A time zone of Spark's, ``Europe/Berlin`` or ``+02:00``; UTC if there is none."""
+    """Parse a time zone of Spark, ``Europe/Berlin`` or ``+02:00``; UTC for None."""
     if name is None:
         return UTC
     try:
@@ -51,24 +51,24 @@ def zone_named(name: str | None) -> tzinfo:
 
 
 def parse_timestamp(text: str, *, zone: tzinfo = UTC) -> int:
-    """UTC nanoseconds since 1970 of an ISO time, as an end; without a zone it is in ``zone``.
+    """Parse an ISO timestamp, as an end, into UTC nanoseconds since 1970.
 
-    A time given to the second or microsecond means its end: commits happen at nanoseconds, and
-    who asks for the time that a listing shows means that very version. Listings that keep times
-    in doubles show them a little early.
+    Without a time zone it is in ``zone``. A time with seconds or microseconds means the end of
+    that interval: commits have nanoseconds, and the time that a listing shows must select the
+    version. Listings that keep times in doubles round them down a little.
     """
     instant, unit = _instant(text, zone)
     return instant + unit
 
 
 def parse_starting_timestamp(text: str, *, zone: tzinfo = UTC) -> int:
-    """As ``parse_timestamp``, as a start: listings that keep times in doubles round up, too."""
+    """Parse an ISO timestamp as a start; listings that keep times in doubles may round them up."""
     instant, unit = _instant(text, zone)
     return instant - (_DOUBLE_ERROR_NS if unit else 0)
 
 
-def instant_of(spark: SparkSession, timestamp: str | datetime | None) -> int | None:
-    """UTC nanoseconds since 1970 of a time that a method was given; None for none."""
+def parse_instant(spark: SparkSession, timestamp: str | datetime | None) -> int | None:
+    """Convert an argument of a method to UTC nanoseconds since 1970."""
     if timestamp is None:
         return None
     if isinstance(timestamp, datetime):
@@ -80,7 +80,7 @@ def instant_of(spark: SparkSession, timestamp: str | datetime | None) -> int | N
 
 
 def with_zone(text: str, zone: tzinfo) -> str:
-    """The same time with ``zone`` if it says none; what is no ISO time stays as it is."""
+    """Add ``zone`` to an ISO timestamp without a time zone; return other text unchanged."""
     try:
         moment = _iso_time(text)
     except ValueError:
@@ -93,7 +93,7 @@ def _iso_time(text: str) -> datetime:
 
 
 def _instant(text: str, zone: tzinfo) -> tuple[int, int]:
-    """UTC nanoseconds since 1970, and how many later ones are meant as well."""
+    """Return UTC nanoseconds since 1970, and the length of the interval that the text means."""
     try:
         moment = _iso_time(text)
     except ValueError:

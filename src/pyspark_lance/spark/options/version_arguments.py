@@ -1,4 +1,4 @@
-"""A version as methods are given it: its number, its tag, or a time."""
+"""Arguments of methods that select a version: a number, a tag, or a timestamp."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.options.parse_options import parse_count, parsed
-from pyspark_lance.spark.options.times import instant_of
+from pyspark_lance.spark.options.times import parse_instant
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 
-def version_asked(
+def parse_version_arguments(
     spark: SparkSession,
     version: int | str | None,
     tag: str | None = None,
     timestamp: str | datetime | None = None,
 ) -> VersionSpec:
-    """The version that a method was asked for; the latest if nothing was said.
+    """Return the version that the arguments select; the latest without arguments.
 
-    ``spark``: The session, in whose time zone a time is that says none. ``version``: Its number, or
-    the text of it. ``tag``: A tag. ``timestamp``: The newest version committed at or before it; a
-    datetime without a zone is local time.
+    ``spark``: the session, for the default time zone. ``version``: the number, or its text.
+    ``timestamp``: selects the newest version committed at or before it; a datetime without a zone
+    is local time.
     """
     given = {} if version is None else {"version": str(version)}
     return VersionSpec(
         version=parsed(given, "version", parse_count),
         tag=tag,
-        timestamp_ns=instant_of(spark, timestamp),
+        timestamp_ns=parse_instant(spark, timestamp),
     )

@@ -1,4 +1,4 @@
-"""The options of a write as the table layer wants them; apart, so that reads do not import it."""
+"""Convert write options to settings of the table layer, in a module that reads do not import."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import WriteOptions
-from pyspark_lance.spark.options.spellings import option_texts
+from pyspark_lance.spark.options.spellings import to_option_strings
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.write.write_plan import WriteSettings
@@ -21,24 +21,26 @@ if TYPE_CHECKING:
 def options_of_change(
     given: Mapping[str, object], table: Table, spark: SparkSession
 ) -> WriteOptions:
-    """The options of a change, which are some of those of a write, as a method was given them."""
-    return WriteOptions.parse({**option_texts(given), **session_options(spark), "path": table.root})
+    """Parse the options that a method of DML was called with, a subset of those of a write."""
+    return WriteOptions.parse(
+        {**to_option_strings(given), **session_options(spark), "path": table.root}
+    )
 
 
 def session_options(spark: SparkSession) -> dict[str, str]:
-    """The options that say which Spark application writes, and how its session compares names."""
+    """Return the options of a session: the Spark application, and how it compares names."""
     options = {keys.CASE_SENSITIVE: str(is_case_sensitive(spark)).lower()}
     application = spark.conf.get("spark.app.id", None)
     return options if application is None else {**options, keys.APPLICATION: application}
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Whether names of columns differ by case in a session."""
+    """Return whether column names are case sensitive in a session."""
     return spark.conf.get("spark.sql.caseSensitive", "false") == "true"
 
 
 def commit_settings(options: WriteOptions) -> CommitSettings:
-    """How to commit, of whatever kind the work is."""
+    """Return the settings of any commit."""
     return CommitSettings(
         properties=options.properties,
         retries=options.commit_retries,
@@ -48,7 +50,7 @@ def commit_settings(options: WriteOptions) -> CommitSettings:
 
 
 def change_settings(options: WriteOptions) -> ChangeSettings:
-    """How to change rows."""
+    """Return the settings of DML."""
     from pyspark_lance.table.dml.row_change import ChangeSettings  # noqa: PLC0415
 
     return ChangeSettings(
@@ -63,9 +65,9 @@ def change_settings(options: WriteOptions) -> ChangeSettings:
 def write_settings(
     options: WriteOptions, *, overwrite: bool, source_version: int | None = None
 ) -> WriteSettings:
-    """How to write, without the path and the storage options.
+    """Return the settings of a write, without the path and the storage options.
 
-    ``overwrite``: whether rows give way.
+    ``overwrite``: whether the write replaces existing rows.
     """
     return WriteSettings(
         properties=options.properties,

@@ -14,14 +14,14 @@ from pyspark_lance.spark.service.server import Server
 
 
 def main() -> None:
-    """Serve, then end at once: threads that still work belong to statements that are gone."""
+    """Serve requests, then exit without waiting for threads whose statements have ended."""
     parser = argparse.ArgumentParser(prog="python -m pyspark_lance.spark.service")
     parser.add_argument(
         "--protocol", type=int, required=True, help="version that the plugin speaks"
     )
     parser.add_argument("--memory-mb", type=int, help="limit of this process's memory")
     arguments = parser.parse_args()
-    # Ctrl-C in a shell reaches all of its processes; the driver decides what ends.
+    # Ctrl-C in a shell reaches all of its processes; only the driver decides which ones exit.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if arguments.memory_mb:
         import resource  # noqa: PLC0415  (only Unix has it)
@@ -30,7 +30,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     requests = os.fdopen(os.dup(0), "rb")
     responses = os.fdopen(os.dup(1), "wb")
-    # What code of users or libraries prints must not come between two frames.
+    # Output of user code or libraries must not end up between two frames.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     hello = {

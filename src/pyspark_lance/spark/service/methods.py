@@ -1,4 +1,4 @@
-"""The methods that the JVM plugin calls, by name: the whole border between the two."""
+"""The methods that the JVM plugin calls, by name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pyspark_lance.spark.sql import catalog_calls, plugin_calls
 
 @functools.cache
 def methods() -> Mapping[str, Method]:
-    """Return all methods; requests have ``options`` but for what was planned before."""
-    by_options = (*plugin_calls.QUESTIONS, *catalog_calls.QUESTIONS)
+    """Return all methods by name."""
+    by_options = (*plugin_calls.HANDLERS, *catalog_calls.HANDLERS)
     return {
         **{name: functools.partial(_with_options, name) for name in by_options},
         "plan_read": plan_read,
@@ -32,4 +32,4 @@ def methods() -> Mapping[str, Method]:
 def _with_options(name: str, request: Message) -> Message:
     options: Any = CaseInsensitiveDict(request["options"])
     check_plugin(options.get(keys.PLUGIN, ""))
-    return plugin_calls.answer(name, options)
+    return plugin_calls.handle(name, options)

@@ -1,7 +1,6 @@
 """Batch reads and writes as the JVM plugin plans and commits them.
 
-What tasks get are pickles of the same readers and writers that Spark's own plan of a Python data
-source sends them.
+Tasks get pickles of the same readers and writers as in Spark's own plan of a Python data source.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class ReadTask:
 
     def __init__(self, reader: DataSourceReader) -> None:
         self._reader = reader
-        # By the module Spark's worker knows work of a data source, which has a profiler of its own.
+        # Spark's worker recognises a data source, which has its own profiler, by this module.
         self.__module__ = "pyspark.sql.worker.plan_data_source_read"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -60,7 +59,7 @@ class WriteTask:
 
 
 def plan_read(request: Message) -> Message:
-    """Return what the tasks of a read are sent: their function and its partitions."""
+    """Return the function and the partitions of the tasks of a read."""
     columns = _columns(request)
     reader = _source(request).reader(columns)
     # Spark runs one task for a read without partitions.
@@ -72,7 +71,7 @@ def plan_read(request: Message) -> Message:
 
 
 def plan_write(request: Message) -> Message:
-    """Return what the tasks of a write are sent, and the writer that commits what they wrote."""
+    """Return the function of the tasks of a write, and the writer that commits their output."""
     writer: Any = _source(request).writer(_columns(request), request["overwrite"])
     return {"function": _dumps((WriteTask(writer), _MESSAGE)), "writer": _dumps(writer)}
 
@@ -106,7 +105,7 @@ def _written(request: Message) -> tuple[DataSourceArrowWriter, list[WriterCommit
 
 
 def _dumps(value: object) -> bytes:
-    """Pickle as Spark does, which also takes types that users define."""
+    """Pickle as Spark does, which supports user-defined types."""
     pickled: bytes = _SERIALIZER.dumps(value)
     return pickled
 

@@ -1,4 +1,4 @@
-"""Readers and writers of the data source, and what they hand to tasks.
+"""Readers and writers of the data source, and the messages between driver and tasks.
 
 May import: spark.types and all below.
 """

@@ -26,13 +26,12 @@ from pyspark_lance.table.version.table_identity import PinnedVersion
 
 
 class LanceBatchReader(ScanRows):
-    """Plans the reading of one pinned version; pickled, it is what tasks need of it.
+    """Plans the read of one pinned version; its pickle contains only what tasks need.
 
-    It does not override ``pushFilters``: on Spark 4.1 to 4.3 a source that lets a pushed filter
-    change what it yields returns wrong rows as soon as two scans share one DataFrame.
+    It does not override ``pushFilters``: on Spark 4.1 to 4.3 a source whose rows depend on a pushed
+    filter returns wrong rows as soon as two scans share one DataFrame.
 
-    ``keep_dictionaries``: columns of strings may come as dictionaries of few strings, by batch;
-    Spark itself does not take these.
+    ``keep_dictionaries``: string columns may be dictionary arrays, which Spark itself cannot read.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class LanceBatchReader(ScanRows):
         self._options = options
         self._keys = pushed.key_columns, pushed.key_tasks
         self._pinned = pinned
-        # Planning errors belong to the analysis, not to the first task.
+        # Errors of planning are raised during analysis rather than in the first task.
         snapshot = open_analyzed(options, pinned)
         request = scan_request_of(options, schema, snapshot, pushed)
         self._request = replace(request, keep_dictionaries=keep_dictionaries)
@@ -59,7 +58,7 @@ class LanceBatchReader(ScanRows):
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition for each task of the scan."""
+        """Return one partition for each task of the scan."""
         return [ScanPartition(task) for task in self._tasks()]
 
     def tasks_by_key(self) -> KeyGroupedTasks | None:
@@ -69,11 +68,11 @@ class LanceBatchReader(ScanRows):
 
     def _tasks(self) -> Sequence[ScanTask]:
         if self._keys[1] is not None:
-            # Rows in a task of another key than Spark was told would be lost to a join.
+            # A join would lose the rows of a task with another key than the one Spark knows.
             planned = self.tasks_by_key()
             if planned is None or planned.digest() != self._keys[1]:
                 raise StorageError(
-                    "the zone maps that were read a moment ago cannot be read again",
+                    "the zone maps cannot be read again as they were read during analysis",
                     self._options.table.uri,
                     hint="try again, or set spark.sql.sources.v2.bucketing.enabled to false",
                 )
@@ -82,6 +81,6 @@ class LanceBatchReader(ScanRows):
         return tasks if self._limit is None else limit_tasks(tasks, self._limit)
 
     def read_local(self) -> Iterator[pa.RecordBatch]:
-        """What all tasks together return, in the process that plans."""
+        """Read the rows of all tasks in this process."""
         for task in self._tasks():
             yield from self._rows(task)

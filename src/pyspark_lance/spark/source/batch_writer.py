@@ -41,7 +41,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
         options = options.for_columns(schema.names)
         existing = open_to_write(options.table)
         if options.must_create and existing is not None:
-            raise TableAlreadyExistsError("there is a table already", where=existing.uri)
+            raise TableAlreadyExistsError("the table already exists", where=existing.uri)
         source = None
         if existing is not None and overwrite and not options.allow_older_source:
             source = version_read(schema, options.sources, existing)
@@ -68,19 +68,19 @@ class LanceBatchWriter(DataSourceArrowWriter):
 
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes one partition as it streams in."""
+        """Write one partition as it streams in."""
         return FragmentsWritten(self.write_fragments(iterator), application_of_task())
 
     @property
     def plan(self) -> WritePlan:
-        """What was decided before the first row."""
+        """The plan of the write."""
         return self._plan
 
     def write_fragments(self, iterator: Iterator[pa.RecordBatch]) -> tuple[Fragment, ...]:
-        """The rows of one partition, in new files."""
+        """Write the rows of one partition to new data files."""
         trim_worker_overhead()
         if self._plan.is_done:
-            deque(iterator, maxlen=0)  # Spark expects its rows to be taken
+            deque(iterator, maxlen=0)  # Spark expects the writer to consume its rows
             return ()
         fields = self._plan.request.schema.fields
         batches = (_table_columns(batch, fields, self._defaults) for batch in iterator)
@@ -88,25 +88,25 @@ class LanceBatchWriter(DataSourceArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Makes the rows of all partitions visible, in one version."""
+        """Make the rows of all partitions visible, in one version."""
         trim_worker_overhead()
         fragments = _fragments_of(messages)
-        told = (
+        applications = (
             message.application for message in messages if isinstance(message, FragmentsWritten)
         )
-        commit_write(by_application(self._plan, next(told, None)), fragments)
+        commit_write(with_application(self._plan, next(applications, None)), fragments)
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Removes what no version can refer to.
+        """Remove the files of a failed write.
 
-        Spark calls this also when ``commit`` failed, and with messages missing.
+        Spark also calls this after a failed ``commit``, and with messages missing.
         """
         abort_write(self._plan, _fragments_of(messages, some_missing=True))
 
 
-def by_application(plan: WritePlan, application: str | None) -> WritePlan:
-    """The plan with the Spark application that writes, unless it says."""
+def with_application(plan: WritePlan, application: str | None) -> WritePlan:
+    """Add the id of the Spark application to the transaction, unless its properties have one."""
     if application is None:
         return plan
     properties = {APPLICATION_PROPERTY: application, **plan.settings.properties}
@@ -131,7 +131,7 @@ def _fragments_of(
 def _table_columns(
     batch: pa.RecordBatch, fields: Sequence[Field], defaults: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
-    """The columns that are stored, under the table's spelling of their names."""
+    """Return the columns to store, with names as the table spells them."""
     sources = sources_of([field.name for field in fields], batch.schema.names)
     columns = [
         pa.repeat(defaults[field.name][0], batch.num_rows)

@@ -1,4 +1,4 @@
-"""Work on the driver that is given up when Spark no longer waits for its result."""
+"""Cancellation of work on the driver once Spark no longer waits for its result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 class CancelledRequestError(Exception):
-    """Nothing waits for the result any longer."""
+    """The request was cancelled."""
 
 
 CANCELLED: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(

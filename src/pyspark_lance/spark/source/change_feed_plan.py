@@ -1,4 +1,4 @@
-"""A read with ``readChangeFeed`` becomes a plan of changed rows."""
+"""Plans of reads with ``readChangeFeed``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TYPES: dict[str, DataType] = {
     COMMIT_VERSION: LongType(),
     COMMIT_TIMESTAMP: TimestampType(),
 }
-# A table that the feed is saved as has row ids of its own, so it leaves these out.
+# A table that the feed is saved to has its own row ids, so a write drops this column.
 _METADATA = {ROW_ID: {SYSTEM_COLUMN_KEY: ROW_ID}}
 FEED_COLUMNS = StructType(
     [
@@ -57,14 +57,14 @@ FEED_COLUMNS = StructType(
         for name, kind in _TYPES.items()
     ]
 )
-"""What a change feed adds to the columns of the table."""
+"""The columns that a change feed adds to those of the table."""
 SOURCE_KEY = "lance.source"
-"""Of the metadata of the column of the version: the table, as ``SourceIdentity.to_text``."""
+"""Metadata key of ``_commit_version``: the source table, as ``SourceIdentity.to_text``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedFeed:
-    """The change feed that a query reads, decided once."""
+    """The versions of a change feed that a query reads."""
 
     table: Table
     window: ChangeWindow
@@ -72,14 +72,14 @@ class PinnedFeed:
 
     @property
     def pinned(self) -> PinnedVersion:
-        """The version of the columns."""
+        """The version that the columns are taken from."""
         return PinnedVersion(self.table.uri, self.window.end, self.stamp)
 
 
 def pin_feed(options: ReadOptions, pinned: PinnedVersion | None) -> PinnedFeed:
-    """The window that the options ask for.
+    """Resolve the range of versions in the options.
 
-    ``options``: with ``changes``; ``pinned``: the last version, if it is decided already.
+    ``options``: with ``changes``; ``pinned``: the last version, if it is already known.
     """
     changes = changes_of(options)
     if pinned is None:
@@ -93,7 +93,7 @@ def pin_feed(options: ReadOptions, pinned: PinnedVersion | None) -> PinnedFeed:
 
 
 def newest_feed(options: ReadOptions) -> PinnedFeed:
-    """No versions, and the columns of the newest one: what a stream shows."""
+    """Return a feed without versions that has the columns of the newest one, for a stream."""
     snapshot = Snapshot.open(options.table)
     check_change_feed(snapshot)
     window = ChangeWindow(snapshot.version + 1, snapshot.version)
@@ -101,10 +101,10 @@ def newest_feed(options: ReadOptions) -> PinnedFeed:
 
 
 def described_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> PinnedFeed:
-    """The versions of a batch, as ``pin`` finds them; none of what can only be a stream.
+    """Return the feed of ``pin``, or one without versions for a read that can only be a stream.
 
-    A stream may begin with a snapshot, and one that goes on from a checkpoint needs no version that
-    it has read; a batch that lacks one fails when it is planned.
+    A stream may begin with a snapshot, and after a restart it needs no version that it has already
+    read. A batch read whose versions were cleaned up fails when it is planned.
     """
     changes = changes_of(options)
     if not changes.starting.is_open:
@@ -117,7 +117,7 @@ def described_feed(options: ReadOptions, pin: Callable[[], PinnedFeed]) -> Pinne
 
 
 def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
-    """What Spark sees when the user gives no schema."""
+    """Return the schema of the feed in Spark if the user gives none."""
     shown = shown_columns(options, open_analyzed(options, feed.pinned))
     added = FEED_COLUMNS.fields
     if options.columns is not None:
@@ -131,10 +131,10 @@ def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
 
 
 def _with_source(options: ReadOptions, feed: PinnedFeed, field: StructField) -> StructField:
-    """The column of the version says which table it is of, for those that apply the changes.
+    """Add the identity of the table to the metadata of ``_commit_version``, for ``applyChanges``.
 
-    A batch reads one manifest for that, which its plan reads as well: of the version before its
-    first one, or of version 1.  A stream also says what version 1 is.
+    This reads one manifest, which the plan of a batch reads as well: that of the version before
+    the first one, or that of version 1.  A stream also records version 1.
     """
     if field.name != COMMIT_VERSION:
         return field
@@ -157,7 +157,7 @@ def _stamp(feed: PinnedFeed, version: int) -> str:
 def feed_request_of(
     options: ReadOptions, feed: PinnedFeed, schema: StructType, pushed: PushedDown = NOTHING_PUSHED
 ) -> ChangeRequest:
-    """What gives the columns of ``schema``, which Spark or the user narrowed."""
+    """Return the request for the columns of ``schema``, which Spark or the user projected."""
     snapshot = open_analyzed(options, feed.pinned)
     columns, predicate = view_of_feed(options, snapshot, schema, pushed)
     return ChangeRequest(
@@ -173,7 +173,7 @@ def feed_request_of(
 def feed_tasks(
     options: ReadOptions, feed: PinnedFeed, request: ChangeRequest
 ) -> tuple[ChangeFeedTask, ...]:
-    """The tasks that read the feed."""
+    """Plan the tasks that read the feed."""
     shown = shown_columns(options, open_analyzed(options, feed.pinned))
     return plan_changes(feed.table, shown.fields, request)
 
@@ -184,7 +184,7 @@ def view_of_feed(
     schema: StructType,
     pushed: PushedDown = NOTHING_PUSHED,
 ) -> tuple[LanceSchema, Predicate | None]:
-    """The columns of the table that tasks read for ``schema``, and which rows of them count."""
+    """Return the columns of the table that tasks read for ``schema``, and the row condition."""
     shown = shown_columns(options, snapshot)
     envelope = envelope_of(options, snapshot, schema, pushed)
     if envelope is not None:
@@ -197,7 +197,7 @@ def view_of_feed(
 def feed_envelope_of(
     options: ReadOptions, feed: PinnedFeed, schema: StructType, pushed: PushedDown = NOTHING_PUSHED
 ) -> Envelope | None:
-    """The form of the feed; None for rows as they are."""
+    """Return the envelope of the feed; None for plain rows."""
     return envelope_of(options, open_analyzed(options, feed.pinned), schema, pushed)
 
 
@@ -207,7 +207,7 @@ def envelope_of(
     schema: StructType,
     pushed: PushedDown = NOTHING_PUSHED,
 ) -> Envelope | None:
-    """The form in which changes are shown; None for rows as they are."""
+    """Return the envelope of changed rows; None for plain rows."""
     if changes_of(options).layout is not Layout.DEBEZIUM:
         return None
     shown = [field.name for field in shown_columns(options, snapshot).fields]
@@ -223,13 +223,13 @@ def envelope_of(
 
 
 def changes_of(options: ReadOptions) -> ChangeOptions:
-    """The options of a change feed, which are there."""
+    """Return the options of the change feed, which must be set."""
     assert options.changes is not None
     return options.changes
 
 
 def _envelope_of_schema(shown: LanceSchema) -> StructType:
-    """What Spark sees of changes in the layout of Debezium."""
+    """Return the Spark schema of changes in the layout of Debezium."""
     row = StructType([StructField(f.name, f.dataType) for f in spark_schema(shown, ()).fields])
     others = [field for field in envelope_schema(()) if field.name not in (BEFORE, AFTER)]
     return StructType(
@@ -245,7 +245,7 @@ def _envelope_of_schema(shown: LanceSchema) -> StructType:
 
 
 def _sides(schema: StructType) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """The columns that are wanted of the row before a change, and of the one after it."""
+    """Return the requested columns of the row before a change, and of the row after it."""
     wanted = {}
     for field in schema.fields:
         if isinstance(field.dataType, StructType):
@@ -254,7 +254,7 @@ def _sides(schema: StructType) -> tuple[tuple[str, ...] | None, tuple[str, ...] 
 
 
 def narrowed_to_feed(shown: LanceSchema, schema: StructType) -> LanceSchema:
-    """The columns of the table among those of ``schema``."""
+    """Return those columns of ``schema`` that are columns of the table."""
     own = []
     for field in schema.fields:
         kind = _TYPES.get(field.name.lower())

@@ -22,7 +22,7 @@ from pyspark_lance.spark.source.scan_rows import spark_batches
 
 
 class LanceChangeReader(DataSourceReader):
-    """Reads what some versions changed.
+    """Reads the rows that a range of versions changed.
 
     As ``LanceBatchReader``, it does not override ``pushFilters``.
     """
@@ -38,19 +38,19 @@ class LanceChangeReader(DataSourceReader):
         self._feed = feed
         self._schema = schema
         self._limit = pushed.limit
-        # What cannot be read belongs to the analysis, not to the first task.
+        # Errors of planning are raised during analysis rather than in the first task.
         self._request = feed_request_of(options, feed, schema, pushed)
         self._envelope = feed_envelope_of(options, feed, schema, pushed)
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition for each task."""
+        """Return one partition for each task."""
         tasks = feed_tasks(self._options, self._feed, self._request)
         return [ChangePartition(task, self._envelope) for task in tasks]
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, in the Arrow types that Spark demands."""
+        """Return the rows of one partition, in the Arrow types that Spark requires."""
         # A plan without partitions still runs one task, on a placeholder.
         if isinstance(partition, ChangePartition):
             yield from spark_batches(partition.changes(), self._schema, self._limit)

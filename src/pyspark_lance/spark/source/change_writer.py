@@ -1,8 +1,8 @@
-"""UPDATE, MERGE and DELETE of Spark SQL: the changes that Spark planned, as one version.
+"""UPDATE, MERGE and DELETE of Spark SQL: a delta write that Spark plans, as one version.
 
-The JVM plugin sends one row for each row that changes: what happens to it, its row id and
-address, and its new values.  Executors write data files and note which rows go; the driver writes
-the deletion files and commits once.
+The JVM plugin sends one row for each changed row: the kind of change, its row id and address, and
+its new values.  Executors write data files and collect deleted rows; the driver writes the
+deletion files and commits once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from pyspark_lance.table.work.written_files import remove_unless_committed
 
 @dataclass
 class ChangesWritten(WriterCommitMessage):
-    """What one task did."""
+    """The changes that one task wrote."""
 
     changes: WrittenChanges
 
@@ -68,10 +68,10 @@ class LanceChangeWriter(DataSourceArrowWriter):
     """Changes rows of the version that Spark read.
 
     ``pinned``: root and version that the scan of the same command reads; ``schema``: ``CLAUSE`` (1
-    delete, 2 update, 3 insert), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` and the columns that get
-    values. ``base``: what ``BaseVersion.stamp`` gave when Spark looked at the table; empty if
-    nobody did. ``pushed``: what holds of every row that the command looked at. ``retried``: what
-    earlier runs of the command left of its attempts; empty for the first.
+    delete, 2 update, 3 insert), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` and the assigned columns.
+    ``base``: ``BaseVersion.stamp`` when Spark resolved the table; empty if it is unknown.
+    ``pushed``: a condition that every row in the scans of the command matches. ``retried``: the
+    retry state of earlier runs of the command; empty for the first.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class LanceChangeWriter(DataSourceArrowWriter):
             table = Table(uri, options.table.storage)
             self._plan = plan_change(table, change_settings(options), at=at)
         except VersionNotFoundError as error:
-            what = f"version {version}, which was read, was cleaned up"
+            what = f"version {version}, which the command reads, was cleaned up"
             raise RetryableCommitError(what, uri, REDO, ConflictReason.FILES_REMOVED) from error
         if base and base != self._plan.base.stamp:
             raise table_was_replaced(uri)
-        # Spark gives back lineage columns that the command names; they are not changed.
+        # Spark also returns lineage columns that the command names; their values never change.
         given = [name for name in schema.names if name not in (*_OWN, *SYSTEM_COLUMNS)]
         names = matched(given, (field.name for field in self._plan.schema.fields))
         unknown = [name for name in given if name not in names]
@@ -109,7 +109,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of one task that move or are new; deletion files come later."""
+        """Write the updated and inserted rows of one task; ``commit`` writes deletion files."""
         trim_worker_overhead()
         clauses = (
             Clause(RowAction.KEEP),
@@ -122,7 +122,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         return ChangesWritten(write_changes(self._plan, used, batches))
 
     def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as ``write_changes`` wants them."""
+        """Convert a batch of Spark to the columns that ``write_changes`` expects."""
         columns: dict[str, pa.Array] = {}
         for name, position in zip((*_OWN, *self._columns), self._positions, strict=True):
             column = batch.column(position)
@@ -134,11 +134,11 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Makes one version of the changes of all tasks.
+        """Commit the changes of all tasks as one version.
 
         Raises:
-            RetryableCommitError: Another commit was in the way. If it has ``retries``, the plugin
-                runs the command again and hands them back.
+            RetryableCommitError: The changes conflict with another commit. If it has ``retries``,
+                the plugin runs the command again and passes them to the next writer.
         """
         trim_worker_overhead()
         written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
@@ -175,10 +175,10 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Removes data files that no version refers to; Spark calls this after a failed commit too.
+        """Remove data files that no version refers to; Spark calls this after a failed commit too.
 
-        A commit removes its files itself when it is certain that it failed, so only those of tasks
-        that never came to a commit are left.
+        A commit that certainly failed removes its files itself, so this only has to remove the
+        files of tasks whose commit never started.
         """
         written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
         remove_unless_committed(
@@ -189,7 +189,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         )
 
     def _reads(self, *, inserts: bool) -> ReadSet:
-        """The rows that the scans were narrowed to."""
+        """Return the read set: the condition that was pushed to the scans."""
         keyed = any(field.unenforced_primary_key for field in self._plan.schema.walk())
 
         def bind(snapshot: Snapshot) -> Predicate:
@@ -202,5 +202,5 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
 
 _OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)
-# The members of a column of which some rows keep what they have; the plugin makes it.
+# Fields of the struct that the plugin makes of a column that only some rows assign.
 _BYTES, _COLUMN = "__lance_bytes", "__lance_column"

@@ -1,8 +1,7 @@
-"""Errors of ours reach the user as one message instead of a page of traceback.
+"""Show a ``LanceError`` to the user as one message without a traceback.
 
-Spark sends the traceback of a Python worker to the driver as text.  It leaves the traceback out
-when an environment variable is set at the moment of the failure; the worker ends after the
-error, so the setting does not leak into other work.
+Spark sends the traceback of a Python worker to the driver as text, unless an environment variable
+is set when the task fails.  The worker exits after the error, so the variable affects nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _HIDE = "SPARK_HIDE_TRACEBACK"
 
 
 def clean_errors(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorates a method that Spark calls in a worker."""
+    """Decorate a method that Spark calls in a worker."""
 
     @functools.wraps(function)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -34,7 +33,7 @@ def clean_errors(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def clean_iterator(function: Callable[_P, Iterator[_R]]) -> Callable[_P, Iterator[_R]]:
-    """Decorates a generator method that Spark calls in a worker."""
+    """Decorate a generator method that Spark calls in a worker."""
 
     @functools.wraps(function)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_R]:

@@ -1,8 +1,8 @@
-"""From which version of which table a column was read, in the metadata of the column.
+"""The table and version that a column was read from, in the metadata of the column.
 
-Without the JVM plugin a write knows nothing of what its rows are made of but the schema; so
-columns say it, and an overwrite of a table by its own rows of an older version can be refused.
-Only columns that reach the write as they were read still say it.
+Without the JVM plugin a write knows only the schema of its rows. The metadata lets it refuse to
+overwrite a table with rows of one of its older versions. Only columns that a query passes through
+unchanged keep it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROOT_KEY, _VERSION_KEY, _STAMP_KEY = "lance.root", "lance.version", "lance.stam
 
 
 def with_origin(schema: StructType, pinned: PinnedVersion) -> StructType:
-    """The columns of a read of the newest version, which say so."""
+    """Add the origin to the columns of a read of the newest version."""
     origin = {_ROOT_KEY: pinned.uri, _VERSION_KEY: pinned.version, _STAMP_KEY: pinned.stamp}
     return StructType(
         [
@@ -35,9 +35,9 @@ def with_origin(schema: StructType, pinned: PinnedVersion) -> StructType:
 def version_read(
     schema: StructType, sources: Mapping[str, tuple[int, str]], target: Snapshot
 ) -> int | None:
-    """The oldest version of ``target`` that rows come from; None if none is known.
+    """Return the oldest version of ``target`` that rows were read from; None if none is known.
 
-    Raises TableReplacedError: they come from a table that was at the path before.
+    Raises TableReplacedError: the rows were read from a table that was replaced since.
 
     ``sources``: by root, the oldest version that the query reads, and its stamp.
     """
@@ -52,7 +52,7 @@ def version_read(
     for one in own:
         if one.version == target.version:
             TableIdentity(one.version, one.stamp).check(target.manifest, target.uri)
-        else:  # the overwrite is refused, and this says why
+        else:  # the overwrite is refused with this origin
             with contextlib.suppress(VersionNotFoundError):
                 open_pinned(target.table, one)
     return min((one.version for one in own), default=None)

@@ -1,8 +1,8 @@
-"""What a worker of Spark does before its first task: the imports that this needs.
+"""Imports in Spark's Python workers before their first task.
 
-The JVM plugin has workers started while the driver still plans. It names these functions in a
-pickle; what they return is a command of Spark's, a function of batches and the type of its rows.
-Where our daemon forks the workers, one has it do the imports for all, and ends.
+The JVM plugin starts workers while the driver still plans. It names these functions in a pickle;
+they return a command of a worker: a function of batches and its row type. If our daemon forks the
+workers, the first one asks it to import the modules for all of them, and exits.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ Command = tuple["EarlyImports", StructType]
 
 
 class EarlyImports:
-    """A function of batches that gives none.
+    """A function of batches that imports modules and returns no batch.
 
-    ``modules``: Names of what it imports.
+    ``modules``: names of the modules.
     """
 
     def __init__(self, modules: tuple[str, ...]) -> None:
         self._modules = modules
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Imports, and hears ``batches`` to their end."""
+        """Import the modules and consume ``batches``."""
         deque(batches, maxlen=0)
         if warm_daemon():
-            os._exit(0)  # a worker that is forked from now on is ready sooner than this one
+            os._exit(0)  # the next worker that is forked is ready sooner than this one
         for name in self._modules:
             importlib.import_module(name)
         trim_worker_overhead()
@@ -57,12 +57,12 @@ class EarlyImports:
 
 
 def reads() -> Command:
-    """What a worker needs to read local files in memory."""
+    """Return the command that imports the modules of a read of local files."""
     return EarlyImports(READS), _nothing()
 
 
 def writes() -> Command:
-    """What a worker needs to write."""
+    """Return the command that imports the modules of a write."""
     return EarlyImports(WRITES), _nothing()
 
 

@@ -1,7 +1,7 @@
-"""Rows of a scan that returns few, which are read where it is planned.
+"""Read the rows of a small scan while it is planned.
 
-A task that runs Python costs Spark more than the rows of a small table do.  The JVM plugin asks
-for these rows when it asks what is left of a scan; they go with its task, which needs no Python.
+For a small table, starting a Python task costs Spark more than reading the rows.  The JVM plugin
+requests these rows with the plan of a scan and sends them with a task that needs no Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark_lance.table.scan.plan_scan import column_width
 from pyspark_lance.table.scan.scan_statistics import PrunedScan
 from pyspark_lance.table.version.snapshot import Snapshot
 
-# Each is a request or two to a store; tasks make theirs at the same time.
+# Each takes one or two requests to the store, one after another; tasks would run in parallel.
 _MAX_FRAGMENTS = 16
 
 
@@ -31,24 +31,24 @@ def inline_small_scan(
     snapshot: Snapshot,
     left: PrunedScan,
     *,
-    is_tested: bool,
+    has_condition: bool,
 ) -> dict[str, list[pa.Buffer]]:
-    """``{"batches": […]}``, Arrow streams; nothing where there are too many rows.
+    """Return ``{"batches": […]}``, Arrow streams; empty if the scan is not small.
 
-    What cannot be read is left to the tasks, which say so where Spark shows it.
+    If the read fails, tasks read the rows, as Spark shows the errors of tasks.
 
-    ``options``: those of the plugin; they say how many bytes are few, and which columns;
-    ``is_tested``: whether a condition is still to choose among the rows that are left.
+    ``options``: those of the plugin, with the size limit and the columns; ``has_condition``:
+    whether a condition filters the rows that are left.
     """
     transfer_mode(options)
     read.check_batch()
-    # Who chooses partitions means those that tasks read.
+    # The option that sets the number of partitions applies to tasks.
     if left.fragments > _MAX_FRAGMENTS or read.fragments_per_partition is not None:
         return {}
-    most_bytes = int(options[keys.SMALL_BYTES])
+    max_bytes = int(options[keys.SMALL_BYTES])
     pushed = PushedDown.parse(options)
-    # Without a condition, the plugin has weighed the rows.
-    if is_tested and left.rows * _row_bytes(snapshot) > most_bytes:
+    # Without a condition, the plugin has already compared the size with the limit.
+    if has_condition and left.rows * _row_bytes(snapshot) > max_bytes:
         return {}
     columns = columns_of_batches(options)
     batches: list[pa.Buffer] = []
@@ -59,8 +59,8 @@ def inline_small_scan(
             if not batch.num_rows:
                 continue
             stream = stream_of(batch)
-            most_bytes -= stream.size
-            if most_bytes < 0:
+            max_bytes -= stream.size
+            if max_bytes < 0:
                 return {}
             batches.append(stream)
     except (LanceError, OSError, pa.ArrowException):
@@ -69,5 +69,5 @@ def inline_small_scan(
 
 
 def _row_bytes(snapshot: Snapshot) -> float:
-    """Of a whole row, roughly: a condition may read any column."""
+    """Estimate the bytes of a whole row, as a condition may read any column."""
     return 8 + sum(column_width(field) for field in snapshot.schema.fields)

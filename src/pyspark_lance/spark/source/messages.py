@@ -1,4 +1,4 @@
-"""What crosses between the driver and executors, pickled: partitions and commit messages."""
+"""Pickled messages between driver and executors: partitions and commit messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
 from pyspark_lance.format.fragment import Fragment
 
-# A writer's messages need nothing of scans, and a scan's nothing of the change feed.
+# The messages of a writer do not import scans, and those of a scan do not import the feed.
 if TYPE_CHECKING:
     from pyspark_lance.table.cdf.change_feed_task import ChangeFeedTask
     from pyspark_lance.table.cdf.envelope import Envelope
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def application_of_task() -> str | None:
-    """The id of the Spark application whose task runs here; None outside of tasks."""
+    """Return the id of the Spark application of the current task; None outside of tasks."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty("spark.app.id")
 
@@ -44,7 +44,7 @@ class ChangePartition(InputPartition):
         self.envelope = envelope
 
     def changes(self) -> Iterator[pa.RecordBatch]:
-        """Runs the task."""
+        """Run the task."""
         from pyspark_lance.table.cdf.change_feed_task import run_changes
         from pyspark_lance.table.cdf.envelope import enveloped
 
@@ -57,9 +57,9 @@ class ChangePartition(InputPartition):
 
 @dataclass
 class FragmentsWritten(WriterCommitMessage):
-    """The fragments that one task wrote; their ids come with the commit.
+    """The fragments that one task wrote; the commit assigns their ids.
 
-    The task also tells which Spark application it is of, which a writer does not learn otherwise.
+    The task adds the id of the Spark application, which the driver's writer does not know.
     """
 
     fragments: tuple[Fragment, ...]

@@ -1,8 +1,8 @@
 """Batch reads of the rows nearest to a vector, or to several.
 
-One task looks for the rows of a vector, since they come in order; where the plugin has them
-ordered, as ``vector_search`` does, each task gives the nearest of its own rows.  Of many vectors,
-each task has some, and looks at all rows.
+A search for one vector runs as one task, since the result is ordered; if the plugin sorts the
+result, as ``vector_search`` does, each task returns the nearest of its own rows.  A search for many
+vectors divides the vectors among tasks, and each task searches all rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _QUERIES_OF_TASK: Final = 1024
 
 
 class NearestPartition(InputPartition):
-    """Some of the search: some rows for all queries, or all rows for some queries."""
+    """A part of the search: some rows for all queries, or all rows for some queries."""
 
     def __init__(self, plan: NearestPlan, queries: Queries) -> None:
         self.plan = plan
@@ -53,7 +53,7 @@ class NearestPartition(InputPartition):
 
 
 def nearest_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
-    """The number of the query if there are several, the columns of the read, then the distance."""
+    """Return the schema: the query number if there are several, the columns, then the distance."""
     assert options.nearest is not None
     schema = spark_schema_of(options, pinned)
     first = [] if options.nearest.is_one else [StructField(QUERY_INDEX, IntegerType(), False)]
@@ -63,7 +63,7 @@ def nearest_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType
         if field.name in taken:
             raise InvalidInputError(
                 f"the column {field.name!r} would be in the result twice",
-                hint="choose others by columns",
+                hint="select other columns with the option columns",
             )
     return StructType([*first, *schema.fields, last])
 
@@ -73,8 +73,8 @@ class LanceNearestReader(DataSourceReader):
 
     As ``LanceBatchReader``, it does not override ``pushFilters``.
 
-    ``pushed``: what the JVM plugin pushed down: at most a limit.
-    ``in_parts``: whether the rows of several tasks are ordered later.
+    ``pushed``: at most a limit.
+    ``in_parts``: whether the plugin sorts the rows of several tasks.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class LanceNearestReader(DataSourceReader):
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One for a vector, unless the plugin orders the rows of several."""
+        """Return one partition for one vector, unless the plugin sorts the rows of several."""
         return self._partitions
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows by query, the nearest first."""
+        """Return the rows by query, the nearest first."""
         if isinstance(partition, NearestPartition):
             yield from spark_batches(_found(partition), self._schema, self._limit)
 

@@ -1,4 +1,4 @@
-"""Whether the JVM plugin takes part in a session, and whether its jar is that of this package."""
+"""Checks that the JVM plugin is active in a session, and that its jar matches this package."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ JAR_NAME: Final = "pyspark-lance-plugin.jar"
 TESTED_RELEASES: Final = ("4.1", "4.2", "4.3")
 """Releases of Spark in which the jar is active; ``Plugin.java`` has the same list."""
 VARIABLE: Final = "PYSPARK_LANCE_PLUGIN"
-"""The environment variable that keeps the plugin off, and its advice away: ``off``."""
+"""The environment variable that disables the plugin, and the advice to install it: ``off``."""
 _NOTICE = ".pyspark-lance-notice"
-"""A file in the folder of the application, which Spark removes: the advice was given."""
+"""A file in the application's temporary folder: the advice was already printed."""
 _MANIFEST_BYTES = 1000
 
 
 def advise_on_plugin() -> None:
-    """Print once in an application how to have the plugin, in a worker that Spark plans with.
+    """Print once per application how to install the plugin, in a worker that plans for Spark.
 
-    Spark starts such a worker for each step of a query, so what was printed is kept in a file.
+    Spark starts such a worker for each step of a query, so a file records the printed advice.
     """
     from pyspark.core.files import SparkFiles
 
@@ -36,7 +36,7 @@ def advise_on_plugin() -> None:
         return
     with contextlib.suppress(OSError):
         os.close(os.open(os.path.join(folder, _NOTICE), os.O_CREAT | os.O_EXCL))
-        # Spark may have replaced sys.stderr by its log.
+        # Spark may have redirected sys.stderr to its log.
         os.write(2, f"{_advice()} ({VARIABLE}=off hides this line)\n".encode())
 
 
@@ -66,13 +66,13 @@ def _advice() -> str:
 
 @functools.lru_cache
 def check_plugin(identity: str) -> None:
-    """Check that the jar of a request is the one that this package was made with.
+    """Check that the jar that sent a request belongs to this version of the package.
 
     Args:
-        identity: Version, digest of the sources and place, as the jar sends them; may be empty.
+        identity: Version, digest of the sources and path, as the jar sends them; may be empty.
 
     Raises:
-        UnsupportedFeatureError: It is another one.
+        UnsupportedFeatureError: The jar belongs to another version.
     """
     version, _, rest = identity.partition(" ")
     digest, _, place = rest.partition(" ")
@@ -94,7 +94,7 @@ def check_plugin(identity: str) -> None:
 
 
 def own_digest() -> str:
-    """Return the digest of the sources of this package's jar; empty where it has no files."""
+    """Return the digest of the sources of this package's jar; empty if there is no jar file."""
     with contextlib.suppress(OSError), jar_of_package().open("rb") as jar:
         return digest_in(jar.read(_MANIFEST_BYTES))
     return ""
@@ -107,7 +107,7 @@ def digest_in(head: bytes) -> str:
 
 
 def jar_of_package() -> Path:
-    """Return where the package keeps the jar, if it is installed as files."""
+    """Return the path of the jar in a package that is installed as files."""
     return Path(__file__).parents[2] / "jars" / JAR_NAME
 
 

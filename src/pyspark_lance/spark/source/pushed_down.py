@@ -1,8 +1,7 @@
-"""What the JVM plugin adds to options: hidden ones that start with ``_lance.``.
+"""Pushdown from the JVM plugin, in hidden options whose names start with ``_lance.``.
 
-The plugin plans, Python reads: the plugin pins the version, and passes on conditions as
-typed JSON, the limit of rows, the first rows of an order and keys that tasks are to be of.  Users
-never set these options.
+The plugin pins the version and passes conditions as typed JSON, a limit, a top N and the key to
+partition by.  Users never set these options.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PushedDown:
-    """What one scan, or all scans of a command that changes rows, are narrowed by."""
+    """The pushdown of one scan, or of all scans of a DML statement."""
 
     filter: str | None = None  # A condition as JSON text; None for all rows.
-    limit: int | None = None  # Rows that are enough; None for all.
-    top: str | None = None  # The first rows of an order, as JSON text; None for all.
+    limit: int | None = None  # None for all rows.
+    top: str | None = None  # A top N, as JSON text; None for all rows.
     key_columns: tuple[str, ...] = ()  # Each task has one value of these; empty for any.
-    key_tasks: str | None = None  # The digest of the tasks whose keys were told; None if none were.
+    key_tasks: str | None = None  # The digest of the tasks whose keys Spark knows, if any.
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PushedDown:
-        """Reads the hidden options."""
+        """Read the hidden options."""
         limit = options.get(keys.LIMIT)
         return cls(
             filter=options.get(keys.FILTER),
@@ -45,7 +44,7 @@ class PushedDown:
         )
 
     def predicate(self, schema: pa.Schema) -> Predicate | None:
-        """The condition on columns of ``schema``."""
+        """Parse the condition on columns of ``schema``."""
         if self.filter is None:
             return None
         from pyspark_lance.predicate.json import predicate_from_json
@@ -57,7 +56,7 @@ NOTHING_PUSHED = PushedDown()
 
 
 def pinned_version(options: Mapping[str, str]) -> PinnedVersion | None:
-    """The version that the plugin decided on; None when it was not involved."""
+    """Return the version that the plugin pinned; None without the plugin."""
     root, version = options.get(keys.ROOT), options.get(keys.VERSION)
     if root is None or version is None:
         return None

@@ -1,4 +1,4 @@
-"""Options and a Spark schema become a scan request on a pinned snapshot."""
+"""Plan a scan request of a pinned snapshot from options and a Spark schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyspark_lance.table.version.snapshot import Snapshot, open_pinned
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_identity import PinnedVersion
 
-# A process that is only asked for a schema does not import what scans and conditions need.
+# A process that only returns a schema does not import scans and conditions.
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def open_analyzed(options: ReadOptions, pinned: PinnedVersion) -> Snapshot:
-    """The snapshot that the query was analysed on."""
+    """Open the snapshot that the query was analysed on."""
     return open_pinned(Table(pinned.uri, options.table.storage), pinned)
 
 
 def spark_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
-    """What Spark sees when the user gives no schema."""
+    """Return the schema of the read in Spark if the user gives none."""
     snapshot = open_analyzed(options, pinned)
     names = list(options.columns) if options.columns is not None else None
     lineage = parse_metadata_columns(
@@ -54,7 +54,7 @@ def spark_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
     schema = shown if names is None else _projected(shown, names)
     result = with_user_types(spark_schema(schema, lineage), schema)
     if not result.fields:
-        raise InvalidInputError("the read asks for no column at all", where=options.table.uri)
+        raise InvalidInputError("the read selects no columns", where=options.table.uri)
     return result
 
 
@@ -65,7 +65,7 @@ def _projected(schema: LanceSchema, names: list[str]) -> LanceSchema:
 
 
 def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
-    """The columns as Spark sees them: JSON as text, blobs as located descriptors or as binary."""
+    """Return the columns as Spark sees them: JSON as text, blobs as descriptors or binary."""
     fields = snapshot.schema.fields
     blobs = spellings(one.name for one in fields if any(part.is_blob for part in one.walk()))
     names = set()
@@ -86,12 +86,12 @@ def scan_request_of(
     snapshot: Snapshot,
     pushed: PushedDown = NOTHING_PUSHED,
 ) -> ScanRequest:
-    """The scan that gives the rows of ``schema``, which Spark or the user narrowed."""
+    """Return the scan request for the columns of ``schema``, which Spark or the user projected."""
     from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, ScanRequest, predicate_schema
 
     columns, lineage = narrow(shown_columns(options, snapshot), schema)
     if not schema.fields:
-        # Spark only counts the rows, and a batch without columns does not know how many it has.
+        # Spark only counts the rows, but a batch without columns has no number of rows.
         lineage = (ROW_ADDRESS,)
     predicate = condition_of(options, pushed, predicate_schema(snapshot.schema))
     return ScanRequest(
@@ -105,7 +105,7 @@ def scan_request_of(
 
 
 def condition_of(options: ReadOptions, pushed: PushedDown, schema: pa.Schema) -> Predicate | None:
-    """What rows must satisfy, of the option and pushed down; None for nothing."""
+    """Return the conjunction of the option ``filter`` and the pushed condition, if any."""
     if options.filter is None:
         return pushed.predicate(schema)
     from pyspark_lance.predicate.conditions import all_of

@@ -1,6 +1,6 @@
-"""What tasks of a batch read run: rows of a scan, as Spark wants them.
+"""The reader of tasks of a batch read.
 
-Executors are sent this reader, which needs no options, manifests or plans.
+Executors get this reader, which needs no options, manifests or plans.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ScanRows(DataSourceReader):
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, in the Arrow types that Spark demands."""
+        """Return the rows of one partition, in the Arrow types that Spark requires."""
         # A plan without partitions still runs one task, on a placeholder.
         if isinstance(partition, ScanPartition):
             yield from self._rows(partition.task)
@@ -52,12 +52,12 @@ def spark_batches(
     *,
     keep_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition as Spark wants them.
+    """Convert the batches of a partition to the types that Spark requires.
 
-    ``limit``: rows that are enough; None for all.
+    ``limit``: the maximum number of rows; None for all.
     """
-    # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
-    # that are loaded; frozen objects are left out of it.
+    # Spark's worker runs a full garbage collection after each task, 25 ms for all loaded modules;
+    # it skips frozen objects.
     trim_worker_overhead()
     target = arrow_schema_of(schema)
     is_enough = has_enough()
@@ -68,7 +68,7 @@ def spark_batches(
 
 
 def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The first ``limit`` rows; None for all."""
+    """Return the first ``limit`` rows; all if it is None."""
     if limit is None:
         yield from batches
         return
@@ -82,10 +82,10 @@ def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 def to_spark_batch(
     batch: pa.RecordBatch, target: pa.Schema, *, keep_dictionaries: bool = False
 ) -> pa.RecordBatch:
-    """The columns of ``batch``, matched by name, in the types of ``target``."""
+    """Return the columns of ``batch``, matched by name, in the types of ``target``."""
     positions = ColumnNames({name: index for index, name in enumerate(batch.schema.names)})
     if not len(target):
-        # Arrow counts rows by columns; only a struct keeps its length without any.
+        # A batch without columns has no length, but a struct without fields does.
         rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
         return pa.RecordBatch.from_struct_array(rows)
     columns, fields = [], []
@@ -103,7 +103,7 @@ def to_spark_batch(
 
 
 def _is_taken(column: pa.Array) -> bool:
-    """Whether the plugin takes ``column`` as it is: strings with indices of 8 to 32 bits."""
+    """Return whether the plugin reads ``column`` as it is: strings with 8 to 32 bit indices."""
     return (
         is_small_dictionary(column)
         and column.type.index_type.bit_width <= 32

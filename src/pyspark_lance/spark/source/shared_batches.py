@@ -1,12 +1,12 @@
-"""Batches for the JVM plugin by way of memory that both processes map.
+"""Transfer of Arrow batches to the JVM plugin through shared memory.
 
-Spark's own way copies a batch four times and makes rows of it. The plugin takes batches as they
-are: each is written once, as an Arrow stream, to an anonymous file in memory, which the plugin
-opens by way of ``/proc`` and maps. What goes through Spark is one row for each batch, which says
-where it is. The plugin gives a file back, over a pipe, when it is done with the batch. Such a
-file has no name, so it is gone with the two processes, however they end.
+Spark's protocol copies a batch four times and converts it to rows. The plugin reads batches
+directly: each is written once, as an Arrow stream, to an anonymous memory file, which the plugin
+opens through ``/proc`` and maps. Spark only transfers one row per batch, with the path and the
+length. The plugin releases a file over a pipe when it has read the batch. An anonymous file is
+freed with the two processes, even if they crash.
 
-Where that does not work (no Linux, ``/proc`` out of reach) the batch itself goes into the row.
+Without shared memory (not Linux, no access to ``/proc``) the row contains the batch itself.
 """
 
 from __future__ import annotations
@@ -37,59 +37,59 @@ _MESSAGES = pa.schema(
         ("bytes", pa.binary()),
     ]
 )
-# One that Spark works on, one that is ready, one that is being written.
+# One that Spark reads, one that is ready, one that is being written.
 _FILES = 3
 _PAGE = 4096
 _TOKEN_BYTES = 16
-# What the plugin answers when it sees the token.
+# The plugin's response to the token of the handshake.
 _SEEN = 0xFF
-_IMPATIENCE_MS = 1000
-# What is larger goes in pieces: the JVM maps at most 2 GiB at once.
+_KEEP_ALIVE_MS = 1000
+# Larger batches are sliced: the JVM maps at most 2 GiB at once.
 _MAX_BYTES = 1 << 30
 
 
 def columns_of_batches(options: Mapping[str, str]) -> StructType:
-    """The columns that the batches have."""
+    """Return the columns of the batches."""
     return StructType.fromJson(json.loads(options[keys.BATCHES_OF]))
 
 
 def transfer_mode(options: Mapping[str, str]) -> str:
-    """How the user wants batches: by shared memory, or copied."""
-    way = options.get(keys.WAY, _SHARED)
-    if way not in (_SHARED, _COPIED):
+    """Return the transfer mode that the user chose: ``shared`` or ``copied``."""
+    mode = options.get(keys.WAY, _SHARED)
+    if mode not in (_SHARED, _COPIED):
         raise InvalidInputError(
-            f"spark.sql.lance.columnar is {way!r}", hint="it is shared, copied or off"
+            f"spark.sql.lance.columnar is {mode!r}", hint="it is shared, copied or off"
         )
-    return way
+    return mode
 
 
 class SharedBatchReader(DataSourceReader):
-    """Gives what another reader reads to the plugin."""
+    """Transfers the batches of another reader to the plugin."""
 
     def __init__(self, reader: DataSourceReader, options: Mapping[str, str]) -> None:
         self._reader = reader
         self._is_shared = transfer_mode(options) == _SHARED and hasattr(os, "memfd_create")
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Those of the other reader."""
+        """Return the partitions of the other reader."""
         return self._reader.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One row of ``_MESSAGES`` for each batch, and some more."""
+        """Return one row of ``_MESSAGES`` for each batch, and rows of the handshake."""
         batches = _in_pieces(self._reader.read(partition))
-        hand_over = _HandOver.started() if self._is_shared else None
-        if hand_over is None:
+        channel = _SharedMemoryChannel.started() if self._is_shared else None
+        if channel is None:
             yield from (_inline(batch) for batch in batches)
             return
         try:
-            yield hand_over.handshake()
+            yield channel.handshake()
             for batch in batches:
-                yield from hand_over.messages(batch)
-                if hand_over.is_refused:
+                yield from channel.messages(batch)
+                if channel.is_refused:
                     return
-            yield from hand_over.wait_until_free(every=True)
+            yield from channel.wait_until_free(every=True)
         finally:
-            hand_over.close()
+            channel.close()
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,7 +116,7 @@ def _message(
 
 
 def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
-    """An Arrow stream of one batch, as the plugin reads it."""
+    """Serialize one batch as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
@@ -129,7 +129,7 @@ def _inline(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class _MemoryFile:
-    """An anonymous file in memory, written through a map."""
+    """An anonymous memory file, written through a memory map."""
 
     def __init__(self) -> None:
         self._descriptor = os.memfd_create("lance-batch", os.MFD_CLOEXEC)
@@ -143,7 +143,7 @@ class _MemoryFile:
         self._map[: len(content)] = content
 
     def write_batch(self, batch: pa.RecordBatch) -> int:
-        """Writes an Arrow stream of one batch; returns its length in bytes."""
+        """Write an Arrow stream of one batch and return its length in bytes."""
         self._grow(_stream_bytes(batch))
         with pa.FixedSizeBufferWriter(pa.py_buffer(self._map)) as sink:
             with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -152,7 +152,7 @@ class _MemoryFile:
 
     def _grow(self, size: int) -> None:
         if size > self._size:
-            # Some room, so that batches of about one size seldom need another map.
+            # Spare room, so that batches of similar size seldom need a new map.
             self._size = -(-size * 5 // 4 // _PAGE) * _PAGE
             os.ftruncate(self._descriptor, self._size)
             self._map = mmap.mmap(self._descriptor, self._size)
@@ -162,7 +162,7 @@ class _MemoryFile:
 
 
 def _stream_bytes(batch: pa.RecordBatch) -> int:
-    """At least the bytes of an Arrow stream of one batch."""
+    """Return an upper bound of the bytes of an Arrow stream of one batch."""
     sizes = [pa.ipc.get_record_batch_size(batch), batch.schema.serialize().size, _PAGE]
     for column in batch.columns:
         if pa.types.is_dictionary(column.type):
@@ -171,8 +171,8 @@ def _stream_bytes(batch: pa.RecordBatch) -> int:
     return sum(sizes)
 
 
-class _HandOver:
-    """Files for batches, and the pipe on which they come back."""
+class _SharedMemoryChannel:
+    """Memory files for batches, and the pipe on which the plugin releases them."""
 
     def __init__(self) -> None:
         self._files = [_MemoryFile()]
@@ -182,28 +182,28 @@ class _HandOver:
         self._poll.register(self._reading, select.POLLIN | select.POLLHUP)
         self._is_seen = False
         self.is_refused = False
-        # Spark collects this many bytes before it sends them; see ``_flushing``.
+        # Spark buffers this many bytes before it sends them; see ``_flushing``.
         self._filler = bytes(int(os.environ.get("SPARK_BUFFER_SIZE", 65536)) + 8)
 
     @classmethod
-    def started(cls) -> _HandOver | None:
-        """None where a process may have no such files."""
+    def started(cls) -> _SharedMemoryChannel | None:
+        """Open a channel; None if the platform has no anonymous memory files."""
         try:
             return cls()
         except OSError:
             return None
 
     def handshake(self) -> pa.RecordBatch:
-        """Tells the plugin where the pipe is, and lets it show that it can map files."""
+        """Return the row that sends the plugin the pipe, and a token in a file for it to map."""
         token = os.urandom(_TOKEN_BYTES)
         self._files[0].write(token)
-        # Not the length of a batch: the token comes in the row and, to compare, in the file.
+        # The plugin compares the token in the row with the token in the file.
         channel = f"/proc/{os.getpid()}/fd/{self._writing}"
         return _message(channel, self._files[0].path, _TOKEN_BYTES, token + self._filler)
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """What tells the plugin of one batch, with signs of life while all files are in use."""
-        self._rollback(0)
+        """Return the row of one batch, after keep-alive rows while all files are in use."""
+        self._receive_released(0)
         if not self._is_seen:
             yield _inline(batch)
             return
@@ -219,26 +219,26 @@ class _HandOver:
         yield _message(f"{index}", memory.path, length, self._filler)
 
     def wait_until_free(self, *, every: bool = False) -> Iterator[pa.RecordBatch]:
-        """Signs of life until the plugin gave back a file, or all: it opens them by path."""
-        enough = len(self._files) if every else 1
-        while len(self._free) < enough and not self.is_refused:
-            if not self._rollback(_IMPATIENCE_MS):
+        """Return keep-alive rows until the plugin has released a file, or all of them."""
+        needed = len(self._files) if every else 1
+        while len(self._free) < needed and not self.is_refused:
+            if not self._receive_released(_KEEP_ALIVE_MS):
                 yield _message(content=self._filler)
 
-    def _rollback(self, wait_ms: int) -> bool:
-        """Receives the numbers of files that the plugin is done with; whether there were any."""
+    def _receive_released(self, wait_ms: int) -> bool:
+        """Receive the numbers of released files; return whether there were any."""
         if not self._poll.poll(wait_ms):
             return False
-        answers = os.read(self._reading, 64)
-        if not answers:  # the task has ended
+        released = os.read(self._reading, 64)
+        if not released:  # the task has ended
             self.is_refused = True
-        for answer in answers:
-            if answer == _SEEN:
-                # From now on the pipe ends when the plugin closes it.
+        for number in released:
+            if number == _SEEN:
+                # From now on the pipe reports its end when the plugin closes it.
                 os.close(self._writing)
                 self._is_seen = True
             else:
-                self._free.append(answer)
+                self._free.append(number)
         return True
 
     def close(self) -> None:

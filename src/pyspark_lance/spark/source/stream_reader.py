@@ -1,7 +1,7 @@
 """Streams from a table: plans on the driver, reads on the executors.
 
-Spark asks a class without ``limit`` for everything at once, so there are two classes: one for Spark
-4.1, and one for later releases, where a batch may be limited.
+There are two classes, as Spark 4.1 calls ``latestOffset`` without a read limit and later releases
+call it with one.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ class _TableReader(DataSourceStreamReader):
         self._envelope = None if options.changes is None else envelope_of(options, snapshot, schema)
         if self._envelope is None:
             _check_feed_columns(options, schema)
-        self._view(snapshot)  # what cannot be shown belongs to the start of the query
+        self._view(snapshot)  # raise errors of the schema when the query starts
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Always the same: what it means is decided with the first batch, and logged with it."""
+        """Return a constant: the first batch resolves it, and logs the result."""
         return BEGINNING.to_json()
 
     @clean_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One partition for each task of a batch."""
+        """Return one partition for each task of a batch."""
         offsets = StreamOffset.from_json(start), StreamOffset.from_json(end)
         if self._consumer is not None and self._kept is None:
             self._keep_first(*offsets)
@@ -89,12 +89,12 @@ class _TableReader(DataSourceStreamReader):
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, in the Arrow types that Spark demands."""
+        """Return the rows of one partition, in the Arrow types that Spark requires."""
         if isinstance(partition, ChangePartition):
             yield from spark_batches(partition.changes(), self._schema, None)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Lets go of versions that nobody asks for again; the checkpoint knows all else."""
+        """Release the versions before ``end``; the checkpoint stores the progress."""
         try:
             self._keep_after(StreamOffset.from_json(end))
         except (LanceError, OSError) as error:
@@ -103,22 +103,22 @@ class _TableReader(DataSourceStreamReader):
             )
 
     def _newest_offset(self) -> dict[str, Any]:
-        """All there is now has been read."""
+        """Return the offset behind the newest version."""
         return StreamOffset(self._stream.newest()).to_json()
 
     def _keep_first(self, start: StreamOffset, end: StreamOffset) -> None:
-        """Keeps what the first batch of the query needs."""
+        """Protect the versions that the first batch of the query needs from cleanups."""
         settings = self._stream.settings
         if not start.is_in_snapshot:
             self._keep_after(start)
         elif settings.starting.version is not None:
-            with contextlib.suppress(VersionNotFoundError):  # perhaps the feed can do without
+            with contextlib.suppress(VersionNotFoundError):  # the feed may not need that version
                 self._keep_after(StreamOffset(max(1, settings.done_before)))
         if self._kept is None:
             self._keep_after(end)
 
     def _keep_after(self, offset: StreamOffset) -> None:
-        """Moves the consumer to what is read, so that cleanups keep what comes after."""
+        """Move the consumer to ``offset``, so that cleanups keep later versions."""
         version = offset.target if offset.is_in_snapshot else offset.version
         if self._consumer is not None and version and version != self._kept:
             register_consumer(self._stream.table, self._consumer, version, identity=offset.identity)
@@ -131,10 +131,10 @@ class _TableReader(DataSourceStreamReader):
         else:
             predicate = condition_of(self._options, NOTHING_PUSHED, feed_predicate_schema(snapshot))
             columns, lineage = narrow(shown, self._schema)
-            others = [name for name in lineage if name != ROW_ID]
-            if others:
+            unknown = [name for name in lineage if name != ROW_ID]
+            if unknown:
                 raise InvalidInputError(
-                    f"a stream has no column {others[0]}",
+                    f"a stream has no column {unknown[0]}",
                     hint=f"it has {ROW_ID}, and with readChangeFeed the version of each change",
                 )
         return BatchView(
@@ -147,29 +147,29 @@ class _TableReader(DataSourceStreamReader):
 
 
 def _check_feed_columns(options: ReadOptions, schema: StructType) -> None:
-    """Refuses changes that do not say what they are, as of a table that a catalog describes."""
+    """Check that a stream of changes has a column of the feed; a catalog table has none."""
     own = {name.lower() for name in schema.names} & {field.name for field in FEED_COLUMNS}
     if options.changes is not None and options.columns is None and not own:
         raise InvalidInputError(
-            "a stream of changes would show none of the columns that say what changed, since Spark "
-            "takes the columns of a table that is read by name from the catalog",
+            "a stream of changes would have none of the columns that describe the change, since "
+            "Spark takes the columns of a table that is read by name from the catalog",
             hint='follow changes by path, with load("…"), or with the plugin by '
             'spark.readStream.changes("…")',
         )
 
 
 class UnlimitedStreamReader(_TableReader):
-    """For Spark 4.1: each batch takes all there is.
+    """The reader for Spark 4.1: each batch reads up to the newest version.
 
-    It does not say where a batch begins when it asks for the end, so that the first batch cannot be
-    the one that finds out where to begin.
+    Spark 4.1 does not pass the start of a batch to ``latestOffset``, so the start of the first
+    batch is resolved when its partitions are planned.
     """
 
     _end = BEGINNING
 
     @clean_errors
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
-        """The newest version; if the stream begins with a later one, still the beginning."""
+        """Return the newest version, or the initial offset if the stream starts later."""
         waits = not self._stream.settings.has_snapshot and self._stream.beginning() == BEGINNING
         if waits:
             return BEGINNING.to_json()
@@ -178,7 +178,7 @@ class UnlimitedStreamReader(_TableReader):
 
     @clean_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """As of the class; a time to begin with is looked up now."""
+        """Return one partition per task; a starting timestamp is resolved now."""
         since = self._stream.settings.starting.timestamp_ns
         if since is not None and StreamOffset.from_json(start) == BEGINNING and start != end:
             start = self._stream.beginning().to_json()
@@ -188,36 +188,36 @@ class UnlimitedStreamReader(_TableReader):
 if HAS_LIMITS:
 
     class LanceStreamReader(_TableReader, SupportsTriggerAvailableNow):
-        """For Spark 4.2 and later."""
+        """The reader for Spark 4.2 and later."""
 
         _newest: int | None = None
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-            """Says that batches are limited; the options say how."""
+            """Return that the source limits batches itself, by its options."""
             return ReadAllAvailable() if self._limits.are_none else ReadMaxRows(1)
 
         @clean_errors
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-            """Where the next batch ends."""
+            """Return the end of the next batch."""
             limits = StreamLimits() if isinstance(limit, ReadAllAvailable) else self._limits
             offset = StreamOffset.from_json(start)
             return self._stream.latest_offset(offset, limits, self._newest).to_json()
 
         @clean_errors
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-            """What is newest now is where the query ends."""
+            """Record the newest version as the end of the query."""
             self._newest = self._stream.newest()
 
         @clean_errors
         def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-            """The newest version, for the progress of the query."""
+            """Return the newest version, for the progress of the query."""
             return self._newest_offset()
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Says what is wrong when it is first asked.
+    """A reader that raises an error on first use.
 
-    Of an error while the reader is made, Spark shows only that there is no reader.
+    Spark does not show the message of an error that is raised while it creates the reader.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -225,28 +225,28 @@ class RefusedStream(DataSourceStreamReader):
 
     @clean_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Raises the error."""
+        """Raise the error."""
         raise self._error
 
     @clean_errors
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
-        """Raises the error: a stream with a checkpoint is not asked for its first offset."""
+        """Raise the error: a stream with a checkpoint skips ``initialOffset``."""
         raise self._error
 
     @clean_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Raises the error: a batch that runs again needs no offset."""
+        """Raise the error: a replayed batch needs no offset."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """There is no partition."""
+        """Raise the error; there is no partition to read."""
         raise self._error
 
 
 def stream_reader(
     options: ReadOptions, stream: StreamOptions, snapshot: Snapshot, schema: StructType
 ) -> DataSourceStreamReader:
-    """The reader that this Spark can use."""
+    """Create the reader for this release of Spark."""
     if HAS_LIMITS:
         return LanceStreamReader(options, stream, snapshot, schema)
     if not stream.limits.are_none:

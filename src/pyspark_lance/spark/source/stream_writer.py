@@ -1,7 +1,7 @@
 """Streams into a table: each batch that is not empty becomes one version, exactly once.
 
-The query and the number of the batch go with the version.  A batch that Spark replays after a crash
-is recognised by them, however many versions came between.
+The version records the query and the number of the batch, which identify a batch that Spark replays
+after a crash, even if there are many newer versions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.spark.options.parse_options import WriteOptions
-from pyspark_lance.spark.source.batch_writer import LanceBatchWriter, by_application
+from pyspark_lance.spark.source.batch_writer import LanceBatchWriter, with_application
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.messages import application_of_task
 from pyspark_lance.store.object_store import ObjectStore
@@ -36,20 +36,20 @@ from pyspark_lance.table.write.write_table import abort_write, commit_write
 logger = logging.getLogger(__name__)
 
 QUERY_PROPERTY = "lance.streaming.queryId"
-"""Of a transaction: the query whose batch it is, where other writers look for it, too."""
+"""Transaction property: the query of the batch, under the key that lance-spark uses, too."""
 BATCH_PROPERTY = "lance.streaming.epochId"
-"""Of a transaction: the number of the batch."""
+"""Transaction property: the number of the batch."""
 
 _QUERY = "sql.streaming.queryId"
-# lance-spark looks as far back.
+# As many versions as lance-spark searches.
 _LOOKED_AT, _PARALLEL_READS = 100, 16
 
 
 @dataclass
 class BatchWritten(WriterCommitMessage):
-    """What one task of a batch wrote.
+    """The fragments that one task of a batch wrote.
 
-    Spark makes a writer anew to commit, so the plan that the files were written by comes along.
+    Spark creates a new writer for the commit, so the message contains the plan of the write.
     """
 
     plan: WritePlan
@@ -59,9 +59,9 @@ class BatchWritten(WriterCommitMessage):
 
 
 class LanceStreamWriter(DataSourceStreamArrowWriter):
-    """Appends each batch to a table, or puts it in place of all rows.
+    """Appends each batch to a table, or replaces all rows.
 
-    ``overwrite``: each batch replaces the contents: output mode ``complete``.
+    ``overwrite``: each batch replaces all rows (output mode ``complete``).
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -72,7 +72,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
 
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes one partition of a batch as it streams in."""
+        """Write one partition of a batch as it streams in."""
         context = TaskContext.get()
         own = "" if context is None else context.getLocalProperty(_QUERY) or ""
         written = self._batches.write_fragments(iterator)
@@ -81,7 +81,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Makes the rows of a batch visible, unless they are since an earlier attempt."""
+        """Commit a batch, unless an earlier attempt already did."""
         written = [message for message in messages if isinstance(message, BatchWritten)]
         if len(written) < len(messages):
             raise StorageError("a task did not report what it wrote; nothing was committed")
@@ -89,9 +89,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             return
         first = written[0]
         if not first.query:
-            raise StorageError(
-                "Spark does not say which query a batch is of; nothing was committed"
-            )
+            raise StorageError("Spark did not report the query of a batch; nothing was committed")
         properties = {
             **first.plan.settings.properties,
             **ApplicationVersion(f"stream {first.query}", batchId).properties(),
@@ -99,28 +97,30 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             BATCH_PROPERTY: str(batchId),
         }
         plan = replace(first.plan, settings=replace(first.plan.settings, properties=properties))
-        plan = by_application(plan, first.application)
+        plan = with_application(plan, first.application)
         fragments = [fragment for batch in written for fragment in batch.fragments]
-        if batchId and _was_done_by_others(first.plan.request.table, first.query, batchId):
+        if batchId and _is_committed_by_other_writer(
+            first.plan.request.table, first.query, batchId
+        ):
             abort_write(first.plan, fragments)
         else:
             commit_write(plan, fragments)
-        # Also when the batch was committed before: the crash may have come before this.
+        # Also after an earlier commit of the batch, as a crash may have prevented this step.
         if self._compact_every and (batchId + 1) % self._compact_every == 0:
             _compact(first.plan.request.table)
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Removes what no version can refer to; a commit before may have worked all the same."""
+        """Remove the files of a failed batch, unless its commit succeeded after all."""
         for message in messages:
             if isinstance(message, BatchWritten):
                 abort_write(message.plan, message.fragments)
 
 
-def _was_done_by_others(table: Table, query: str, batch: int) -> bool:
-    """Whether a writer that keeps no configuration, such as lance-spark, committed a batch.
+def _is_committed_by_other_writer(table: Table, query: str, batch: int) -> bool:
+    """Return whether a writer that records no batches in the config committed this one.
 
-    Only asked for queries that this package has not recorded: for each one that began elsewhere.
+    lance-spark is such a writer. Only needed for queries that this package has not recorded.
     """
     newest = open_existing(table)
     if newest is None or recorded_version(newest.manifest.config, f"stream {query}") is not None:
@@ -132,7 +132,7 @@ def _was_done_by_others(table: Table, query: str, batch: int) -> bool:
 
 
 def _batch_of(store: ObjectStore, query: str, location: ManifestLocation) -> int | None:
-    """The batch of a query that a version is; None if it is of others."""
+    """Return the batch number of a version; None if it is not of this query."""
     try:
         file = read_manifest(store, location, with_indices=False)
     except FileNotFoundError:
@@ -145,7 +145,7 @@ def _batch_of(store: ObjectStore, query: str, location: ManifestLocation) -> int
 
 
 def _check_options(options: WriteOptions) -> None:
-    """Refuses options of single writes."""
+    """Check that there are no options of batch writes."""
     if "pyspark_lance.txn_app_id" in options.properties:
         raise InvalidInputError(
             "txnAppId and txnVersion are for single writes; a stream numbers its own batches",
@@ -159,9 +159,9 @@ def _check_options(options: WriteOptions) -> None:
 
 
 def _compact(table: Table) -> None:
-    """Joins small fragments; rows are safe by now, so that what goes wrong waits for next time.
+    """Compact small fragments. The rows are committed, so errors are only logged.
 
-    Sorting, for which a table may ask, is too much for the driver: the next ``compact()`` does it.
+    This does not sort a clustered table, which is too much work for the driver.
     """
     try:
         compact(table, {"cluster_by": ()})

@@ -1,8 +1,8 @@
-"""Whether a task of Spark has had enough of the rows that it reads.
+"""Early end of Spark tasks that need no more rows.
 
-The JVM plugin says so when a limit or a join is content before the last row, by a file that
-bears the task's number, in Spark's own folder for local files.  A worker that then comes to its end
-by itself is used again, while one that still has rows to give is killed.
+When a limit or a join needs no more rows, the JVM plugin creates a file named after the task in
+Spark's local folder.  A worker that then ends its task regularly is reused; Spark would kill one
+that still sends rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIGN = "lance-enough-"
 
 
 def has_enough() -> HasEnough:
-    """Tells of the task that runs in this process, whenever it is asked; costs microseconds."""
+    """Return a function that checks the current task; a call takes microseconds."""
     task, folders = TaskContext.get(), os.environ.get("SPARK_LOCAL_DIRS")
     if task is None or not folders:
         return never

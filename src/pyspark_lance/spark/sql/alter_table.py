@@ -1,6 +1,6 @@
-"""ALTER TABLE of SQL: the changes of columns that Spark parsed, as ``LanceTable`` makes them.
+"""ALTER TABLE of SQL: apply the changes that Spark parsed, as ``LanceTable`` does.
 
-All in the one process that the JVM plugin asks; each change is one version.
+This runs in the service of the JVM plugin; each change is one version.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import set_properties
 
 _COMMENT = "comment"
-# What SET LOCATION sets.
+# The property that SET LOCATION sets.
 _LOCATION = "location"
 
 
 def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
-    """Makes the changes in ``text``, a list of objects named after Spark's ``TableChange``.
+    """Apply the changes in ``text``, a list of objects named after Spark's ``TableChange``.
 
-    Columns that are added together become one version, and so do columns that are dropped.
+    Columns that are added together become one version, as do columns that are dropped together.
     """
     changes: list[dict[str, Any]] = json.loads(text)
     columns = _Columns(table, settings)
@@ -75,25 +75,25 @@ class _Columns:
             set_cluster_by(self._table, change["columns"], settings=self._settings)
 
     def refuse_replacing(self, changes: list[dict[str, Any]]) -> None:
-        """Refuses REPLACE COLUMNS, which drops all columns and adds those that it names."""
+        """Raise an error for REPLACE COLUMNS, which drops all columns and adds others."""
         if {change["kind"] for change in changes} != {"DeleteColumn", "AddColumn"}:
             return  # no other statement both drops and adds
         raise UnsupportedFeatureError(
             "REPLACE COLUMNS would drop the values of all columns, and is not supported",
             where=self._table.uri,
-            hint="ALTER TABLE … ADD COLUMNS, DROP COLUMNS or RENAME COLUMN say what is to change; "
-            "CREATE OR REPLACE TABLE makes the table anew",
+            hint="use ALTER TABLE … ADD COLUMNS, DROP COLUMNS or RENAME COLUMN; "
+            "CREATE OR REPLACE TABLE creates the table again",
         )
 
     def _check_in_struct(self, column: list[str]) -> None:
-        """Refuses a new member of what is no struct, or of structs that lie in lists and maps."""
+        """Check that a new field is in a struct that is not within a list or a map."""
         parents = find_field(Snapshot.open(self._table).schema, quoted(*column[:-1]))
         other = next((field for field in parents if not field.is_struct), None)
         if other is not None:
             kind = "a list" if other.is_list else "a map" if other.is_map else other.logical_type
             raise UnsupportedFeatureError(
-                f"the column {other.name!r} is {kind}, and members can be added to structs alone "
-                "that lie in no list and no map",
+                f"the column {other.name!r} is {kind}, and fields can only be added to structs "
+                "that are not within a list or a map",
                 where=f"{self._table.uri} {quoted(*column)}",
                 hint="add a column of the wanted type, fill it with an UPDATE, then DROP the old "
                 "one and RENAME the new one",
@@ -211,7 +211,7 @@ _CHANGES = {
     "AddConstraint": _Columns.add_key,
     "ClusterBy": _Columns.cluster_by,
 }
-# What statements say for Spark's ``TableChange``.
+# The SQL of each ``TableChange`` of Spark.
 _WORDS = {
     "RenameColumn": "RENAME COLUMN",
     "AddConstraint": "ADD CONSTRAINT … PRIMARY KEY",
@@ -234,7 +234,7 @@ def _in_sql(kind: str) -> str:
 
 
 def _arrow_field(change: dict[str, Any]) -> pa.Field:
-    """The column of a change, in the type in which its values are stored."""
+    """Return the column of a change, in the type in which its values are stored."""
     notes = {"comment": change.get(_COMMENT), "CURRENT_DEFAULT": change.get("sql")}
     field = {
         "name": change["column"][-1],
@@ -247,14 +247,14 @@ def _arrow_field(change: dict[str, Any]) -> pa.Field:
 
 
 def _within_structs(path: list[str], member: pa.Field) -> pa.Field:
-    """A column that holds nothing but a member of a struct in it."""
+    """Return a column of nested structs that only has the field at ``path``."""
     for name in reversed(path):
         member = pa.field(name, pa.struct([member]))
     return member
 
 
 def _constant(value: Any, field: pa.Field) -> pa.Scalar:
-    """A default as Spark holds it: days, microseconds, decimals as text."""
+    """Convert a default from Spark's value: days, microseconds, decimals as text."""
     kind = field.type
     types = pa.types
     if not (types.is_primitive(kind) or types.is_string(kind) or types.is_decimal(kind)):

@@ -1,7 +1,7 @@
-"""Answers what the plugin's catalog asks about names.
+"""Handlers of the requests of the plugin's catalog.
 
-A question about a table comes with its name, ``_lance.name``, and the settings of the catalog,
-``_lance.catalog``; here they become the path of the table, and what opens its store.
+A request for a table has its name, ``_lance.name``, and the settings of the catalog,
+``_lance.catalog``. The catalog resolves them to the path of the table and its storage options.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _namespace(options: Mapping[str, str]) -> Namespace:
 
 
 def _name(names: Namespace, text: str) -> Name:
-    """The name of a table."""
+    """Parse the name of a table."""
     *parent, table = json.loads(text)
     return (*real_namespace(names, tuple(parent)), table)
 
@@ -42,10 +42,10 @@ def _parent(names: Namespace, options: Mapping[str, str]) -> Name:
     return real_namespace(names, tuple(json.loads(options[keys.NAMESPACE])))
 
 
-def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
-    """The options with the path of the table instead of its name.
+def locate_table(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
+    """Return the options with the path of the table instead of its name.
 
-    ``hint``: whether the error shall name what is near, for which the catalog's tables are listed.
+    ``hint``: whether the error suggests a similar name, for which it lists the catalog's tables.
     """
     names = _namespace(options)
     *parent, last = _name(names, options[keys.NAME])
@@ -54,16 +54,16 @@ def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
     if table is None:
         raise TableNotFoundError(
             f"there is no table {shown((*parent, own)) if own else repr(own)} in the catalog",
-            hint=_near(own, names.tables(tuple(parent))) if hint else "",
+            hint=_suggest_name(own, names.tables(tuple(parent))) if hint else "",
         )
-    others = {name: text for name, text in options.items() if name not in (keys.NAME, keys.CATALOG)}
-    return {**others, **_options_of(table, shown_as)}
+    rest = {name: text for name, text in options.items() if name not in (keys.NAME, keys.CATALOG)}
+    return {**rest, **_options_of(table, shown_as)}
 
 
-def _near(name: str, tables: Sequence[str]) -> str:
-    like = difflib.get_close_matches(name, tables, n=1)
-    if like:
-        return f"did you mean {like[0]}?"
+def _suggest_name(name: str, tables: Sequence[str]) -> str:
+    matches = difflib.get_close_matches(name, tables, n=1)
+    if matches:
+        return f"did you mean {matches[0]}?"
     return f"a table that is named by its path has a slash in its name: `./{name}`"
 
 
@@ -73,12 +73,12 @@ def _options_of(table: Table, suffix: str = "") -> dict[str, str]:
     return {"path": table.root + suffix, **opening}
 
 
-_OPENS = re.compile(r"(?i)path$|storage\.")
+_OPENING = re.compile(r"(?i)path$|storage\.")
 
 
 def opening_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Of located options, those that a read of the table needs."""
-    return {name: text for name, text in options.items() if _OPENS.match(name)}
+    """Return those of the options that open the table."""
+    return {name: text for name, text in options.items() if _OPENING.match(name)}
 
 
 def _place(options: Mapping[str, str]) -> Response:
@@ -114,10 +114,10 @@ def _rename(options: Mapping[str, str]) -> Response:
 
 
 def _namespaces(options: Mapping[str, str]) -> Response:
-    names, asked = _namespace(options), json.loads(options[keys.NAMESPACE])
+    names, parent = _namespace(options), json.loads(options[keys.NAMESPACE])
     listed = names.namespaces(_parent(names, options))
-    # Tables of the root would be in no namespace that is listed.
-    return {"namespaces": listed if asked else sorted({*listed, ROOT_NAME})}
+    # Spark lists tables by namespace, so the root needs a name of its own.
+    return {"namespaces": listed if parent else sorted({*listed, ROOT_NAME})}
 
 
 def _describe(options: Mapping[str, str]) -> Response:
@@ -131,11 +131,11 @@ def _describe(options: Mapping[str, str]) -> Response:
 def _create(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     properties = json.loads(options[keys.PROPERTIES])
-    _check_place(properties)
+    _check_no_location(properties)
     return {"done": names.create_namespace(_parent(names, options), properties)}
 
 
-def _check_place(properties: Mapping[str, str | None]) -> None:
+def _check_no_location(properties: Mapping[str, str | None]) -> None:
     if "location" in properties:
         raise UnsupportedFeatureError(
             "namespaces of this catalog have no LOCATION of their own", hint="leave out LOCATION"
@@ -145,7 +145,7 @@ def _check_place(properties: Mapping[str, str | None]) -> None:
 def _alter(options: Mapping[str, str]) -> Response:
     names = _namespace(options)
     properties = json.loads(options[keys.PROPERTIES])
-    _check_place(properties)
+    _check_no_location(properties)
     names.change_properties(_parent(names, options), properties)
     return {}
 
@@ -159,21 +159,21 @@ def _drop_namespace(options: Mapping[str, str]) -> Response:
         return {"not_empty": True}
 
 
-def _or_missing(question: Callable[[Mapping[str, str]], Response]) -> Callable[..., Response]:
-    """That there is no such namespace is an answer: Spark has an error of its own for it."""
+def _or_no_namespace(handler: Callable[[Mapping[str, str]], Response]) -> Callable[..., Response]:
+    """Wrap a handler so that it reports a missing namespace, for which Spark has its own error."""
 
-    def answer(options: Mapping[str, str]) -> Response:
+    def handle(options: Mapping[str, str]) -> Response:
         try:
-            return question(options)
+            return handler(options)
         except NamespaceNotFoundError:
             return {"no_namespace": True}
 
-    return answer
+    return handle
 
 
-QUESTIONS: dict[str, Callable[..., Response]] = {
-    name: _or_missing(question)
-    for name, question in {
+HANDLERS: dict[str, Callable[..., Response]] = {
+    name: _or_no_namespace(handler)
+    for name, handler in {
         "place": _place,
         "register": _register,
         "tables": _tables,

@@ -1,7 +1,7 @@
-"""Statements of Delta and of lance-spark that Spark does not parse, and what says the same here.
+"""Statements of Delta and lance-spark that Spark does not parse, and what to use instead.
 
-The plugin asks when Spark has refused a statement: ``OPTIMIZE`` and ``VACUUM`` become calls of
-procedures, others an error with the statement to write instead.  Pure.
+The plugin requests this when Spark cannot parse a statement: ``OPTIMIZE`` and ``VACUUM`` become
+calls of procedures; other statements raise an error with a hint.  Pure.
 """
 
 from __future__ import annotations
@@ -32,11 +32,8 @@ _AS_OF = re.compile(
 )
 
 
-def statement_here(text: str) -> str | None:
-    """What to run in the place of a statement that Spark does not know.
-
-    Returns a statement of Spark's; None where nothing is known of it.
-    """
+def translate_statement(text: str) -> str | None:
+    """Return the Spark statement to run instead of ``text``; None if it is unknown."""
     statement = SqlText.parse(text).statement()
     for pattern, say in _STATEMENTS:
         said = statement.fullmatch(pattern)
@@ -49,7 +46,7 @@ def statement_here(text: str) -> str | None:
 
 
 def _named(table: str) -> str:
-    """The table as an argument of a procedure: a path in quotes is a path, as Spark reads it."""
+    """Return the table as an argument of a procedure; a quoted path stays a path."""
     if table[:1] == '"':
         inner = table[1:-1].replace('""', '"')
         return "'" + re.sub(r"\\.|'", lambda one: one[0].replace("'", "\\'")[-2:], inner) + "'"
@@ -108,7 +105,7 @@ def _primary_key(said: Mapping[str, SqlText]) -> str:
 
 
 def _options(text: SqlText) -> dict[str, str]:
-    """``WITH (name = value, …)`` of lance-spark, whose names are those of the arguments here."""
+    """Parse ``WITH (name = value, …)`` of lance-spark; the names are those of our arguments."""
     if not text:
         return {}
     within = text.fullmatch(_OPTIONS)
@@ -117,7 +114,7 @@ def _options(text: SqlText) -> dict[str, str]:
     given = {str(one["name"]): str(one["value"]) for one in matches if one is not None}
     if within is None or len(given) != len(pairs):
         raise InvalidInputError(
-            f"{str(text)!r} cannot be understood", hint="options are written WITH (name = value, …)"
+            f"{str(text)!r} cannot be parsed", hint="options are written WITH (name = value, …)"
         )
     return given
 
@@ -157,7 +154,7 @@ def _index(said: Mapping[str, SqlText]) -> str:
 
 
 def _reference(said: Mapping[str, SqlText]) -> str:
-    """``CREATE TAG``, ``DROP BRANCH`` and so on."""
+    """Suggest a procedure for ``CREATE TAG``, ``DROP BRANCH`` and so on."""
     verb, kind = said["verb"].lower(), said["kind"].lower()
     arguments = {"name": f"'{said['name'].strip('`')}'"}
     at, tag, branch = (said["rest"].search(one) for one in (_VERSION, _TAG, _BRANCH))
@@ -177,28 +174,27 @@ def _shown(said: Mapping[str, SqlText]) -> str:
 
 def _columns(said: Mapping[str, SqlText]) -> str:
     verb = said["verb"].upper()
-    way = (
+    hint = (
         "LanceTable.addColumns(spark.table(…)), of a view with _rowid and the new columns"
         if verb == "ADD"
         else "MERGE INTO, or LanceTable.merge(…, rewrite='columns'), which writes only the columns "
         "that change"
     )
-    raise _instead(f"{verb} COLUMNS … FROM", way)
+    raise _instead(f"{verb} COLUMNS … FROM", hint)
 
 
 def _added_column(said: Mapping[str, SqlText]) -> str:
-    """A rule, or an expression, of a column that is added: Spark parses neither."""
+    """Suggest an alternative to a constraint or a generated column, which Spark does not parse."""
     if said["generated"]:
         raise _instead(
             "ADD COLUMN … GENERATED",
-            "compute the column in each write; for the rows that are there, "
-            "LanceTable.addColumns({'name': 'expression'}) writes that column only",
+            "compute the column in each write; for existing rows, "
+            "LanceTable.addColumns({'name': 'expression'}) writes only that column",
         )
     rule = " ".join(said["rule"].upper().rstrip("( ").split())
     raise _instead(
         f"ADD COLUMN … {rule}",
-        "look for rows that break the rule before writing them, such as by "
-        'df.where("NOT (…)").isEmpty()',
+        'check the rows before writing them, for example with df.where("NOT (…)").isEmpty()',
     )
 
 
@@ -260,7 +256,7 @@ _STATEMENTS = tuple(
             _always(
                 "REORG TABLE",
                 "CALL lance.system.compact(table => …, materialize_deletions_threshold => 0) "
-                "writes fragments with deleted rows anew",
+                "rewrites fragments with deleted rows",
             ),
         ),
         (
@@ -275,4 +271,4 @@ _FEED = (
     "readChangeFeed, or LanceTable.changes(3, 5)"
 )
 _FUNCTIONS = {"table_changes": _FEED, "table_changes_by_path": _FEED}
-"""Table functions of others, and what does the same."""
+"""Table functions of other libraries, and what to use instead."""

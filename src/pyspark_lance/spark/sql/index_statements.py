@@ -1,4 +1,4 @@
-"""CREATE INDEX and DROP INDEX: which procedures do what they say, with which arguments."""
+"""CREATE INDEX and DROP INDEX as calls of procedures."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
-# What the statement says by itself, and not as an option.
+# Arguments that the statement sets itself, not by options.
 _SAID: Final = ("column", "columns", "kind", "name", "replace")
-# Of lance-spark, by what they are called here.
+# Options of lance-spark, and our names for them.
 _OF_LANCE_SPARK: Final = {"zone_size": "rows_per_zone", "build_mode": ""}
 _ZONED: Final = (ZONEMAP, BLOOMFILTER)
 _OF_VECTORS: Final = tuple(name.lower() for name in INDEX_NAMES.values())
@@ -35,22 +35,22 @@ Response = dict[str, Any]
 
 
 def list_indices(options: Mapping[str, str]) -> Response:
-    """The name, kind and columns of every index of the newest version."""
+    """Return the name, kind and columns of every index of the newest version."""
     read = ReadOptions.parse(options)
-    read.check_follows_table("rows of the past, and the nearest ones, get no index")
+    read.check_follows_table("only the newest version of a table has indices")
     snapshot = Snapshot.open(read.table)
     return {"indices": [one._asdict() for one in index_columns(snapshot)]}
 
 
 def procedure_of_create(options: Mapping[str, str]) -> Response:
-    """The procedure that builds what a CREATE INDEX describes, and its arguments."""
+    """Return the procedure for a CREATE INDEX, and its arguments."""
     said: Response = json.loads(options[keys.ARGUMENTS])
     paths: list[list[str]] = said["columns"]
     spelled = [".".join(path) for path in paths]
     if len(paths) != 1:
         raise InvalidInputError(
             f"an index has one column, not {len(paths)}: {', '.join(spelled)}",
-            hint="each index is on one column; make one for each of them",
+            hint="create one index for each column",
         )
     if any("," in part for part in paths[0]):
         raise InvalidInputError(
@@ -76,7 +76,7 @@ def procedure_of_create(options: Mapping[str, str]) -> Response:
 
 
 def _known(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[str, str]:
-    """The options of a statement as arguments of a procedure."""
+    """Convert the options of a statement to arguments of a procedure."""
     own = {field.name: field.dataType for field in parameters.fields if field.name not in _SAID}
     if kind not in _ZONED:
         own.pop("rows_per_zone", None)

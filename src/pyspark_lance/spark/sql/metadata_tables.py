@@ -1,7 +1,7 @@
-"""What is known of a table besides its rows, as rows: history, versions, layout, indices, tags.
+"""Metadata tables: history, versions, fragments, indices, tags.
 
-The methods of ``LanceTable``, the tables that are called ``/path$history`` and the like, and the
-stored procedures all show the same columns.
+The methods of ``LanceTable``, tables such as ``/path$history``, and the stored procedures return
+the same columns.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _LONG, _TEXT, _TIME, _FLAG = LongType(), StringType(), TimestampType(), BooleanT
 
 
 def columns(**types: DataType) -> StructType:
-    """A schema of nullable columns."""
+    """Return a schema of nullable columns."""
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataTable:
-    """One kind of rows about a table.
+    """A metadata table.
 
-    ``rows``: reads them for a table or branch, at a version; ``of_one_version``: whether they are
-    of one version, which may be an old one.
+    ``rows``: reads its rows for a table or branch, at a version; ``of_one_version``: whether they
+    describe one version, which may be an old one.
     """
 
     schema: StructType
@@ -143,12 +143,12 @@ BRANCHES = columns(name=_TEXT, parentBranch=_TEXT, parentVersion=_LONG, createdA
 
 
 def history_rows(table: Table, limit: int | None = None) -> Rows:
-    """Rows of ``HISTORY``, the newest version first; None for all of them."""
+    """Return rows of ``HISTORY``, the newest version first; all if ``limit`` is None."""
     return [history_row(entry) for entry in history(table, limit)]
 
 
 def history_row(entry: HistoryEntry) -> tuple[Any, ...]:
-    """One row of ``HISTORY``."""
+    """Return one row of ``HISTORY``."""
     return (
         entry.version,
         entry.timestamp,
@@ -166,13 +166,13 @@ def history_row(entry: HistoryEntry) -> tuple[Any, ...]:
 
 
 def version_rows(table: Table) -> Rows:
-    """Rows of ``VERSIONS``, the newest first."""
+    """Return rows of ``VERSIONS``, the newest first."""
     places = [HISTORY.names.index(name) for name in VERSIONS.names]
     return [tuple(row[place] for place in places) for row in history_rows(table)]
 
 
 def fragment_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
-    """Rows of ``FRAGMENTS``, in the order of the table."""
+    """Return rows of ``FRAGMENTS``, in the order of the table."""
     return [
         (
             fragment.fragment_id,
@@ -192,7 +192,7 @@ def fragment_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
 
 
 def detail_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
-    """The one row of ``DETAIL``."""
+    """Return the single row of ``DETAIL``."""
     about = detail(table, at)
     return [
         (
@@ -226,7 +226,7 @@ def detail_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
 
 
 def index_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
-    """Rows of ``INDICES``, in the order of the manifest."""
+    """Return rows of ``INDICES``, in the order of the manifest."""
     snapshot = Snapshot.open(table, at)
 
     def note(index: IndexStatus) -> str | None:
@@ -254,7 +254,7 @@ def index_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
 
 
 def tag_rows(table: Table) -> Rows:
-    """Rows of ``TAGS``, by name."""
+    """Return rows of ``TAGS``, by name."""
     return [
         (
             tag.name,
@@ -269,7 +269,7 @@ def tag_rows(table: Table) -> Rows:
 
 
 def branch_rows(table: Table) -> Rows:
-    """Rows of ``BRANCHES``, by name."""
+    """Return rows of ``BRANCHES``, by name."""
     return [
         (branch.name, branch.parentBranch, branch.parentVersion, branch.createdAt)
         for branch in branches_of(table)
@@ -285,24 +285,24 @@ METADATA_TABLES: Mapping[str, MetadataTable] = {
     "tags": MetadataTable(TAGS, lambda table, _: tag_rows(table)),
     "branches": MetadataTable(BRANCHES, lambda table, _: branch_rows(table)),
 }
-"""What may follow the path of a table and ``$``."""
+"""Metadata tables by the suffix after the path of a table and ``$``."""
 
 _NAME = re.compile(r"(?P<table>.*[^/])\$(?P<kind>\w*)/*")
 
 
 def split_metadata_name(name: str) -> tuple[str, str]:
-    """A table's name in a catalog, and what follows it from ``$`` on."""
+    """Split a name in a catalog into the table's name and the suffix from ``$`` on."""
     own, sign, rows = name.rpartition("$")
     return (own, sign + rows) if own else (name, "")
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataRead:
-    """A read of ``/path$history`` or another such name."""
+    """A read of a metadata table such as ``/path$history``."""
 
-    name: str  # What follows the ``$``.
-    table: Table  # The table before it, or its branch.
-    at: VersionSpec  # The version, where the rows are of one.
+    name: str  # The suffix after ``$``.
+    table: Table  # The table, or its branch.
+    at: VersionSpec  # The version, if the rows describe one.
 
     @property
     def schema(self) -> StructType:
@@ -310,11 +310,11 @@ class MetadataRead:
         return METADATA_TABLES[self.name].schema
 
     def rows(self) -> Rows:
-        """Reads them."""
+        """Read the rows."""
         return METADATA_TABLES[self.name].rows(self.table, self.at)
 
     def not_written(self) -> InvalidInputError:
-        """Why nobody makes a table of this name: it would hide what is known of the other one."""
+        """Return the error of a write, as a table with this name would hide the metadata table."""
         return InvalidInputError(
             f"${self.name} is a read-only metadata table",
             where=self.table.root,
@@ -322,7 +322,7 @@ class MetadataRead:
         )
 
     def not_followed(self) -> InvalidInputError:
-        """Why there is no stream of it."""
+        """Return the error of a stream."""
         return InvalidInputError(
             f"${self.name} cannot be read as a stream",
             where=self.table.root,
@@ -331,11 +331,11 @@ class MetadataRead:
 
 
 def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> MetadataRead | None:
-    """The rows about a table that the options of a read ask for; None for a read of a table.
+    """Return the metadata table that the options of a read name; None for any other table.
 
-    A table whose own path ends like that is a table.
+    A Lance table whose own path ends with such a suffix takes precedence.
 
-    ``writes``: it is a write, which may make a table whose path ends in any other way.
+    ``writes``: whether this is a write, which accepts paths with unknown suffixes.
     """
     match = _NAME.fullmatch(options.get("path", ""))
     if match is None:
@@ -345,7 +345,7 @@ def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> Metada
         return None
     table = replace(read.table, root=match["table"])
     if open_existing(table.on_branch(None)) is None:
-        return None  # which leads to the error that there is no table
+        return None  # the caller raises the error of a missing table
     known = METADATA_TABLES.get(match["kind"])
     if known is None and writes:
         return None
@@ -371,7 +371,7 @@ class RowsPartition(InputPartition):
 
 
 class LanceMetadataReader(DataSourceReader):
-    """Gives rows that the driver reads while it plans."""
+    """Reads the rows on the driver while it plans."""
 
     def __init__(self, asked: MetadataRead, schema: StructType) -> None:
         self._asked = asked
@@ -379,19 +379,19 @@ class LanceMetadataReader(DataSourceReader):
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition: they are few."""
+        """Return one partition with all rows."""
         return [RowsPartition(self._asked.rows())]
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows."""
+        """Return the rows of the partition."""
         if isinstance(partition, RowsPartition):
             whole = rows_as_batch(partition.rows, self._asked.schema)
             yield to_spark_batch(whole, arrow_schema_of(self._schema))
 
 
 def rows_as_batch(rows: Rows, schema: StructType) -> pa.RecordBatch:
-    """Rows in the Arrow types of ``schema``."""
+    """Convert rows to the Arrow types of ``schema``."""
     target = arrow_schema_of(schema)
     arrays = [
         pa.array([_arrow_value(row[place]) for row in rows], field.type)
@@ -404,10 +404,10 @@ def _arrow_value(value: Any) -> Any:
     return list(value.items()) if isinstance(value, dict) else value
 
 
-def frame_of_rows(spark: SparkSession, rows: Rows, schema: StructType) -> DataFrame:
-    """The rows as a DataFrame, which no Python process has to read.
+def rows_to_dataframe(spark: SparkSession, rows: Rows, schema: StructType) -> DataFrame:
+    """Return the rows as a DataFrame that needs no Python worker.
 
-    Rows that Spark is given as they are go through a task of Python, which writes a traceback on
-    the console when a limit ends it.
+    ``createDataFrame`` from Python rows would run a Python task, which prints a traceback when a
+    limit ends it.
     """
     return spark.createDataFrame(pa.Table.from_batches([rows_as_batch(rows, schema)]), schema)

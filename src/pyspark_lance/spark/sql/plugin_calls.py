@@ -1,4 +1,4 @@
-"""What the JVM plugin calls while it plans a query: from options to a JSON object."""
+"""Handlers of the requests that the JVM plugin sends while it plans: options in, JSON out."""
 
 from __future__ import annotations
 
@@ -63,33 +63,33 @@ from pyspark_lance.table.version.snapshot import Snapshot, open_existing, proper
 if TYPE_CHECKING:
     from pyspark_lance.spark.sql.metadata_tables import MetadataRead
 
-# Conditions on these stay with Spark.
-_NOT_COMPARED = (INTERVAL, NULL, TIME)
+# Spark evaluates conditions on columns of these types.
+_NOT_COMPARABLE = (INTERVAL, NULL, TIME)
 Response = dict[str, Any]
 
 
-def answer(question: str, options: Mapping[str, str]) -> Response:
-    """Call one of ``QUESTIONS``, or one of those about names in a catalog, with ``options``."""
-    if question not in QUESTIONS:
-        return catalog_calls.QUESTIONS[question](options)
+def handle(method: str, options: Mapping[str, str]) -> Response:
+    """Call the handler of ``method``, in this module or among those of the catalog."""
+    if method not in HANDLERS:
+        return catalog_calls.HANDLERS[method](options)
     if keys.NAME in options:
-        return _of_named(question, options)
-    if question in _WRITES:
-        about = _metadata_read(options, writes=True)
-        if about is not None:
-            raise about.not_written()
-    return QUESTIONS[question](options)
+        return _handle_named(method, options)
+    if method in _WRITES:
+        metadata = _metadata_read(options, writes=True)
+        if metadata is not None:
+            raise metadata.not_written()
+    return HANDLERS[method](options)
 
 
-def _of_named(question: str, options: Mapping[str, str]) -> Response:
-    """The answer about a table that a catalog names, with the options that open it."""
+def _handle_named(method: str, options: Mapping[str, str]) -> Response:
+    """Handle a request for a table of a catalog; add the options that open the table."""
     try:
-        located = catalog_calls.located(options, hint=question != "find")
-        return {**answer(question, located), "options": catalog_calls.opening_options(located)}
+        located = catalog_calls.locate_table(options, hint=method != "find")
+        return {**handle(method, located), "options": catalog_calls.opening_options(located)}
     except VersionNotFoundError:
         raise
     except TableNotFoundError:
-        if question != "find":
+        if method != "find":
             raise
         return {"missing": True}
 
@@ -115,10 +115,10 @@ def _describe(options: Mapping[str, str]) -> Response:
     if keys.STATE in options:
         from pyspark_lance.spark.sql.procedures import BIN_RESULTS
 
-        return _facts_of_rows(BIN_RESULTS, "the work of a procedure")
-    about = _metadata_read(options)
-    if about is not None:
-        return _facts_of_rows(about.schema, f"{about.table.uri} {about.name}")
+        return _rows_response(BIN_RESULTS, "the work of a procedure")
+    metadata = _metadata_read(options)
+    if metadata is not None:
+        return _rows_response(metadata.schema, f"{metadata.table.uri} {metadata.name}")
     read = ReadOptions.parse(options)
     if read.may_be_stream:
         from pyspark_lance.spark.options.stream_options import check_stream
@@ -131,33 +131,33 @@ def _describe(options: Mapping[str, str]) -> Response:
         from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
         shown = nearest_schema_of(read, snapshot.pinned)
-        return _facts_of_rows(shown, f"{snapshot.uri} nearest rows") | _pinned_facts(snapshot)
-    if keys.SCHEMA in options:  # the user's own, which a count would never come to read
+        return _rows_response(shown, f"{snapshot.uri} nearest rows") | _pinned_version(snapshot)
+    if keys.SCHEMA in options:  # the user's schema: a count would never check it
         scan_request_of(read, StructType.fromJson(json.loads(options[keys.SCHEMA])), snapshot)
     rows = snapshot.num_rows()
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
-    types = {field.name: _types(field) for field in snapshot.schema.fields}
+    types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
     types |= dict.fromkeys(lineage, "bigint")
     shown = spark_schema_of(read, snapshot.pinned)
     zoned, indexed = zoned_columns(snapshot), indexed_columns(snapshot)
     return {
         "schema": shown.json(),
-        "declared": _declared(read, snapshot).json(),
+        "declared": _declared_schema(read, snapshot).json(),
         "properties": properties_of(snapshot),
         "primary_key": list(primary_key(snapshot.schema)),
         "cluster_by": _cluster_by(snapshot, shown),
-        **_pinned_facts(snapshot),
+        **_pinned_version(snapshot),
         "title": f"{snapshot.uri} version {snapshot.version}",
-        # With a filter of the user's own, the number of rows takes a scan.
+        # With the option ``filter``, only a scan counts the rows.
         "rows": -1 if rows is None or read.filter or read.of_streams else rows,
         "fragments": len(snapshot.manifest.fragments),
         "num_indices": len(snapshot.indices),
         "lineage": dict.fromkeys(lineage, True),
-        # Joins leave out what cannot have their keys.
+        # A join can prune by these columns at run time.
         "prunable": dict.fromkeys(
             (ROW_ID, ROW_ADDRESS, *zoned, *indexed, *indexed_columns(snapshot, BLOOMFILTER)), True
         ),
-        # Indices tell their first values, and how many rows have some or each.
+        # Indices know the first values of a column, and how many rows have each value.
         "ordered": dict.fromkeys((*zoned, *indexed), True),
         "counted": dict.fromkeys(indexed, True),
         "keys": list(key_columns(snapshot.manifest.config, snapshot.schema)),
@@ -170,7 +170,7 @@ def _describe(options: Mapping[str, str]) -> Response:
 
 
 def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
-    """The Spark types of what is written to columns with blobs, which queries see otherwise."""
+    """Return the Spark types that columns with blobs accept in a write; reads show other types."""
     return {
         field.name: spark_field(logical_field(field, binary_blobs=True)).dataType.json()
         for field in snapshot.schema.fields
@@ -178,22 +178,22 @@ def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
     }
 
 
-def _pinned_facts(snapshot: Snapshot) -> Response:
-    """By which the plugin refers to the version in later questions."""
+def _pinned_version(snapshot: Snapshot) -> Response:
+    """Return what identifies the version in later requests of the plugin."""
     return {"root": snapshot.uri, "version": snapshot.version, "base": snapshot.identity.stamp}
 
 
 def _cluster_by(snapshot: Snapshot, shown: StructType) -> list[str]:
-    """Those of the columns to cluster by that a read shows; Spark describes no others."""
+    """Return the clustering columns that the read shows; Spark can describe no other ones."""
     by = ClusterBy.of(snapshot.manifest.config)
     if by is None:
         return []
-    there = by.within(snapshot.schema, (field.id for field in snapshot.schema.walk()))
-    return [name for name in there if name.split(".")[0] in shown.names]
+    names = by.within(snapshot.schema, (field.id for field in snapshot.schema.walk()))
+    return [name for name in names if name.split(".")[0] in shown.names]
 
 
-def _facts_of_rows(schema: StructType, title: str) -> Response:
-    """Of rows that Python makes: nothing but their columns is known before."""
+def _rows_response(schema: StructType, title: str) -> Response:
+    """Describe rows that Python computes: only their schema is known in advance."""
     return {
         "schema": schema.json(),
         "root": "",
@@ -206,22 +206,23 @@ def _facts_of_rows(schema: StructType, title: str) -> Response:
     }
 
 
-def _declared(read: ReadOptions, snapshot: Snapshot) -> StructType:
-    """The columns of the read as they were declared."""
+def _declared_schema(read: ReadOptions, snapshot: Snapshot) -> StructType:
+    """Return the columns of the read with their declared types, such as ``varchar(10)``."""
     shown = spark_schema_of(read, snapshot.pinned)
-    own = {field.name: field for field in declared_schema(shown_columns(read, snapshot)).fields}
-    whole = [own.get(field.name, field) for field in shown.fields]
-    kinds = [isinstance(field.dataType, UserDefinedType) for field in shown.fields]
+    fields = declared_schema(shown_columns(read, snapshot)).fields
+    declared = {field.name: field for field in fields}
     return StructType(
         [
-            seen if is_own else field
-            for field, seen, is_own in zip(whole, shown.fields, kinds, strict=True)
+            field
+            if isinstance(field.dataType, UserDefinedType)
+            else declared.get(field.name, field)
+            for field in shown.fields
         ]
     )
 
 
 def _describe_feed(options: Mapping[str, str]) -> Response:
-    """A change feed: how many rows it has takes reading it, and it has no hidden columns."""
+    """Describe a change feed: it has no hidden columns, and only a read counts its rows."""
     read = ReadOptions.parse(options)
     assert read.changes is not None
     from pyspark_lance.spark.source.change_feed_plan import (
@@ -236,11 +237,11 @@ def _describe_feed(options: Mapping[str, str]) -> Response:
     if keys.SCHEMA in options:
         feed_request_of(read, feed, StructType.fromJson(json.loads(options[keys.SCHEMA])))
     snapshot = open_analyzed(read, feed.pinned)
-    types = {field.name: _types(field) for field in snapshot.schema.fields}
+    types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
     types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
     return {
         "schema": feed_schema_of(read, feed).json(),
-        **_pinned_facts(snapshot),
+        **_pinned_version(snapshot),
         "title": f"{feed.table.uri} changes of versions {feed.window.start} to {feed.window.end}",
         "rows": -1,
         "lineage": {},
@@ -249,29 +250,29 @@ def _describe_feed(options: Mapping[str, str]) -> Response:
     }
 
 
-def _types(field: Field) -> str | dict[str, Any] | None:
-    """The type in which both conditions and Spark see a column, or those of a struct's fields.
+def _comparable_types(field: Field) -> str | dict[str, Any] | None:
+    """Return the type that a column has in conditions and in Spark; for a struct, by field.
 
-    None for a column on which conditions mean something else, or nothing, here.
+    None if the types differ, so that no condition on the column can be pushed down.
     """
     if any(part.is_blob for part in field.walk()):
-        return None  # Spark sees them as the options of the read say
+        return None  # the options of the read choose their type
     field = logical_field(field)
     seen = spark_type_of(field.to_arrow().type)
     if pa.types.is_struct(seen):
-        children = {child.name: _types(child) for child in field.children}
+        children = {child.name: _comparable_types(child) for child in field.children}
         return None if None in children.values() else children
-    if not is_comparable(seen) or seen in _NOT_COMPARED:
+    if not is_comparable(seen) or seen in _NOT_COMPARABLE:
         return None
     try:
         shown = arrow_schema_of(StructType([spark_field(field)])).field(0).type
     except LanceError:
-        return None  # a column that Spark is not shown
+        return None  # not visible to Spark
     return type_name(seen) if seen == shown else None
 
 
 def _find(options: Mapping[str, str]) -> Response:
-    """As ``_describe``; that there is no table is an answer too."""
+    """Describe a table as ``_describe`` does; a missing table is no error."""
     try:
         return _describe(options)
     except VersionNotFoundError:
@@ -280,17 +281,17 @@ def _find(options: Mapping[str, str]) -> Response:
         return {"missing": True}
 
 
-def _existing(options: Mapping[str, str]) -> Snapshot | None:
+def _open_existing(options: Mapping[str, str]) -> Snapshot | None:
     return open_existing(WriteOptions.parse(options).table)
 
 
 def _exists(options: Mapping[str, str]) -> Response:
-    return {"exists": _existing(options) is not None}
+    return {"exists": _open_existing(options) is not None}
 
 
 def _absent(options: Mapping[str, str]) -> Response:
-    """Refuses to go on where there is a table."""
-    existing = _existing(options)
+    """Raise an error if the table exists."""
+    existing = _open_existing(options)
     if existing is not None:
         raise TableAlreadyExistsError(
             "there is already a table here",
@@ -309,23 +310,25 @@ def _plan(options: Mapping[str, str]) -> Response:
     left = prune_scan(snapshot, predicate)
     facts = left._asdict()
     if keys.BATCHES_OF not in options:
-        return facts
+        return response
     from pyspark_lance.spark.source.inline_small_scan import inline_small_scan
 
-    return facts | inline_small_scan(options, read, snapshot, left, is_tested=predicate is not None)
+    has_condition = predicate is not None
+    return response | inline_small_scan(options, read, snapshot, left, has_condition=has_condition)
 
 
 def _keys(options: Mapping[str, str]) -> Response:
-    """The key of which each task has one value: its columns, and that of each task; or nothing."""
+    """Return the columns of the partitioning key and its value in each task, if tasks have one."""
     read, snapshot = _open(options)
     pushed = PushedDown.parse(options)
-    seen = tuple(name for name in pushed.key_columns if _is_seen(snapshot, name))
-    if not seen or read.fragments_per_partition is not None:
+    comparable = tuple(name for name in pushed.key_columns if _has_one_type(snapshot, name))
+    if not comparable or read.fragments_per_partition is not None:
         return {}
     columns = StructType.fromJson(json.loads(options[keys.SCHEMA]))
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 
-    reader = LanceBatchReader(read, snapshot.pinned, columns, replace(pushed, key_columns=seen))
+    pushed = replace(pushed, key_columns=comparable)
+    reader = LanceBatchReader(read, snapshot.pinned, columns, pushed)
     planned = reader.tasks_by_key()
     if planned is None:
         return {}
@@ -337,7 +340,7 @@ def _keys(options: Mapping[str, str]) -> Response:
 
 
 def _statistics(options: Mapping[str, str]) -> Response:
-    """Estimates for Spark's cost-based optimizer: of rows that are left, and of columns."""
+    """Estimate rows and columns for Spark's cost-based optimizer, after the pushed condition."""
     _, snapshot = _open(options)
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     left = prune_scan(snapshot, predicate).rows
@@ -346,7 +349,7 @@ def _statistics(options: Mapping[str, str]) -> Response:
     rows = left if predicate is None else rows_estimate(snapshot, predicate, left)
     columns: Response = {}
     for field in StructType.fromJson(json.loads(options[keys.SCHEMA])).fields:
-        if not _is_seen(snapshot, field.name):
+        if not _has_one_type(snapshot, field.name):
             continue
         known = column_estimate(snapshot, field.name)
         if known is not None:
@@ -362,24 +365,24 @@ def _statistics(options: Mapping[str, str]) -> Response:
 
 
 def _analysis(options: Mapping[str, str]) -> Response:
-    """The expressions that an analysis of columns evaluates over all rows of a version."""
+    """Return the expressions that ANALYZE TABLE evaluates over all rows of a version."""
     read, snapshot = _open(options)
-    from pyspark_lance.spark.jobs.analyze_job import analysis_of
+    from pyspark_lance.spark.jobs.analyze_job import plan_analysis
 
     schema = spark_schema_of(read, snapshot.pinned)
     columns = json.loads(options[keys.ARGUMENTS]) if keys.ARGUMENTS in options else None
-    return {"expressions": [one.expression for one in analysis_of(schema, columns)]}
+    return {"expressions": [one.expression for one in plan_analysis(schema, columns)]}
 
 
 def _analyze(options: Mapping[str, str]) -> Response:
-    """Keeps what came of the expressions."""
+    """Store the statistics that the expressions of ``_analysis`` returned."""
     _, snapshot = _open(options)
-    from pyspark_lance.spark.jobs.analyze_job import keep_statistics
+    from pyspark_lance.spark.jobs.analyze_job import store_statistics
     from pyspark_lance.spark.options.write_settings import commit_settings
 
     write = WriteOptions.parse(options)
     found = json.loads(options[keys.DONE])
-    done = keep_statistics(write.table, snapshot, found, commit_settings(write))
+    done = store_statistics(write.table, snapshot, found, commit_settings(write))
     return {"version": done.version}
 
 
@@ -396,7 +399,7 @@ def _bounds(options: Mapping[str, str]) -> Response:
 
 
 def _bounds_of_values(snapshot: Snapshot, column: str) -> Response:
-    if not _is_seen(snapshot, column):
+    if not _has_one_type(snapshot, column):
         return {}
     facts = column_statistics(snapshot, column)
     if facts is not None:
@@ -421,10 +424,10 @@ def _counts(options: Mapping[str, str]) -> Response:
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     if keys.COLUMN not in options and predicate is not None:
         name = next(iter(columns_of(predicate)), "")
-        count = count_where(snapshot, name, predicate) if _is_seen(snapshot, name) else None
+        count = count_where(snapshot, name, predicate) if _has_one_type(snapshot, name) else None
         return {} if count is None else {"rows": [[None, count]]}
     column = options.get(keys.COLUMN, "")
-    known = value_counts(snapshot, column) if _is_seen(snapshot, column) else None
+    known = value_counts(snapshot, column) if _has_one_type(snapshot, column) else None
     counts = None if known is None else known.where(predicate, column)
     if counts is None:
         return {}
@@ -432,18 +435,18 @@ def _counts(options: Mapping[str, str]) -> Response:
     return {"rows": list(map(list, zip(values, counts.counts.tolist(), strict=True)))}
 
 
-def _is_seen(snapshot: Snapshot, name: str) -> bool:
-    """Whether Spark and conditions see the values of a column in one type."""
+def _has_one_type(snapshot: Snapshot, name: str) -> bool:
+    """Return whether a column has the same type in Spark and in conditions."""
     field = next((field for field in snapshot.schema.fields if field.name == name), None)
-    return field is not None and isinstance(_types(field), str)
+    return field is not None and isinstance(_comparable_types(field), str)
 
 
 def _first(options: Mapping[str, str]) -> Response:
-    """A condition that holds of the first rows of an order by a column, as few as indices tell."""
+    """Return a condition that the first rows of an order match, and few others."""
     _, snapshot = _open(options)
     name, descending = options[keys.COLUMN], options[keys.DESCENDING] == "true"
     rows = int(options[keys.ROWS])
-    if not _is_seen(snapshot, name):
+    if not _has_one_type(snapshot, name):
         return {}
     from pyspark_lance.table.scan.index_only_aggregates import first_values
 
@@ -468,8 +471,7 @@ def _delete(options: Mapping[str, str]) -> Response:
     pushed = PushedDown.parse(options)
 
     def condition(snapshot: Snapshot) -> Predicate:
-        every = predicate_schema(snapshot.schema)
-        return condition_of(read, pushed, every) or TRUE
+        return condition_of(read, pushed, predicate_schema(snapshot.schema)) or TRUE
 
     from pyspark_lance.table.dml.delete_where import delete_where
 
@@ -478,7 +480,7 @@ def _delete(options: Mapping[str, str]) -> Response:
 
 
 def _create(options: Mapping[str, str]) -> Response:
-    """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
+    """Create an empty table; with ``_lance.replace``, replace an existing one."""
     write = WriteOptions.parse(options)
     schema = StructType.fromJson(json.loads(options[keys.SCHEMA]))
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
@@ -527,15 +529,15 @@ def _create_index(options: Mapping[str, str]) -> Response:
 
 
 def _statement(options: Mapping[str, str]) -> Response:
-    from pyspark_lance.spark.sql.foreign_statements import statement_here
+    from pyspark_lance.spark.sql.foreign_statements import translate_statement
 
     try:
-        return {"run": statement_here(options[keys.STATEMENT])}
-    except LanceError as error:  # what a parser throws must not be an exception of an analysis
+        return {"run": translate_statement(options[keys.STATEMENT])}
+    except LanceError as error:  # Spark's parser must not throw an exception of the analysis
         return {"refused": str(error)}
 
 
-QUESTIONS: dict[str, Callable[[Mapping[str, str]], Response]] = {
+HANDLERS: dict[str, Callable[[Mapping[str, str]], Response]] = {
     "describe": _describe,
     "find": _find,
     "exists": _exists,

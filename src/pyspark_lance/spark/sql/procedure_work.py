@@ -1,6 +1,6 @@
-"""The long work of procedures: planned and committed on the driver, done by executors between.
+"""Procedures with distributed work, which the driver plans and commits and executors run.
 
-The state of such work goes from one call of Python to the next, by way of the plugin.
+The plugin passes the state of the work from one request to the next.
 """
 
 from __future__ import annotations
@@ -108,16 +108,16 @@ class Call:
     """One call of a procedure."""
 
     table: Table  # The table, or a branch of it.
-    arguments: Mapping[str, str]  # What was given, by name.
+    arguments: Mapping[str, str]  # The given arguments, by name.
     settings: ChangeSettings
-    zone: tzinfo  # Of times that say none.
+    zone: tzinfo  # For times without a time zone.
 
     def text(self, name: str) -> str:
-        """An argument that must be there."""
+        """Return a required argument."""
         return self.arguments[name]
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Names with commas between them, that must be there."""
+        """Return a required comma-separated list of names."""
         return tuple(one.strip() for one in self.text(name).split(","))
 
     def given(self, name: str, kind: type[int | float | str]) -> Any:
@@ -128,17 +128,17 @@ class Call:
         return text == "true" if kind is bool else kind(text)
 
     def number(self, name: str) -> int | None:
-        """A whole number; None if it was not given."""
+        """Return a whole number; None if it was not given."""
         number: int | None = self.given(name, int)
         return number
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Yes or no."""
+        """Return a ``bool``."""
         given: bool | None = self.given(name, bool)
         return default if given is None else given
 
     def at(self) -> VersionSpec:
-        """The version that ``version``, ``tag`` or ``timestamp`` asks for."""
+        """Return the version that ``version``, ``tag`` or ``timestamp`` selects."""
         text = self.arguments.get("timestamp")
         try:
             moment = None if text is None else parse_timestamp(text, zone=self.zone)
@@ -148,14 +148,14 @@ class Call:
         return VersionSpec(version=self.number("version"), tag=tag, timestamp_ns=moment)
 
     def version(self) -> int | None:
-        """The same as a number; None for the latest."""
+        """Return the number of that version; None for the latest."""
         at = self.at()
         if at == LATEST or at.version is not None:
             return at.version
         return Snapshot.open(self.table, at).version
 
     def unit_of_work(self, retries: str) -> UnitOfWork:
-        """What commits, with the attempts that are left after those that were spent."""
+        """Return a unit of work with the attempts that earlier requests have left."""
         settings = self.settings
         left = Retries.from_text(retries, settings.retries, settings.timeout_s)
         return UnitOfWork(self.table, settings, retries=left)
@@ -163,20 +163,22 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A compaction whose bins are rewritten; picklable."""
+    """A compaction in progress; picklable."""
 
     plan: CompactionPlan
     options: Mapping[str, Any]
-    done: CompactionResult = field(default_factory=CompactionResult)  # What landed before.
-    retries: str = ""  # The attempts that were spent; empty for none.
+    done: CompactionResult = field(
+        default_factory=CompactionResult
+    )  # The result of earlier commits.
+    retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
     def tasks(self) -> Sequence[CompactionTask | ClusteringTask]:
-        """What the executors do."""
+        """Return the tasks of the executors."""
         return self.plan.tasks
 
     def go_on(self, call: Call, done: list[Any]) -> Rows | Compaction | IndexBuild:
-        """The next stage, or the commit; bins that others changed are planned again."""
+        """Commit; plan bins again that conflict with other commits."""
         if not self.plan.is_last:
             return replace(self, plan=self.plan.after(done))
         return _commit(call, self, self.plan.groups(done))
@@ -186,7 +188,7 @@ class Compaction:
 
 
 def start_compaction(call: Call) -> Rows | Compaction:
-    """Plans a compaction, or says what one would do."""
+    """Plan a compaction, or return what it would do for a dry run."""
     options = {name: call.given(name, kind) for name, kind in CONFIGURABLE.items()}
     for name in ("cluster_by", "split_files_by"):
         names = call.arguments.get(name)
@@ -209,7 +211,7 @@ def _planned(
 def _commit(
     call: Call, work: Compaction, groups: Sequence[RewriteGroup]
 ) -> Rows | Compaction | IndexBuild:
-    """Commits rewritten bins; those that others changed meanwhile are planned again."""
+    """Commit rewritten bins; plan those again that conflict with other commits."""
     unit = call.unit_of_work(work.retries)
     done, conflict = unit.once(partial(commit_round, work.done, work.plan, groups))
     if conflict is None:
@@ -224,7 +226,7 @@ def _commit(
 
 
 def _landed(call: Call, work: Compaction, done: CompactionResult) -> Rows | IndexBuild:
-    """Goes on with the zone maps of what a clustering moved."""
+    """Continue with the zone maps of the rows that a clustering moved."""
     rows = _compacted(done)
     if not work.plan.clusters or done.version is None:
         return rows
@@ -233,7 +235,7 @@ def _landed(call: Call, work: Compaction, done: CompactionResult) -> Rows | Inde
     try:
         return kind.start(call)  # type: ignore[return-value]
     except Exception as error:  # noqa: BLE001 - the compaction is committed
-        logger.warning("the zone maps of %s are as they were: %s", call.table.uri, error)
+        logger.warning("the zone maps of %s were not refreshed: %s", call.table.uri, error)
         return rows
 
 
@@ -254,19 +256,19 @@ def _compacted(result: CompactionResult) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class IndexBuild:
-    """Indices whose parts are made by tasks; picklable."""
+    """A build of indices in progress; picklable."""
 
     plan: ZoneMapPlan | IndexPlan
     kind: _BuildKind  # How it is planned, committed and shown.
-    retries: str = ""  # The attempts that were spent; empty for none.
+    retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
     def tasks(self) -> Sequence[IndexTask]:
-        """What the executors do."""
+        """Return the tasks of the executors."""
         return self.plan.tasks
 
     def go_on(self, call: Call, done: list[Any]) -> Rows | IndexBuild | VectorWork:
-        """Commits; what others moved or changed meanwhile is looked at again."""
+        """Commit; plan rows again that other commits moved or changed."""
         unit = call.unit_of_work(self.retries)
         try:
             result = unit.once(partial(self.kind.commit, self.plan, done))
@@ -281,7 +283,7 @@ class IndexBuild:
         except Exception as error:
             if self.kind.is_needed:
                 raise
-            logger.warning("the zone maps of %s are as they were: %s", call.table.uri, error)
+            logger.warning("the zone maps of %s were not refreshed: %s", call.table.uri, error)
             return self.kind.then(call, self.kind.nothing)
         return self.kind.then(call, result)
 
@@ -294,10 +296,10 @@ class _BuildKind:
     commit: Callable[..., Any]
     then: Callable[[Call, Any], Rows | VectorWork]
     nothing: ZoneMapResult | IndexResult
-    is_needed: bool = True  # Whether it is an error that others are always in the way.
+    is_needed: bool = True  # Whether too many conflicts are an error.
 
     def start(self, call: Call) -> Rows | IndexBuild | VectorWork:
-        """Plans, if there is something to do."""
+        """Plan the build, if there is something to do."""
         plan = self.plan(call)
         has_work = plan.wanted and not plan.change.is_done
         return IndexBuild(plan, self) if has_work else self.then(call, self.nothing)
@@ -305,22 +307,22 @@ class _BuildKind:
 
 @dataclass(frozen=True, slots=True)
 class VectorWork:
-    """Segments of vector indices on their way; picklable."""
+    """A build of vector index segments in progress; picklable."""
 
     build: VectorBuild
-    # Segments of less than half as many rows are joined; None to join none.
+    # Segments of less than half as many rows are merged; None to merge none.
     joined_rows: int | None = None
-    is_new: bool = False  # Whether an index is made, and not brought up to date.
-    before: IndexResult = field(default_factory=IndexResult)  # What became of indices of columns.
-    retries: str = ""  # The attempts that were spent; empty for none.
+    is_new: bool = False  # Whether an index is created rather than refreshed.
+    before: IndexResult = field(default_factory=IndexResult)  # The result of scalar indices.
+    retries: str = ""  # The retry state of earlier requests; empty for none.
 
     @property
     def tasks(self) -> Sequence[VectorTask]:
-        """What the executors do in the stage that is next."""
+        """Return the tasks of the next stage."""
         return self.build.tasks
 
     def go_on(self, call: Call, done: list[Any]) -> Rows | VectorWork:
-        """The next stage, or the commit; what others changed meanwhile is planned again."""
+        """Run the next stage, or commit; plan again what conflicts with other commits."""
         if not self.build.is_last:
             return replace(self, build=self.build.after(done))
         unit = call.unit_of_work(self.retries)
@@ -343,30 +345,30 @@ def _commit_vectors(
 
 
 def start_zone_maps(call: Call) -> Rows | IndexBuild | VectorWork:
-    """Makes zone maps of the columns that are given, or else refreshes those there are."""
+    """Create zone maps of the given columns, or refresh the existing ones."""
     return _BuildKind(_plan_zone_maps, commit_zone_maps, _zoned, ZoneMapResult()).start(call)
 
 
 def start_create_index(call: Call) -> Rows | IndexBuild | VectorWork:
-    """Makes indices of the columns that are given."""
+    """Create indices of the given columns."""
     return _of_columns(_plan_create, _only_columns).start(call)
 
 
 def start_create_vector_index(call: Call) -> Rows | VectorWork:
-    """Makes an index of a column of vectors."""
+    """Create an index of a vector column."""
     build = _planned_vectors(call, is_new=True)
     return _indexed(IndexResult()) if build is None else VectorWork(build, is_new=True)
 
 
 def start_refresh_indices(call: Call) -> Rows | IndexBuild | VectorWork:
-    """Adds to indices what they do not cover."""
+    """Add uncovered rows to indices."""
     if _names_vectors(call):
         return _then_vectors(None, call, IndexResult())
     return _of_columns(_plan_refresh, partial(_then_vectors, None)).start(call)
 
 
 def start_optimize_indices(call: Call) -> Rows | IndexBuild | VectorWork:
-    """Makes few segments of many."""
+    """Refresh indices and merge small segments."""
     then = partial(_then_vectors, ROWS_OF_SEGMENT)
     if _names_vectors(call):
         return then(call, IndexResult())
@@ -383,7 +385,7 @@ def _only_columns(call: Call, result: IndexResult) -> Rows:
 
 
 def _then_vectors(joined_rows: int | None, call: Call, result: IndexResult) -> Rows | VectorWork:
-    """Goes on with vector indices, after those of columns."""
+    """Continue with vector indices after scalar indices."""
     build = _planned_vectors(call, joined_rows=joined_rows)
     return _indexed(result) if build is None else VectorWork(build, joined_rows, before=result)
 
@@ -414,7 +416,7 @@ def _or_else(given: int | None, usual: int) -> int:
 
 
 def drop_named_index(call: Call) -> Rows:
-    """Removes an index."""
+    """Drop an index."""
     return [(drop_index(call.table, call.text("name"), call.settings).version,)]
 
 

@@ -1,11 +1,10 @@
-"""Stored procedures: ``CALL lance.system.compact('/data/t')``, by way of the JVM plugin.
+"""Stored procedures: ``CALL lance.system.compact('/data/t')``, through the JVM plugin.
 
-The plugin asks which procedures there are, and hands over the arguments as texts.  A procedure
-answers with its rows; one whose work is long answers with tasks first, which Spark then runs on the
-executors, and goes on with what became of them.
+The plugin requests the list of procedures, and sends arguments as strings.  A procedure returns its
+rows; one with distributed work first returns tasks, which Spark runs on the executors, and then
+continues with their results.
 
-Arguments and columns are named as in lance-spark's OPTIMIZE, VACUUM and SHOW, where those have
-them.
+Arguments and columns have the names of lance-spark's OPTIMIZE, VACUUM and SHOW, if those have them.
 """
 
 from __future__ import annotations
@@ -90,11 +89,11 @@ from pyspark_lance.table.work.metadata_commits import restore
 logger = logging.getLogger(__name__)
 
 BIN_RESULTS = StructType([StructField("done", StringType())])
-"""What the tasks give."""
+"""The result column of tasks."""
 
 _LONG, _TEXT, _FLAG = LongType(), StringType(), BooleanType()
 _TYPES = {int: _LONG, bool: _FLAG, float: DoubleType()}
-# Arguments of lance-spark that have nothing to choose here.
+# Arguments of lance-spark without a counterpart, which are ignored.
 _WITHOUT_EFFECT = ("max_rows_per_group", "num_threads", "batch_size")
 _CLEANED = columns(
     bytes_removed=_LONG, old_versions=_LONG, files_removed=_LONG, versions=ArrayType(_LONG)
@@ -106,26 +105,26 @@ _VERSION = columns(version=_LONG)
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """One procedure."""
+    """A stored procedure."""
 
     description: str
-    # After the table, which is the first of all; those that may be left out are nullable.
+    # The parameters after the table, which is always first; optional ones are nullable.
     parameters: StructType
     result: StructType
-    run: Callable[[Call], Rows | Work]  # Does it; gives rows, or the work for the executors.
-    rewrites: bool = False  # Whether rows, or what is hidden of them, are others afterwards.
+    run: Callable[[Call], Rows | Work]  # Returns rows, or work for the executors.
+    rewrites: bool = False  # Whether it changes rows or their hidden columns.
 
 
-# Answers -------------------------------------------------------------------------------------
+# Responses -----------------------------------------------------------------------------------
 
 
 def list_procedures() -> dict[str, Any]:
-    """All procedures, as the plugin wants to know them."""
-    return {name: _as_plugin_wants(procedure) for name, procedure in PROCEDURES.items()}
+    """Describe all procedures for the plugin."""
+    return {name: _describe_procedure(procedure) for name, procedure in PROCEDURES.items()}
 
 
 def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
-    """Says which procedures there are, when a CALL names none of them."""
+    """Raise an error that lists the procedures, for a CALL of an unknown one."""
     asked = options[keys.PROCEDURE]
     like = difflib.get_close_matches(asked.rpartition(".")[2].lower(), PROCEDURES, n=1)
     near = f"did you mean system.{like[0]}? " if like else ""
@@ -135,9 +134,9 @@ def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
     )
 
 
-def _as_plugin_wants(procedure: Procedure) -> dict[str, Any]:
+def _describe_procedure(procedure: Procedure) -> dict[str, Any]:
     parameters = StructType([_TABLE, *procedure.parameters.fields, *_ALWAYS.fields])
-    # DESCRIBE PROCEDURE shows nothing but the description.
+    # DESCRIBE PROCEDURE only shows the description.
     return {
         "description": f"{procedure.description} Arguments: {', '.join(parameters.names)}.",
         "parameters": parameters.json(),
@@ -146,7 +145,7 @@ def _as_plugin_wants(procedure: Procedure) -> dict[str, Any]:
 
 
 def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
-    """Runs a procedure, or goes on with it; its rows, or what is to be done on the executors."""
+    """Run or continue a procedure; return its rows, or the work for the executors."""
     procedure = PROCEDURES[options[keys.PROCEDURE]]
     arguments: dict[str, str] = json.loads(options[keys.ARGUMENTS])
     for name in _WITHOUT_EFFECT:
@@ -196,9 +195,9 @@ class WorkPartition(InputPartition):
 
 
 class LanceTaskReader(DataSourceReader):
-    """Runs the tasks of a procedure, one in each task of Spark.
+    """Runs the tasks of a procedure, one in each Spark task.
 
-    ``state``: what ``run_procedure`` answered.
+    ``state``: the state that ``run_procedure`` returned.
     """
 
     def __init__(self, state: str) -> None:
@@ -206,13 +205,13 @@ class LanceTaskReader(DataSourceReader):
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each task."""
+        """Return one partition for each task."""
         work: Work = _unpacked(self._state)
         return [WorkPartition(task) for task in work.tasks]
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Does a task, and tells what became of it."""
+        """Run a task and return its result."""
         if isinstance(partition, WorkPartition):
             task = partition.task
             done = pa.array([_packed(_done(task))])
@@ -295,7 +294,7 @@ def _drop_branch(call: Call) -> Rows:
 
 
 def _snake_case(schema: StructType) -> StructType:
-    """The same columns, named as those of procedures are."""
+    """Return the columns with names in snake case."""
     return StructType(
         [
             StructField(
@@ -317,7 +316,7 @@ _NOTHING = StructType([])
 
 PROCEDURES: Mapping[str, Procedure] = {
     "compact": Procedure(
-        "Joins small fragments, rewrites those with many deleted rows, or sorts rows.",
+        "Merges small fragments, rewrites those with many deleted rows, or sorts rows.",
         columns(
             **{name: _TYPES[kind] for name, kind in CONFIGURABLE.items()},
             cluster_by=ArrayType(_TEXT),
@@ -332,19 +331,19 @@ PROCEDURES: Mapping[str, Procedure] = {
         rewrites=True,
     ),
     "create_zonemap": Procedure(
-        "Makes a zone map of each of some columns, on the executors; commas are between names.",
+        "Creates a zone map on each of the comma-separated columns, on the executors.",
         StructType([_REQUIRED_COLUMNS, *columns(rows_per_zone=_LONG).fields, _NOTE]),
         ZONE_MAPS,
         start_zone_maps,
     ),
     "refresh_zonemaps": Procedure(
-        "Adds to all zone maps what was written since they were made.",
+        "Adds rows that were written since the last refresh to all zone maps.",
         StructType([_NOTE]),
         ZONE_MAPS,
         start_zone_maps,
     ),
     "create_index": Procedure(
-        "Makes an index of each of some columns, on the executors; commas are between names.",
+        "Creates an index on each of the comma-separated columns, on the executors.",
         StructType(
             [
                 _REQUIRED_COLUMNS,
@@ -357,7 +356,7 @@ PROCEDURES: Mapping[str, Procedure] = {
         start_create_index,
     ),
     "create_vector_index": Procedure(
-        "Makes an index of a column of vectors, on the executors.",
+        "Creates an index on a vector column, on the executors.",
         StructType(
             [
                 *columns(
@@ -378,25 +377,25 @@ PROCEDURES: Mapping[str, Procedure] = {
         start_create_vector_index,
     ),
     "refresh_indices": Procedure(
-        "Adds to indices what was written since they were made.",
+        "Adds rows that were written since the last refresh to indices.",
         StructType([*columns(name=_TEXT).fields, _NOTE]),
         INDEXED,
         start_refresh_indices,
     ),
     "optimize_indices": Procedure(
-        "Brings indices up to date, and makes few segments of many.",
+        "Refreshes indices and merges small segments.",
         StructType([*columns(name=_TEXT).fields, _NOTE]),
         INDEXED,
         start_optimize_indices,
     ),
     "drop_index": Procedure(
-        "Removes an index of any kind.",
+        "Drops an index of any kind.",
         StructType([_REQUIRED_NAME, _NOTE]),
         _VERSION,
         drop_named_index,
     ),
     "cleanup": Procedure(
-        "Removes old versions, and the files that nothing but them refers to.",
+        "Removes old versions, and the files that only these refer to.",
         columns(
             before_version=_LONG,
             before_timestamp_millis=_LONG,
@@ -410,20 +409,20 @@ PROCEDURES: Mapping[str, Procedure] = {
         _cleanup,
     ),
     "verify": Procedure(
-        "Looks for everything that is wrong with a version; no row is good news.",
+        "Checks a version for damage; returns one row per finding.",
         StructType([*_AT, *columns(read_data=_FLAG).fields]),
         _FINDINGS,
         _verify,
     ),
     "restore": Procedure(
-        "Makes an old version the newest again, as one new version.",
+        "Restores an old version as a new version.",
         StructType([*_AT, _NOTE]),
         _VERSION,
         _restore,
         rewrites=True,
     ),
     "create_tag": Procedure(
-        "Names a version, which no cleanup removes then.",
+        "Tags a version, so that no cleanup removes it.",
         StructType([_REQUIRED_NAME, *_AT]),
         _NAMED,
         _create_tag,
@@ -432,44 +431,44 @@ PROCEDURES: Mapping[str, Procedure] = {
         "Moves a tag to another version.", StructType([_REQUIRED_NAME, *_AT]), _NAMED, _replace_tag
     ),
     "drop_tag": Procedure(
-        "Forgets a tag; its version stays until a cleanup.",
+        "Deletes a tag; its version stays until a cleanup.",
         StructType([_REQUIRED_NAME]),
         _NAMED,
         _drop_tag,
     ),
     "create_branch": Procedure(
-        "Forks a line of versions off a version.",
+        "Creates a branch from a version.",
         StructType([_REQUIRED_NAME, *_AT]),
         _NAMED,
         _create_branch,
     ),
     "drop_branch": Procedure(
-        "Removes a branch and all that was written on it.",
+        "Deletes a branch and everything that was written to it.",
         StructType([_REQUIRED_NAME]),
         _NAMED,
         _drop_branch,
     ),
     "enable_stable_row_ids": Procedure(
-        "Gives the rows of a table that was made without them stable ids, in place.",
+        "Adds stable row ids, in place, to a table that was created without them.",
         StructType([_NOTE]),
         _VERSION,
         _enable_stable_row_ids,
         rewrites=True,
     ),
     "set_primary_key": Procedure(
-        "Declares the columns whose values name a row, for good.",
+        "Declares the primary key, which cannot be changed later.",
         StructType([StructField("columns", _TEXT, nullable=False), _NOTE]),
         _VERSION,
         _set_primary_key,
     ),
     "history": Procedure(
-        "The versions that are left, the newest first: what made them, when, and who.",
+        "The remaining versions, the newest first: operation, time and author.",
         columns(limit=_LONG),
         _snake_case(HISTORY),
         lambda call: history_rows(call.table, call.number("limit")),
     ),
     "detail": Procedure(
-        "Counts, sizes, properties, and advice on the shape of the table.",
+        "Counts, sizes, properties, and advice on the layout of the table.",
         _NOTHING,
         _snake_case(DETAIL),
         lambda call: detail_rows(call.table),
@@ -488,11 +487,11 @@ PROCEDURES: Mapping[str, Procedure] = {
         lambda call: branch_rows(call.table),
     ),
 }
-"""By name."""
+"""The procedures by name."""
 
 
 def procedures_as_markdown() -> str:
-    """The table of docs/sql.md."""
+    """Return the table of docs/sql.md."""
     lines = ["| procedure | arguments after the table | result |", "|---|---|---|"]
     for name, procedure in PROCEDURES.items():
         given = [

@@ -1,7 +1,7 @@
-"""SQL text without comments, whose strings and quoted names patterns do not look into.  Pure.
+"""SQL text without comments; patterns do not match within strings and quoted names.  Pure.
 
-Follows the lexer of Spark: strings with escapes and doubled quotes, raw strings, names in
-backticks, dollar-quoted text, and comments, of which bracketed ones nest and hints are none.
+This follows the lexer of Spark: strings with escapes and doubled quotes, raw strings, names in
+backticks, dollar-quoted text, nested bracketed comments, and hints, which are not comments.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 _BRACKET = re.compile(r"/\*(?!\+)|\*/")
-# A private character, which no pattern names: it is no letter, quote, bracket or white space.
+# A private-use character, which no pattern matches.
 _HIDDEN = "\ue000"
 
 
 class SqlText(str):
-    """A text and, of the same length, what patterns see of it: nothing between quotes."""
+    """A text, and a masked text of the same length in which quoted parts are hidden."""
 
     __slots__ = ("masked",)
     masked: str
@@ -56,7 +56,7 @@ class SqlText(str):
         return self._of(self[start:end], self.masked[start:end])
 
     def statement(self) -> SqlText:
-        """Return the text without white space around it and semicolons behind it."""
+        """Return the text without surrounding white space and trailing semicolons."""
         return self.part(0, len(self.masked.rstrip().rstrip("; \t\r\n")))
 
     def fullmatch(self, pattern: re.Pattern[str]) -> dict[str, SqlText] | None:
@@ -64,7 +64,7 @@ class SqlText(str):
         return self._groups(pattern.fullmatch(self.masked))
 
     def search(self, pattern: re.Pattern[str]) -> dict[str, SqlText] | None:
-        """Return the named groups of the first place that matches; None where none does."""
+        """Return the named groups of the first match; None without a match."""
         return self._groups(pattern.search(self.masked))
 
     def _groups(self, match: re.Match[str] | None) -> dict[str, SqlText] | None:
@@ -81,7 +81,7 @@ class SqlText(str):
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool, bool]]:
-    """Each part of a text, whether it is a comment, and whether it is quoted."""
+    """Yield each part of a text, whether it is a comment, and whether it is quoted."""
     start = 0
     while (found := _PIECE.search(text, start)) is not None:
         is_bracket = found["bracket"] is not None
@@ -96,7 +96,7 @@ def _pieces(text: str) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """The end of a bracketed comment that began before ``start``, and of those within it."""
+    """Return the end of a bracketed comment, with nested ones, that began before ``start``."""
     depth = 1
     for found in _BRACKET.finditer(text, start):
         depth += 1 if found[0] == "/*" else -1

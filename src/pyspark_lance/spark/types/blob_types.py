@@ -1,4 +1,4 @@
-"""Descriptors of blobs in the types of rows that are written: their columns become blobs again."""
+"""Blob descriptors in the types of written rows: their columns become blob columns again."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _ANY_BLOB = StructType(
 
 
 def is_descriptor(kind: DataType) -> bool:
-    """Whether values say where the bytes of blobs are, by their shape."""
+    """Return whether a type is that of blob descriptors."""
     return isinstance(kind, StructType) and are_located(kind.names)
 
 
 def has_descriptors(kind: DataType) -> bool:
-    """Whether values are descriptors, or have such parts."""
+    """Return whether a type is that of descriptors, or contains it."""
     if is_descriptor(kind):
         return True
     if isinstance(kind, StructType):
@@ -54,7 +54,7 @@ def has_descriptors(kind: DataType) -> bool:
 
 
 def with_bytes(schema: StructType) -> StructType:
-    """The columns with binary in place of descriptors, as the option ``blobColumns`` gives them."""
+    """Replace descriptors by binary, as the option ``blobColumns`` does."""
     columns = []
     for column in schema.fields:
         metadata = dict(column.metadata or {})
@@ -66,19 +66,19 @@ def with_bytes(schema: StructType) -> StructType:
 
 
 def as_bytes(kind: DataType, path: str) -> DataType:
-    """The type with binary in place of descriptors.
+    """Replace descriptors in a type by binary.
 
-    Raises InvalidInputError: there is a part of a descriptor, which leads to no bytes.
+    Raises InvalidInputError: a struct has only some fields of a descriptor.
     """
     if is_descriptor(kind):
         return BinaryType()
     if isinstance(kind, StructType):
         if BLOB_FILE in kind.names:
             raise InvalidInputError(
-                f"the column {path!r} holds only a part of what says where blobs are, so that "
-                "their bytes cannot be found",
+                f"the column {path!r} has only some fields of blob descriptors, so that the bytes "
+                "cannot be found",
                 hint=f"read the source with the option blobColumns = {path.partition('.')[0]}, "
-                f"or drop the member {BLOB_FILE} to store a plain struct",
+                f"or drop the field {BLOB_FILE} to store a plain struct",
             )
         return StructType(
             [
@@ -97,7 +97,7 @@ def as_bytes(kind: DataType, path: str) -> DataType:
 
 
 def with_descriptors(wanted: DataType, given: DataType) -> DataType:
-    """``wanted`` with the descriptors that ``given`` has in the place of binary."""
+    """Replace binary in ``wanted`` by the descriptors of ``given``."""
     if is_descriptor(given) and isinstance(wanted, BinaryType):
         return given
     if isinstance(wanted, StructType) and isinstance(given, StructType):
@@ -121,7 +121,7 @@ def with_descriptors(wanted: DataType, given: DataType) -> DataType:
 
 
 def as_any_blob(value: Column, kind: DataType) -> Column:
-    """Bytes, or a descriptor, in one type that holds both."""
+    """Convert bytes or a descriptor to a type for both."""
     given: dict[str, Column] = {}
     if is_descriptor(kind):
         assert isinstance(kind, StructType)
@@ -136,9 +136,9 @@ def as_any_blob(value: Column, kind: DataType) -> Column:
 
 
 def mark_blobs(field: pa.Field, given: DataType) -> pa.Field:
-    """The field to store, its binaries as blobs where ``given`` has descriptors.
+    """Mark the binary fields as blobs for which ``given`` has descriptors.
 
-    Lance has no blobs in maps: there the bytes become plain binary.
+    Lance has no blobs in maps, where the bytes become plain binary.
     """
     kind = field.type
     if is_descriptor(given):

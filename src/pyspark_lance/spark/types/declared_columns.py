@@ -1,6 +1,6 @@
-"""What columns are declared to be besides a type: NOT NULL, DEFAULT, lengths of texts, comments.
+"""Declarations of columns besides the type: NOT NULL, DEFAULT, lengths of strings, comments.
 
-All of it is kept in the fields of the table, and holds for every write whoever makes it.
+They are stored in the fields of the table, and apply to every write.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from pyspark_lance.format.field import PRIMARY_KEY, PRIMARY_KEY_POSITION, Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
 
-# Spark's own words in the metadata of a column.
+# Spark's keys in the metadata of a column.
 _CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
-# The plugin's, of a column of a new table: its place in the primary key, from 1 on.
+# The plugin's key in a column of a new table: its position in the primary key, from 1 on.
 _KEY_PLACE = "lance.primary_key"
 
 
 def plain_strings(kind: DataType, path: str = "", *, collations: bool = False) -> DataType:
-    """The type with strings in place of texts of limited length.
+    """Replace ``char`` and ``varchar`` in a type by strings.
 
-    ``collations``: whether they may be lost, because a column takes the values that has none.
+    ``collations``: whether collations may be dropped, for values of a column without one.
     """
     if isinstance(kind, CharType | VarcharType):
         return StringType()
@@ -49,7 +49,7 @@ def plain_strings(kind: DataType, path: str = "", *, collations: bool = False) -
             return StringType()
         raise UnsupportedFeatureError(
             f"the column {path!r} has the collation {kind.collation}, which Lance cannot keep",
-            hint="leave the collation out, and name it where texts are compared",
+            hint="leave out the collation, and use COLLATE in comparisons",
         )
     if isinstance(kind, ArrayType):
         item = plain_strings(kind.elementType, path, collations=collations)
@@ -69,12 +69,12 @@ def plain_strings(kind: DataType, path: str = "", *, collations: bool = False) -
 
 
 def is_binary_text(kind: StringType) -> bool:
-    """Whether strings of the type are equal only when their bytes are."""
+    """Return whether strings of the type are compared by their bytes."""
     return getattr(kind, "collation", None) in (None, "UTF8_BINARY")
 
 
 def with_declarations(made: pa.Field, declared: StructField) -> pa.Field:
-    """A field that is to be stored, with what was declared of the column and of its parts."""
+    """Add the declarations of a column to the field to store, and to its children."""
     given = declared.metadata or {}
     kept = {key.decode(): value.decode() for key, value in (made.metadata or {}).items()}
     if given.get(COMMENT_KEY):
@@ -90,14 +90,14 @@ def with_declarations(made: pa.Field, declared: StructField) -> pa.Field:
         if declared.nullable or pa.types.is_nested(stored):
             raise InvalidInputError(
                 f"the column {made.name!r} cannot be part of a primary key",
-                hint="name columns that are NOT NULL and have no parts",
+                hint="use columns that are NOT NULL and not nested",
             )
         kept |= {PRIMARY_KEY: "true", PRIMARY_KEY_POSITION: str(given[_KEY_PLACE])}
     return pa.field(made.name, stored, declared.nullable, kept or None)
 
 
 def _kept_type(kind: DataType) -> str | None:
-    """What Lance has no name for."""
+    """Return the declared type if Lance has no such type."""
     if isinstance(kind, CharType | VarcharType):
         return kind.simpleString()
     return kind.json() if isinstance(kind, UserDefinedType) else None
@@ -124,7 +124,7 @@ def _parts_declared(stored: pa.DataType, kind: DataType) -> pa.DataType:
 
 
 def keeping_declarations(made: pa.Field, own: pa.Field) -> pa.Field:
-    """A column that replaces one of the same type: what was declared of that one still holds."""
+    """Copy the declarations of the column that a column of the same type replaces."""
     kept = {
         key: value
         for key, value in (own.metadata or {}).items()
@@ -135,7 +135,7 @@ def keeping_declarations(made: pa.Field, own: pa.Field) -> pa.Field:
 
 
 def declared_schema(schema: LanceSchema) -> StructType:
-    """The columns as a catalog shows them, in the types that they were declared to have."""
+    """Return the columns as a catalog shows them, with their declared types."""
     return StructType([_declared_field(field) for field in schema.fields])
 
 
@@ -147,7 +147,7 @@ def _declared_field(field: Field) -> StructField:
         metadata[COMMENT_KEY] = comment
     default = declared_text(field.metadata, DEFAULT_KEY)
     if default is not None:
-        # Rows without a value hold null: where a default was added later, its values are stored.
+        # Existing rows are null, as a default that is added later only applies to new rows.
         metadata |= {_CURRENT_DEFAULT: default, _EXISTS_DEFAULT: "NULL"}
     kind = _declared_type(field, seen.dataType)
     return StructField(field.name, kind, field.nullable, metadata)
@@ -187,7 +187,7 @@ def _text_type(name: str) -> DataType:
 
 
 def with_user_types(schema: StructType, fields: LanceSchema) -> StructType:
-    """The columns of a read, those of user-defined types in these."""
+    """Return the columns of a read with user-defined types."""
     by_name = {field.name: field for field in fields.fields}
     return StructType(
         [_with_user_type(column, by_name.get(column.name)) for column in schema.fields]
@@ -200,7 +200,7 @@ def _with_user_type(column: StructField, field: Field | None) -> StructField:
         return column
     try:
         kind = UserDefinedType.fromJson(json.loads(name))
-    except Exception:  # noqa: BLE001  (the class is not installed here, or is another one)
+    except Exception:  # noqa: BLE001  (the class is not installed, or is another one)
         return column
     if not same_type(kind.sqlType(), column.dataType):
         return column

@@ -1,4 +1,4 @@
-"""Rows of DataFrames that lack columns with a DEFAULT: they get its value, as in SQL."""
+"""Fill columns with a DEFAULT that a DataFrame lacks, as SQL does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark_lance.spark.types.spark_types import plain_type_of, spark_field
 
 
 def default_texts(schema: LanceSchema) -> dict[str, str]:
-    """The SQL texts of the defaults, by column; those that are NULL left out."""
+    """Return the SQL texts of the defaults, by column, without those that are NULL."""
     texts = {field.name: declared_text(field.metadata, DEFAULT_KEY) for field in schema.fields}
     return {name: text for name, text in texts.items() if text and text.strip().upper() != "NULL"}
 
@@ -25,12 +25,12 @@ def default_texts(schema: LanceSchema) -> dict[str, str]:
 def defaults_for(
     schema: LanceSchema, given: Iterable[str], time_zone: str
 ) -> Mapping[str, pa.Array]:
-    """The values of columns that rows are not given, in the types in which Spark shows them.
+    """Return the default values of columns that the rows lack, in their Spark types.
 
-    Each is an array of one value, which arrives at executors as it is: a scalar is pickled as a
-    Python value, and those have no years beyond 1 to 9999.
+    Each is an array of one value, since a scalar is pickled as a Python value, which only supports
+    the years 1 to 9999.
 
-    ``time_zone``: the session's, in which times of defaults are meant, as in SQL.
+    ``time_zone``: the time zone of the session, which applies to times of defaults, as in SQL.
     """
     known = sources_of((field.name for field in schema.fields), given)
     texts = default_texts(schema)
@@ -39,7 +39,7 @@ def defaults_for(
 
 
 def default_columns(schema: LanceSchema, values: Collection[str]) -> list[StructField]:
-    """The columns of the table that ``values`` fill, as Spark shows them."""
+    """Return the Spark columns of the table that ``values`` fill."""
     return [spark_field(logical_field(field)) for field in schema.fields if field.name in values]
 
 
@@ -52,6 +52,6 @@ def _value(field: Field, text: str, time_zone: str) -> pa.Array:
     except LanceError as error:
         raise SchemaMismatchError(
             f"the rows lack the column {field.name!r}, whose default {text} is not a constant",
-            hint="give the rows the column, or write by INSERT INTO or LanceTable.merge, where "
-            "Spark evaluates it",
+            hint="add the column to the rows, or use INSERT INTO or LanceTable.merge, where "
+            "Spark evaluates the default",
         ) from error

@@ -1,7 +1,7 @@
-"""Spark types <-> Arrow types, by way of the plain types.
+"""Convert between Spark types and Arrow types, through the plain types.
 
-A Lance type that Spark lacks keeps its name in the metadata of the Spark column, so that writing
-the column again gives the same Lance type.
+The metadata of the Spark column contains the name of a Lance type that Spark lacks, so that writing
+the column again restores the Lance type.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from pyspark_lance.format.plain_types import plain_type
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 
-# Keys in the metadata of Spark columns that our reader makes.
+# Keys in the metadata of Spark columns that our reader sets.
 LOGICAL_TYPE_KEY = "lance.logical_type"
 SYSTEM_COLUMN_KEY = "lance.system_column"
-# What that key says of JSON and of blobs read as binary; no Arrow type tells.
+# Values of that key for JSON, and for blobs that are read as binary.
 JSON_TYPE = "json"
 BLOB_TYPE = "blob"
 
@@ -48,14 +48,14 @@ HAS_TIME_TYPE = hasattr(spark_types, "TimeType")
 
 
 def plain_type_of(field: Field) -> pa.DataType:
-    """The Arrow type in which Spark sees a column, given in its logical view."""
+    """Return the Arrow type in which Spark sees a column, given in its logical view."""
     return plain_type(field.to_arrow().type, field.name, time_as_integer=not HAS_TIME_TYPE)
 
 
 def spark_schema(schema: LanceSchema, system_columns: Sequence[str]) -> StructType:
-    """The Spark schema of a Lance schema, lineage columns last.
+    """Return the Spark schema of a Lance schema, lineage columns last.
 
-    Every column of the table is nullable, as for all of Spark's file sources.
+    Every column of the table is nullable, as in all of Spark's file sources.
     """
     fields = [spark_field(field) for field in schema.fields]
     fields += [
@@ -67,11 +67,11 @@ def spark_schema(schema: LanceSchema, system_columns: Sequence[str]) -> StructTy
 
 
 def spark_field(field: Field) -> StructField:
-    """The Spark column of a top-level field."""
+    """Return the Spark column of a top-level field."""
     plain = plain_type_of(field)
     metadata = {}
     if is_json_text(field) or (field.is_blob and not field.children):
-        # Written again, the column becomes what it was.
+        # Writing the column again restores its type.
         metadata[LOGICAL_TYPE_KEY] = JSON_TYPE if is_json_text(field) else BLOB_TYPE
     elif not field.children and logical_type_of(field.to_arrow().type) != _logical_or_none(plain):
         metadata[LOGICAL_TYPE_KEY] = field.logical_type
@@ -83,7 +83,7 @@ def _logical_or_none(plain: pa.DataType) -> str | None:
 
 
 def to_spark_type(plain: pa.DataType) -> DataType:
-    """The Spark type of a plain Arrow type; nested parts are nullable."""
+    """Return the Spark type of a plain Arrow type; nested fields are nullable."""
     if pa.types.is_list(plain):
         return ArrayType(to_spark_type(plain.value_type), containsNull=True)
     if pa.types.is_map(plain):
@@ -99,7 +99,7 @@ def to_spark_type(plain: pa.DataType) -> DataType:
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark demands of a reader's batches, and that writers can expect."""
+    """Return the Arrow schema that Spark requires of readers, and passes to writers."""
     schema = cast("StructType", _with_nullable_voids(schema))
     if _takes_time_zone():
         return to_arrow_schema(schema, timezone="UTC")
@@ -108,15 +108,15 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
 
 @cache
 def _takes_time_zone() -> bool:
-    """Whether this release of Spark wants to know it; to look takes longer than the conversion."""
+    """Return whether ``to_arrow_schema`` of this Spark takes a time zone; cached, as it is slow."""
     return "timezone" in inspect.signature(to_arrow_schema).parameters
 
 
 def _with_nullable_voids(kind: DataType) -> DataType:
-    """The type with all that has no type nullable, and with strings as the keys of ``map()``.
+    """Make void types nullable, and the keys of ``map()`` strings.
 
-    Spark says of ``array()`` and ``map()`` that they have no nulls. Arrow has no values of no type
-    but nulls, and keys are never null.
+    Spark types ``array()`` and ``map()`` as void without nulls. In Arrow all values of the null
+    type are null, and keys are never null.
     """
     if isinstance(kind, StructType):
         return StructType(
@@ -142,9 +142,9 @@ def _with_nullable_voids(kind: DataType) -> DataType:
 
 
 def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[str, ...]]:
-    """The part of a table that a user-given Spark schema names: columns and lineage columns.
+    """Project a table to the columns and lineage columns of a Spark schema that the user gave.
 
-    Sub-fields of structs may be left out; types must be those that the table shows.
+    Fields of structs may be left out; types must be those of the table.
     """
     fields, system = [], []
     own = {field.name: field for field in schema.fields}
@@ -197,14 +197,14 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
 
 
 def same_type(left: DataType, right: DataType) -> bool:
-    """Equal up to nullability and metadata; user-defined types are what they are made of."""
+    """Return whether types are equal up to nullability, metadata and user-defined types."""
     return same_shape(left, right, eq)
 
 
 def same_shape(
     left: DataType, right: DataType, same_part: Callable[[DataType, DataType], bool]
 ) -> bool:
-    """Whether the types have parts in the same places, each of which ``same_part`` takes."""
+    """Return whether nested types have the same structure, and ``same_part`` holds for leaves."""
     if isinstance(left, UserDefinedType):
         return same_shape(left.sqlType(), right, same_part)
     if isinstance(right, UserDefinedType):
@@ -224,9 +224,9 @@ def same_shape(
 
 
 def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, dict[str, str]]:
-    """``<column>.fixed_size_list = 768`` and the like, checked against the data's columns.
+    """Check options such as ``<column>.fixed_size_list = 768`` against the columns of the data.
 
-    Returns column name -> kind -> value, both as the user wrote them, the kind in lower case.
+    Returns column name -> kind in lower case -> value.
     """
     names = spellings(schema.names)
     asked: dict[str, dict[str, str]] = {}

@@ -1,6 +1,6 @@
-"""Variants of Spark as JSON text, which is what JSON columns take.
+"""Convert Spark variants to JSON text for JSON columns.
 
-A variant reaches Python as a struct of two binaries; Spark's own library makes JSON of it.
+Python gets a variant as a struct of two binaries; PySpark converts it to JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark_lance.table.rows.convert_parts import convert_parts, holds_part
 
 
 def with_text_for_variants(kind: DataType) -> DataType:
-    """The type with strings in place of variants, at any depth."""
+    """Replace variants in a type by strings, at any depth."""
     if isinstance(kind, VariantType):
         return StringType()
     if isinstance(kind, ArrayType):
@@ -42,12 +42,12 @@ def with_text_for_variants(kind: DataType) -> DataType:
 
 
 def holds_json(field: Field) -> bool:
-    """Whether the field is JSON, or has some at any depth."""
+    """Return whether the field is JSON, or contains JSON at any depth."""
     return holds_part(field, _is_json)
 
 
 def variants_as_text(column: pa.Array, field: Field) -> pa.Array:
-    """The column with JSON text in place of the variants that go to JSON."""
+    """Convert the variants of a column that are stored as JSON to text."""
     if not holds_json(field):
         return column
     return convert_parts(column, field, _is_json, _as_text)

@@ -56,7 +56,7 @@ from pyspark_lance.spark.types.spark_types import (
 )
 from pyspark_lance.spark.types.variant_text import with_text_for_variants
 
-# Types that Spark can hold but Lance cannot, by class name: some exist only in newer releases.
+# Types that Lance cannot store, by class name, as some exist only in newer releases.
 _REFUSED = {
     "YearMonthIntervalType": "year-month intervals; store the number of months as int",
     "CalendarIntervalType": "calendar intervals; store months, days and microseconds as numbers",
@@ -79,14 +79,14 @@ def stored_schema(
     declared: bool = False,
     case_sensitive: bool = False,
 ) -> pa.Schema:
-    """The Arrow schema of the columns to store; lineage columns of ours are left out.
+    """Return the Arrow schema of the columns to store, without our lineage columns.
 
     ``column_types``: options ``<column>.<kind>``; ``existing``: the table's schema, if there is a
-    table; ``overwrite``: whether the table is replaced; ``keeps_declarations``: whether, then, NOT
-    NULL, defaults and lengths stay with the columns that keep their names and types; ``declared``:
-    whether the columns are declared, and not those of rows: what is said of nulls, defaults,
-    lengths and comments counts; ``case_sensitive``: whether columns that differ by case only may
-    be new; those of the table may be written in any case.
+    table; ``overwrite``: whether the table is replaced; ``keeps_declarations``: whether an
+    overwrite keeps NOT NULL, defaults and lengths of columns with the same name and type;
+    ``declared``: whether the schema is a declaration, whose nullability, defaults, lengths and
+    comments apply, rather than that of rows; ``case_sensitive``: whether new columns may differ by
+    case only; existing columns match in any case.
     """
     read = StructType([column for column in schema.fields if not _is_ours(column)])
     given = with_bytes(read)
@@ -115,7 +115,7 @@ def stored_schema(
         if field is not None and not overwrite:
             check_same_encodings(field, encodings)
         known = None if field is None else field.type
-        # An overwrite keeps the table's float16 or fixed-size list when the data show the same.
+        # An overwrite keeps the table's float16 or fixed-size list if the Spark type is the same.
         if overwrite and stored == _lance_names(arrow.type) and _shows_as(known, arrow.type):
             stored = known
         metadata = _metadata_of(column, stored, types)
@@ -135,19 +135,19 @@ def stored_schema(
 
 
 def _nullable(column: StructField) -> StructField:
-    """The column of rows: whether it holds nulls is not known, and comments are of other tables."""
+    """Make a column of rows nullable, and drop its comment, which is that of another table."""
     return StructField(column.name, column.dataType)
 
 
 def _replaces(made: pa.Field, own: pa.Field) -> bool:
-    """Whether a column has the type of the one whose name it has, up to nulls in its parts."""
+    """Return whether two fields have equal names and types, up to the nullability of children."""
     return made.name == own.name and _lance_names(made.type) == _lance_names(own.type)
 
 
 def _metadata_of(
     column: StructField, stored: pa.DataType, asked: Mapping[str, str] | None
 ) -> dict[str, str] | None:
-    """What makes text JSON, or bytes a blob, in the schema of a new table."""
+    """Return the metadata that marks strings as JSON, or binary as blobs."""
     kinds = dict(asked or {})
     known = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
     wants = {
@@ -159,7 +159,7 @@ def _metadata_of(
     if wants[BLOB_TYPE] and pa.types.is_large_binary(stored):
         return {BLOB_KEY: "true"}
     if (wants[BLOB_TYPE] or wants[JSON_TYPE]) and pa.types.is_nested(stored):
-        return None  # its parts say it
+        return None  # the metadata is on its children
     for kind in (JSON_TYPE, BLOB_TYPE):
         if wants[kind] and kind in kinds:
             raise InvalidInputError(
@@ -169,7 +169,7 @@ def _metadata_of(
 
 
 def _with_blobs(field: pa.Field) -> pa.Field:
-    """The field with every binary in it as a blob."""
+    """Mark every binary in a field as a blob."""
     marked = _mark_blobs(field)
     if not _has_blobs(marked):
         raise InvalidInputError(f"{field.name}.blob = true, but the column holds no binary")
@@ -193,7 +193,7 @@ def _mark_blobs(field: pa.Field) -> pa.Field:
 
 
 def _with_json(field: pa.Field, shown: DataType) -> pa.Field:
-    """The field with every variant in it as JSON."""
+    """Mark every variant in a field as JSON."""
     marked = _mark_json(field, shown)
     if marked.equals(field, check_metadata=True):
         raise InvalidInputError(f"{field.name}.json = true, but the column holds no variants")
@@ -219,7 +219,7 @@ def _mark_json(field: pa.Field, shown: DataType) -> pa.Field:
 
 
 def _is_ours(column: StructField) -> bool:
-    """Whether this is a lineage column that our reader made; others must not use the name."""
+    """Return whether this is a lineage column of our reader; its name is reserved."""
     if column.name.lower() not in SYSTEM_COLUMNS:
         return False
     if (column.metadata or {}).get(SYSTEM_COLUMN_KEY) == column.name.lower():
@@ -239,9 +239,9 @@ def _check_duplicates(schema: StructType) -> None:
 
 
 def _check_twins(kind: DataType, parts: Sequence[Field]) -> None:
-    """Refuses columns, and members of structs, that differ by case only, unless the table has both.
+    """Check that no new columns, or fields of structs, differ by case only.
 
-    ``parts``: those of the table.
+    ``parts``: the fields of the table, which may differ by case only.
     """
     if isinstance(kind, StructType):
         known = {part.name: part.children for part in parts}
@@ -262,7 +262,7 @@ def _check_twins(kind: DataType, parts: Sequence[Field]) -> None:
 def _with_json_for_variants(
     column: StructField, asked: dict[str, str], known: Field | None
 ) -> dict[str, str]:
-    """The options of a column; a variant that replaces or joins JSON becomes JSON unasked."""
+    """Return the options of a column; a variant that is written to JSON becomes JSON."""
     goes_to_json = known is not None and known.logical_type == JSON_TYPE
     if isinstance(column.dataType, VariantType) and goes_to_json and JSON_TYPE not in asked:
         return {**asked, JSON_TYPE: "true"}
@@ -272,10 +272,9 @@ def _with_json_for_variants(
 def _check_storable(
     kind: DataType, path: str, target: Field | None = None, *, is_json: bool = False
 ) -> None:
-    """Refuses types that Lance cannot hold; variants go to JSON only.
+    """Check that Lance can store a type; variants are only stored as JSON.
 
-    ``target``: the part of the table that it goes to, if that exists; ``is_json``: whether it is to
-    become JSON.
+    ``target``: the field of the table, if it exists; ``is_json``: whether the values become JSON.
     """
     if isinstance(kind, VariantType):
         if is_json or (target is not None and target.logical_type == JSON_TYPE):
@@ -312,7 +311,7 @@ def _stored_type(
     column: StructField, plain: pa.DataType, asked: Mapping[str, str] | None
 ) -> pa.DataType:
     if asked:
-        return _asked_type(column.name, plain, asked)
+        return _requested_type(column.name, plain, asked)
     logical = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
     if logical == BLOB_TYPE and pa.types.is_binary(plain):
         return pa.large_binary()
@@ -324,7 +323,7 @@ def _stored_type(
 
 
 def _type_of_metadata(logical: str) -> pa.DataType | None:
-    """The type that metadata name; metadata travel far, so nonsense only means "no type"."""
+    """Return the type in the metadata; None if it is invalid, as it may be from anywhere."""
     try:
         return arrow_type_of(logical, ())
     except LanceError:
@@ -332,7 +331,7 @@ def _type_of_metadata(logical: str) -> pa.DataType | None:
 
 
 def _shows_as(stored: pa.DataType | None, plain: pa.DataType) -> bool:
-    """Whether ``stored`` is shown to Spark as ``plain``."""
+    """Return whether Spark sees ``stored`` as ``plain``."""
     if stored is None:
         return False
     try:
@@ -342,8 +341,8 @@ def _shows_as(stored: pa.DataType | None, plain: pa.DataType) -> bool:
     return _lance_names(shown) == _lance_names(plain)
 
 
-def _asked_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.DataType:
-    """The type that the options of one column ask for."""
+def _requested_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.DataType:
+    """Return the type that the options of one column select."""
     is_array = pa.types.is_list(plain)
     stored = _lance_names(plain.value_type if is_array else plain)
     size = None
@@ -355,7 +354,7 @@ def _asked_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.D
                 )
             size = int(value)
         elif kind == JSON_TYPE and value.lower() in ("true", "false"):
-            pass  # text stays text; the field's metadata say that it is JSON
+            pass  # stored as a string; the field's metadata mark it as JSON
         elif kind == BLOB_TYPE and value.lower() in ("true", "false"):
             is_blob = value.lower() == "true" and pa.types.is_binary(stored)
             stored = pa.large_binary() if is_blob else stored
@@ -374,7 +373,7 @@ def _asked_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.D
 
 
 def _lance_names(plain: pa.DataType) -> pa.DataType:
-    """The type with the child names that Lance gives, all parts nullable but map keys."""
+    """Return the type with Lance's names of children, all nullable except map keys."""
     if pa.types.is_list(plain):
         return pa.list_(pa.field("item", _lance_names(plain.value_type)))
     if pa.types.is_map(plain):

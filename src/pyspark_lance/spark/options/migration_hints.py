@@ -1,6 +1,6 @@
-"""Options of Delta and lance-spark that are none here: what does the same.
+"""Hints for options of Delta and lance-spark that this data source does not have.
 
-Those that cost nothing are taken, as aliases in ``option_table.py``.
+Options with a counterpart are aliases in ``option_table.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OF_A_FOLDER = (
 _PREFILTER = "a member of the JSON of nearest says it; a filter is always applied before the search"
 _PROTOCOL = "a property of Delta tables that Lance tables need not have"
 
-_WAYS = {
+_HINTS = {
     # Delta
     "ignoreChanges": "skipChangeCommits = true passes over commits that update or delete rows; "
     "readChangeFeed = true shows what they changed",
@@ -48,9 +48,9 @@ _WAYS = {
     "useIndex": _PREFILTER,
     "withRowId": "metadataColumns = _rowid, or select the column by its name with the plugin",
 }
-_BY_WORD = {name.lower().replace("_", ""): way for name, way in _WAYS.items()}
+_BY_WORD = {name.lower().replace("_", ""): hint for name, hint in _HINTS.items()}
 
 
-def option_of_transfer_mode(word: str) -> str | None:
-    """What does the same as an option of others, given in lower case without ``_`` and ``-``."""
+def migration_hint(word: str) -> str | None:
+    """Return what to use instead of an option, given in lower case without ``_`` and ``-``."""
     return _BY_WORD.get(word)
