@@ -108,7 +108,7 @@ class LanceTable(
     ) -> None:
         self._spark = spark
         self._table = session_table(spark, path, storageOptions, branch)
-        self._at = version_asked(spark, version)
+        self._at = parse_version_arguments(spark, version)
         self._alias = alias
 
     def __repr__(self) -> str:
@@ -153,9 +153,9 @@ class LanceTable(
             >>> LanceTable.forPath(spark, path, version=1).toDF().count()
             3
         """
-        at = version_asked(spark, version, tag, timestamp)
+        at = parse_version_arguments(spark, version, tag, timestamp)
         table = session_table(spark, path, storageOptions, branch)
-        with suggesting_paths(table):
+        with suggest_paths(table):
             found = Snapshot.open(table, at)
         held = None if at == LATEST else found.version
         return cls(spark, path, storageOptions, branch=found.table.branch, version=held)

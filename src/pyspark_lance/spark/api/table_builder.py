@@ -195,8 +195,8 @@ def create_table_from_builder(new: NewTable) -> None:
         TableNotFoundError: There is no table to replace.
     """
     table, properties = session_table(new.spark, new.path), dict(new.properties or {})
-    existing = Snapshot.open(table) if new.if_there is IfThere.NEEDED else open_existing(table)
-    if existing is not None and new.if_there is IfThere.KEEP:
+    existing = Snapshot.open(table) if new.if_exists is IfExists.NEEDED else open_existing(table)
+    if existing is not None and new.if_exists is IfExists.KEEP:
         return
     check_properties(properties, [field.name for field in new.fields], new.path)
     columns = declared_columns(new.spark, StructType(list(new.fields)))

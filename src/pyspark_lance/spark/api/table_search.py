@@ -160,13 +160,15 @@ class TableSearch:
         )
         plan = plan_nearest(snapshot, request)
 
-        def answer(own: Sequence[StructField]) -> Answer:
-            return Answer(plan, answer_schema([*own, *FOUND_COLUMNS], asked[1].fields), len(own))
+        def output(own: Sequence[StructField]) -> SearchOutput:
+            return SearchOutput(
+                plan, output_schema([*own, *FOUND_COLUMNS], asked[1].fields), len(own)
+            )
 
         if isinstance(queries, DataFrame):
             name = _vector_of(queries.schema, vectors.name)
             own = [field for field in queries.schema.fields if field.name != name]
-            return self._nearest_to_rows(queries, name, request, answer(own))
+            return self._nearest_to_rows(queries, name, request, output(own))
         given, is_one = parse_queries(queries, vectors, kind)
         numbered = [] if is_one else [StructField(_QUERY, LongType(), nullable=False)]
         if len(given) > _max_broadcast_queries(request, own_is_small=True):
@@ -327,7 +329,7 @@ def search_filter(
     )
 
 
-def answer_schema(left: Sequence[StructField], of_table: Sequence[StructField]) -> StructType:
+def output_schema(left: Sequence[StructField], of_table: Sequence[StructField]) -> StructType:
     """All columns of the answer to a search.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_lance.spark.api.table_search import answer_schema, search_filter, table_columns
+from pyspark_lance.spark.api.table_search import output_schema, search_filter, table_columns
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.jobs.search_job import SEARCH_COLUMNS, SearchAnswer, search_texts
 from pyspark_lance.spark.options.spellings import checks_keywords
@@ -16,7 +16,7 @@ from pyspark_lance.spark.source.read_plan import shown_columns
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import SearchRequest, plan_search
-from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -86,7 +86,7 @@ class TextSearch:
             [(1, 3), (2, 2)]
         """
         at = self._version_of(version, tag, timestamp)
-        with suggesting_paths(self._table):
+        with suggest_paths(self._table):
             snapshot = Snapshot.open(self._table, at)
         searched = [column] if isinstance(column, str) else list(column or ())
         options, shown = table_columns(self._read_options(at), self._table, snapshot, columns)
@@ -99,6 +99,6 @@ class TextSearch:
             system,
             coveredOnly,
         )
-        schema = answer_schema(SEARCH_COLUMNS, shown.fields)
+        schema = output_schema(SEARCH_COLUMNS, shown.fields)
         answer = SearchAnswer(plan_search(snapshot, request), schema)
         return search_texts(self._spark, answer)

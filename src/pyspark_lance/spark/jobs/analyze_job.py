@@ -130,7 +130,7 @@ def store_statistics(
         for one in results
         for name, values in one.get("columns", {}).items()
     }
-    entries = statistics_entries(snapshot, of_columns, told[0]["rows"])
+    entries = statistics_entries(snapshot, of_columns, results[0]["rows"])
 
     def plan(newest: Snapshot) -> Operation | None:
         gone = [(key, None) for key in outdated(newest) if key not in entries]

@@ -24,8 +24,8 @@ from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_
 from pyspark_lance.spark.source.change_feed_plan import SOURCE_KEY
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from pyspark_lance.table.cdf.changed_rows import ChangeType
-from pyspark_lance.table.dml.applied_changes import recorded
-from pyspark_lance.table.dml.commit_changes import Prepared
+from pyspark_lance.table.dml.applied_changes import with_applied_version
+from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.merge import Match, MergeClause
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 
@@ -112,7 +112,7 @@ def last_change_per_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 def apply_once(
     spark: SparkSession, plan: DmlPlan, last: LastChanges, alias: str, after: int
 ) -> PreparedCommit:
-    """One attempt to apply changes, all but its commit.
+    """Run one attempt to apply changes, without the commit.
 
     ``after``: changes up to this version are already applied.
     """

@@ -78,8 +78,8 @@ def search_broadcast_queries(
 
     ``queries``: numbered by their position in ``own``.
     """
-    tasks = _units(answer.plan.tasks, len(queries))
-    per_bucket = max(1, _PAIRS_OF_BUCKET // answer.plan.merge.k)
+    tasks = _units(output.plan.tasks, len(queries))
+    per_bucket = max(1, _PAIRS_OF_BUCKET // output.plan.merge.k)
     buckets = int(queries.numbers[-1]) // per_bucket + 1 if tasks else 1
     finish = partial(_merge_found, output, queries, own)
     if len(tasks) < 2 and buckets < 2:
@@ -147,7 +147,7 @@ def _merge_by_bucket(finish: _Finish, batches: Batches) -> Batches:
 def _merge_found(
     output: SearchOutput, queries: Queries, own: pa.RecordBatch, parts: Sequence[Found]
 ) -> Batches:
-    yield from _finished(answer, own, merge_found(answer.plan.merge, parts, queries))
+    yield from _result_batches(output, own, merge_found(output.plan.merge, parts, queries))
 
 
 def _search_by_block(output: SearchOutput, vector: str, batches: Batches) -> Batches:

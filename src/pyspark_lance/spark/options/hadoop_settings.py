@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from pyspark.sql import SparkSession
 
-from pyspark_lance.spark.options.spellings import option_texts
+from pyspark_lance.spark.options.spellings import to_option_strings
 from pyspark_lance.store.hadoop_options import hadoop_of, hadoop_prefix
 from pyspark_lance.store.storage_options import PREFIX, hadoop_as_storage
 from pyspark_lance.table.version.table import Table
@@ -33,7 +33,7 @@ def session_table(
 
     ``storage``: storage options, which take precedence.
     """
-    return Table(path, {**session_hadoop(spark, path), **option_texts(storage or {})}, branch)
+    return Table(path, {**session_hadoop(spark, path), **to_option_strings(storage or {})}, branch)
 
 
 def hadoop_options(spark: SparkSession, path: str) -> dict[str, str]:

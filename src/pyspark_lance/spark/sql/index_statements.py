@@ -15,7 +15,7 @@ from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.sql.procedure_work import TOKENIZER_ARGUMENTS
 from pyspark_lance.spark.sql.procedures import PROCEDURES
-from pyspark_lance.table.index.index_facts import index_columns
+from pyspark_lance.table.index.index_status import index_columns
 from pyspark_lance.table.index.segments import BLOOMFILTER, BTREE, INVERTED, ZONEMAP
 from pyspark_lance.table.index_build.index_plan import INDEX_KINDS
 from pyspark_lance.table.index_build.text_indices import index_kind

@@ -308,7 +308,7 @@ def _plan(options: Mapping[str, str]) -> Response:
         return {"rows": -1}
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     left = prune_scan(snapshot, predicate)
-    facts = left._asdict()
+    response = left._asdict()
     if keys.BATCHES_OF not in options:
         return response
     from pyspark_lance.spark.source.inline_small_scan import inline_small_scan
@@ -417,7 +417,7 @@ def _as_json(value: pa.Scalar) -> Any:
 
 
 def _counts(options: Mapping[str, str]) -> Response:
-    """How many rows that match have each value of a column, or any, if indices tell it."""
+    """Count the matching rows, by value if a column is given; empty if no index knows."""
     from pyspark_lance.table.scan.index_only_aggregates import count_where, value_counts
 
     _, snapshot = _open(options)

@@ -61,7 +61,7 @@ def chosen_order(snapshot: Snapshot, chosen: CompactionOptions) -> tuple[RowOrde
     order = RowOrder.of(snapshot.schema, chosen.cluster_by, Curve.parse(chosen.order))
     known = Clustering.of(snapshot.manifest.config)
     if chosen.split_files_by:
-        order = order.splitting(chosen.split_files_by)
+        order = order.with_file_split(chosen.split_files_by)
     elif chosen.split_files_by is None and known and known.satisfies(clustering_of(order)):
         order = replace(order, num_split=known.num_split)
     indices = current_indices(snapshot)

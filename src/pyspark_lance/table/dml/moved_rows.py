@@ -123,8 +123,8 @@ def write_changes(
         raise
 
 
-def _moving(plan: DmlPlan) -> LanceSchema:
-    """The columns of the rows: blobs stay in the objects of the table, where it has such."""
+def _moved_schema(plan: DmlPlan) -> LanceSchema:
+    """Return the schema of moved rows; blobs that are separate objects are not copied."""
     return moving_rows_schema(plan.schema) if plan.schema.manages_blobs else plan.schema
 
 
@@ -134,7 +134,7 @@ class _Task:
     def __init__(self, plan: DmlPlan, clauses: tuple[Clause, ...]) -> None:
         self._clauses = clauses
         self._actions = np.array([clause.action for clause in clauses], dtype=np.int8)
-        self._fields = _moving(plan).fields
+        self._fields = _moved_schema(plan).fields
         self._blobs = BlobBytes(plan.table)
         self._spills = plan.inline_lineage_bytes is not None
         self._rows = _RowSource(plan)
@@ -209,7 +209,7 @@ class _Task:
     def _in_parts(
         self, batch: pa.RecordBatch, complete: _Complete
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-        """Changes and the rows that they make, as many at a time as memory allows."""
+        """Yield changes and the resulting rows, in parts that fit into memory."""
         for part in self._blobs.of(batch):
             yield from self._in_small_parts(part, complete)
 

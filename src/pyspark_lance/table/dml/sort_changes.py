@@ -164,7 +164,7 @@ class _NewRows:
         self._buffered_bytes = 0
         self._files: FragmentFiles | None = None
         self._count = 0
-        self._new_keys = NewKeys(noted_key(plan.schema))
+        self._new_keys = NewKeys(stored_key(plan.schema))
         self._blobs = BlobBytes(plan.table)
 
     def add(self, batch: pa.RecordBatch) -> None:

@@ -103,9 +103,9 @@ class LabelIndex(_RowSets):
             )
         return cls._of_keys(files, entry, field.children[0])
 
-    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
-        """What the rows are called whose lists have an element; None if it does not tell."""
-        wanted = required_element(question.predicate, question.path)
+    def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:
+        """Return the row names of lists with matching elements; None if not applicable."""
+        wanted = required_element(query.predicate, query.path)
         if wanted is None or not wanted.is_valid or wanted.type != self.keys.type:
             return None
         equal = Comparison("=", Column(("element",), wanted.type), Literal(wanted))

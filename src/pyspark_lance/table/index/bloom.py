@@ -27,6 +27,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.plain_values import plain_dtype, plain_numbers
 from pyspark_lance.predicate.single_column import is_true_for_null, matches_only_null, only_values
+from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -93,10 +94,10 @@ class BloomIndex:
         whole = BitMap([number for number, end in last if lengths.get(number) == end])
         return (whole - broken) & fragments
 
-    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
-        """The addresses of the rows of zones that can have a value; None if it does not tell."""
-        if is_true_for_null(question.predicate, question.path, self.field.to_arrow().type):
-            is_of_null = matches_only_null(question.predicate, question.path)
+    def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:
+        """Return the addresses of zones that may have a value; None if not applicable."""
+        if is_true_for_null(query.predicate, query.path, self.field.to_arrow().type):
+            is_of_null = matches_only_null(query.predicate, query.path)
             zones = self.has_null if is_of_null else None
         else:
             zones = self._zones_with_values(query)

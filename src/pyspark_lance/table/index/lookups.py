@@ -203,7 +203,7 @@ def covered_fragments(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
     if isinstance(segment, str):
         bitmap = entry.fragment_bitmap or BitMap()
         is_moved = kind_of(entry) == INVERTED and not snapshot.uses_stable_row_ids
-        return covered_now(bitmap, reuse_versions(snapshot)) if is_moved else bitmap
+        return current_coverage(bitmap, reuse_versions(snapshot)) if is_moved else bitmap
     return _covered(_lookups_of(snapshot), segment)
 
 
@@ -265,7 +265,7 @@ def _ask(
         return None
     if is_inside_struct and is_true_for_null(predicate, path, indexed.to_arrow().type):
         return None  # Where the struct is null so is the field, whatever was indexed.
-    question = Question(path, predicate)
+    query = ColumnQuery(path, predicate)
     answered = BitMap()
     parts: list[NDArray[np.uint64]] = []
     asked: set[str] = set()

@@ -25,6 +25,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.single_column import required_texts
+from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -73,9 +74,9 @@ class NgramIndex:
         """Those of some fragments of which it knows all rows: all that its entry covers."""
         return fragments
 
-    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
-        """What the rows are called that have all tokens; None if it does not tell, or many do."""
-        texts = required_texts(question.predicate, question.path)
+    def rows_of(self, query: ColumnQuery, limits: Limits) -> NDArray[np.uint64] | None:
+        """Return the names of rows with all tokens; None if not applicable or too many."""
+        texts = required_texts(query.predicate, query.path)
         wanted = np.array(sorted({token for text in texts for token in tokens_of(text)}), np.uint32)
         if not len(wanted):
             return None

@@ -19,7 +19,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
@@ -195,7 +195,7 @@ def _entry(
     if task.text is not None:
         version = text_format_version(task.text)
         value = task.text.to_details(version)
-    return entry_made_now(
+    return new_index_entry(
         planned.name,
         [planned.field.id],
         snapshot.version,

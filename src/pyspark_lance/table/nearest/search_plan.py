@@ -111,7 +111,7 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
     return NearestPlan(
         request.column,
         (*tasks, *scans),
-        TopKMerge(request.metric, request.k, coded, vectors),
+        TopKMerge(request.metric, request.k, candidates, vectors),
         plan_fetch(snapshot, request.columns, request.system_columns),
     )
 

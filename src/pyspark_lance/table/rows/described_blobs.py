@@ -42,7 +42,7 @@ from pyspark_lance.format.logical_view import (
     is_located_type,
 )
 from pyspark_lance.metafile.paths import BLOBS, DATA
-from pyspark_lance.plain_values import numbers_or
+from pyspark_lance.plain_values import numbers_with_default
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.other_roots import is_below, open_other_root, options_for_source

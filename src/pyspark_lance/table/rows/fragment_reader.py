@@ -36,8 +36,8 @@ from pyspark_lance.table.rows.column_parts import (
     join_parts,
     structs_without_nulls,
 )
-from pyspark_lance.table.rows.json_columns import shown_json
-from pyspark_lance.table.rows.lineage import FragmentLineage, JoinedLineage, Lineage
+from pyspark_lance.table.rows.json_columns import json_to_text
+from pyspark_lance.table.rows.lineage import ConcatenatedLineage, FragmentLineage, Lineage
 from pyspark_lance.table.rows.shared_rows import SharedRows, file_key
 from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
@@ -56,12 +56,12 @@ class IncompatibleFilesError(Exception):
 class FragmentReader:
     """Reads rows of a fragment, or of several coalesced ones, by physical offset.
 
-    ``stable_row_ids``: whether the table has stable row ids. ``following``: fragments whose rows
-    come behind; their files hold the same fields in the same columns. Only a read of several
-    fragments raises ``UnlikeFilesError``. ``ahead_bytes``: the first request for a file asks for so
-    many bytes; several fragments are read as one if it brings all of each. ``checks_text``: whether
-    strings that are not UTF-8 are an error. ``shared``: where this reader takes rows of its files
-    together with others; not for several fragments.
+    ``stable_row_ids``: whether the table has stable row ids. ``following``: coalesced fragments
+    whose rows follow; their files have the same fields in the same columns. Only a read of several
+    fragments raises ``IncompatibleFilesError``. ``ahead_bytes``: size of the first request;
+    coalesced files must fit into it. ``checks_text``: whether strings that are not UTF-8 are an
+    error. ``shared``: rows that several readers take from the same files in one pass; only for a
+    single fragment.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class FragmentReader:
         key = file_key(self._files, part.file)
         return self._shared.take(key, reader, part, offsets, max_bytes)
 
-    def rows_that_can_match(
+    def rows_that_may_match(
         self, predicate: Predicate, fields: Sequence[Field], start: int, end: int
     ) -> NDArray[np.bool_] | None:
         """Return for each of the rows [start, end) whether its page may match; None if unknown.

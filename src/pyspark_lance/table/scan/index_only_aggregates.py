@@ -188,7 +188,7 @@ def _first_of(
         is_value = plain_numbers(seen.is_valid())
         if pa.types.is_floating(seen.type):
             is_value &= ~numbers_with_default(False, pc.is_nan(seen))
-        is_value &= _are_there(snapshot, names, segment.covered)
+        is_value &= _are_live_rows(snapshot, names, segment.covered)
         values.append(seen.filter(plain_array(is_value)))
         addresses.append(names[is_value])
         num_found += int(is_value.sum())

@@ -127,9 +127,9 @@ def _single_values(snapshot: Snapshot, name: str, fragments: Fragments) -> pa.Ar
     minimum, maximum = (
         end.take(plain_array(nonempty)) for end in (zones.bounds.minimum, zones.bounds.maximum)
     )
-    is_null = np.asarray(zones.bounds.all_null)[held]
+    is_null = np.asarray(zones.bounds.all_null)[nonempty]
     is_one = numbers_with_default(False, pc.equal(minimum, maximum))
-    if not (is_null | (is_one & (zones.num_nulls[held] == 0))).all():
+    if not (is_null | (is_one & (zones.num_nulls[nonempty] == 0))).all():
         return None
     ends = np.cumsum(fragments.columns.physical_rows)
     place = np.searchsorted(ends, zones.starts[nonempty], "right")

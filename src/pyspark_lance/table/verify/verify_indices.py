@@ -106,16 +106,16 @@ def _check_entry(snapshot: Snapshot, entry: IndexMetadata, *, read_data: bool) -
     if path is None:
         return ""
     if kind_of(entry) == ZONEMAP:
-        return _wrong_in_zones(snapshot, entry, path, read_data) if is_zone_map(entry) else ""
+        return _check_zones(snapshot, entry, path, read_data) if is_zone_map(entry) else ""
     if kind_of(entry) == INVERTED:
-        return _wrong_in_texts(snapshot, entry, path, read_data=read_data)
+        return _check_texts(snapshot, entry, path, read_data=read_data)
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
         return ""
-    return _wrong_in_segment(snapshot, segment, path, read_data=read_data)
+    return _check_segment(snapshot, segment, path, read_data=read_data)
 
 
-def _wrong_in_segment(
+def _check_segment(
     snapshot: Snapshot, segment: Segment, path: tuple[Field, ...], *, read_data: bool
 ) -> str:
     entry = segment.entry
@@ -131,7 +131,7 @@ def _wrong_in_segment(
     if reuse_index_of(snapshot.indices) is not None and not segment.names_row_ids:
         return ""  # Moved rows are still listed by their old addresses.
     if segment.kind == NGRAM:
-        return _wrong_in_trigrams(snapshot, segment, path, fragments)
+        return _check_trigrams(snapshot, segment, path, fragments)
     if segment.kind == BLOOMFILTER:
         return _check_bloom_filters(snapshot, entry, path, fragments)
     live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
@@ -257,7 +257,7 @@ def _sums_of_column(
 # Trigrams ----------------------------------------------------------------------------------------
 
 
-def _wrong_in_trigrams(
+def _check_trigrams(
     snapshot: Snapshot, segment: Segment, path: tuple[Field, ...], fragments: tuple[Fragment, ...]
 ) -> str:
     """What an index lacks; rows that it names besides are tested by their values."""
@@ -280,7 +280,7 @@ def _wrong_in_trigrams(
 # Texts -------------------------------------------------------------------------------------------
 
 
-def _wrong_in_texts(
+def _check_texts(
     snapshot: Snapshot, entry: IndexMetadata, path: tuple[Field, ...], *, read_data: bool
 ) -> str:
     """Compares how often each token is in each live row, and how many tokens a row has."""
