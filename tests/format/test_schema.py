@@ -184,9 +184,9 @@ def message(field_id, parent_id=-1, logical_type="int32", name="x"):
     ("messages", "complaint"),
     [
         ([message(0), message(0)], "the id 0"),
-        ([message(0, parent_id=5)], "no earlier field"),
-        ([message(0, parent_id=1), message(1)], "no earlier field"),
-        ([message(0, parent_id=0)], "no earlier field"),
+        ([message(0, parent_id=5)], "not an earlier field"),
+        ([message(0, parent_id=1), message(1)], "not an earlier field"),
+        ([message(0, parent_id=0)], "not an earlier field"),
         ([message(i, parent_id=i - 1, logical_type="struct") for i in range(100)], "deeper"),
     ],
 )

@@ -138,7 +138,7 @@ class _Answers(BaseHTTPRequestHandler):
         (401, b'{"error": "who are you", "code": 14}', "401.*\n.*\n.*Authorization"),
         (503, b"busy", "503"),
         (200, b"no json", "the request to the catalog failed"),
-        (200, b"{}", "did not say where"),
+        (200, b"{}", "returned no location"),
     ],
 )
 def test_answers_that_help_nobody_are_typed_errors_without_secrets(status, body, message):

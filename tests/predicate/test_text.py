@@ -98,7 +98,7 @@ def test_lineage_columns_are_bigint_without_being_in_the_schema():
         ("Name RLIKE '(a'", "invalid"),
         ("CASE WHEN flag THEN 1 END = 1", "expected a value, found 'CASE'"),
         ("day > INTERVAL '1' DAY", "expected a value, found 'INTERVAL'"),
-        ("CAST(id AS blob) = 1", "type 'blob' is not known"),
+        ("CAST(id AS blob) = 1", "type 'blob' is unknown"),
         ("id = 1a", "not a number"),
         ("id = 300Y", "300Y does not fit int8"),
         ("day > '2021-02-29'", "does not exist"),

@@ -116,7 +116,10 @@ def test_changes_of_a_replaced_table_are_not_applied(spark, path, tmp_path):
     assert ids(copy.toDF()) == [0, 1] and copy.appliedVersion() == 3
     recreate(spark, path, 4)
     for first in (4, 1):
-        refuses(lambda first=first: apply(first), "give the new table another name")
+        refuses(
+            lambda first=first: apply(first),
+            "identify the new source by another source or txnAppId",
+        )
     assert ids(copy.toDF()) == [0, 1] and copy.appliedVersion() == 3
     again = LanceTable.create(spark, str(tmp_path / "again"), "id bigint")
     again.applyChanges(LanceTable.forPath(spark, path).changes(1), keys=["id"])

@@ -92,5 +92,5 @@ def test_a_named_place_is_not_left_by_escapes(root, other):
 
 @pytest.mark.parametrize("other", ["/tables/\0x", "", " "])
 def test_what_is_no_place_is_refused(other):
-    with pytest.raises(CorruptFileError, match="not the root"):
+    with pytest.raises(CorruptFileError, match="not a storage root"):
         options_for("/tables/a", other, {})
