@@ -115,7 +115,7 @@ public final class BlobInserts extends Rule<LogicalPlan> {
 
   /** The Lance table with columns of blobs that a write names; null for any other table. */
   private DataSourceV2Relation target(LogicalPlan named) {
-    if (!HeldCommands.mayBeLance(session, named)) {
+    if (!DeferredCommands.mayBeLance(session, named)) {
       return null;
     }
     // Spark remembers what it resolves as long as it analyses one plan.

@@ -18,7 +18,7 @@ public final class SessionExtensions {
     extensions.injectHintResolutionRule(session -> new FirstDefinition());
     extensions.injectHintResolutionRule(session -> new EvolvingWrites((SparkSession) session));
     extensions.injectHintResolutionRule(session -> new TimesOfPaths((SparkSession) session));
-    extensions.injectHintResolutionRule(session -> new HeldCommands((SparkSession) session));
+    extensions.injectHintResolutionRule(session -> new DeferredCommands((SparkSession) session));
     extensions.injectHintResolutionRule(session -> new BlobInserts((SparkSession) session));
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectResolutionRule(session -> new BlobAssignments());
