@@ -1139,6 +1139,13 @@ MUTANTS = (
         ("tests/table/text/test_search.py",),
     ),
     Mutant(
+        "a search of SQL looks into all columns with an index",
+        "spark/options/search_option.py",
+        "return cls(query, columns=names, **values)",
+        "return cls(query, columns=(), **values)",
+        ("tests/spark/plugin/test_text_search.py",),
+    ),
+    Mutant(
         "words in quotes are searched one by one",
         "table/text/queries.py",
         "return Phrase(words[1:-1])",

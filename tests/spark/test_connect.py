@@ -81,6 +81,7 @@ spark.createDataFrame([(1, "a")], made.toDF().schema).write.format("lance").mode
     path + "-made"
 )
 print("made", made.toDF().collect()[0].name)
+print("found", [row.name for row in made.search("a", 1, "name").collect()])
 spark.range(3).write.format("lance").option("userMetadata", "by hand").mode("append").save(path)
 near = LanceTable.create(
     spark, path + "-near", "id bigint, v array<float>", options={"v.fixed_size_list": 2}
@@ -139,6 +140,7 @@ def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
         "fed 2 [(1, 6)]",
         "batches ['0', '0']",
         "made a",
+        "found ['a']",
         "nearest [7, 8]",
         "joined 400",
         "by True by hand",

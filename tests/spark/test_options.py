@@ -385,7 +385,9 @@ def test_names_of_options_are_no_properties_of_a_table_that_is_there():
             check_properties([word], ["id"], "/t")
 
 
-@pytest.mark.parametrize("name", ["version", "versionAsOf", "timestampAsOf", "tag", "nearest"])
+@pytest.mark.parametrize(
+    "name", ["version", "versionAsOf", "timestampAsOf", "tag", "nearest", "search"]
+)
 def test_options_that_show_other_rows_than_the_newest_take_none(name):
     with pytest.raises(InvalidInputError, match="shows other rows than the newest version"):
         WriteOptions.parse({"path": "/t", name: "1"})

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.source.change_reader import LanceChangeReader
     from pyspark_lance.spark.source.change_writer import LanceChangeWriter
     from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
+    from pyspark_lance.spark.source.search_reader import LanceSearchReader
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
     from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader, MetadataRead
     from pyspark_lance.spark.sql.procedures import LanceTaskReader
@@ -97,6 +98,10 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
             schema = nearest_schema_of(read, self._pin())
+        elif read.search is not None:
+            from pyspark_lance.spark.source.search_reader import search_schema_of
+
+            schema = search_schema_of(read, self._pin())
         else:
             schema = spark_schema_of(read, self._pin())
             if read.follows_table and not is_for_catalog(self.options):
@@ -123,6 +128,7 @@ class LanceDataSource(DataSource):
         | LanceChangeReader
         | LanceMetadataReader
         | LanceNearestReader
+        | LanceSearchReader
         | LanceTaskReader
     ):
         from pyspark_lance.spark.source.batch_reader import LanceBatchReader
@@ -156,6 +162,10 @@ class LanceDataSource(DataSource):
                 pushed,
                 in_parts=keys.NEAREST_PARTS in self.options,
             )
+        if read.search is not None:
+            from pyspark_lance.spark.source.search_reader import LanceSearchReader
+
+            return LanceSearchReader(read, read.search, self._pin(), schema, pushed)
         return LanceBatchReader(
             read, self._pin(), schema, pushed, keep_dictionaries=keep_dictionaries
         )

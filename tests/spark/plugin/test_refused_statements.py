@@ -161,7 +161,7 @@ def test_views_of_other_rows_or_of_a_part_change_no_others(plugin, path):
     nearest = json.dumps({"column": "v", "k": 2, "q": [1.0, 1.0]})
     part = "CREATE OR REPLACE TEMP VIEW part USING lance"
     for options, statement, says in (
-        (f"nearest '{nearest}'", "DELETE FROM part", "a vector search cannot be deleted"),
+        (f"nearest '{nearest}'", "DELETE FROM part", "a search cannot be deleted"),
         ("version '1'", "INSERT INTO part SELECT * FROM part", "option version is read-only"),
         ("filter 'id > 10'", "INSERT OVERWRITE part SELECT * FROM part", "filter shows a part"),
     ):

@@ -112,6 +112,11 @@ OPTIONS = (
         "JSON with a query vector: reads the nearest rows, with `_distance`; see [nearest rows]"
         "(vectors.md#as-an-option-of-a-read)",
     ),
+    Option(
+        "search", "read", "",
+        "JSON with words: reads the rows that match them best, with `_score`; see [full-text "
+        "search](search.md#in-sql-and-as-an-option-of-a-read)",
+    ),
     Option("fragmentsPerPartition", "read", "by size", "fragments per Spark partition"),
     Option(
         "blobColumns", "read", "none",

@@ -21,6 +21,7 @@ from pyspark_lance.spark.options.option_table import (
     split_column_properties,
     split_table_properties,
 )
+from pyspark_lance.spark.options.search_option import SearchOption
 from pyspark_lance.spark.options.times import (
     parse_starting_timestamp,
     parse_timestamp,
@@ -69,8 +70,9 @@ class ReadOptions:
     may_be_stream: bool = False
     checks_text: bool = False
     nearest: NearestOption | None = None
-    time_zone: str = "UTC"  # The time zone of times in the filter.
-    ansi: bool = True  # Whether the filter follows ANSI mode.
+    search: SearchOption | None = None
+    time_zone: str = "UTC"  # In which the filter's times are meant.
+    ansi: bool = True  # Whether the filter has the rules of ANSI mode.
 
     def check_batch(self) -> None:
         """Check that no option requires a stream, which is unknown when options are parsed."""
@@ -78,9 +80,14 @@ class ReadOptions:
             raise InvalidInputError(self.of_streams, hint="add readChangeFeed = true")
 
     @property
+    def is_search(self) -> bool:
+        """Whether rows are searched by a vector or by words."""
+        return self.nearest is not None or self.search is not None
+
+    @property
     def follows_table(self) -> bool:
-        """Return whether the read is of the newest version, whichever that is."""
-        return self.changes is None and self.nearest is None and self.at == LATEST
+        """Whether the newest version is meant, whichever that is."""
+        return self.changes is None and not self.is_search and self.at == LATEST
 
     def check_follows_table(self, refusal: str) -> None:
         """Raise an error with text ``refusal`` unless the read is of the newest version."""
@@ -117,6 +124,7 @@ class ReadOptions:
             may_be_stream=any(name in canonical for name in (*_STARTING, *_OF_STREAMS)),
             checks_text=parsed(canonical, "checkText", parse_flag) or False,
             nearest=_nearest(canonical, options),
+            search=_search(canonical, options),
             time_zone=options.get(keys.TIME_ZONE, "UTC"),
             ansi=options.get(keys.ANSI, "true") == "true",
         )
@@ -126,6 +134,15 @@ def _nearest(canonical: Mapping[str, str], options: Mapping[str, str]) -> Neares
     text = canonical.get("nearest")
     of_sql = keys.NEAREST_PARTS in options
     return None if text is None else NearestOption.parse(text, of_sql=of_sql)
+
+
+def _search(canonical: Mapping[str, str], options: Mapping[str, str]) -> SearchOption | None:
+    text = canonical.get("search")
+    if text is None:
+        return None
+    if "nearest" in canonical:
+        raise InvalidInputError("the options nearest and search at once", hint="leave one out")
+    return SearchOption.parse(text, of_sql=keys.NEAREST_PARTS in options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +273,8 @@ def _refuse_other_rows(options: Mapping[str, str]) -> None:
             )
 
 
-NOT_OF_WRITES = ("version", "timestampAsOf", "tag", "nearest")
-"""Read options with which a view shows other rows than the newest version of its table."""
+NOT_OF_WRITES = ("version", "timestampAsOf", "tag", "nearest", "search")
+"""Options of reads with which a view shows something else than the newest rows of its table."""
 _OF_CHANGES = (
     "startingVersion",
     "endingVersion",
@@ -277,7 +294,7 @@ _OF_STREAMS = (
 )
 LATEST_VERSION = "latest"
 _NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition",
-    "nearest")  # fmt: skip
+    "nearest", "search")  # fmt: skip
 
 
 def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOptions | None:

@@ -22,7 +22,7 @@ from pyspark_lance.table.cdf.change_window import Bound, check_start
 from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
 
 _NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTimestamp",
-    "nearest")  # fmt: skip
+    "nearest", "search")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

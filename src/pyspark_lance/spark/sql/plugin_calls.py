@@ -131,8 +131,13 @@ def _describe(options: Mapping[str, str]) -> Response:
         from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
         shown = nearest_schema_of(read, snapshot.pinned)
-        return _rows_response(shown, f"{snapshot.uri} nearest rows") | _pinned_version(snapshot)
-    if keys.SCHEMA in options:  # the user's schema: a count would never check it
+        return _facts_of_rows(shown, f"{snapshot.uri} nearest rows") | _pinned_facts(snapshot)
+    if read.search is not None:
+        from pyspark_lance.spark.source.search_reader import search_schema_of
+
+        shown = search_schema_of(read, snapshot.pinned)
+        return _facts_of_rows(shown, f"{snapshot.uri} search") | _pinned_facts(snapshot)
+    if keys.SCHEMA in options:  # the user's own, which a count would never come to read
         scan_request_of(read, StructType.fromJson(json.loads(options[keys.SCHEMA])), snapshot)
     rows = snapshot.num_rows()
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
@@ -304,7 +309,7 @@ def _absent(options: Mapping[str, str]) -> Response:
 
 def _plan(options: Mapping[str, str]) -> Response:
     read, snapshot = _open(options)
-    if read.changes is not None or read.nearest is not None:
+    if read.changes is not None or read.is_search:
         return {"rows": -1}
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     left = prune_scan(snapshot, predicate)
@@ -466,7 +471,7 @@ def _first(options: Mapping[str, str]) -> Response:
 def _delete(options: Mapping[str, str]) -> Response:
     read = ReadOptions.parse(options)
     read.check_follows_table(
-        "rows of an older version, a change feed or a vector search cannot be deleted"
+        "rows of an older version, a change feed or a search cannot be deleted"
     )
     pushed = PushedDown.parse(options)
 

@@ -1,173 +1,21 @@
 package org.pysparklance.catalog;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.*;
 import org.apache.spark.sql.Column;
-import org.apache.spark.sql.Row;
-import org.apache.spark.sql.catalyst.FunctionIdentifier;
-import org.apache.spark.sql.catalyst.expressions.Alias;
-import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
-import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
-import org.apache.spark.sql.catalyst.plans.logical.View;
-import org.apache.spark.sql.catalyst.util.ArrayData;
-import org.apache.spark.sql.classic.Dataset;
-import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import org.apache.spark.sql.functions;
-import org.apache.spark.sql.types.ArrayType;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.pysparklance.python.Options;
-import org.pysparklance.python.Python;
-import scala.Tuple3;
-import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractFunction1;
 
 /**
  * {@code SELECT * FROM vector_search('/data/t', array(0.5, 1.5), 10)}: a read with the option
- * {@code nearest}. Tasks return the nearest of their rows, and Spark sorts all of them.
+ * {@code nearest}. Tasks give the nearest of their rows, Spark of all.
  */
-public final class VectorSearch extends AbstractFunction1<Seq<Expression>, LogicalPlan> {
-  private static final String NAME = "vector_search";
-  private static final List<String> PLACES = List.of("table", "query_vector", "num_results");
-  private static final List<String> COUNTS = List.of("num_results", "limit", "k");
-  /** Arguments that are options of a read; Python parses the others. */
-  private static final List<String> OPTIONS = List.of("filter", "version", "tag", "branch");
-  private static final String ROW_ID = "_rowid";
-  private static final String DISTANCE = "_distance";
-
-  /** For sessions that start with this jar. */
-  public static Tuple3<FunctionIdentifier, ExpressionInfo,
-      scala.Function1<Seq<Expression>, LogicalPlan>> injected() {
-    return new Tuple3<>(new FunctionIdentifier(NAME),
-        new ExpressionInfo(VectorSearch.class.getName(), NAME), new VectorSearch());
+final class VectorSearch extends SearchFunction {
+  VectorSearch() {
+    super("vector_search", "query_vector", "nearest", "_distance", "nprobes => 20",
+        "for the vectors of rows use LanceTable.nearest");
   }
 
-  /** For a running session. */
-  public static void addTo(SparkSession session) {
-    var known = session.sessionState().tableFunctionRegistry();
-    // Since 4.3 names have three parts here, which older releases do not support.
-    boolean isThere = CollectionConverters.asJava(known.listFunction()).stream()
-        .anyMatch(one -> one.funcName().equals(NAME));
-    if (!isThere) {
-      known.createOrReplaceTempFunction(NAME, new VectorSearch(), "built-in");
-    }
-  }
+  @Override Column order(Column score) { return score; }
 
-  @Override public LogicalPlan apply(Seq<Expression> arguments) {
-    ObjectNode given = named(CollectionConverters.asJava(arguments));
-    Map<String, String> options = new HashMap<>(Map.of("_lance.nearest_parts", "true"));
-    String table = given.path("table").asText("");
-    boolean showsIds = given.path("with_row_id").asBoolean();
-    for (String name : OPTIONS) {
-      if (given.has(name)) {
-        options.put(name, given.get(name).asText());
-      }
-    }
-    if (given.has("columns") && !given.get("columns").toString().equals("[\"*\"]")) {
-      List<String> columns = new ArrayList<>();
-      given.get("columns").forEach(one -> columns.add(one.asText()));
-      showsIds |= columns.remove(ROW_ID);
-      columns.remove(DISTANCE);
-      columns.replaceAll(one -> "`" + one.replace("`", "``") + "`");
-      // Spark cannot resolve a read without any column.
-      options.put("columns", columns.isEmpty() ? ROW_ID : String.join(",", columns));
-    }
-    options.put("metadataColumns", ROW_ID);
-    List.of("table", "columns", "with_row_id").forEach(given::remove);
-    OPTIONS.forEach(given::remove);
-    options.put("nearest", given.toString());
-    SparkSession session = SparkSession.active();
-    Dataset<Row> found = session.read().format(Python.SOURCE)
-        .options(Options.merge(optionsOf(session, table), options).asCaseSensitiveMap()).load();
-    boolean isOne = !given.path("query_vector").path(0).isArray();
-    int count = count(given);
-    if (isOne && count > 0) {  // else Python refuses it
-      found = found.sort(column(DISTANCE), column(ROW_ID)).limit(count);
-    }
-    return (showsIds ? found : found.drop(ROW_ID)).queryExecution().analyzed();
-  }
-
-  private static Column column(String name) { return functions.col(name); }
-
-  private static int count(ObjectNode given) {
-    return COUNTS.stream().filter(given::has).findFirst().map(one -> given.get(one).asInt())
-        .orElse(10);
-  }
-
-  /** The arguments by name, without those that are NULL. */
-  private static ObjectNode named(List<Expression> arguments) {
-    ObjectNode given = Python.JSON.createObjectNode();
-    for (int i = 0; i < arguments.size(); i++) {
-      boolean isNamed = arguments.get(i) instanceof NamedArgumentExpression;
-      if (!isNamed && i >= PLACES.size()) {
-        throw wrong("vector_search takes " + String.join(", ", PLACES) + " by their places",
-            "name the others, as in nprobes => 20");
-      }
-      Expression value = isNamed
-          ? ((NamedArgumentExpression) arguments.get(i)).value() : arguments.get(i);
-      if (value instanceof Alias variable) {
-        value = variable.child();
-      }
-      String name = isNamed
-          ? ((NamedArgumentExpression) arguments.get(i)).key() : PLACES.get(i);
-      if (!value.foldable()) {
-        throw wrong("the argument " + name + " of vector_search is no constant",
-            "for the vectors of rows use LanceTable.nearest");
-      }
-      JsonNode constant = json(value.eval(null), value.dataType());
-      if (!constant.isNull() && given.put(name.toLowerCase(Locale.ROOT), "") != null) {
-        given.set(name.toLowerCase(Locale.ROOT), constant);
-      }
-    }
-    if (!given.path("table").isTextual()) {
-      throw wrong("vector_search has no table",
-          "the first argument is a path, or what SQL knows the table by");
-    }
-    return given;
-  }
-
-  private static JsonNode json(Object value, DataType type) {
-    if (value instanceof ArrayData several && type instanceof ArrayType array) {
-      ArrayNode found = Python.JSON.createArrayNode();
-      for (Object one : several.toObjectArray(array.elementType())) {
-        found.add(json(one, array.elementType()));
-      }
-      return found;
-    }
-    if (value == null || value instanceof Boolean || value instanceof Number) {
-      return Python.JSON.valueToTree(value);
-    }
-    boolean isDecimal = value instanceof org.apache.spark.sql.types.Decimal;
-    return Python.JSON.valueToTree(
-        isDecimal ? new java.math.BigDecimal(value.toString()) : value.toString());
-  }
-
-  /** The options of a table that is named by its path or its SQL name. */
-  private static CaseInsensitiveStringMap optionsOf(SparkSession session, String table) {
-    if (table.contains("/") && !table.contains("`")) {
-      return Options.with(PathCatalog.find(session, "lance").map(PathCatalog::pathOptions)
-          .orElse(CaseInsensitiveStringMap.empty()), "path", table);
-    }
-    LogicalPlan plan = session.table(table).queryExecution().analyzed();
-    while (plan instanceof SubqueryAlias || plan instanceof View) {
-      plan = plan.children().head();
-    }
-    if (plan instanceof DataSourceV2Relation found && found.table() instanceof LanceTable own) {
-      return own.options();
-    }
-    throw wrong(table + " is no Lance table",
-        "name a table or its path; conditions of a view are the argument filter");
-  }
-
-  private static RuntimeException wrong(String what, String hint) {
-    return new UnsupportedOperationException(
-        "[LANCE_INVALID_INPUT] " + what + "\n  hint: " + hint);
+  @Override boolean isOne(ObjectNode given) {
+    return !given.path("query_vector").path(0).isArray();
   }
 }

@@ -4,7 +4,7 @@ import java.util.function.Supplier;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
-import org.pysparklance.catalog.VectorSearch;
+import org.pysparklance.catalog.SearchFunctions;
 
 /** Extensions of a session that starts with this jar: a parser, analyzer rules, a function. */
 public final class SessionExtensions {
@@ -31,7 +31,7 @@ public final class SessionExtensions {
     extensions.injectPostHocResolutionRule(session -> new BlobWrites());
     extensions.injectPostHocResolutionRule(session -> new ForeignColumns());
     KeptConditions.addTo(extensions);
-    extensions.injectTableFunction(VectorSearch.injected());
+    SearchFunctions.inject(extensions);
     extensions.injectParser(ForeignStatements::over);
   }
 }

@@ -5,7 +5,7 @@ import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
-import org.pysparklance.catalog.VectorSearch;
+import org.pysparklance.catalog.SearchFunctions;
 import org.pysparklance.read.LanceScan;
 import scala.Option;
 import scala.collection.immutable.Seq;
@@ -35,7 +35,7 @@ public final class SessionRules {
       }
       KeptConditions.addTo(session.get().extensions());
       LanceScan.keepBatchesFromPython(session.get().conf());
-      VectorSearch.addTo(session.get());
+      SearchFunctions.addTo(session.get());
     }
   }
 }

@@ -1,0 +1,124 @@
+"""search of SQL, and the option of a read that it is: what arguments mean, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from text_tables import texts, theirs
+
+from pyspark_lance.table.text.queries import Match, Operator, Phrase
+
+from .conftest import plan_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+@pytest.fixture(scope="module")
+def searched(plugin, tmp_path_factory):
+    """The path of a table of several fragments, of which an index covers some, and a view."""
+    rng = np.random.default_rng(9)
+    path = str(tmp_path_factory.mktemp("search") / "t")
+    rows = pa.table({"id": np.arange(600), "s": texts(rng, 600), "t": texts(rng, 600)})
+    dataset = lance.write_dataset(
+        rows[:400], path, max_rows_per_file=200, enable_stable_row_ids=True
+    )
+    dataset.create_scalar_index("s", "INVERTED", name="by_s", with_position=True)
+    lance.write_dataset(rows[400:], path, mode="append")
+    plugin.sql(f"CREATE OR REPLACE TEMPORARY VIEW texts USING lance OPTIONS (path '{path}')")
+    return path
+
+
+def ask(plugin, arguments, columns="*", rest=""):
+    return plugin.sql(f"SELECT {columns} FROM search({arguments}) {rest}")
+
+
+def scores(rows):
+    return {row.id: row._score for row in rows}
+
+
+def same(expected):
+    return pytest.approx(expected, rel=1e-5)
+
+
+def test_rows_come_the_best_first(plugin, searched):
+    found = ask(plugin, f"'{searched}', 'river cat', 8")
+    assert found.columns == ["id", "s", "t", "_score"]
+    rows = found.collect()
+    expected = theirs(searched, "river cat", k=8)
+    assert [row._score for row in rows] == same(list(expected.values()))
+    assert "TakeOrderedAndProject(limit=8" in plan_of(found)
+    for table in ("texts", f"lance.`{searched}`"):
+        assert scores(ask(plugin, f"'{table}', 'river cat', 8").collect()) == scores(rows)
+    joined = ask(plugin, "'texts', 'river', 1000", "a.id", "a JOIN texts b USING (id)")
+    assert joined.count() == len(theirs(searched, "river"))
+    low = ask(plugin, "'texts', 'river', 1000", "id", "WHERE _score < 1").collect()
+    expected = {row for row, score in theirs(searched, "river").items() if score < 1}
+    assert {row.id for row in low} == expected
+
+
+def test_arguments(plugin, searched):
+    arguments = (
+        "table => 'texts', query => 'river cat', column => 's', operator => 'and', limit => 500, "
+        "columns => array('id', '_score'), filter => 'id % 2 = 0', with_row_id => true"
+    )
+    found = ask(plugin, arguments)
+    assert found.columns == ["id", "_rowid", "_score"]
+    query = Match("river cat", "s", Operator.AND)
+    assert scores(found.collect()) == same(theirs(searched, query, condition="id % 2 = 0"))
+    phrase = ask(plugin, "'texts', '\"cat dog\"', 500")
+    assert scores(phrase.collect()) == same(theirs(searched, Phrase("cat dog", "s")))
+    text = json.dumps({"match": {"terms": "rivre", "column": "s", "fuzziness": 2}})
+    fuzzy = plugin.sql("SELECT * FROM search('texts', :q, 500)", args={"q": text})
+    assert scores(fuzzy.collect()) == same(theirs(searched, Match("rivre", "s", fuzziness=2)))
+    either = ask(plugin, "'texts', 'river', 900, column => array('s', 't')")
+    one, other = (theirs(searched, Match("river", name)) for name in ("s", "t"))
+    assert scores(either.collect()) == same(
+        {row: max(one.get(row, 0), other.get(row, 0)) for row in one | other}
+    )
+    covered = ask(plugin, "'texts', 'river', 900, covered_only => true, version => 3")
+    assert max(row.id for row in covered.collect()) < 400
+
+
+def test_the_option_of_a_read(plugin, searched):
+    asked = {"query": {"match": {"terms": "river cat", "column": "s"}}, "k": 9}
+    reader = plugin.read.format("lance").option("search", json.dumps(asked))
+    found = reader.option("columns", "id").load(searched)
+    assert found.columns == ["id", "_score"]
+    expected = theirs(searched, "river cat", k=9)
+    assert [row._score for row in found.collect()] == same(list(expected.values()))
+    assert found.select("id").where("_score > 1").count() == sum(s > 1 for s in expected.values())
+    assert found.limit(3).count() == 3
+    filtered = reader.option("filter", "id >= 400").load(searched)
+    assert min(row.id for row in filtered.collect()) >= 400
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "search has no table"),
+        ("'texts'", "search has no query: words, or a query in JSON"),
+        ("'texts', 7", "search has no query"),
+        ("'texts', 'a', 0", "at least 1, not 0"),
+        ("'texts', 'a', 3, 4", "name the others, as in operator => 'and'"),
+        ("'texts', 'a', nprobes => 3", "search has 'nprobes', which it does not know"),
+        ("'texts', 'a', prefilter => false", "filters count before a search"),
+        ("'texts', 'a', operator => 'near'", "the operator 'near'"),
+        ("'texts', 'a', column => 'id'", "holds no texts"),
+        ("'texts', 'a', column => array(1)", "a column that is not a string"),
+        ("'texts', string(rand())", "the argument query of search is no constant"),
+        ("'/no/table', 'a'", "LANCE_TABLE_NOT_FOUND"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(plugin, searched, arguments, message):
+    with pytest.raises(Exception, match=message):
+        ask(plugin, arguments).collect()
+
+
+def test_two_searches_at_once_are_refused(plugin, searched):
+    options = {"search": '{"query": "a"}', "nearest": '{"key": [1]}'}
+    with pytest.raises(Exception, match="the options nearest and search at once"):
+        plugin.read.format("lance").options(**options).load(searched)
