@@ -54,6 +54,20 @@ MUTANTS = (
         "    if not _has_blobs(marked):\n",
         "    if marked.equals(field, check_metadata=True):\n",
         ("tests/spark/plugin/test_blobs_in_statements.py",),
+    # Names of paths
+    Mutant(
+        "file: URIs of users have escapes",
+        "store/open_store.py",
+        'os.path.abspath("/" + rest.lstrip("/"))',
+        'os.path.abspath("/" + rest.lstrip("/").replace("%20", " "))',
+        ("tests/store/test_open_store.py",),
+    ),
+    Mutant(
+        "URLs of base paths have no escapes",
+        "store/other_roots.py",
+        'if match is None or match[1].lower() != "file" or "%" not in uri:',
+        "if True:",
+        ("tests/store/test_other_roots.py",),
     ),
     # Hadoop's settings of stores
     Mutant(

@@ -27,8 +27,9 @@ def test_relative_paths_and_homes_are_resolved(tmp_path, monkeypatch):
     assert open_store("a:b/c").uri == str(tmp_path / "a:b" / "c")
 
 
-def test_file_uris_are_percent_decoded_and_paths_are_not(tmp_path):
-    assert open_store(f"file://{tmp_path}/a%20b").uri == f"{tmp_path}/a b"
+def test_paths_have_no_escapes_with_a_scheme_or_without(tmp_path):
+    assert open_store(f"file://{tmp_path}/a%20b").uri == f"{tmp_path}/a%20b"
+    assert open_store(f"file:///{tmp_path}/per%cent").uri == f"{tmp_path}/per%cent"
     assert open_store(f"{tmp_path}/a%20b").uri == f"{tmp_path}/a%20b"
 
 

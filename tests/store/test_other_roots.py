@@ -1,11 +1,15 @@
 """What metadata may name: places as near as the table, others by an option, and no host but one
 of the same kind gets the table's options."""
 
+import lance
+import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
-from pyspark_lance.store.other_roots import options_for
+from pyspark_lance.store.other_roots import open_other_root, options_for, root_of_url
 from pyspark_lance.store.storage_options import ALLOWED
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 OPTIONS = {"storage.headers": '{"Authorization": "Bearer abcdef"}'}
 
@@ -94,3 +98,38 @@ def test_a_named_place_is_not_left_by_escapes(root, other):
 def test_what_is_no_place_is_refused(other):
     with pytest.raises(CorruptFileError, match="not a storage root"):
         options_for("/tables/a", other, {})
+
+
+@pytest.mark.parametrize(
+    ("root", "path"),
+    [
+        ("file:///data/a%20b", "/data/a b"),
+        ("FILE:///data/%C3%A4", "/data/ä"),
+        ("file:///data/a/%2e%2e/b", "/data/b"),
+        ("/data/a%20b", "/data/a%20b"),
+        ("s3://bucket/a%20b", "s3://bucket/a%20b"),
+    ],
+)
+def test_file_urls_of_the_metadata_have_escapes_and_paths_have_none(root, path):
+    assert root_of_url(root) == path
+    with pytest.raises(CorruptFileError):
+        root_of_url("file:///data/%00")
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("name", ["a b", "per%cent", "enc%20oded"])
+def test_clones_that_pylance_made_by_urls_are_read(tmp_path, name):
+    lance.write_dataset(pa.table({"id": [1, 2]}), f"{tmp_path}/{name}")
+    url = (tmp_path / name).as_uri()
+    lance.dataset(url).shallow_clone(f"{tmp_path}/clone", reference=1)
+    snapshot = Snapshot.open(Table(f"{tmp_path}/clone"))
+    (base,) = snapshot.manifest.base_paths
+    assert base.path == url
+    options = {ALLOWED: f"{tmp_path}"}
+    with pytest.raises(UnsupportedFeatureError):
+        open_other_root("s3://bucket/a", base.path, {})
+    assert open_other_root("s3://bucket/a", base.path, options).uri == f"{tmp_path}/{name}"
+    files = snapshot.manifest.fragments
+    assert len(files) == 1
+    store, path = snapshot.files.locate(next(iter(files)).files[0])
+    assert store.exists(path)

@@ -27,7 +27,11 @@ BOTH_KINDS = {
     "test_json_and_blobs.py": "their batches and rows",
     "test_hadoop_settings.py::test_a_lance_table_is_made_changed_and_read": "whose reads find them",
     "test_metadata_tables.py": "scans of tables that have no files",
-    "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the plugin",
+    **{
+        f"test_names_of_paths.py::test_tables_and_parquet_lie_in_folders_of_{which}": "statements"
+        for which in ("the_same_names", "all_these_names")
+    },
+    "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the companion",
     "test_nearest.py::test_an_option_of_a_read_gives_the_nearest_rows": "a read of its own kind",
     "test_options.py": "names of options, which Java passes on",
     "test_read_and_write.py": "every read and every write",
@@ -69,6 +73,7 @@ ONE_KIND = {
     "test_hostile_names.py": "names and values in expressions of LanceTable, which is Python",
     "test_job_descriptions.py": "LanceTable describes its jobs",
     "test_merge_columns.py": "jobs of Python functions behind the scans of test_change_rows",
+    "test_names_of_paths.py": "where paths lead, which is Python",
     "test_nearest.py": "jobs of Python functions that read the table by themselves",
     "test_plain_merge.py": "jobs of Python functions that read the target by themselves",
     "test_predicate_against_spark.py": "our answers beside those of Spark's own rows",

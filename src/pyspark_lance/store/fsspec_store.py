@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import inspect
 import os
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -72,6 +73,8 @@ def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> Fssp
     """The store at a URI that is not local; see ``open_store``."""
     rest = uri.partition("://")[2].rstrip("/")
     protocol = SAME_PROTOCOL.get(scheme, scheme)
+    if protocol in _OBJECT_STORES:
+        rest = _normal(rest)
     # Others may have no hosts, or know by settings which one is meant, as Hadoop does.
     named = rest.partition("/")[0] if protocol in _OBJECT_STORES else rest
     if not named and scheme != "memory":
@@ -85,6 +88,12 @@ def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> Fssp
             )
     parsed = parse_storage_options(protocol, options, bucket=rest.partition("/")[0])
     return FsspecStore(protocol, f"{scheme}://{rest}", parsed)
+
+
+def _normal(rest: str) -> str:
+    """A bucket and path as Hadoop takes them: without empty parts, ``.`` and ``..``."""
+    host, slash, path = rest.partition("/")
+    return host + slash + posixpath.normpath(f"/{path}")[1:].lstrip("/") if path else rest
 
 
 def _without_bucket(scheme: str, uri: str) -> InvalidInputError:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from urllib.parse import unquote
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.store.local_store import LocalStore
@@ -41,7 +40,10 @@ def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStor
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """The scheme in small letters and, for scheme ``file``, the absolute path."""
+    """The scheme in small letters and, for scheme ``file``, the absolute path.
+
+    A path is taken as it is written, as Hadoop takes it: ``%`` begins no escape.
+    """
     if not uri.strip():
         raise InvalidInputError("the path of a table must not be empty")
     if "\0" in uri:
@@ -60,7 +62,7 @@ def split_uri(uri: str) -> tuple[str, str]:
                 f"{uri!r} names the host {host!r}; file:// is for local paths only"
             )
         rest = slash + path
-    return "file", os.path.abspath(unquote(rest) or "/")
+    return "file", os.path.abspath("/" + rest.lstrip("/"))
 
 
 # What a path means that begins at the root does not change, and each commit asks for it often.

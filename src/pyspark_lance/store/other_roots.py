@@ -41,7 +41,7 @@ def absolute_root(table_uri: str, uri: str, options: Mapping[str, str]) -> str:
         UnsupportedFeatureError: There is no such folder.
     """
     if is_absolute(uri) or "\0" in uri or not uri.strip():
-        return uri
+        return root_of_url(uri)
     wanted = f"/{os.path.normpath(uri)}"
     scheme, own = split_uri(table_uri)
     known = [own, *map(str, PurePath(own).parents)] if scheme == "file" else []
@@ -55,6 +55,20 @@ def absolute_root(table_uri: str, uri: str, options: Mapping[str, str]) -> str:
         hint=f"add the absolute path of the folder to {PREFIX}{ALLOWED}, or clone the table again "
         "from its absolute path",
     )
+
+
+def root_of_url(uri: str) -> str:
+    """The path that a ``file:`` URL of the metadata means; any other root as it is.
+
+    Lance writes URLs there, with escapes. The paths that users give have none.
+    """
+    match = SCHEME.match(uri)
+    if match is None or match[1].lower() != "file" or "%" not in uri:
+        return uri
+    path = unquote(split_uri(uri)[1])
+    if "\0" in path:
+        raise CorruptFileError(f"{uri!r} is not the root of files")
+    return os.path.abspath(path)
 
 
 def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping[str, str]:

@@ -357,8 +357,8 @@ def parse_layout(text: str) -> Layout:
 
 
 def _path_to_read(canonical: Mapping[str, str], given: Mapping[str, str]) -> str:
-    path = canonical.get("path", "").strip()
-    if path:
+    path = canonical.get("path", "")
+    if path.strip():
         return path
     several = next((text for name, text in given.items() if name.lower() == _SEVERAL), "[]")
     if several != "[]":
@@ -370,8 +370,8 @@ def _path_to_read(canonical: Mapping[str, str], given: Mapping[str, str]) -> str
 
 
 def _path_to_write(canonical: Mapping[str, str]) -> str:
-    path = canonical.get("path", "").strip()
-    if path:
+    path = canonical.get("path", "")
+    if path.strip():
         return path
     raise InvalidInputError(
         "there is no path to write to: Spark does not pass on the path of a catalog table",

@@ -45,7 +45,12 @@ from pyspark_lance.metafile.paths import BLOBS, DATA
 from pyspark_lance.plain_values import numbers_with_default
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.store.other_roots import is_below, open_other_root, options_for_source
+from pyspark_lance.store.other_roots import (
+    is_below,
+    open_other_root,
+    options_for_source,
+    root_of_url,
+)
 from pyspark_lance.store.storage_options import ALLOWED, PREFIX, allowed_roots
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import holds_table
@@ -264,14 +269,14 @@ class _Links:
 
     def _is_known(self, uri: str) -> bool:
         own = self.folder.rstrip("/").removesuffix(f"/{DATA}")
-        return any(is_below(uri, root) for root in (own, *self.allowed) if root)
-
-    def _outside(self, uri: str) -> UnsupportedFeatureError:
-        return UnsupportedFeatureError(
-            f"a blob to copy is in {uri!r}, outside of its table",
-            where=self.folder,
-            hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}, or {_READ_BYTES}",
-        )
+        own_or_allowed = (own, *self.allowed)
+        if not any(is_below(root_of_url(uri), root) for root in own_or_allowed if root):
+            raise UnsupportedFeatureError(
+                f"a blob to copy is in {uri!r}, outside of its table",
+                where=own,
+                hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}, or "
+                f"{_READ_BYTES}",
+            )
 
 
 def _with_data_last(descriptors: pa.StructArray) -> list[pa.Array]:
