@@ -54,6 +54,7 @@ MUTANTS = (
         "    if not _has_blobs(marked):\n",
         "    if marked.equals(field, check_metadata=True):\n",
         ("tests/spark/plugin/test_blobs_in_statements.py",),
+    ),
     # Names of paths
     Mutant(
         "file: URIs of users have escapes",

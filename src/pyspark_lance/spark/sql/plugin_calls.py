@@ -131,12 +131,12 @@ def _describe(options: Mapping[str, str]) -> Response:
         from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
         shown = nearest_schema_of(read, snapshot.pinned)
-        return _facts_of_rows(shown, f"{snapshot.uri} nearest rows") | _pinned_facts(snapshot)
+        return _rows_response(shown, f"{snapshot.uri} nearest rows") | _pinned_version(snapshot)
     if read.search is not None:
         from pyspark_lance.spark.source.search_reader import search_schema_of
 
         shown = search_schema_of(read, snapshot.pinned)
-        return _facts_of_rows(shown, f"{snapshot.uri} search") | _pinned_facts(snapshot)
+        return _rows_response(shown, f"{snapshot.uri} search") | _pinned_version(snapshot)
     if keys.SCHEMA in options:  # the user's own, which a count would never come to read
         scan_request_of(read, StructType.fromJson(json.loads(options[keys.SCHEMA])), snapshot)
     rows = snapshot.num_rows()

@@ -269,14 +269,14 @@ class _Links:
 
     def _is_known(self, uri: str) -> bool:
         own = self.folder.rstrip("/").removesuffix(f"/{DATA}")
-        own_or_allowed = (own, *self.allowed)
-        if not any(is_below(root_of_url(uri), root) for root in own_or_allowed if root):
-            raise UnsupportedFeatureError(
-                f"a blob to copy is in {uri!r}, outside of its table",
-                where=own,
-                hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}, or "
-                f"{_READ_BYTES}",
-            )
+        return any(is_below(root_of_url(uri), root) for root in (own, *self.allowed) if root)
+
+    def _outside(self, uri: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"a blob to copy is in {uri!r}, outside of its table",
+            where=self.folder,
+            hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}, or {_READ_BYTES}",
+        )
 
 
 def _with_data_last(descriptors: pa.StructArray) -> list[pa.Array]:

@@ -91,14 +91,31 @@ class TableFiles:
         """
         if "\0" in uri:
             raise CorruptFileError(f"{uri!r} is not the URI of a blob", where=self.table.uri)
-        bases = (root_of_url(base.path) for base in self.base_paths if is_absolute(base.path))
-        known = (self.table.root, *bases, *allowed_roots(self.table.storage))
-        if not any(is_below(root_of_url(uri), root) for root in known if root.strip()):
-            raise UnsupportedFeatureError(
-                f"a blob is in {uri!r}, outside of the table and its base paths",
-                where=self.table.uri,
-                hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}",
-            )
+        bases = (base.path for base in self.base_paths if is_absolute(base.path))
+        own = (self.table.root, *allowed_roots(self.table.storage))
+        known = root_of_url(uri)
+        if not any(is_below(known, root) for root in own if root.strip()) and not any(
+            is_below(known, root_of_url(base)) and self._is_trusted(base) for base in bases
+        ):
+            raise self._outside(uri)
+
+    def _is_trusted(self, base: str) -> bool:
+        """Whether a base path, which may come from a hostile manifest, may hold blobs: any files.
+
+        It is the folder of a Lance table, or below this table or a place that the option names.
+        """
+        own = (self.table.root, *allowed_roots(self.table.storage))
+        root = absolute_root(self.table.uri, base, self.table.storage)
+        return any(is_below(root, one) for one in own if one.strip()) or holds_table(
+            self._open(root)
+        )
+
+    def _outside(self, uri: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"a blob is in {uri!r}, outside of the table and of tables that it shares files with",
+            where=self.table.uri,
+            hint=f"if you trust the table, name the folder in {PREFIX}{ALLOWED}",
+        )
 
     def absolute(self, uri: str, base_id: int) -> str:
         """Return the URI of an external blob."""
