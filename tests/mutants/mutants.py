@@ -2448,7 +2448,7 @@ MUTANTS = (
     Mutant(
         "deferred compactions are not followed by inverted indices",
         "table/index/lookups.py",
-        "return covered_now(bitmap, reuse_versions(snapshot)) if is_moved else bitmap",
+        "return current_coverage(bitmap, reuse_versions(snapshot)) if is_moved else bitmap",
         "return bitmap",
         ("tests/table/index_build/test_text_building.py",),
     ),
