@@ -336,13 +336,14 @@ def test_rows_found_are_those_that_have_the_words_whatever_comes_between(tmp_pat
 
 
 @pytest.mark.parametrize("act", [refresh_indices, optimize_indices])
-def test_pylance_finds_no_updated_row_by_its_old_text(tmp_path, act):
+def test_pylance_finds_no_updated_row_by_its_old_text(tmp_path, act, monkeypatch):
     """With stable row ids the old segment has the row id, too."""
+    monkeypatch.setattr(text_indices, "_ROWS_AT_ONCE", 7)
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(100), "s": ["river"] * 50 + ["mountain"] * 50})
     lance.write_dataset(rows, path, max_rows_per_file=50, enable_stable_row_ids=True)
     build(path, rows_per_segment=50)
-    set_to(path, "id < 10", s="desert")
+    set_to(path, "id >= 40 AND id < 50", s="desert")
     act(Table(path))
     for word, count in (("river", 40), ("desert", 10), ("mountain", 50)):
         assert len(theirs(path, word)) == len(ours(path, Match(word, "s"))[0]) == count

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyspark_lance.errors import (
     CorruptFileError,
@@ -31,6 +32,7 @@ from pyspark_lance.table.version.table_files import TableFiles
 logger = logging.getLogger(__name__)
 
 _NEWEST_VERSION: Final = 3
+_ROWS_AT_ONCE: Final = 1 << 20
 
 
 def index_kind(name: str) -> str:
@@ -113,20 +115,28 @@ def names_rows_elsewhere(
 
     Also where that cannot be told: its files are damaged.
     """
+    live = set(snapshot.manifest.fragments.ids.tolist())
     try:
-        file = IndexFile.open(snapshot.files, entry, METADATA_FILE, whole=True)
-        names = [np.empty(0, np.uint64)]
-        for number in _partitions(file):
-            documents = IndexFile.open(snapshot.files, entry, f"part_{number}_docs.lance")
-            names.append(plain_numbers(documents.read_all("_rowid").column(0)))
-        named = np.concatenate(names)
-        if snapshot.uses_stable_row_ids:
-            addresses, is_found = row_id_index(snapshot).addresses_of(named)
-            addresses = addresses[is_found]
-        else:
-            addresses = moved_addresses(named, reuse_versions(snapshot))
+        for named in _named_rows(snapshot.files, entry):
+            if snapshot.uses_stable_row_ids:
+                addresses, is_found = row_id_index(snapshot).addresses_of(named)
+                addresses = addresses[is_found]
+            else:
+                addresses = moved_addresses(named, reuse_versions(snapshot))
+            now = set(np.unique(addresses >> np.uint64(OFFSET_BITS)).tolist())
+            if not now & live <= set(fragments):
+                return True
     except (LanceError, FileNotFoundError):
         return True
-    now = np.unique(addresses >> np.uint64(OFFSET_BITS))
-    live = set(snapshot.manifest.fragments.ids.tolist())
-    return not set(now.tolist()) & live <= set(fragments)
+    return False
+
+
+def _named_rows(files: TableFiles, entry: IndexMetadata) -> Iterator[NDArray[np.uint64]]:
+    """What the rows of the documents of a segment are called, some at a time."""
+    metadata = IndexFile.open(files, entry, METADATA_FILE, whole=True)
+    for number in _partitions(metadata):
+        file = IndexFile.open(files, entry, f"part_{number}_docs.lance")
+        for first in range(0, file.reader.num_rows, _ROWS_AT_ONCE):
+            end = min(first + _ROWS_AT_ONCE, file.reader.num_rows)
+            rows = file.read_ranges([(first, end)], ["_rowid"])
+            yield plain_numbers(rows.column(0).combine_chunks())
