@@ -58,6 +58,8 @@ COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 _MAX_BATCHES: Final = 2
 # Rows that are looked up in one pass over their files, old and new, are so many batches.
 _PASS_BATCHES: Final = 4
+# What it takes to know where a row is.
+_PLACE_BYTES: Final = 64
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
@@ -101,7 +103,7 @@ def _read(task: ChangeFeedTask) -> Iterator[pa.RecordBatch]:
     pass_bytes = _PASS_BATCHES * task.batch_bytes
     shared = SharedRows(_MAX_BATCHES * pass_bytes)
     row_bytes = _row_bytes(task, shared)
-    for changes in in_passes(task.changes, max(1, pass_bytes // (2 * row_bytes))):
+    for changes in in_passes(task.changes, max(1, pass_bytes // (2 * row_bytes + _PLACE_BYTES))):
         readers = [_reader_of(task, change, shared, row_bytes) for change in changes]
         for reader in readers:
             yield from reader.batches()
@@ -109,14 +111,17 @@ def _read(task: ChangeFeedTask) -> Iterator[pa.RecordBatch]:
 
 
 def _row_bytes(task: ChangeFeedTask, shared: SharedRows) -> int:
-    """Bytes of a row that is looked up, by one of them."""
+    """Bytes of a row that is looked up, by one that is compared and one that is not."""
+    sizes: dict[bool, int] = {}
     for change in task.changes:
         if isinstance(change, UpdateChanges):
-            return max(side.average_row_bytes() for side in _update_sides(task, change, shared))
-        if change.looked_up:
+            if change.before.compared not in sizes:
+                sides = _update_sides(task, change, shared)
+                sizes[change.before.compared] = max(side.average_row_bytes() for side in sides)
+        elif change.looked_up and False not in sizes:
             side = SideReader(task.sides[change.side], _fragments_of(change), shared)
-            return side.average_row_bytes()
-    return 1
+            sizes[False] = side.average_row_bytes()
+    return max(sizes.values(), default=1)
 
 
 def _reader_of(
