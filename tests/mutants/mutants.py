@@ -1161,6 +1161,20 @@ MUTANTS = (
         ("tests/spark/plugin/test_text_search.py",),
     ),
     Mutant(
+        "of vectors those far away count most in a hybrid search",
+        "table/text/hybrid.py",
+        "_scaled(near, -near.score, of_vector)",
+        "_scaled(near, near.score, of_vector)",
+        ("tests/table/text/test_hybrid.py",),
+    ),
+    Mutant(
+        "the ranks of a hybrid search begin with 0",
+        "table/text/hybrid.py",
+        "ranks = np.arange(1, len(found) + 1)",
+        "ranks = np.arange(len(found))",
+        ("tests/table/text/test_hybrid.py",),
+    ),
+    Mutant(
         "words in quotes are searched one by one",
         "table/text/queries.py",
         "return Phrase(words[1:-1])",

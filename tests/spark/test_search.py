@@ -186,3 +186,46 @@ def test_tokenizers_that_are_not_supported_are_named(spark, tmp_path):
     with pytest.raises(InvalidInputError, match="the table has no full-text index"):
         LanceTable.create(spark, str(tmp_path / "n"), "body string").search("cat")
     assert lances(Match("cat", "p")).query_type().value == "match"
+
+
+def test_words_and_a_vector_are_ranked_together(spark, tmp_path):
+    rng = np.random.default_rng(12)
+    numbers = rng.normal(size=(300, 4)).astype("f4")
+    rows = pa.table(
+        {
+            "id": np.arange(300),
+            "s": texts(rng, 300),
+            "v": pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), 4),
+        }
+    )
+    path = str(tmp_path / "t")
+    dataset = lance.write_dataset(rows[:200], path, enable_stable_row_ids=True)
+    dataset.create_scalar_index("s", "INVERTED", name="by_s")
+    lance.write_dataset(rows[200:], path, mode="append")
+    table = LanceTable.forPath(spark, path)
+    query = numbers[7].tolist()
+
+    found = table.hybridSearch("river cat", query, 6, columns=["id"], candidates=20)
+    assert found.columns == ["_rank", "_score", "_rowid", "_text_score", "_distance", "id"]
+    words = [row.id for row in table.search("river cat", 20).collect()]
+    near = [row.id for row in table.nearest(query, 20).collect()]
+    expected = {
+        one: sum(1 / (61 + ranking.index(one)) for ranking in (words, near) if one in ranking)
+        for one in {*words, *near}
+    }
+    best = sorted(expected, key=lambda one: (-np.float32(expected[one]), one))[:6]
+    rows = found.collect()
+    assert [row.id for row in rows] == best
+    assert [row._score for row in rows] == pytest.approx([expected[one] for one in best], rel=1e-5)
+    assert [row._text_score is None for row in rows] == [row.id not in words for row in rows]
+    assert [row._distance is None for row in rows] == [row.id not in near for row in rows]
+
+    only = {"text": 0, "vector": 1}
+    filtered = table.hybridSearch("river", query, 3, only, "id > 7", ["id"]).collect()
+    assert [row.id for row in filtered] == [
+        row.id for row in table.nearest(query, 3, filter="id > 7").collect()
+    ]
+    with pytest.raises(InvalidInputError, match="rankings cannot be fused by 'sum'"):
+        table.hybridSearch("river", query, fusion="sum")
+    with pytest.raises(InvalidInputError, match="takes one vector"):
+        table.hybridSearch("river", [query, query])

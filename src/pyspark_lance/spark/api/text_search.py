@@ -6,17 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_lance.spark.api.table_search import output_schema, search_filter, table_columns
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.api.table_search import answer_schema, search_filter, table_columns
 from pyspark_lance.spark.api.typed_errors import typed_errors
+from pyspark_lance.spark.jobs.hybrid_job import HYBRID_COLUMNS, HybridAnswer, search_both
 from pyspark_lance.spark.jobs.search_job import SEARCH_COLUMNS, SearchAnswer, search_texts
 from pyspark_lance.spark.options.spellings import checks_keywords
 from pyspark_lance.spark.source.read_plan import shown_columns
 from pyspark_lance.spark.types.spark_types import narrow
+from pyspark_lance.table.nearest.ivf_plan import usable_segments
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
+from pyspark_lance.table.nearest.vectors import given_queries, vector_column
+from pyspark_lance.table.text.hybrid import Fusion
 from pyspark_lance.table.text.queries import parse_query
-from pyspark_lance.table.text.search_plan import SearchRequest, plan_search
-from pyspark_lance.table.version.path_suggestions import suggest_paths
+from pyspark_lance.table.text.search_plan import SearchRequest, check_k, plan_search
+from pyspark_lance.table.version.path_suggestions import suggesting_paths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -102,3 +110,79 @@ class TextSearch:
         schema = output_schema(SEARCH_COLUMNS, shown.fields)
         answer = SearchAnswer(plan_search(snapshot, request), schema)
         return search_texts(self._spark, answer)
+
+    @typed_errors()
+    def hybridSearch(  # noqa: N802, PLR0913
+        self,
+        text: str | Mapping[str, Any],
+        vector: Sequence[float] | np.ndarray,
+        k: int = 10,
+        fusion: str | Mapping[str, float] = "rrf",
+        filter: str | None = None,  # noqa: A002
+        columns: Sequence[str] | None = None,
+        *,
+        column: str | Sequence[str] | None = None,
+        vectorColumn: str | None = None,  # noqa: N803
+        operator: str = "or",
+        metric: str | None = None,
+        candidates: int = 100,
+        version: int | str | None = None,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> DataFrame:
+        """The rows that words and a vector find, ranked together, in one job.
+
+        The result has ``_rank`` from 1 on, the common ``_score``, ``_rowid``, ``_text_score`` and
+        ``_distance`` (NULL where only the other search found the row), then the columns of the
+        table. Ties are broken by ``_rowid``.
+
+        Args:
+            text: Words, or a query, as in ``search``.
+            vector: One vector, as in ``nearest``.
+            k: Rows to find.
+            fusion: ``rrf`` adds 1 / (60 + rank) of both rankings; weights such as
+                ``{"text": 0.3, "vector": 0.7}`` add the scores, each scaled to 0 to 1.
+            filter: SQL condition over columns of the table and lineage columns, applied before both
+                searches.
+            columns: Columns of the table to return, which may be lineage columns; None for all.
+            column: The column or columns of texts to search, as in ``search``.
+            vectorColumn: The vector column; needed only if the table has several.
+            operator: ``or`` or ``and``, for words.
+            metric: ``l2``, ``cosine`` or ``dot``, as in ``nearest``.
+            candidates: Rows of each search that are ranked, at least ``k``.
+            version: Version to read; None for the newest, or the one that the table is pinned to.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
+
+        Raises:
+            InvalidInputError: As ``search`` and ``nearest``; no such fusion.
+        """
+        at = self._version_of(version, tag, timestamp)
+        with suggesting_paths(self._table):
+            snapshot = Snapshot.open(self._table, at)
+        fused = Fusion.parse(fusion)
+        vectors = vector_column(snapshot.schema, vectorColumn)
+        kind = None if metric is None else Metric.parse(metric)
+        segments = usable_segments(snapshot, vectors, kind)
+        kind = kind or (segments[0].metric if segments else Metric.L2)
+        queries, is_one = given_queries(vector, vectors, kind)
+        if not is_one:
+            raise InvalidInputError("hybridSearch takes one vector", hint="call it for each")
+        options, shown = table_columns(self._read_options(at), self._table, snapshot, columns)
+        read, system = narrow(shown_columns(options, snapshot), shown)
+        predicate = search_filter(self._spark, snapshot, filter)
+        searched = [column] if isinstance(column, str) else list(column or ())
+        query = parse_query(text, searched, operator)
+        check_k(k)
+        of_each = max(k, candidates)
+        answer = HybridAnswer(
+            plan_search(snapshot, SearchRequest(query, of_each, predicate, read, system)),
+            plan_nearest(
+                snapshot, NearestRequest(vectors, kind, of_each, predicate, read, system, segments)
+            ),
+            queries,
+            fused,
+            k,
+            answer_schema(HYBRID_COLUMNS, shown.fields),
+        )
+        return search_both(self._spark, answer)

@@ -59,9 +59,14 @@ class SearchRequest:
 
     def __post_init__(self) -> None:
         """Refuses a number of rows that is none."""
-        k = self.k
-        if k is not None and (not isinstance(k, int) or isinstance(k, bool) or k < 1):
-            raise InvalidInputError(f"k, the number of rows to find, must be at least 1, not {k!r}")
+        if self.k is not None:
+            check_k(self.k)
+
+
+def check_k(k: object) -> None:
+    """Refuse a number of rows that is none."""
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise InvalidInputError(f"k, the number of rows to find, must be at least 1, not {k!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,101 @@
+"""Hybrid search: rows found by words and by a vector, ranked together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.nearest.found_rows import FoundRows
+from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
+
+RECIPROCAL_RANKS: Final = "rrf"
+# As in the paper that named it, and in Lance: first ranks count a little more than second ones.
+_RANK_OFFSET: Final = 60
+_HINT: Final = 'choose \'rrf\', or weights as in {"text": 0.3, "vector": 0.7}'
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How two rankings become one; without weights by reciprocal ranks."""
+
+    weights: tuple[float, float] | None = None  # Of words, of the vector.
+
+    @classmethod
+    def parse(cls, given: object) -> Fusion:
+        """Reads ``rrf``, or weights by the names ``text`` and ``vector``.
+
+        Raises:
+            InvalidInputError: It is neither.
+        """
+        if isinstance(given, str) and given.lower() == RECIPROCAL_RANKS:
+            return cls()
+        if isinstance(given, Mapping) and set(given) == {"text", "vector"}:
+            text, vector = given["text"], given["vector"]
+            if all(_is_weight(one) for one in (text, vector)) and text + vector > 0:
+                return cls((float(text), float(vector)))
+        raise InvalidInputError(f"rankings cannot be fused by {given!r}", hint=_HINT)
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class HybridRows:
+    """Rows with a common score, the best first."""
+
+    rows: ScoredRows
+    text_score: NDArray[np.float32]  # NaN where the words were not found.
+    distance: NDArray[np.float32]  # NaN where the vector is too far away.
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def address(self) -> NDArray[np.uint64]:
+        """Where they are."""
+        return self.rows.address
+
+
+def fuse(text: ScoredRows, vector: FoundRows, fusion: Fusion, k: int) -> HybridRows:
+    """The ``k`` best rows of both; each comes in its order."""
+    near = ScoredRows(vector.row_id, vector.address, vector.distance)
+    if fusion.weights is None:
+        parts = [_by_rank(text), _by_rank(near)]
+    else:
+        of_text, of_vector = fusion.weights
+        parts = [_scaled(text, text.score, of_text), _scaled(near, -near.score, of_vector)]
+    every = joined_rows(parts)
+    row_ids, firsts, places = np.unique(every.row_id, return_index=True, return_inverse=True)
+    scores = np.zeros(len(row_ids))
+    np.add.at(scores, places, every.score)
+    best = best_rows(ScoredRows(row_ids, every.address[firsts], scores.astype(np.float32)), k)
+    return HybridRows(best, _scores_in(text, best), _scores_in(near, best))
+
+
+def _by_rank(found: ScoredRows) -> ScoredRows:
+    ranks = np.arange(1, len(found) + 1)
+    scores = (1 / (_RANK_OFFSET + ranks)).astype(np.float32)
+    return ScoredRows(found.row_id, found.address, scores)
+
+
+def _scaled(found: ScoredRows, scores: NDArray[np.float32], weight: float) -> ScoredRows:
+    """Scores from 0 to 1, times a weight; 1 for all where they are equal."""
+    if not len(found):
+        return found
+    least, span = scores.min(), np.ptp(scores)
+    relative = (scores - least) / span if span > 0 else np.ones_like(scores)
+    return ScoredRows(found.row_id, found.address, (weight * relative).astype(np.float32))
+
+
+def _scores_in(found: ScoredRows, wanted: ScoredRows) -> NDArray[np.float32]:
+    """The scores that rows have in a set, NaN for those that are not in it."""
+    out = np.full(len(wanted), np.nan, np.float32)
+    _, own, there = np.intersect1d(wanted.row_id, found.row_id, return_indices=True)
+    out[own] = found.score[there]
+    return out
