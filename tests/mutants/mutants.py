@@ -15,6 +15,7 @@ class Mutant:
         old: Is there once.
         new: Takes its place.
         tests: Of which at least one must fail.
+        are_slow: Whether they are among those that a default run leaves out.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    are_slow: bool = False
 
 
 _SHARE_OF_INTERLEAVINGS = (
@@ -69,6 +71,22 @@ MUTANTS = (
         'if match is None or match[1].lower() != "file" or "%" not in uri:',
         "if True:",
         ("tests/store/test_other_roots.py",),
+    ),
+    Mutant(
+        "a rename in HDFS replaces the manifest of another writer",
+        "store/hdfs_store.py",
+        "self._client.rename(other, full, False)",
+        "self._client.rename(other, full, True)",
+        ("tests/store/test_hdfs_store.py",),
+        are_slow=True,
+    ),
+    Mutant(
+        "a rename whose response was lost is another writer's",
+        "store/hdfs_store.py",
+        "if not self._is_there(other):",
+        "if False:",
+        ("tests/store/test_hdfs_store.py",),
+        are_slow=True,
     ),
     # Hadoop's settings of stores
     Mutant(

@@ -119,18 +119,9 @@ def test_a_path_with_a_nul_is_refused(uri):
 
 
 @pytest.mark.parametrize("uri", ["hdfs://namenode:8020/t", "hdfs:///t"])
-def test_without_a_client_of_hadoop_the_error_is_one_line_that_says_what_is_missing(uri):
-    program = (
-        "from pyspark_lance.store.open_store import open_store\n"
-        f"try: open_store({uri!r})\n"
-        "except Exception as error: print(error)"
-    )
-    nowhere = {"PATH": os.environ["PATH"], "JAVA_HOME": "/nowhere", "HADOOP_HOME": "/nowhere"}
-    shown = subprocess.run(
-        [sys.executable, "-c", program], env=nowhere, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert shown[0] == (
-        "[LANCE_UNSUPPORTED_FEATURE] there is no client of Hadoop for hdfs:// tables"
-    )
-    assert len(shown) == 2
-    assert "CLASSPATH" in shown[1]
+def test_without_the_package_for_hdfs_the_error_names_it(uri, monkeypatch):
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        open_store(uri)
+    assert "a package is missing for hdfs:// tables" in str(caught.value)
+    assert "pyspark-lance[hdfs]" in str(caught.value)

@@ -63,8 +63,6 @@ _HINTS = {
     "PermissionError": "check the credentials and what they may do",
     "EndpointConnectionError": "check storage.aws_endpoint and the network",
 }
-# What fsspec reaches only with Hadoop's own client.
-_OF_HADOOP = ("hdfs", "viewfs")
 
 _T = TypeVar("_T")
 
@@ -313,10 +311,6 @@ class FsspecStore(ObjectStore):
                     hint="check the URI; or install the package that gives fsspec this kind of "
                     "URI, such as adlfs for abfss://",
                 ) from None
-            except OSError as error:
-                if self._protocol not in _OF_HADOOP or "lib" not in str(error):
-                    raise
-                raise _no_hadoop_client(self._url.partition(":")[0]) from None
             if self._protocol == "s3":
                 fs.retries = s3_requests.ROUNDS_OF_RETRIES
             return fs, root.rstrip("/")
@@ -522,15 +516,6 @@ def _file_system(protocol: str, url: str, arguments: Mapping[str, Any]) -> tuple
         return fs, fs._strip_protocol(url)
     found: tuple[Any, str] = fsspec.core.url_to_fs(url, **arguments)
     return found
-
-
-def _no_hadoop_client(scheme: str) -> UnsupportedFeatureError:
-    """What pyarrow says of it takes two pages."""
-    return UnsupportedFeatureError(
-        f"there is no client of Hadoop for {scheme}:// tables",
-        hint="set JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob) for the driver "
-        "and all executors; or use webhdfs://",
-    )
 
 
 def _raised_or(answer: bytes | Exception) -> bytes:

@@ -33,6 +33,10 @@ def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStor
         raise UnsupportedFeatureError(
             "s3+ddb:// is the URI of a table, not of a place for other files", hint="use s3://"
         )
+    if scheme in ("hdfs", "viewfs"):
+        from pyspark_lance.store.hdfs_store import open_hdfs_store  # noqa: PLC0415
+
+        return open_hdfs_store(scheme, uri, options)
     # fsspec and what it brings along take longer to import than a local table takes to open.
     from pyspark_lance.store.fsspec_store import open_fsspec_store  # noqa: PLC0415
 

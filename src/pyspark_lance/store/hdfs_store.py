@@ -1,0 +1,427 @@
+"""HdfsStore: HDFS by hdfs-native, which needs no JVM and reads Hadoop's own configuration files.
+
+An object is written to a file beside its place and renamed. The name node renames in one step and,
+where it is not to overwrite, refuses if there is a file of the name: so of two writers of a
+manifest one wins, and no reader sees a file that is not whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.store.byte_range import ByteRange, cut_ranges, merge_ranges
+from pyspark_lance.store.object_store import (
+    Buffer,
+    ObjectInfo,
+    ObjectStore,
+    OutputFile,
+    as_byte_view,
+    check_path,
+    folder_prefix,
+    missing,
+    too_short,
+)
+from pyspark_lance.store.storage_options import PREFIX, StorageOptions, parse_storage_options
+
+_MERGE_GAP_BYTES: Final = 256 << 10
+_MERGE_MAX_BYTES: Final = 8 << 20
+_BUFFER_BYTES: Final = 4 << 20
+_CONNECTIONS: Final = 16
+_LISTINGS: Final = 5
+# Arguments of the client; all other options are settings of Hadoop.
+_ARGUMENTS: Final = ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache")
+
+_T = TypeVar("_T")
+
+# The process that first made a client: its threads are missing in processes forked from it.
+_first_user: int | None = None
+
+
+def open_hdfs_store(scheme: str, uri: str, options: Mapping[str, str]) -> HdfsStore:
+    """The store at ``hdfs://host:port/path``, ``hdfs://nameservice/path`` or ``hdfs:///path``."""
+    authority, _, path = uri.partition("://")[2].partition("/")
+    if "://" not in uri:
+        raise InvalidInputError(
+            f"the URI {uri!r} names no host", hint=f"write it as {scheme}://host:port/path"
+        )
+    texts = {_plain(name): text for name, text in options.items()}
+    arguments: dict[str, str] = {name: texts.pop(name) for name in _ARGUMENTS if name in texts}
+    parsed = parse_storage_options(scheme, options)
+    config = {name: text for name, text in texts.items() if "." in name}
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidInputError(f"the URI {uri!r} has .. in it", hint="write the path without it")
+    return HdfsStore(
+        f"{scheme}://{authority}", "/".join(["", *parts]), {**arguments, "config": config}, parsed
+    )
+
+
+def _plain(name: str) -> str:
+    """An option without its prefix; settings of Hadoop differ by case."""
+    is_prefixed = name.lower().startswith(PREFIX)
+    return name[len(PREFIX) :] if is_prefixed else name
+
+
+class HdfsStore(ObjectStore):
+    """Files of HDFS below one folder.
+
+    ``server``: scheme and authority of the URI. ``root``: path of the folder, '' for that of all.
+    ``arguments``: of the client. ``options``: what must not show in messages.
+    """
+
+    def __init__(
+        self, server: str, root: str, arguments: Mapping[str, Any], options: StorageOptions
+    ) -> None:
+        self.uri = f"{server}{root}"
+        self.server = server
+        self.lists_in_order = True
+        self.lists_names_only = False
+        self.unproven_server = ""
+        self.place = None
+        self._root = root
+        self._arguments = arguments
+        self._options = options
+        self._connection: tuple[int, Any] | None = None
+        self._lock = threading.Lock()
+        _ = self._client  # a missing package or a wrong setting shows now
+
+    def __repr__(self) -> str:
+        return f"HdfsStore({self.uri!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def get(self, path: str) -> Buffer:
+        """The whole object."""
+        return self._run("read", path, partial(self._read_whole, self._full(path)))
+
+    def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
+        """The last bytes and the object's size."""
+        full = self._full(path)
+
+        def tail() -> tuple[Buffer, int]:
+            reader = self._open_file(full)
+            size = reader.file_length()
+            return self._bytes(reader, max(size - max(length, 0), 0), size), size
+
+        return self._run("read", path, tail)
+
+    def get_range(self, path: str, start: int, end: int) -> Buffer:
+        """Exactly the bytes from ``start`` to ``end``."""
+        return self.get_ranges(path, [ByteRange(start, end)])[0]
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
+        """The bytes of each range; neighbours are read together, others concurrently."""
+        for start, end in ranges:
+            if not 0 <= start <= end:
+                raise too_short(self.uri, path, start, end)
+        wanted = [piece for piece in ranges if piece.num_bytes]
+        requests = merge_ranges(wanted, max_gap=_MERGE_GAP_BYTES, max_bytes=_MERGE_MAX_BYTES)
+        found = self._run("read", path, partial(self._fetch, path, requests)) if requests else []
+        pieces = iter(cut_ranges(wanted, requests, found))
+        return [next(pieces) if piece.num_bytes else memoryview(b"") for piece in ranges]
+
+    def stat(self, path: str) -> ObjectInfo:
+        """Size and time of change."""
+        full = self._full(path)
+        status = self._run("stat", path, lambda: self._client.get_file_info(full))
+        if status.isdir:
+            raise missing(self.uri, path)
+        return ObjectInfo(path, status.length, status.modification_time * 1_000_000)
+
+    def put(self, path: str, data: Buffer) -> None:
+        """Creates or replaces the object."""
+        full = self._full(path)
+        self._run("write", path, lambda: self._put(full, [as_byte_view(data)]), reads=False)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies through this process, as HDFS has no copy of its own."""
+        full, copied = self._full(source), self._full(target)
+
+        def copy() -> None:
+            reader = self._open_file(full)
+            size = reader.file_length()
+            self._put(copied, reader.read_range_stream(0, size) if size else ())
+
+        self._run("copy", source, copy)
+
+    def put_if_absent(self, path: str, data: Buffer) -> bool:
+        """Creates the object by renaming a file to its name, unless there is one."""
+        full = self._full(path)
+        return self._run(
+            "create", path, lambda: self._create(full, as_byte_view(data)), reads=False
+        )
+
+    def open_output(self, path: str) -> OutputFile:
+        """Starts a file beside the place of the object, to where ``close`` renames it."""
+        full = self._full(path)
+        other = _beside(full)
+        run = partial(self._run, "write", path, reads=False)
+        raw = run(lambda: self._client.create(other))
+        return _HdfsOutput(
+            io.BufferedWriter(raw, _BUFFER_BYTES),
+            lambda action: run(action),
+            complete=lambda: self._client.rename(other, full, True),
+            discard=lambda: self._client.delete(other, False),
+        )
+
+    def list_names(self, folder: str) -> list[str]:
+        """The names of the files right in the folder."""
+        start = len(folder_prefix(folder))
+        return [info.path[start:] for info in self._list(folder, recursive=False)]
+
+    def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
+        """All files in the folder and below."""
+        yield from self._list(prefix, recursive=True)
+
+    def delete(self, path: str) -> None:
+        """Removes the object."""
+        full = self._full(path)
+        with contextlib.suppress(FileNotFoundError):
+            self._run("delete", path, lambda: self._client.delete(full, False))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Removes the objects concurrently."""
+        with ThreadPoolExecutor(_CONNECTIONS) as threads:
+            for _ in threads.map(self.delete, paths):
+                pass
+
+    # ---- the client
+
+    @property
+    def _client(self) -> Any:
+        """The client of this process: a forked one has none of its parent's threads."""
+        with self._lock:
+            if self._connection is None or self._connection[0] != os.getpid():
+                self._connection = (os.getpid(), self._connect())
+            return self._connection[1]
+
+    def _connect(self) -> Any:
+        global _first_user
+        scheme = self.server.partition(":")[0]
+        if _first_user not in (None, os.getpid()):
+            raise UnsupportedFeatureError(
+                f"{scheme}:// tables cannot be opened in a process that was forked after one was",
+                hint="start processes by spawn or forkserver, not by fork",
+            )
+        _first_user = os.getpid()
+        try:
+            from hdfs_native import Client  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise UnsupportedFeatureError(
+                f"a package is missing for {scheme}:// tables",
+                hint="pip install 'pyspark-lance[hdfs]', on the driver and the executors",
+            ) from None
+        return self._run("open", "", lambda: Client(self.server, **self._arguments), reads=False)
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{check_path(path)}"
+
+    def _open_file(self, full: str) -> Any:
+        status = self._client.get_file_info(full)
+        if status.isdir:
+            raise FileNotFoundError(full)
+        return self._client.read(full).inner
+
+    @staticmethod
+    def _bytes(reader: Any, start: int, end: int) -> bytes:
+        content: bytes = reader.read_range(start, end - start) if end > start else b""
+        return content
+
+    def _read_whole(self, full: str) -> bytes:
+        reader = self._open_file(full)
+        return self._bytes(reader, 0, reader.file_length())
+
+    def _fetch(self, path: str, requests: Sequence[ByteRange]) -> Sequence[bytes]:
+        reader = self._open_file(self._full(path))
+        size = reader.file_length()
+        if requests[-1].end > size:
+            raise too_short(self.uri, path, requests[0].start, requests[-1].end, size)
+
+        def read(request: ByteRange) -> bytes:
+            return self._bytes(reader, request.start, request.end)
+
+        if len(requests) == 1:
+            return [read(requests[0])]
+        with ThreadPoolExecutor(min(_CONNECTIONS, len(requests))) as threads:
+            return list(threads.map(read, requests))
+
+    # ---- writing
+
+    def _write_beside(self, full: str, pieces: Iterable[Any]) -> str:
+        other = _beside(full)
+        try:
+            with self._client.create(other) as file:
+                for piece in pieces:
+                    if len(piece):
+                        file.write(piece)
+        except BaseException:
+            self._drop(other)
+            raise
+        return other
+
+    def _put(self, full: str, pieces: Iterable[Any]) -> None:
+        other = self._write_beside(full, pieces)
+        try:
+            self._client.rename(other, full, True)
+        except BaseException:
+            self._drop(other)
+            raise
+
+    def _create(self, full: str, content: memoryview) -> bool:
+        """Whether this call created the file."""
+        other = self._write_beside(full, [content])
+        try:
+            self._client.rename(other, full, False)
+        except Exception:
+            # The client repeats a request whose response was lost, and then meets our own file: if
+            # the other name is gone, it was us.
+            if not self._is_there(other):
+                return True
+            is_taken = self._is_there(full)
+            self._drop(other)
+            if is_taken:
+                return False
+            raise
+        return True
+
+    def _is_there(self, full: str) -> bool:
+        try:
+            self._client.get_file_info(full)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _drop(self, full: str) -> None:
+        """Remove a file that was not completed; one that stays is an orphan that cleanup finds."""
+        with contextlib.suppress(Exception):
+            self._client.delete(full, False)
+
+    # ---- listing
+
+    def _list(self, prefix: str, *, recursive: bool) -> Sequence[ObjectInfo]:
+        base = f"{self._root}/"
+        folder = base + folder_prefix(prefix)
+
+        def look() -> Sequence[ObjectInfo]:
+            for attempt in range(1, _LISTINGS + 1):
+                try:
+                    found = list(self._client.list_status(folder.rstrip("/") or "/", recursive))
+                    break
+                except FileNotFoundError:
+                    # Of a folder below that was removed meanwhile, or there is nothing at all.
+                    if attempt == _LISTINGS or not self._is_there(folder.rstrip("/") or "/"):
+                        return []
+            return [
+                ObjectInfo(
+                    one.path.removeprefix(base), one.length, one.modification_time * 1_000_000
+                )
+                for one in found
+                if not one.isdir and one.path.startswith(folder)
+            ]
+
+        infos = self._run("list", prefix, look)
+        return sorted(infos, key=lambda info: info.path.encode())
+
+    # ---- errors
+
+    def _run(self, verb: str, path: str, action: Callable[[], _T], *, reads: bool = True) -> _T:
+        """Runs the action; with ``reads``, what is not there is a FileNotFoundError."""
+        # Raised after the handler, or it would carry the unscrubbed one as context.
+        try:
+            return action()
+        except LanceError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the client raises errors of many kinds
+            cause = error
+        is_absent = isinstance(cause, FileNotFoundError) or "not a directory" in str(cause)
+        if is_absent and reads:
+            raise missing(self.uri, path) from None
+        told = self._options.scrub(f"{type(cause).__name__}: {cause}")
+        raise StorageError(
+            f"cannot {verb}: {' '.join(told.split())[:500]}",
+            where=f"{self.uri}/{path}".rstrip("/"),
+            hint="check the address of the name node, HADOOP_CONF_DIR and, where the cluster has "
+            "Kerberos, the ticket"
+            if verb in ("open", "list")
+            else "",
+        ) from self._options.safe_cause(cause)
+
+
+class _HdfsOutput:
+    """A file under another name, which ``complete`` renames; in memory is one buffer of it."""
+
+    def __init__(
+        self,
+        file: io.BufferedWriter,
+        run: Callable[[Callable[[], object]], object],
+        *,
+        complete: Callable[[], object],
+        discard: Callable[[], object],
+    ) -> None:
+        self._file: io.BufferedWriter | None = file
+        self._run = run
+        self._complete = complete
+        self._discard = discard
+        self._written = 0
+
+    def write(self, data: object) -> int:
+        """Appends the bytes."""
+        file = self._file
+        if file is None:
+            raise ValueError("write to a closed output file")
+        view = as_byte_view(data)
+        self._run(lambda: file.write(view))
+        self._written += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._written
+
+    def close(self) -> None:
+        """Completes the file and gives it its name; removes it when that fails."""
+        file = self._file
+        if file is None:
+            return
+
+        def complete() -> None:
+            file.close()
+            self._complete()
+
+        try:
+            self._run(complete)
+            self._file = None
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Removes the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(Exception):
+                file.raw.close()
+            with contextlib.suppress(Exception):
+                self._discard()
+
+
+def _beside(full: str) -> str:
+    """A name of its own in the same folder; of a manifest, that of one that is staged."""
+    return f"{full}-{uuid.uuid4()}"

@@ -1,0 +1,136 @@
+"""The store on a real HDFS, alone and with several writers."""
+
+import itertools
+import multiprocessing
+import os
+
+import pyarrow as pa
+import pytest
+from hdfs_cluster import hdfs_cluster  # noqa: F401
+from store_conformance import StoreConformance
+
+from pyspark_lance.errors import InvalidInputError, StorageError, UnsupportedFeatureError
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import LATEST
+from pyspark_lance.table.write.write_table import (
+    WriteSettings,
+    commit_write,
+    plan_write,
+    write_rows,
+)
+
+# A cluster takes a JVM of its own.
+pytestmark = pytest.mark.slow
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def root(hdfs_cluster):  # noqa: F811
+    """A folder that is not there yet."""
+    return f"{hdfs_cluster.uri}/tests/{os.getpid()}-{next(_NUMBERS)}"
+
+
+class TestHdfsStore(StoreConformance):
+    @pytest.fixture
+    def store(self, root):
+        return open_store(root)
+
+
+def append(uri, first, num_rows):
+    table = Table(uri)
+    rows = pa.table({"id": pa.array(range(first, first + num_rows), pa.int64())})
+    plan = plan_write(table, rows.schema, WriteSettings(), existing=open_existing(table))
+    return commit_write(plan, write_rows(plan, rows.to_batches())).version
+
+
+def append_often(uri, number, times, done):
+    versions = [append(uri, (number * times + i) * 10, 10) for i in range(times)]
+    done.put(versions)
+
+
+def ids(uri):
+    snapshot = Snapshot.open(Table(uri), LATEST)
+    batches = [batch for task in plan_scan(snapshot, ScanRequest()) for batch in run(task)]
+    return sorted(value for batch in batches for value in batch.column("id").to_pylist())
+
+
+def test_of_four_processes_that_append_none_loses_a_row(root):
+    append(root, 10_000, 10)
+    context = multiprocessing.get_context("spawn")
+    done = context.Queue()
+    writers = [
+        context.Process(target=append_often, args=(root, number, 4, done)) for number in range(4)
+    ]
+    for writer in writers:
+        writer.start()
+    versions = [version for _ in writers for version in done.get(timeout=300)]
+    for writer in writers:
+        writer.join()
+    assert sorted(versions) == list(range(2, 18))
+    assert ids(root) == [*range(160), *range(10_000, 10_010)]
+    left = [info.path for info in open_store(root).list("") if info.path.count("-") > 4]
+    assert not [path for path in left if ".manifest-" in path]
+
+
+def read_in_child(store, done):
+    try:
+        done.put(bytes(store.get("x")))
+    except UnsupportedFeatureError as error:
+        done.put(str(error))
+
+
+def test_a_forked_process_is_told_and_a_spawned_one_reads(root):
+    store = open_store(root)
+    store.put("x", b"content")
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        done = context.Queue()
+        child = context.Process(target=read_in_child, args=(store, done))
+        child.start()
+        found = done.get(timeout=60)
+        child.join()
+        assert found == b"content" if method == "spawn" else "forked" in found
+
+
+def test_a_repeated_rename_is_known_for_our_own(root, monkeypatch):
+    """The client repeats what got no response, and meets its own file."""
+    store = open_store(root)
+    client = store._client
+    rename = client.rename
+
+    def lose_response(*arguments):
+        rename(*arguments)
+        rename(*arguments)
+
+    monkeypatch.setattr(client, "rename", lose_response)
+    assert store.put_if_absent("a", b"first") is True
+    assert store.put_if_absent("a", b"second") is False
+    assert bytes(store.get("a")) == b"first"
+    assert [info.path for info in store.list("")] == ["a"]
+
+
+def test_paths_and_addresses_that_are_wrong_are_said(root):
+    with pytest.raises(InvalidInputError, match=r"\.\."):
+        open_store(f"{root}/../x")
+    assert open_store(f"{root}//a/./b%20c").uri == f"{root}/a/b%20c"
+    with pytest.raises(InvalidInputError, match="names no host"):
+        open_store("hdfs:/data/t")
+
+
+def test_a_table_stays_whole_when_a_data_node_ends(root, hdfs_cluster):  # noqa: F811
+    """The client gives up a write to a node that the name node still counts, and says so."""
+    append(root, 0, 10)
+    hdfs_cluster.stop_data_node()
+    assert ids(root) == list(range(10))
+    expected = list(range(10))
+    try:
+        append(root, 10, 10)
+        expected = list(range(20))
+    except StorageError as error:
+        assert "cannot write" in str(error)
+    assert ids(root) == expected
