@@ -10,9 +10,9 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.api.table_search import answer_schema, search_filter, table_columns
+from pyspark_lance.spark.api.table_search import output_schema, search_filter, table_columns
 from pyspark_lance.spark.api.typed_errors import typed_errors
-from pyspark_lance.spark.jobs.hybrid_job import HYBRID_COLUMNS, HybridAnswer, search_both
+from pyspark_lance.spark.jobs.hybrid_job import HYBRID_COLUMNS, HybridOutput, search_both
 from pyspark_lance.spark.jobs.search_job import SEARCH_COLUMNS, SearchAnswer, search_texts
 from pyspark_lance.spark.options.spellings import checks_keywords
 from pyspark_lance.spark.source.read_plan import shown_columns
@@ -20,11 +20,11 @@ from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.nearest.ivf_plan import usable_segments
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.vectors import given_queries, vector_column
+from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.text.hybrid import Fusion
 from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import SearchRequest, check_k, plan_search
-from pyspark_lance.table.version.path_suggestions import suggesting_paths
+from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -158,14 +158,14 @@ class TextSearch:
             InvalidInputError: As ``search`` and ``nearest``; no such fusion.
         """
         at = self._version_of(version, tag, timestamp)
-        with suggesting_paths(self._table):
+        with suggest_paths(self._table):
             snapshot = Snapshot.open(self._table, at)
         fused = Fusion.parse(fusion)
         vectors = vector_column(snapshot.schema, vectorColumn)
         kind = None if metric is None else Metric.parse(metric)
         segments = usable_segments(snapshot, vectors, kind)
         kind = kind or (segments[0].metric if segments else Metric.L2)
-        queries, is_one = given_queries(vector, vectors, kind)
+        queries, is_one = parse_queries(vector, vectors, kind)
         if not is_one:
             raise InvalidInputError("hybridSearch takes one vector", hint="call it for each")
         options, shown = table_columns(self._read_options(at), self._table, snapshot, columns)
@@ -175,7 +175,7 @@ class TextSearch:
         query = parse_query(text, searched, operator)
         check_k(k)
         of_each = max(k, candidates)
-        answer = HybridAnswer(
+        answer = HybridOutput(
             plan_search(snapshot, SearchRequest(query, of_each, predicate, read, system)),
             plan_nearest(
                 snapshot, NearestRequest(vectors, kind, of_each, predicate, read, system, segments)
@@ -183,6 +183,6 @@ class TextSearch:
             queries,
             fused,
             k,
-            answer_schema(HYBRID_COLUMNS, shown.fields),
+            output_schema(HYBRID_COLUMNS, shown.fields),
         )
         return search_both(self._spark, answer)

@@ -25,7 +25,8 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.nearest.found_rows import Found
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.search_plan import NearestPlan
-from pyspark_lance.table.nearest.search_task import SearchTask, join_found, read_found, search
+from pyspark_lance.table.nearest.search_task import SearchTask, read_found, search
+from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
 from pyspark_lance.table.nearest.vectors import Queries
 from pyspark_lance.table.text.hybrid import Fusion, fuse
 from pyspark_lance.table.text.search_plan import (
@@ -42,14 +43,14 @@ HYBRID_COLUMNS: Final = (
     StructField(TEXT_SCORE, FloatType(), nullable=True),
     StructField(DISTANCE, FloatType(), nullable=True),
 )
-"""What the answer says of each row, before the columns of the table."""
+"""Columns of the result before those of the table."""
 
 _Task = SearchTask | SegmentTask | TextTask
 
 
 @dataclass(frozen=True, slots=True)
-class HybridAnswer:
-    """What is searched, and what the answer looks like."""
+class HybridOutput:
+    """The plans of both searches, and the schema of the result."""
 
     text: TextPlan
     vector: NearestPlan
@@ -59,11 +60,11 @@ class HybridAnswer:
     schema: StructType  # ``HYBRID_COLUMNS`` and columns of the table.
 
 
-def search_both(spark: SparkSession, answer: HybridAnswer) -> DataFrame:
-    """The rows that words and a vector find, the best first."""
-    tasks: tuple[_Task, ...] = (*answer.text.tasks, *answer.vector.tasks)
-    found = over_tasks(spark, tasks, partial(_found, answer.queries), "payload binary")
-    return map_in_arrow(found.repartition(1), stage(partial(_fused, answer)), answer.schema)
+def search_both(spark: SparkSession, output: HybridOutput) -> DataFrame:
+    """Return the rows that words and a vector find, the best first."""
+    tasks: tuple[_Task, ...] = (*output.text.tasks, *output.vector.tasks)
+    found = over_tasks(spark, tasks, partial(_found, output.queries), "payload binary")
+    return map_in_arrow(found.repartition(1), stage(partial(_fused, output)), output.schema)
 
 
 # On executors ----------------------------------------------------------------------------------
@@ -79,20 +80,20 @@ def _found(queries: Queries, tasks: Iterable[_Task]) -> Batches:
         yield pa.RecordBatch.from_pydict({"payload": payload})
 
 
-def _fused(answer: HybridAnswer, batches: Batches) -> Batches:
+def _fused(output: HybridOutput, batches: Batches) -> Batches:
     parts: list[Found | TextFound] = []
     for batch in batches:
         payloads = batch.column(0)
         parts += [pickle.loads(payloads[row].as_buffer()) for row in range(batch.num_rows)]
-    words = merge_found(answer.text.merge, [one for one in parts if isinstance(one, TextFound)])
+    words = merge_found(output.text.merge, [one for one in parts if isinstance(one, TextFound)])
     near = [one for one in parts if isinstance(one, Found)]
-    vector = join_found(answer.vector.joining, near, answer.queries)
-    found = fuse(words, vector, answer.fusion, answer.k)
-    target = arrow_schema_of(answer.schema)
-    table_fields = answer.schema.fields[len(HYBRID_COLUMNS) :]
+    vector = merge_nearest(output.vector.merge, near, output.queries)
+    found = fuse(words, vector, output.fusion, output.k)
+    target = arrow_schema_of(output.schema)
+    table_fields = output.schema.fields[len(HYBRID_COLUMNS) :]
     of_table = arrow_schema_of(StructType(table_fields))
     ranks = np.arange(1, len(found) + 1, dtype=np.int32)
-    for part, read in read_found(answer.text.fetch, found):
+    for part, read in read_found(output.text.fetch, found):
         rows = found.rows.at(part)
         columns = [plain_array(ranks[part]), plain_array(rows.score), system_array(rows.row_id)]
         columns += [_nullable(found.text_score[part]), _nullable(found.distance[part])]
