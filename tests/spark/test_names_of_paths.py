@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 import lance
 import pytest
@@ -57,7 +56,8 @@ def check(spark, tmp_path, names, *, has_plugin):
         beside = text.replace("/lance/", "/parquet/")
         frame.write.parquet(beside)
         frame.write.format("lance").mode("append").save(text)
-        assert spark.read.parquet(beside).count() == 2
+        if "\\" not in name:  # an escape of patterns, which Parquet expands where it reads
+            assert spark.read.parquet(beside).count() == 2
         assert spark.read.format("lance").load(text).count() == 2
         assert LanceTable.forPath(spark, text).delete("id = 0").num_deleted_rows == 1
         check_stream(spark, text, f"{tmp_path}/c{number}")
@@ -68,7 +68,7 @@ def check(spark, tmp_path, names, *, has_plugin):
     assert folders[0] - copies == folders[1]
     assert {name.removesuffix("-copy") for name in copies} == folders[1]
     for name in folders[0]:
-        with suppress(FileNotFoundError):
+        if "\t" not in name:  # which pylance refuses
             assert lance.dataset(f"{tmp_path}/lance/{name}").count_rows() > 0
 
 
