@@ -70,7 +70,7 @@ def test_a_table_that_cannot_be_opened_shows_its_name_and_why(path):
 
 def test_what_takes_too_long_shows_the_text_instead():
     goes_on = threading.Event()
-    shown = Shown(html_or_text(lambda: str(goes_on.wait()), "a <table>", most_seconds=0.01))
+    shown = Shown(html_or_text(lambda: str(goes_on.wait()), "a <table>", max_seconds=0.01))
     goes_on.set()
     assert shown.texts == ["a <table>", "the table did not respond within 0.01 seconds"]
 
