@@ -29,7 +29,7 @@ from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.index_build.ngram_build import NgramPostings, trigrams
 from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.scan import fragment_pruning
-from pyspark_lance.table.scan.scan_facts import rows_left
+from pyspark_lance.table.scan.scan_statistics import prune_scan
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -230,7 +230,7 @@ def test_a_regular_expression_and_like_are_asked_by_their_literals(tmp_path):
     snapshot = Snapshot.open(Table(path))
 
     def left(condition: str) -> int:
-        return rows_left(snapshot, parse(snapshot, condition)).rows
+        return prune_scan(snapshot, parse(snapshot, condition)).rows
 
     assert left("s RLIKE 'mber 1234$'") == 1
     assert left("s RLIKE '^row.*1234'") == left("s LIKE 'r%1234'") == 1

@@ -286,7 +286,7 @@ def test_a_blob_whose_file_is_gone_is_said(tmp_path):
     rows = as_spark(read_located(source))
     for file in (tmp_path / "source" / "data").iterdir():
         file.unlink()
-    with pytest.raises(MissingFileError, match=r"(?s)are gone.*blobColumns"):
+    with pytest.raises(MissingFileError, match=r"(?s)are lost.*blobColumns"):
         write_located(str(tmp_path / "copy"), rows, BLOBS)
     assert not (tmp_path / "copy").exists() or not list((tmp_path / "copy").rglob("*.lance"))
 

@@ -31,12 +31,12 @@ class EvolvingStructs:
         self.kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
         self.append()
 
-    def rng(self, share: float) -> bool:
+    def happens(self, share: float) -> bool:
         return bool(self.rng.random() < share)
 
     def value(self, kind: pa.DataType) -> object:
         # Files of version 2.0 hold no null structs.
-        if self.rng(0.3) and not (pa.types.is_struct(kind) and self.version == "2.0"):
+        if self.happens(0.3) and not (pa.types.is_struct(kind) and self.version == "2.0"):
             return None
         if pa.types.is_struct(kind):
             return {member.name: self.value(member.type) for member in kind}
@@ -57,13 +57,13 @@ class EvolvingStructs:
 
     def _grown(self, kind: pa.DataType) -> pa.DataType:
         members, nested = list(kind), [n for n, m in enumerate(kind) if pa.types.is_struct(m.type)]
-        if nested and self.rng(0.5):
+        if nested and self.happens(0.5):
             place = int(self.rng.choice(nested))
             members[place] = members[place].with_type(self._grown(members[place].type))
             return pa.struct(members)
         self.members += 1
         leaf = LEAVES[int(self.rng.integers(len(LEAVES)))]
-        is_nested = self.rng(0.3) and self.version != "2.0"
+        is_nested = self.happens(0.3) and self.version != "2.0"
         new = pa.struct([("d", leaf)]) if is_nested else leaf
         return pa.struct([*members, (f"m{self.members}", new)])
 
