@@ -1,7 +1,7 @@
 """Builds the JVM plugin: python src/plugin/build.py [--check] [--compare PYSPARK ...].
 
 The jar is kept beside the sources, so that installing needs no JDK; after a change of Java, build
-and keep it anew. Building needs a JDK of at least 17 and an installed pyspark, whose jars are what
+and keep it again. Building needs a JDK of at least 17 and an installed pyspark, whose jars are what
 the sources compile against; nothing is downloaded. The jar is the same, byte for byte, wherever it
 is built with a JDK of the same release, and it says of which sources it was made.
 """

@@ -23,7 +23,7 @@ def has_dictionaries(data_type: pa.DataType) -> bool:
 
 
 def is_counted_apart(data_type: pa.DataType) -> bool:
-    """Whether Arrow's own count of the bytes of an array is not what ``data_bytes`` tells."""
+    """Return whether Arrow's own byte count of an array differs from ``data_bytes``."""
     data_type = storage_type(data_type)
     if pa.types.is_dictionary(data_type) or pa.types.is_null(data_type):
         return True
@@ -36,7 +36,7 @@ def data_bytes(array: pa.Array) -> int:
     """Bytes of the rows of an array.
 
     Dictionaries do not count, slices share them.  Values of the type null, which have no bytes,
-    count one each: whoever takes lists of them apart needs as much.
+    count one each: flattening lists of them needs as much.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage

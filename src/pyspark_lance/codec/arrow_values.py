@@ -101,7 +101,7 @@ def variable_width_values(
         plain = pa.Array.from_buffers(
             array.type, count, [None, *array.buffers()[1:]], 0, array.offset
         )
-        # Whoever only asks for types does without half of what it takes to import Arrow.
+        # Callers that need only types avoid half of the time that importing Arrow takes.
         import pyarrow.compute as pc  # noqa: PLC0415
 
         return variable_width_values(pc.if_else(plain_array(nulls), empty, plain), None)

@@ -105,7 +105,7 @@ def _string_array(texts: list[str | None]) -> pa.Array:
 
 
 def _container_text(data: bytes, start: int, end: int, depth: int) -> str:
-    # Plain ifs: formatting messages that nobody reads would take a third of the time.
+    # Plain ifs: formatting unused messages would take a third of the time.
     if end - start < 4:
         raise CorruptFileError(f"a JSON container of {end - start} bytes")
     if depth >= _MAX_DEPTH:

@@ -1,7 +1,7 @@
 """Strings that are handed on as the dictionary that they are stored as.
 
 Looking up the items of a dictionary for every row costs much more than decoding its indices, and
-whoever takes dictionaries (the JVM plugin) has less to copy.  Other pages of a column may hold
+a consumer of dictionaries (the JVM plugin) copies less.  Other pages of a column may hold
 the strings themselves, so that its arrays are not all of one type.
 """
 

@@ -1,6 +1,6 @@
 """Whether strings are UTF-8, at any depth: readers that meet others may end or give nonsense.
 
-Most text is ASCII, which one look at the bytes of a whole array tells.
+Most text is ASCII, which one pass over the bytes of a whole array detects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def holds_invalid_text(array: pa.Array) -> bool:
     if isinstance(array, pa.ExtensionArray):
         return holds_invalid_text(array.storage)
     if pa.types.is_dictionary(data_type):
-        # What no row names is nobody's string.
+        # Bytes that no row refers to belong to no string.
         return holds_invalid_text(array.dictionary) and holds_invalid_text(
             array.dictionary.take(array.indices)
         )

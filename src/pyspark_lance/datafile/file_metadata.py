@@ -82,7 +82,7 @@ _MAX_BYTES: Final = 4096
 
 
 class ParsedBytes(Generic[_V]):
-    """Values by the bytes that they were parsed from; begins anew when it is full."""
+    """Values by the bytes that they were parsed from; starts empty again when it is full."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, _V] = {}

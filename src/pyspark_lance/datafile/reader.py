@@ -347,7 +347,7 @@ class DataFileReader:
     def _stored_pages(
         self, fields: Sequence[Field], column_of: Mapping[int, int]
     ) -> StoredPages | None:
-        """Where the fields lie in a distant file; None if bytes are near, or it is not told."""
+        """Where the fields lie in a distant file; None if bytes are near, or it is unknown."""
         file = self._file
         if file.is_near or not isinstance(file, OpenFile) or self.version == "2.0":
             return None

@@ -76,7 +76,7 @@ class StoredPages:
         """Which bytes hold the rows, and what is needed to find these in them; roughly.
 
         ``seen_to``: rows before this one were read: what describes their pages is known. Returns
-        nothing if that cannot be told.
+        nothing if that is unknown.
         """
         if len(rows.starts) > _MAX_RANGES:
             return []

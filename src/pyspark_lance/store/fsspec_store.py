@@ -318,7 +318,7 @@ class FsspecStore(ObjectStore):
         return self._write("open", "", connect)
 
     def _uncached(self) -> Any:
-        """The file system after it forgot what it knew; not every one can be told not to cache."""
+        """Return the file system with an empty cache; not every one can disable caching."""
         fs = self._fs
         fs.invalidate_cache()
         return fs
@@ -346,7 +346,7 @@ class FsspecStore(ObjectStore):
         try:
             answers = self._read("read", path, fetch)
         except StorageError:
-            # Stores differ in how they refuse a range past the end; the size tells.
+            # Stores differ in how they refuse a range past the end; the size decides.
             size = self.size(path)
             if ends and max(ends) > size:
                 raise too_short(self.uri, path, min(starts), max(ends), size) from None
@@ -418,7 +418,7 @@ class FsspecStore(ObjectStore):
             key_base = self._fs.split_path(base + "x")[1][:-1]
         continuation = None
         while True:
-            # Whoever goes on after all gets pages of the usual size.
+            # A caller that continues gets pages of the usual size.
             most = first if continuation is None else None
             request = partial(self._s3, s3_requests.list_page, base + folder, continuation, most)
             page = self._write("list", folder, request)
@@ -452,9 +452,9 @@ class FsspecStore(ObjectStore):
             cause = error
         if isinstance(cause, FileNotFoundError) and absence_is_normal:
             raise missing(self.uri, path) from self._options.safe_cause(cause)
-        told = self._options.scrub(f"{type(cause).__name__}: {cause}")
+        text = self._options.scrub(f"{type(cause).__name__}: {cause}")
         raise StorageError(
-            f"cannot {verb}: {' '.join(told.split())}",
+            f"cannot {verb}: {' '.join(text.split())}",
             where=f"{self.uri}/{path}".rstrip("/"),
             hint=_hint(cause),
         ) from self._options.safe_cause(cause)
@@ -519,7 +519,7 @@ def _file_system(protocol: str, url: str, arguments: Mapping[str, Any]) -> tuple
 
 
 def _raised_or(answer: bytes | Exception) -> bytes:
-    """The answer; some versions of fsspec return errors that they were told to raise."""
+    """Return the result; some versions of fsspec return errors instead of raising them."""
     if isinstance(answer, Exception):
         raise answer
     return answer

@@ -354,9 +354,9 @@ class HdfsStore(ObjectStore):
         is_absent = isinstance(cause, FileNotFoundError) or "not a directory" in str(cause)
         if is_absent and reads:
             raise missing(self.uri, path) from None
-        told = self._options.scrub(f"{type(cause).__name__}: {cause}")
+        text = self._options.scrub(f"{type(cause).__name__}: {cause}")
         raise StorageError(
-            f"cannot {verb}: {' '.join(told.split())[:500]}",
+            f"cannot {verb}: {' '.join(text.split())[:500]}",
             where=f"{self.uri}/{path}".rstrip("/"),
             hint="check the address of the name node, HADOOP_CONF_DIR and, where the cluster has "
             "Kerberos, the ticket"

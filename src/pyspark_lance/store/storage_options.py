@@ -72,9 +72,9 @@ class StorageOptions:
         return _USER_INFO.sub("://***@", text)
 
     def safe_cause(self, error: BaseException) -> BaseException:
-        """The error itself, or a scrubbed stand-in if its text or that of its causes tells."""
-        told = [str(link) for link in _chain(error)]
-        if all(self.scrub(text) == text for text in told):
+        """Return the error, or a scrubbed stand-in if it or a cause contains a secret."""
+        texts = [str(link) for link in _chain(error)]
+        if all(self.scrub(text) == text for text in texts):
             return error
         stand_in = RuntimeError(f"{type(error).__name__}: {self.scrub(str(error))}")
         frames = "".join(traceback.format_tb(error.__traceback__))

@@ -50,7 +50,7 @@ def decompress(
 
     ``scheme``: ``BufferCompression.scheme`` of the page's description. ``compressed``: zstd: a u64
     length and a frame, or a bare frame as old writers made them; lz4: a u32 length and a raw block.
-    ``values_bytes``: how many bytes the values of the page take, where their number tells it: a
+    ``values_bytes``: how many bytes the values of the page take, where their number implies it: a
     buffer that claims many more is refused before it is decompressed.
     """
     if scheme == NONE:

@@ -202,7 +202,7 @@ def _words_of(
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """The eight bytes from every position of the pieces on, and where each piece starts.
 
-    Zeros follow every piece, and so many the last one that nobody walks behind them.
+    Zeros follow every piece; enough follow the last one that no read goes past them.
     """
     count, longest = len(lengths), int(lengths.max(initial=1))
     width = longest + _GAP

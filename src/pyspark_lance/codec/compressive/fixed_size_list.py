@@ -42,7 +42,7 @@ MAX_ITEMS = 1 << 31
 class ListLayer:
     """One level of lists.
 
-    ``dimension``: items per list; ``has_validity``: whether a bitmap tells which items are valid.
+    ``dimension``: items per list; ``has_validity``: whether a bitmap says which items are valid.
     """
 
     dimension: int

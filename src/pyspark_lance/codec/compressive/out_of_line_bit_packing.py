@@ -1,4 +1,4 @@
-"""OutOfLineBitpacking: blocks of 1024 integers, all of the width that the description tells.
+"""OutOfLineBitpacking: blocks of 1024 integers, all of the width in the description.
 
 Source: docs/format/file-format.md, sections 6.2 (levels) and 6.5.
 """

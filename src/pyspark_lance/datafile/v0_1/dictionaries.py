@@ -39,7 +39,7 @@ def indices_of(array: pa.DictionaryArray, items: pa.Array, path: str) -> pa.Arra
         raise UnsupportedFeatureError(
             f"column {path}: {first!r} is not in the dictionary of the table, and all files of"
             " version 0.1 share one",
-            hint="write the table anew with file version 2.0 or newer",
+            hint="rewrite the table with file version 2.0 or newer",
         )
     return pc.take(places, array.indices).cast(array.type.index_type)
 

@@ -30,7 +30,7 @@ class LegacyFieldReader:
         self._batches = PageStarts(file.metadata.batch_starts)
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """What ``read(start, end)`` will fetch, as far as the page table tells."""
+        """What ``read(start, end)`` will fetch, as far as the page table says."""
         return self.row_byte_ranges(RowRanges.single(start, end)) if start < end else []
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
@@ -38,7 +38,7 @@ class LegacyFieldReader:
         return []
 
     def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
-        """What ``read_arrays(rows)`` will fetch, as far as the page table tells."""
+        """What ``read_arrays(rows)`` will fetch, as far as the page table says."""
         return self._root.known_ranges(list(self._parts(rows)))
 
     def read(self, start: int, end: int) -> pa.Array:

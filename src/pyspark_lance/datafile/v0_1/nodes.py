@@ -44,7 +44,7 @@ class LegacyNode(Protocol):
     """One node of the wanted field's tree."""
 
     def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
-        """What reading the parts fetches, as far as the page table tells."""
+        """What reading the parts fetches, as far as the page table says."""
 
     def read(self, parts: Sequence[Part]) -> pa.Array:
         """The values of all parts, one after another."""
@@ -311,7 +311,7 @@ class _DictionaryNode:
                 where=f"{self._file.place} bytes {position}..{end}",
             )
         # Nulls are no items, so an empty one is empty, although pylance takes it for null when it
-        # opens the table anew.
+        # opens the table again.
         return read_strings(self._file, value_type, [positions], nullable=False)
 
 

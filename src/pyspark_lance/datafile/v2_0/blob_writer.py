@@ -67,8 +67,8 @@ class V20BlobWriter:
         held, self._held, self._held_rows = self._held, [], 0
         if not held and page_needed and not self._has_pages:
             nothing = np.zeros(0, np.uint64)
-            nobody, none = np.zeros(0, np.bool_), np.zeros(0, np.uint32)
-            held = [BlobRecords(nothing, nothing, nobody, none.astype(np.uint8), none)]
+            no_rows, none = np.zeros(0, np.bool_), np.zeros(0, np.uint32)
+            held = [BlobRecords(nothing, nothing, no_rows, none.astype(np.uint8), none)]
         if held:
             records = concat_records(held)
             self._sink.write_page(

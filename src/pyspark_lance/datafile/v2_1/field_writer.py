@@ -152,7 +152,7 @@ class _ColumnWriter:
         )
         if self._pieces and self.buffered_bytes + num_bytes > MAX_PAGE_BYTES:
             self.flush()
-        # The values are held apart from their levels, which belong to nobody else.
+        # The values are stored apart from their levels, which no other field shares.
         self._pieces.append(with_values(rows, pa.nulls(0)))
         self._values.add(rows.values)
         self.buffered_bytes += num_bytes

@@ -2,7 +2,7 @@
 
 The plugin sends them with every call. ``LanceTable`` reads them from its session, and gives them to
 the reads and writes that it plans. Without the plugin, ``spark.read.format("lance")`` cannot see
-them: Spark tells a data source in Python its options only.
+them: Spark passes a Python data source its options only.
 """
 
 from __future__ import annotations

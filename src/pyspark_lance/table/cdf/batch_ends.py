@@ -94,7 +94,7 @@ def _beginning_of_all(followed: FollowedTable, oldest: int) -> StreamOffset:
     if followed.settings.fails_on_data_loss:
         raise VersionNotFoundError(
             f"the stream begins at a time before version {oldest}, the oldest one left: what "
-            "was changed then cannot be told any more",
+            "was changed then is unknown",
             where=followed.table.uri,
             hint=f"begin with startingVersion {oldest + 1}, or with 0, which shows the rows of "
             f"version {oldest} as inserts; or set failOnDataLoss to false to begin after it",

@@ -54,7 +54,7 @@ CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 
-# Rows may be larger than an average tells; this much more is tolerated.
+# Rows may be larger than the average; this much more is tolerated.
 _MAX_BATCHES: Final = 2
 # Rows that are looked up in one pass over their files, old and new, are so many batches.
 _PASS_BATCHES: Final = 4

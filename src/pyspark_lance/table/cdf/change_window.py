@@ -131,7 +131,7 @@ def _check_order(
     ending: Bound,
     end: int,
 ) -> None:
-    """Refuses a start after the end; whoever asks for what comes next waits for it."""
+    """Raise for a start after the end, except right after it: the next version may follow."""
     if starting.version is None:
         return
     first = starting.version + starting.is_exclusive

@@ -3,7 +3,7 @@
 A column keeps its field id through renames.  It gets another one when its type changes, an
 overwrite or the restoring of a version may give the ids of one column to another, and the id of a
 dropped column may be given again.  So columns and their parts are followed from version to version.
-Where nothing tells how one version became the next (versions between were removed, or a
+Where it is unknown how one version became the next (versions between were removed, or a
 transaction was), ids are trusted as far as data files prove what they mean, and names beyond that.
 
 Source: docs/format/table-format.md, sections 3.4, 3.5, 8.4, 13.
@@ -129,7 +129,7 @@ class ColumnHistory:
                 for field_id, column in past[version].items()
                 if column in known
             }
-        # Nobody tells how it led to these, or these to it.
+        # How it led to these, or these to it, is unknown.
         for other, snapshot in others.items():
             columns, is_same = self._versions[other], _by_evidence(snapshot, after)
             for new_id, old_id in _same_fields(columns.schema.fields, after.schema.fields, is_same):
@@ -199,7 +199,7 @@ def _never(old: Field, new: Field) -> bool:
 
 
 def _by_evidence(before: Snapshot, after: Snapshot) -> _IsSame:
-    """Where nobody says what happened between two versions.
+    """Columns of two versions between which the operations are unknown.
 
     What a data file of both versions holds under an id is the same column.  An id is given again
     only when no larger one is in use, so no id below that of such a column has changed its meaning.

@@ -31,7 +31,7 @@ class ColumnSource:
 
     shown: Field
     read: Field | None  # What is read for it, in a logical view too; None if there is nothing.
-    # For each child of ``shown`` where it comes from; empty where nothing is to be told apart
+    # For each child of ``shown`` where it comes from; empty where there is nothing to distinguish
     # below.
     parts: tuple[ColumnSource, ...] = ()
 
@@ -53,7 +53,7 @@ class ColumnSource:
 def column_source(shown: Field, stored: Sequence[Field], find: Find) -> ColumnSource:
     """Where the column comes from.
 
-    ``find``: tells which of them it is, and which part of that each part is.
+    ``find``: returns which of them it is, and which part of that each part is.
     """
     return _source(shown, stored, find, whole=False)
 
@@ -73,7 +73,7 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
     others = (_source(child, own.children, find, whole=whole) for child in shown.left_out)
     left_out = tuple(other.read for other in others if other.read is not None)
     if not there and not left_out:
-        # Whether there is a struct is told by the members that the feed has.
+        # The members that the feed has say whether there is a struct.
         return ColumnSource(shown, None)
     if not whole:
         read = replace(own, children=there or left_out[:1], left_out=left_out)
@@ -83,7 +83,7 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
 
 
 def _are_alike(left: Field, right: Field) -> bool:
-    """Whether both have parts that can be told apart, of one kind."""
+    """Return whether both have parts of one kind that can be distinguished."""
     if left.is_blob or right.is_blob or not left.children or not right.children:
         return False
     kinds = [(f.is_struct, f.is_list, f.is_map, f.is_fixed_size_list) for f in (left, right)]
@@ -129,7 +129,7 @@ def _map(values: pa.Array, entries: ColumnSource, data_type: pa.DataType) -> pa.
     shown = entries.column(pa.StructArray.from_arrays(pairs, names=["key", "value"]), last - first)
     valid = np.asarray(values.is_valid())
     untold = np.flatnonzero(np.asarray(shown.field(0).is_null()))
-    # A key is never null: of a map with one that cannot be told, nothing can.
+    # A key is never null: a map with an unknown key is unknown.
     valid[np.searchsorted(offsets - first, untold, side="right") - 1] = False
     return _lists(data_type, np.diff(offsets), valid, shown)
 

@@ -1,7 +1,7 @@
-"""RetainedRows: rows that two versions share, told by where they are in the newer one.
+"""RetainedRows: rows that two versions share, by their positions in the newer one.
 
 Where a row was before follows from its row id, which both versions keep in their sequences; so it
-is looked up by whoever reads the row, and a plan does not carry it.
+is looked up by the reader of the row, and a plan does not carry it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RetainedRows:
     after: Fragment
     rows: OffsetSet  # Which rows of ``after``.
     # Those of them that lineage calls updated; values that were replaced without a trace in it are
-    # told only by comparing them.
+    # known only by comparing them.
     updated: OffsetSet
     in_place: bool  # Whether the only fragment of ``before`` has each row at the same offset.
 
@@ -86,7 +86,7 @@ def index_of(
 
 
 class KeptPlaces:
-    """Tells of kept rows, one by one, where they are; row ids are decoded when first needed."""
+    """Positions of retained rows, one by one; row ids are decoded when first needed."""
 
     def __init__(
         self, kept: Sequence[RetainedRows], files_before: TableFiles, files_after: TableFiles

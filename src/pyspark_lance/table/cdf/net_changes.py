@@ -48,7 +48,7 @@ def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
 
     A row that comes and goes is left out. The old values are those before the row's first change,
     the new ones those after its last; the commit is that of its last change, by lineage: a version
-    that only wrote the row's values anew has not changed it.
+    that only rewrote the row's values has not changed it.
     """
     changes, step_of = [], []
     for number, step in enumerate(steps):
@@ -130,7 +130,7 @@ class _Band:
     # Addresses in the version before the step; ``_NOWHERE`` for rows that it made.
     before: _U64Array
     after: _U64Array  # Addresses in the version after it; ``_NOWHERE`` for rows that it removed.
-    told: _BoolArray  # Whether lineage tells of the change.
+    is_recorded: _BoolArray  # Whether lineage records the change.
 
     @classmethod
     def joined(cls, parts: Sequence[_Band]) -> _Band:
@@ -140,7 +140,7 @@ class _Band:
             np.concatenate([part.steps for part in parts]),
             np.concatenate([part.before for part in parts]),
             np.concatenate([part.after for part in parts]),
-            np.concatenate([part.told for part in parts]),
+            np.concatenate([part.is_recorded for part in parts]),
         )
 
 
@@ -309,7 +309,7 @@ class _Net:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
-        # First, last and telling step -> fragment -> rows.
+        # First, last and chosen step -> fragment -> rows.
         self._deleted: dict[tuple[int, int, int], dict[int, _Rows]] = {}
         self._inserted: dict[tuple[int, int, int], dict[int, _Rows]] = {}
         self._kept: dict[tuple[int, int, int], dict[int, _Rows]] = {}
@@ -324,15 +324,15 @@ class _Net:
             return
         ends = np.concatenate((starts[1:], [len(order)])) - 1
         first, last = order[starts], order[ends]
-        # The last change that lineage tells of; the last one, if it tells of none.
-        places = np.where(band.told[order], np.arange(len(order)), -1)
-        told = np.maximum.reduceat(places, starts)
-        telling = order[np.where(told < 0, ends, told)]
+        # The last change that lineage records; the last one, if it records none.
+        places = np.where(band.is_recorded[order], np.arange(len(order)), -1)
+        recorded = np.maximum.reduceat(places, starts)
+        chosen = order[np.where(recorded < 0, ends, recorded)]
         before, after = band.before[first], band.after[last]
         # The steps of each row in one number; most rows share a few of these.
         count = len(self._steps)
         steps = band.steps.astype(np.int64)
-        spans = (steps[first] * count + steps[last]) * count + steps[telling]
+        spans = (steps[first] * count + steps[last]) * count + steps[chosen]
         for span in np.unique(spans).tolist():
             inside = spans == span
             named = span // count**2, span // count % count, span % count
@@ -355,9 +355,9 @@ class _Net:
     def changes(self) -> Iterator[PlacedChange | KeptChange]:
         """All of them, by what happened."""
         for span in sorted(self._kept):
-            begin, end, telling = (self._steps[number] for number in span)
+            begin, end, chosen = (self._steps[number] for number in span)
             old, new = begin.changes.before, end.changes.after
-            commit: Commit = telling.commit
+            commit: Commit = chosen.commit
             if old is not None:
                 fragments = old.manifest.fragments
                 for rows in _placed(self._deleted[span], fragments):

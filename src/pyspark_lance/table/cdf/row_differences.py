@@ -1,6 +1,6 @@
 """Which rows of two batches hold other values; for every type, vectorised; pure.
 
-Null equals null and NaN equals NaN, as for whoever asks whether a row has changed; 0.0 and -0.0
+Null equals null and NaN equals NaN, as when asking whether a row has changed; 0.0 and -0.0
 differ.
 """
 

@@ -332,7 +332,7 @@ class _RemovedRows:
         return tuple(self._parts[owner].fragment for owner in owners)
 
     def rest(self) -> list[FragmentRows]:
-        """The rows that nobody found."""
+        """Return the rows that were not found."""
         unmatched = []
         for fragment_id, part in self._parts.items():
             rest = self._rows[fragment_id].without(self._found[fragment_id].done())
@@ -341,7 +341,7 @@ class _RemovedRows:
         return unmatched
 
 
-# Rows are told apart by where they were, so that no piece of work needs too many fragments.
+# Rows are grouped by where they were, so that no piece of work needs too many fragments.
 _SMALL_FRAGMENT_COUNT = 64
 
 

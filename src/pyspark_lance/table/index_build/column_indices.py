@@ -116,7 +116,7 @@ def refresh_indices(
     """Adds segments over the fragments that indices do not cover; forgets those that cover none.
 
     ``name``: Of one index; None for all of ``INDEX_KINDS``. ``rows_per_segment``: Live rows that a
-    segment is to cover. ``joins_segments``: Whether small segments are made anew together.
+    segment is to cover. ``joins_segments``: Whether small segments are merged.
     ``rows_per_joined``: Live rows of a segment of a B-tree that comes of others.
     """
     settings = settings or ChangeSettings()

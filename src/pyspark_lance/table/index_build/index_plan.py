@@ -124,7 +124,7 @@ class IndexRequest:
     columns: tuple[str, ...]
     kind: str = BTREE  # One of ``INDEX_KINDS``.
     name: str | None = None  # Of the index of one column; None for ``column_idx``.
-    replace: bool = False  # Whether one that is there already is made anew.
+    replace: bool = False  # Whether an existing index is rebuilt.
     # Live rows that a segment is to cover; a zone map has one segment.
     rows_per_segment: int = ROWS_PER_SEGMENT
     # Live rows of a zone, of kinds that have zones; None for 8192.
@@ -241,7 +241,7 @@ def _named(
         raise InvalidInputError(
             f"there is an index {name!r}",
             where=snapshot.uri,
-            hint="refreshIndices brings it up to date, replace=True makes it anew",
+            hint="refreshIndices brings it up to date, replace=True rebuilds it",
         )
     return name, replaced
 
@@ -299,12 +299,12 @@ def _refreshed(
     if kind == INVERTED:
         joined += [e for e in alive if names_rows_elsewhere(snapshot, e, covered[e.uuid])]
     stored = [entry for entry in joined if _can_be_merged(snapshot, entry)]
-    anew = missing.union(*(covered[entry.uuid] for entry in joined if entry not in stored))
-    if sum(rows[number] for number in anew) > rows_per_segment and len(stored) == 1:
+    rebuilt = missing.union(*(covered[entry.uuid] for entry in joined if entry not in stored))
+    if sum(rows[number] for number in rebuilt) > rows_per_segment and len(stored) == 1:
         joined, stored = [entry for entry in joined if entry not in stored], []
     if not missing and not joined and (len(dead) == 0 or not alive):
         return None
-    tasks = _tasks(snapshot, kind, path, anew, rows_per_segment) if anew or stored else ()
+    tasks = _tasks(snapshot, kind, path, rebuilt, rows_per_segment) if rebuilt or stored else ()
     if stored:
         own = {f.id: f for f in snapshot.manifest.fragments}
         parts = [
@@ -414,9 +414,9 @@ def names_moved_rows(snapshot: Snapshot, entry: IndexMetadata, fragments: Collec
 
     An update keeps the id of a row, and moves the row to another fragment.  Lance takes what any
     segment says of a row that any of them covers: as soon as another segment covers the new
-    fragment, the old value counts as well.  So such a segment is made anew before that.
+    fragment, the old value counts as well.  So such a segment is rebuilt before that.
 
-    Also where that cannot be told: its files are damaged, or very large.
+    Also where that is unknown: its files are damaged, or very large.
     """
     ids = row_id_index(snapshot)
     try:

@@ -110,10 +110,10 @@ def names_rows_elsewhere(
 
     An update keeps the row id and moves the row; values written in place take a fragment out of the
     bitmap.  Lance takes what any segment says of a row that any of them covers: as soon as another
-    segment covers the row, its old text counts as well.  So such a segment is made anew before
+    segment covers the row, its old text counts as well.  So such a segment is rebuilt before
     that.
 
-    Also where that cannot be told: its files are damaged.
+    Also where that is unknown: its files are damaged.
     """
     live = set(snapshot.manifest.fragments.ids.tolist())
     try:

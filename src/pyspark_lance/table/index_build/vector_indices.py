@@ -93,7 +93,7 @@ def refresh_vector_indices(
 ) -> tuple[VectorIndexResult, ...]:
     """Adds to vector indices a segment of the fragments that they do not cover.
 
-    What was learned for an index is taken as it is.  Indices to which nobody here can add rows,
+    What was learned for an index is taken as it is.  Indices to which this package cannot add rows,
     as those with a graph, stay as they are.
 
     ``names``: the indices; None for all. ``joins_segments``: whether small segments become one,
@@ -107,7 +107,7 @@ def refresh_vector_indices(
 
 
 def is_vector_index(entry: IndexMetadata) -> bool:
-    """Whether an index is one of these, whoever made it."""
+    """Return whether an index is one of these, by any writer."""
     return kind_of(entry) == VECTOR and len(entry.fields) == 1
 
 
@@ -209,7 +209,7 @@ def _wanted_segments(
 def _wanted_segment(
     snapshot: Snapshot, entries: Sequence[IndexMetadata], joined_rows: int | None
 ) -> WantedSegment | None:
-    """The segment that an index lacks; None if it lacks none, or nobody here can add to it."""
+    """Return the segment that an index lacks; None if it lacks none or cannot be extended."""
     fields = {field.id: field for field in snapshot.schema.fields}
     column = fields.get(entries[0].fields[0])
     if column is None:

@@ -13,7 +13,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.row_address import OFFSET_BITS
 
 ROWS_PER_ZONE: Final = 8192
-"""What Lance takes unless it is told."""
+"""Default of Lance."""
 _MAX_ROWS_PER_ZONE: Final = 1 << 31
 _NO_FRAGMENT: Final = -1
 _OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
