@@ -2555,7 +2555,7 @@ MUTANTS = (
     Mutant(
         "the last step of a row tells its commit, whatever changed it",
         "table/cdf/net_changes.py",
-        "np.where(told < 0, ends, told)",
+        "np.where(recorded < 0, ends, recorded)",
         "ends",
         ("tests/table/cdf/test_change_feed.py",),
     ),

@@ -93,7 +93,7 @@ def test_update_with_expressions_functions_and_members_of_structs(spark, path):
     assert contents(path)[5:] == [
         (5, 5, None, {"x": None, "y": 7}), (9, 6, None, {"x": 8, "y": None}),
     ]  # fmt: skip
-    with pytest.raises(InvalidInputError, match="no member 'z'"):
+    with pytest.raises(InvalidInputError, match="no field 'z'"):
         table.update("id = 1", {"p.z": "1"})
 
 

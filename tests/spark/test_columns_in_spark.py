@@ -70,7 +70,7 @@ def test_columns_of_another_frame_joined_by_row_id(spark, table):
         (i, i * 10 if i % 2 == 0 else None, [i] if i % 2 == 0 else None) for i in range(9) if i != 4
     ]
     validated(table)
-    with pytest.raises(Exception, match="came twice"):
+    with pytest.raises(Exception, match="repeated or out of order"):
         table.addColumns(values.union(values).selectExpr("_rowid", "ten AS other"))
     with pytest.raises(Exception, match="no column _rowid"):
         table.addColumns(spark.range(3))

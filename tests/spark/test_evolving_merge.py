@@ -94,7 +94,7 @@ def test_members_of_structs_are_taken_by_name(spark, tmp_path):
     assert rows_of(table, "id", "s", "l", "m") == [
         (1, held, [held, None], {"k": held}), (2, None, None, None),
     ]  # fmt: skip
-    with pytest.raises(InvalidInputError, match="the same members"):
+    with pytest.raises(InvalidInputError, match="the same fields"):
         table.update("id = 1", {"s": "named_struct('x', 5)"})
 
 

@@ -50,7 +50,8 @@ def encode_levels(
         )
     )
     full, tails = np.divmod(ends - starts, _BLOCK)
-    # A reader distinguishes a raw tail from a packed one by the length, so this rule is part of the format.
+    # A reader distinguishes a raw tail from a packed one by the length, so this rule is part of
+    # the format.
     raw_tail = packed_bits * (_BLOCK - tails) >= (16 - packed_bits) * tails
     raw_sizes = np.where(raw_tail, tails, 0)
     blocks = full + ((tails > 0) & ~raw_tail)

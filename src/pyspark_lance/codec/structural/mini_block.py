@@ -17,8 +17,8 @@ begin at multiples of 8::
     | repetition levels | definition levels | value buffer 0 | value buffer 1 | …
 
 What a chunk lacks (levels without lists or nulls) has no word and no block.  In memory everything
-that describes chunks is an array over them: where they start ``int64 (num_chunks + 1,)``, values and
-rows before each, and for the chunks that are decoded together starts and sizes of each block,
+that describes chunks is an array over them: where they start ``int64 (num_chunks + 1,)``, values
+and rows before each, and for the chunks that are decoded together starts and sizes of each block,
 ``int64 (num_decoded,)``.
 
 Source: docs/format/file-format.md, sections 6.2 and 6.8.

@@ -156,6 +156,16 @@ class TextSearch:
 
         Raises:
             InvalidInputError: As ``search`` and ``nearest``; no such fusion.
+
+        Examples:
+            >>> schema, sizes = "id bigint, body string, v array<float>", {"v.fixed_size_list": 2}
+            >>> pages = LanceTable.create(spark, f"{folder}/pages", schema, options=sizes)
+            >>> rows = [(1, "a red fox", [1.0, 0.0]), (2, "a blue dog", [0.0, 1.0])]
+            >>> frame = spark.createDataFrame(rows, pages.toDF().schema)
+            >>> frame.coalesce(1).write.format("lance").mode("append").save(f"{folder}/pages")
+            >>> found = pages.hybridSearch("fox", [1.0, 0.0], 1, column="body", columns=["id"])
+            >>> [row.id for row in found.collect()]
+            [1]
         """
         at = self._version_of(version, tag, timestamp)
         with suggest_paths(self._table):
