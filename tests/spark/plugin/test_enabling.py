@@ -104,7 +104,7 @@ def test_one_call_on_a_running_classic_session(jar, path):
 
 def test_conditions_stay_with_spark_in_sessions_that_ran_before(jar, path):
     """The rule that marks them comes to a session whose optimizer has run already."""
-    run_script(_CLASSIC + _KEPT_FIRST, path)
+    run_script(_CLASSIC + _KEPT_FIRST, path, jar=False)
 
 
 def test_one_call_on_a_connect_session(jar, path):
