@@ -107,7 +107,7 @@ def test_postings_that_do_not_fit_are_those_that_do(monkeypatch, most_bytes):
         with NgramPostings(bytes_in_memory) as collected:
             for start in range(0, 900, 90):
                 collected.add(texts.slice(start, 90), ids[start : start + 90])
-            assert (len(collected._runs) > 1) == (bytes_in_memory == most_bytes)
+            assert (len(collected.paths) > 1) == (bytes_in_memory == most_bytes)
             found.append(pa.Table.from_batches(collected.batches()).combine_chunks())
     assert found[0].equals(found[1])
     assert found[0]["tokens"].to_pylist() == sorted(set(found[0]["tokens"].to_pylist()))

@@ -165,7 +165,7 @@ def test_tokens_that_do_not_fit_are_those_that_do(monkeypatch, most, positions):
                 collected.add(values.slice(start, 30), ids[start : start + 30])
             rows, lengths = collected.documents()
             terms = list(collected.terms())
-            assert (len(collected._runs) > 1) == (max_tokens == most)
+            assert (len(collected.paths) > 1) == (max_tokens == most)
             assert most == 1 or len(terms) > 1
             found.append((rows.tolist(), lengths.tolist(), every_posting(terms, positions)))
     assert found[0] == found[1]

@@ -8,11 +8,9 @@ Source: docs/format/table-format.md, section 10.6.
 
 from __future__ import annotations
 
-import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from uuid import UUID
 
 import numpy as np
@@ -118,28 +116,16 @@ def _digit(character: str) -> int:
 _ASCII: Final = np.array([_digit(chr(code).lower()) for code in range(0x80)], np.int16)
 
 
-class NgramPostings:
+class NgramPostings(external_sort.SortedRuns):
     """Collects rows by token; what does not fit into memory waits in temporary files."""
 
     def __init__(self, most_bytes: int = external_sort.MAX_BYTES) -> None:
+        super().__init__()
         self._most_bytes = most_bytes
         self._pending: list[tuple[NDArray[np.uint32], NDArray[np.uint64]]] = []
         self._num_pending = 0
         self._held: dict[int, BitMap64] = {}
         self._num_rows = 0  # Of all bitmaps.
-        self._folder = tempfile.TemporaryDirectory(prefix="lance-ngrams-")
-        self._runs: list[str] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._folder.cleanup()
 
     def add(self, texts: pa.Array, ids: NDArray[np.uint64]) -> None:
         """Adds strings, and what their rows are called."""
@@ -152,7 +138,7 @@ class NgramPostings:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All tokens, ascending, with their rows; a token may come twice."""
         self._collect()
-        streams = [external_sort.stored_batches(path) for path in self._runs]
+        streams = self.streams()
         return merged_postings([*streams, _as_batches(self._sorted())])
 
     def _collect(self) -> None:
@@ -177,11 +163,7 @@ class NgramPostings:
             self._spill()
 
     def _spill(self) -> None:
-        path = f"{self._folder.name}/{len(self._runs)}"
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
-            for batch in _as_batches(self._sorted()):
-                writer.write_batch(batch)
-        self._runs.append(path)
+        self.write_run(_SCHEMA, _as_batches(self._sorted()))
         self._held, self._num_rows = {}, 0
 
     def _sorted(self) -> Iterator[tuple[int, BitMap64]]:

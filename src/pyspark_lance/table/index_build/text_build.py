@@ -9,10 +9,9 @@ Source: docs/format/table-format.md, section 10.6.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Final, Self, TypeAlias
+from itertools import chain
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -53,13 +52,14 @@ _Held: TypeAlias = tuple[NDArray[np.int32], _Words, _Words]
 """Codes of tokens, documents, and positions if there are any."""
 
 
-class TextPostings:
+class TextPostings(external_sort.SortedRuns):
     """Collects documents by token.
 
     ``ids`` and ``lengths``, in the order of documents, are complete when all texts were added.
     """
 
     def __init__(self, options: TokenizerOptions, max_tokens: int = MAX_TOKENS) -> None:
+        super().__init__()
         self._tokenizer = Tokenizer(options)
         self._with_positions = options.with_position
         self._max_tokens = max_tokens
@@ -71,19 +71,6 @@ class TextPostings:
         self._ids: list[_Ids] = []
         self._lengths: list[_Words] = []
         self._num_documents = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="lance-text-")
-        self._runs: list[str] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._folder.cleanup()
 
     def add(self, texts: pa.Array, ids: _Ids) -> None:
         """Adds strings or lists of strings, and what their rows are called."""
@@ -102,10 +89,10 @@ class TextPostings:
     def terms(self) -> Iterator[Terms]:
         """All tokens, ascending by their bytes, with their documents; some at a time."""
         self._tokenize()
-        if not self._runs:
+        if not self.paths:
             return map(_as_terms, self._sorted()) if self._held else iter(())
         self._spill()
-        streams = [external_sort.stored_batches(path) for path in self._runs]
+        streams = self.streams()
         return map(_as_terms, _whole_terms(external_sort.merged(streams, _places)))
 
     def _tokenize(self) -> None:
@@ -137,14 +124,9 @@ class TextPostings:
     def _spill(self) -> None:
         if not self._num_tokens:
             return
-        path = f"{self._folder.name}/{len(self._runs)}"
         batches = self._sorted()
         first = next(batches)
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
-            writer.write_batch(first)
-            for batch in batches:
-                writer.write_batch(batch)
-        self._runs.append(path)
+        self.write_run(first.schema, chain((first,), batches))
 
     def _sorted(self) -> Iterator[pa.RecordBatch]:
         """The tokens that are held, ascending, with their postings; holds none afterwards."""

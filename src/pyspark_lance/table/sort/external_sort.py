@@ -32,22 +32,12 @@ Places: TypeAlias = Callable[[pa.RecordBatch], NDArray[np.int64]]
 """Returns the permutation that sorts a batch stably."""
 
 
-class ExternalSorter:
-    """Sorts rows; its temporary files are removed on exit.
+class SortedRuns:
+    """Sorted batches in temporary files, one for each run, which are removed on exit."""
 
-    ``most_bytes``: maximum bytes of rows to sort in memory.
-    """
-
-    def __init__(
-        self, places: Places, most_rows: int = MAX_ROWS, most_bytes: int = MAX_BYTES
-    ) -> None:
-        self._places = places
-        self._most_rows, self._most_bytes = most_rows, most_bytes
-        self._buffered: list[pa.RecordBatch] = []
-        self._num_rows, self._num_bytes = 0, 0
+    def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="lance-sort-")
-        self._runs: list[str] = []
-        self._longest_batch = 0
+        self.paths: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +49,35 @@ class ExternalSorter:
         traceback: TracebackType | None,
     ) -> None:
         self._folder.cleanup()
+
+    def write_run(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write batches of one schema to a new file."""
+        path = f"{self._folder.name}/{len(self.paths)}"
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        self.paths.append(path)
+
+    def streams(self) -> list[Iterator[pa.RecordBatch]]:
+        """Return the batches of each run."""
+        return [stored_batches(path) for path in self.paths]
+
+
+class ExternalSorter(SortedRuns):
+    """Sorts rows; its temporary files are removed on exit.
+
+    ``most_bytes``: maximum bytes of rows to sort in memory.
+    """
+
+    def __init__(
+        self, places: Places, most_rows: int = MAX_ROWS, most_bytes: int = MAX_BYTES
+    ) -> None:
+        super().__init__()
+        self._places = places
+        self._most_rows, self._most_bytes = most_rows, most_bytes
+        self._buffered: list[pa.RecordBatch] = []
+        self._num_rows, self._num_bytes = 0, 0
+        self._longest_batch = 0
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Add rows, in any order; all batches have one schema."""
@@ -72,13 +91,13 @@ class ExternalSorter:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows, stably sorted."""
-        if not self._runs:
+        if not self.paths:
             if self._buffered:
                 yield from self._sorted_buffer()
             return
         self._spill()
-        room = max(1, _MERGED_BYTES // max(1, self._longest_batch) // len(self._runs))
-        yield from merged([stored_batches(path) for path in self._runs], self._places, room)
+        room = max(1, _MERGED_BYTES // max(1, self._longest_batch) // len(self.paths))
+        yield from merged(self.streams(), self._places, room)
 
     def _sorted_buffer(self, most_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         rows = join_batches(self._buffered)
@@ -93,12 +112,12 @@ class ExternalSorter:
         # Runs of wide rows have small batches, since one batch of each run is in memory.
         schema = self._buffered[0].schema
         count = max(1, min(_BATCH_ROWS, self._num_rows * (4 << 20) // max(1, self._num_bytes)))
-        path = f"{self._folder.name}/{len(self._runs)}"
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            for batch in self._sorted_buffer(count):
-                self._longest_batch = max(self._longest_batch, batch.nbytes)
-                writer.write_batch(batch)
-        self._runs.append(path)
+        self.write_run(schema, self._sorted_run(count))
+
+    def _sorted_run(self, most_rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._sorted_buffer(most_rows):
+            self._longest_batch = max(self._longest_batch, batch.nbytes)
+            yield batch
 
 
 def sorted_batches(order: RowOrder, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
