@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from pyspark_lance.spark import redaction
 from pyspark_lance.spark.options import internal_keys
 
 ROOT = Path(__file__).parents[2]
@@ -56,3 +57,15 @@ def test_a_java_file_is_read_in_one_sitting():
         if len(code) > 250:
             long[path.name] = len(code)
     assert not long
+
+
+def test_the_plugin_and_python_redact_the_same_options():
+    (java,) = (path.read_text() for path in JAVA if path.name == "StorageRedaction.java")
+
+    def constant(name):
+        (text,) = re.findall(rf"String {name} = ((?:.|\n)*?);\n", java)
+        parts = re.findall(r'"((?:[^"\\]|\\.)*)"', text)
+        return "".join(parts).encode().decode("unicode_escape")
+
+    assert constant("OPTIONS") == redaction.OPTIONS
+    assert constant("STRINGS") == redaction.STRINGS

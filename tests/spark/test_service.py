@@ -208,7 +208,6 @@ def test_the_process_ends_where_a_frame_is_cut(process):
 def test_the_plugin_calls_what_there_is_and_speaks_the_same_protocol():
     java = "\n".join(path.read_text() for path in JAVA.rglob("*.java"))
     called = set(re.findall(r'(?:Python\.|\b)(?:call|callFrame|ask)\(\s*"(\w+)"', java))
-    called |= set(re.findall(r'isAbort \? "(\w+)" : "(\w+)"', java)[0])
     known = set(methods())
     assert called <= known
     by_name = (  # whose names are chosen elsewhere in Java

@@ -1,7 +1,7 @@
 """Redact storage options in Spark's event log, SQL tab, EXPLAIN and DESCRIBE.
 
 Spark redacts options by their names, by default few of them; every ``storage.*`` may be a secret.
-``plugin.enable`` calls this; ``spark_conf`` has the same settings for new sessions.
+The plugin has the same settings (``StorageRedaction.java``), and ``spark_conf`` for new sessions.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def test_values_must_come_for_every_row_once(small):
         good = computed(["id"], doubled)(request)
         yield next(iter(good))
 
-    with pytest.raises(InvalidInputError, match="no values came for fragment 1"):
+    with pytest.raises(InvalidInputError, match="values are missing for fragment 1"):
         add_columns(Table(small), schema, without_last)
     with pytest.raises(SchemaMismatchError):
         text = computed(["id"], lambda b: [pc.cast(b.column("id"), pa.string())])

@@ -59,14 +59,14 @@ def random_table(path, seed, version, *, stable):
         options = {"data_storage_version": version, "enable_stable_row_ids": stable}
         dataset = lance.write_dataset(rows, path, mode="append", **options)
         first += count
-        rng = rng.random()
-        if rng < 0.3:
+        drawn = rng.random()
+        if drawn < 0.3:
             dataset.delete(f"id % {int(rng.integers(2, 9))} = 1")
-        elif rng < 0.45:
+        elif drawn < 0.45:
             dataset.create_scalar_index("kind", "BITMAP", replace=True)
-        elif rng < 0.6:
+        elif drawn < 0.6:
             dataset.create_scalar_index("lists", "LABEL_LIST", replace=True)
-        elif rng < 0.75:
+        elif drawn < 0.75:
             dataset.update({"kind": "'changed'"}, where=f"id = {int(rng.integers(0, first))}")
 
 

@@ -97,7 +97,7 @@ def test_a_table_that_has_them_is_left_alone(tmp_path):
 def test_a_table_without_rows_has_nothing_to_give_ids_to(tmp_path):
     path = str(tmp_path / "empty")
     write_table(path, pa.table({"id": pa.array([], pa.int64())}), enable_stable_row_ids=False)
-    with pytest.raises(InvalidInputError, match="make the table anew"):
+    with pytest.raises(InvalidInputError, match="create the table again"):
         enable_stable_row_ids(Table(path))
     assert lance.dataset(path).version == 1
 

@@ -247,7 +247,7 @@ def test_a_branch_that_was_begun_elsewhere_is_in_the_way_until_it_is_removed(beg
         table = Table(begun, branch="other")
     else:
         append(branch_root(begun, "begun"), 20)
-    with pytest.raises(InvalidInputError, match="begun and never finished") as error:
+    with pytest.raises(InvalidInputError, match="exists incompletely") as error:
         create_branch(table, "begun", at)
     assert "remove" in error.value.hint
     remove_branch(table, "begun")
@@ -287,7 +287,7 @@ def test_a_branch_that_is_removed_while_it_is_made_is_an_error_for_its_maker(pat
         return real(*arguments, **settings)
 
     monkeypatch.setattr(branches, "write_branch", late)
-    with pytest.raises(VersionNotFoundError, match="removed by somebody else"):
+    with pytest.raises(VersionNotFoundError, match="removed by another process"):
         create_branch(Table(path), "a")
     assert branches_of(Table(path)) == []
     assert files_below(path, "a") == set()

@@ -56,10 +56,10 @@ def hadoop_options(spark: SparkSession, path: str) -> dict[str, str]:
     return {PREFIX + name: text for name, text in translated.items()}
 
 
-def session_hadoop(spark: SparkSession, path: str) -> dict[str, str]:
+def session_hadoop(spark: SparkSession | None, path: str) -> dict[str, str]:
     """The settings of a session for the store of ``path``, under Hadoop's names."""
     prefix = hadoop_prefix(path)
-    if not prefix:
+    if not prefix or spark is None:
         return {}
     if hasattr(spark, "_jsparkSession"):
         return dict(_of_classic(spark, prefix))

@@ -122,7 +122,7 @@ class CompactionResult:
 
     @property
     def lost_bins(self) -> int:
-        """Former name of ``conflictingBins``."""
+        """``conflictingBins`` under its former name."""
         return self.conflictingBins
 
 

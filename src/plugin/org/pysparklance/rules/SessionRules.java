@@ -35,6 +35,7 @@ public final class SessionRules {
       }
       KeptConditions.addTo(session.get().extensions());
       LanceScan.keepBatchesFromPython(session.get().conf());
+      StorageRedaction.addTo(session.get().conf());
       SearchFunctions.addTo(session.get());
     }
   }
