@@ -42,6 +42,16 @@ _QUOTED_TEXT = (
 )
 
 MUTANTS = (
+    # The service of the plugin
+    Mutant(
+        "a request is without a response where its error cannot be sent",
+        "spark/service/server.py",
+        '        return encode_frame({"id": number, "error": error_value(error)})\n'
+        "    except BaseException:",
+        '        return encode_frame({"id": number, "error": error_value(error)})\n'
+        "    except ValueError:",
+        ("tests/spark/test_service.py",),
+    ),
     # Blobs
     Mutant(
         "each batch of a merge opens the files again that its blobs come from",

@@ -205,6 +205,27 @@ def test_the_process_ends_where_a_frame_is_cut(process):
     assert process.wait(60) != 0
 
 
+_WITHOUT_RESPONSE = """
+import os
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.service.server import Server
+
+def bad(request):
+    raise InvalidInputError("bad", where=object())  # JSON has no objects
+
+Server(os.fdopen(0, "rb"), os.fdopen(1, "wb"), lambda: {"bad": bad}).run()
+"""
+
+
+def test_a_process_that_cannot_respond_ends():
+    """The plugin would wait forever; the end of the process is an error there."""
+    command = [sys.executable, "-c", _WITHOUT_RESPONSE]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes) as process:
+        assert ask(process, {"id": 1, "method": "bad"}) is None
+        assert process.wait(60) == 70
+
+
 def test_the_plugin_calls_what_there_is_and_speaks_the_same_protocol():
     java = "\n".join(path.read_text() for path in JAVA.rglob("*.java"))
     called = set(re.findall(r'(?:Python\.|\b)(?:call|callFrame|ask)\(\s*"(\w+)"', java))

@@ -54,7 +54,8 @@ def test_the_error_of_a_commit_is_raised_though_the_abort_fails_too(plugin, path
     settings({"spark.sql.planner.pythonExecution.memory": "1m"})
     with pytest.raises(AnalysisException, match=r"^\[LANCE_STORAGE\].*\n *hint: "):
         rows.write.format("lance").mode("append").save(path)
-    settings({"spark.sql.planner.pythonExecution.memory": "1g"})
+    # The service that starts now serves the tests after this one, too.
+    settings({"spark.sql.planner.pythonExecution.memory": "256g"})
     assert plugin.read.format("lance").load(path).count() == 3
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
+
+import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError, RetryableCommitError, shorten
 from pyspark_lance.spark.service.frames import Message, encode_frame, read_frame, write_frame
@@ -17,6 +20,8 @@ Method = Callable[[Message], Message]
 
 # More requests wait: each is a thread of Spark that plans.
 _MAX_THREADS = 64
+# Exit code of a process that cannot respond to a request.
+_CANNOT_RESPOND = 70
 
 
 class Server:
@@ -58,11 +63,14 @@ class Server:
         except CancelledRequestError:
             return
         except BaseException as error:  # noqa: BLE001  (the plugin waits for it, whatever it is)
-            response = encode_frame({"id": number, "error": error_value(error)})
+            response = _error_response(number, error)
         finally:
             self._running.pop(number, None)
-        with self._writing:
-            write_frame(self._responses, response)
+        try:
+            with self._writing:
+                write_frame(self._responses, response)
+        except BaseException:  # noqa: BLE001
+            os._exit(_CANNOT_RESPOND)
 
     def _method(self, name: str) -> Method:
         methods = self._methods()
@@ -72,6 +80,18 @@ class Server:
                 hint="use the jar of this very version: pyspark_lance.plugin_jar()",
             )
         return methods[name]
+
+
+def _error_response(number: int, error: BaseException) -> list[bytes | pa.Buffer]:
+    """Return the frame of an error; end the process where even that fails, as without memory.
+
+    The plugin would wait for a response forever. The end of the process is an error there, and its
+    next request starts another one.
+    """
+    try:
+        return encode_frame({"id": number, "error": error_value(error)})
+    except BaseException:  # noqa: BLE001
+        os._exit(_CANNOT_RESPOND)
 
 
 def error_value(error: BaseException) -> Message:
