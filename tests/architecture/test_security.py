@@ -25,7 +25,6 @@ PICKLES = {
     "spark/jobs/rewrite_job.py": "results that executors give to the driver",
     "spark/jobs/index_job.py": "results that executors give to the driver",
     "spark/jobs/nearest_job.py": "what one stage of a job gives to the next, in a shuffle",
-    "spark/jobs/hybrid_job.py": "what one stage of a job gives to the next, in a shuffle",
     "spark/jobs/search_job.py": "what one stage of a job gives to the next, in a shuffle",
     "spark/jobs/semi_join.py": "tasks that the driver gives to executors",
     "spark/sql/procedures.py": "state between two calls of the plugin, in the driver",

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.nearest.ivf_plan import usable_segments
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import merge_found, search
 from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
@@ -34,9 +33,7 @@ def rows_of(numbers, kind="float32", start=0):
 def ours(path, queries, k, *, metric=None, condition=None, use_index=True, shown="id", **more):
     snapshot = Snapshot.open(path if isinstance(path, Table) else Table(str(path)))
     column = vector_column(snapshot.schema, None)
-    kind = None if metric is None else Metric.parse(metric)
-    segments = usable_segments(snapshot, column, kind) if use_index else ()
-    kind = kind or (segments[0].metric if segments else Metric.L2)
+    kind, segments = metric_and_segments(snapshot, column, metric, use_index=use_index)
     predicate = condition and parse_predicate(condition, predicate_schema(snapshot.schema))
     columns = project(snapshot.schema, [shown])
     request = NearestRequest(column, kind, k, predicate, columns, (), segments, **more)

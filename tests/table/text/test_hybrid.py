@@ -32,7 +32,7 @@ def test_reciprocal_ranks():
     assert found.rows.row_id.tolist() == [1, 3, 2]
     expected = [1 / 61 + 1 / 63, 1 / 61 + 1 / 63, 1 / 62]
     assert found.rows.score.tolist() == pytest.approx(expected, rel=1e-6)
-    assert found.address.tolist() == [101, 103, 102]
+    assert found.rows.address.tolist() == [101, 103, 102]
     assert found.text_score.tolist()[:2] == [9.0, 1.0]
     np.testing.assert_array_equal(found.distance, np.array([2.5, 0.5, np.nan], "f4"))
 

@@ -51,7 +51,7 @@ from pyspark_lance.table.index_build.vector_request import (
     VectorIndexResult,
     parse_kind,
 )
-from pyspark_lance.table.nearest.ivf_plan import usable_segments
+from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.vectors import (
@@ -149,9 +149,7 @@ class TableSearch:
         with suggest_paths(self._table):
             snapshot = Snapshot.open(self._table, at)
         vectors = vector_column(snapshot.schema, column)
-        kind = None if metric is None else Metric.parse(metric)
-        segments = usable_segments(snapshot, vectors, kind) if useIndex else ()
-        kind = kind or (segments[0].metric if segments else Metric.L2)
+        kind, segments = metric_and_segments(snapshot, vectors, metric, use_index=useIndex)
         asked = table_columns(self._read_options(at), self._table, snapshot, columns)
         read, system = narrow(shown_columns(asked[0], snapshot), asked[1])
         predicate = search_filter(self._spark, snapshot, filter)

@@ -17,8 +17,7 @@ from pyspark_lance.spark.jobs.search_job import SEARCH_COLUMNS, SearchAnswer, se
 from pyspark_lance.spark.options.spellings import checks_keywords
 from pyspark_lance.spark.source.read_plan import shown_columns
 from pyspark_lance.spark.types.spark_types import narrow
-from pyspark_lance.table.nearest.ivf_plan import usable_segments
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.text.hybrid import Fusion
@@ -172,9 +171,7 @@ class TextSearch:
             snapshot = Snapshot.open(self._table, at)
         fused = Fusion.parse(fusion)
         vectors = vector_column(snapshot.schema, vectorColumn)
-        kind = None if metric is None else Metric.parse(metric)
-        segments = usable_segments(snapshot, vectors, kind)
-        kind = kind or (segments[0].metric if segments else Metric.L2)
+        kind, segments = metric_and_segments(snapshot, vectors, metric)
         queries, is_one = parse_queries(vector, vectors, kind)
         if not is_one:
             raise InvalidInputError("hybridSearch takes one vector", hint="call it for each")

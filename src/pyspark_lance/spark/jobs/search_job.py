@@ -7,10 +7,10 @@ the rows that no index covers; one more task brings together what they found, an
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -70,33 +70,42 @@ def search_texts(spark: SparkSession, answer: SearchAnswer) -> DataFrame:
 def _found_at_once(answer: SearchAnswer, units: Iterable[tuple[TextTask, ...]]) -> Batches:
     for tasks in units:
         rows = merge_found(answer.plan.merge, [search_task(task) for task in tasks])
-        yield from finished(answer.plan.fetch, answer.schema, rows)
+        yield from result_batches(answer.plan.fetch, answer.schema, rows)
 
 
 def _found(tasks: Iterable[TextTask]) -> Batches:
-    for task in tasks:
-        payload = single_value(pickle.dumps(search_task(task)), pa.binary())
-        yield pa.RecordBatch.from_pydict({"payload": payload})
+    yield from map(payload_batch, map(search_task, tasks))
 
 
 def _merged(answer: SearchAnswer, batches: Batches) -> Batches:
-    parts: list[TextFound] = []
-    for batch in batches:
-        payloads = batch.column(0)
-        parts += [pickle.loads(payloads[row].as_buffer()) for row in range(batch.num_rows)]
+    parts: list[TextFound] = load_payloads(batches)
     rows = merge_found(answer.plan.merge, parts)
-    yield from finished(answer.plan.fetch, answer.schema, rows)
+    yield from result_batches(answer.plan.fetch, answer.schema, rows)
 
 
-def finished(fetch: LateMaterialization, schema: StructType, found: ScoredRows) -> Batches:
-    """The rows of the answer."""
+def payload_batch(found: object) -> pa.RecordBatch:
+    """Return a row ``payload binary`` with a pickled object."""
+    return pa.RecordBatch.from_pydict({"payload": single_value(pickle.dumps(found), pa.binary())})
+
+
+def load_payloads(batches: Batches) -> list[Any]:
+    """Return the objects of all rows of ``payload_batch``."""
+    columns = [batch.column(0) for batch in batches]
+    return [pickle.loads(payload.as_buffer()) for column in columns for payload in column]
+
+
+def result_batches(
+    fetch: LateMaterialization, schema: StructType, found: ScoredRows, more: Sequence[pa.Array] = ()
+) -> Batches:
+    """Yield the rows of a result; ``more``: columns between the row ids and those of the table."""
     target = arrow_schema_of(schema)
-    table_fields = schema.fields[len(SEARCH_COLUMNS) :]
+    table_fields = schema.fields[len(SEARCH_COLUMNS) + len(more) :]
     of_table = arrow_schema_of(StructType(table_fields))
     ranks = np.arange(1, len(found) + 1, dtype=np.int32)
     for part, read in read_found(fetch, found):
         rows = found.at(part)
         columns = [plain_array(ranks[part]), plain_array(rows.score), system_array(rows.row_id)]
+        columns += [column[part] for column in more]
         if table_fields:
             columns += to_spark_batch(read, of_table).columns
         columns = [column.cast(field.type) for column, field in zip(columns, target, strict=True)]

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
-import pyarrow as pa
-
 from pyspark_lance.errors import InvalidInputError, LanceError, RetryableCommitError, shorten
 from pyspark_lance.spark.service.frames import Message, encode_frame, read_frame, write_frame
 from pyspark_lance.spark.source.cancellation import CANCELLED, CancelledRequestError
@@ -55,6 +53,15 @@ class Server:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _serve(self, request: Message) -> None:
+        try:
+            self._respond(request)
+        except BaseException:  # noqa: BLE001
+            # Without a response the plugin would wait forever, for example if there is no memory
+            # to encode the error. The end of the process is an error there, and its next request
+            # starts another one.
+            os._exit(_CANNOT_RESPOND)
+
+    def _respond(self, request: Message) -> None:
         number: int = request["id"]
         CANCELLED.set(self._running[number])
         try:
@@ -63,14 +70,11 @@ class Server:
         except CancelledRequestError:
             return
         except BaseException as error:  # noqa: BLE001  (the plugin waits for it, whatever it is)
-            response = _error_response(number, error)
+            response = encode_frame({"id": number, "error": error_value(error)})
         finally:
             self._running.pop(number, None)
-        try:
-            with self._writing:
-                write_frame(self._responses, response)
-        except BaseException:  # noqa: BLE001
-            os._exit(_CANNOT_RESPOND)
+        with self._writing:
+            write_frame(self._responses, response)
 
     def _method(self, name: str) -> Method:
         methods = self._methods()
@@ -80,18 +84,6 @@ class Server:
                 hint="use the jar of this very version: pyspark_lance.plugin_jar()",
             )
         return methods[name]
-
-
-def _error_response(number: int, error: BaseException) -> list[bytes | pa.Buffer]:
-    """Return the frame of an error; end the process where even that fails, as without memory.
-
-    The plugin would wait for a response forever. The end of the process is an error there, and its
-    next request starts another one.
-    """
-    try:
-        return encode_frame({"id": number, "error": error_value(error)})
-    except BaseException:  # noqa: BLE001
-        os._exit(_CANNOT_RESPOND)
 
 
 def error_value(error: BaseException) -> Message:

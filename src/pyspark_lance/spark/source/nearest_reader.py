@@ -30,8 +30,7 @@ from pyspark_lance.spark.source.read_plan import (
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
-from pyspark_lance.table.nearest.ivf_plan import usable_segments
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import SearchTask, merge_found, read_found, search
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
@@ -91,9 +90,9 @@ class LanceNearestReader(DataSourceReader):
         self._limit = pushed.limit
         snapshot = open_analyzed(options, pinned)
         column = vector_column(snapshot.schema, asked.column)
-        kind = None if asked.metric is None else Metric.parse(asked.metric)
-        segments = usable_segments(snapshot, column, kind) if asked.use_index else ()
-        kind = kind or (segments[0].metric if segments else Metric.L2)
+        kind, segments = metric_and_segments(
+            snapshot, column, asked.metric, use_index=asked.use_index
+        )
         added = (DISTANCE,) if asked.is_one else (DISTANCE, QUERY_INDEX)
         own = StructType([field for field in schema.fields if field.name.lower() not in added])
         columns, lineage = narrow(shown_columns(options, snapshot), own)

@@ -32,6 +32,18 @@ AnySegment = TypeVar("AnySegment", bound=_HasEntry)
 """A segment of an index of any kind."""
 
 
+def metric_and_segments(
+    snapshot: Snapshot, column: Field, metric: str | None, *, use_index: bool = True
+) -> tuple[Metric, tuple[IvfSegment, ...]]:
+    """Return the metric of a search, and the segments that it uses.
+
+    ``metric``: None for that of the index, or ``l2`` without one.
+    """
+    kind = None if metric is None else Metric.parse(metric)
+    segments = usable_segments(snapshot, column, kind) if use_index else ()
+    return kind or (segments[0].metric if segments else Metric.L2), segments
+
+
 def usable_segments(
     snapshot: Snapshot, column: Field, metric: Metric | None
 ) -> tuple[IvfSegment, ...]:

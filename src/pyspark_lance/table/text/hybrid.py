@@ -56,11 +56,6 @@ class HybridRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def address(self) -> NDArray[np.uint64]:
-        """Where they are."""
-        return self.rows.address
-
 
 def fuse(text: ScoredRows, vector: FoundRows, fusion: Fusion, k: int) -> HybridRows:
     """The ``k`` best rows of both; each comes in its order."""
