@@ -27,11 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from timing import print_table
 
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.deletion_file import write_deletion_file
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
@@ -39,8 +39,7 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, count_changes, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import run_changes
-from pyspark_lance.table.cdf.change_mode import Deduplication
-from pyspark_lance.table.cdf.change_window import ChangeWindow
+from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.dml.commit_changes import commit_changes
 from pyspark_lance.table.dml.moved_rows import Clause, as_changes
 from pyspark_lance.table.dml.read_set import matching_rows

@@ -29,8 +29,7 @@ from timing import best, print_table
 
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter, hash_keys
-from pyspark_lance.table.dml.plain_merge import PlainMerge
-from pyspark_lance.table.dml.plain_merge_stages import target_tasks
+from pyspark_lance.table.dml.plain_merge import PlainMerge, target_tasks
 from pyspark_lance.table.dml.row_change import RowAction, plan_change
 from pyspark_lance.table.index_build.column_indices import drop_index, optimize_indices
 from pyspark_lance.table.scan.scan_task import run

@@ -25,10 +25,10 @@ import numpy as np
 import pyarrow as pa
 from timing import print_table
 
-from pyspark_lance.format.data_file import new_data_file_name
+from pyspark_lance.format.column_names import LAST_UPDATED_AT, SYSTEM_COLUMNS
+from pyspark_lance.format.fragment import new_data_file_name
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.format.system_columns import LAST_UPDATED_AT, SYSTEM_COLUMNS
 from pyspark_lance.format.wire import length_delimited
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from timing import best, best_of_each, print_table
 
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project

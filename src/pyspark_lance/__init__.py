@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pyspark_lance.table.index_build.column_indices import IndexResult
     from pyspark_lance.table.index_build.vector_request import VectorIndexResult
     from pyspark_lance.table.index_build.zone_maps import ZoneMapResult
-    from pyspark_lance.table.refs.consumers import Consumer
-    from pyspark_lance.table.verify.findings import Finding, VerifyResult
+    from pyspark_lance.table.refs.tags import Consumer
+    from pyspark_lance.table.verify.verify_manifest import Finding, VerifyResult
     from pyspark_lance.table.work.metadata_commits import MetadataResult
 
 # The modules that define the public names, which are imported on first use.
@@ -54,9 +54,9 @@ _DEFINED_IN = {
     "CleanupResult": "table.cleanup.cleanup",
     "ColumnResult": "table.columns.change_columns",
     "CompactionResult": "table.compaction.compact",
-    "Consumer": "table.refs.consumers",
+    "Consumer": "table.refs.tags",
     "CopyResult": "table.compaction.stable_row_ids",
-    "Finding": "table.verify.findings",
+    "Finding": "table.verify.verify_manifest",
     "IndexResult": "table.index_build.column_indices",
     "LanceMergeBuilder": "spark.api.merge_builder",
     "LanceOptimizeBuilder": "spark.api.delta_compatibility",
@@ -66,7 +66,7 @@ _DEFINED_IN = {
     "OrphanFile": "table.cleanup.orphan_files",
     "Tag": "metafile.refs_file",
     "VectorIndexResult": "table.index_build.vector_request",
-    "VerifyResult": "table.verify.findings",
+    "VerifyResult": "table.verify.verify_manifest",
     "ZoneMapResult": "table.index_build.zone_maps",
     "enable": "plugin",
     "hadoop_options": "spark.options.hadoop_settings",

@@ -27,7 +27,7 @@ def test_importing_the_package_is_cheap_and_loads_no_heavy_library():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_file_is_too_long(path):
-    assert len(path.read_text().splitlines()) <= 600
+    assert len(path.read_text().splitlines()) <= 1_000
 
 
 def test_inner_packages_say_what_lives_there_and_what_they_may_import():

@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_lance.codec.compressive import encode_fsst
-from pyspark_lance.codec.compressive.encode_fsst import encode_strings
+from pyspark_lance.codec.compressive.encode_fsst import (
+    Matcher,
+    Symbols,
+    byte_lengths,
+    encode_strings,
+    sample_of,
+    train_symbols,
+)
 from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
-from pyspark_lance.codec.compressive.fsst_symbols import Matcher, Symbols, byte_lengths
-from pyspark_lance.codec.compressive.fsst_training import sample_of, train_symbols
 from pyspark_lance.codec.values import VariableWidthValues
 
 RNG = np.random.default_rng(3)

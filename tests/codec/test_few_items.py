@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_lance.codec.compressive.encode_dictionary import few_items
+from pyspark_lance.codec.compressive.dictionary import few_items
 
 RNG = np.random.default_rng(4)
 

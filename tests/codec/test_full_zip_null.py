@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.codec.array_assembly import assemble_leaf, assemble_rows
-from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_selection import RowRanges
 from pyspark_lance.codec.structural.full_zip import FullZipPage
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb

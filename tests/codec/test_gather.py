@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.gather import gather
-from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_selection import RowRanges
 from pyspark_lance.errors import CorruptFileError
 
 

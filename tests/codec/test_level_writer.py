@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_lance.codec.chunk_segments import ChunkBuffer
-from pyspark_lance.codec.compressive.out_of_line_bit_packing import decode_out_of_line_block
+from pyspark_lance.codec.chunk_buffers import ChunkBuffer
+from pyspark_lance.codec.compressive.bit_packed import decode_out_of_line_block
 from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.codec.shred import shred
-from pyspark_lance.codec.structural.level_writer import (
+from pyspark_lance.codec.structural.mini_block_writer import (
     encode_levels,
     entries_per_chunk,
     repetition_index,

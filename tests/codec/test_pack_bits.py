@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_lance.codec.bit_packing import WORD_TYPES, unpack_blocks, unpack_one_bit_blocks
-from pyspark_lance.codec.compressive.pack_bits import (
+from pyspark_lance.codec.compressive.fixed_width import (
     bit_widths,
     pack_blocks,
     pack_level_blocks,

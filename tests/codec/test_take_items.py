@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.codec.take_items import take_items
+from pyspark_lance.codec.gather import take_items
 
 STRINGS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 

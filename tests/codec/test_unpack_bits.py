@@ -14,8 +14,10 @@ from pyspark_lance.codec.bit_packing import (
     unpack_one_bit_blocks,
 )
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
-from pyspark_lance.codec.compressive.inline_bit_packing import decode_inline_chunks
-from pyspark_lance.codec.compressive.out_of_line_bit_packing import decode_out_of_line_block
+from pyspark_lance.codec.compressive.bit_packed import (
+    decode_inline_chunks,
+    decode_out_of_line_block,
+)
 from pyspark_lance.errors import CorruptFileError
 
 WIDTHS = [

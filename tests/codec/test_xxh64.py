@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pyspark_lance.codec.xxh64 import xxh64, xxh64_of_numbers, xxh64_of_values
+from pyspark_lance.codec.value_hashes import xxh64, xxh64_of_numbers, xxh64_of_values
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from row_changes import set_to
 from table_access import append, write_table
 
 import pyspark_lance
-from pyspark_lance.command_line.drawing import Group
 from pyspark_lance.command_line.main import main
-from pyspark_lance.command_line.picture import COLOURS, draw_table
+from pyspark_lance.command_line.picture import COLOURS, Group, draw_table
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.history.history import history
 from pyspark_lance.table.refs.branches import create_branch

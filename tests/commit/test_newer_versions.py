@@ -10,7 +10,7 @@ import pytest
 from commit_tables import append, create_table, delete_rows, latest, transaction, version
 from commit_tables import commit as commit_version
 
-from pyspark_lance.commit.newer_versions import NewerVersions
+from pyspark_lance.commit.base_version import NewerVersions
 from pyspark_lance.errors import CorruptFileError, RetryableCommitError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema

@@ -18,18 +18,17 @@ from pyspark_lance.errors import (
     RetryableCommitError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.data_file import SPILLED_ROW_ID, TOMBSTONE
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.fragment_reuse import (
+from pyspark_lance.format.fragment import SPILLED_ROW_ID, TOMBSTONE, Fragment
+from pyspark_lance.format.index_metadata import (
     FRAGMENT_REUSE_DETAILS,
     FragmentDigest,
+    IndexMetadata,
     ReuseDetails,
     ReuseGroup,
     ReuseVersion,
 )
-from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import (
     Append,

@@ -13,8 +13,7 @@ from lance.fragment import write_fragments
 
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.errors import RetryableCommitError
-from pyspark_lance.format.data_file import DataFile
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import (
     Append,

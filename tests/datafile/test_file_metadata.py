@@ -19,8 +19,8 @@ from pyspark_lance.datafile.page_sink import ALIGNMENT, PageSink
 from pyspark_lance.errors import CorruptFileError, LanceError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.proto import encodings_v2_0_pb2, file_pb2
-from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.memory_store import MemoryStore
+from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
 
 SCHEMA = LanceSchema.from_arrow(

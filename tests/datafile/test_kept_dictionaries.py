@@ -9,7 +9,7 @@ from column_cases import column_cases, with_nulls
 from data_file_writing import without_dictionaries, write_table
 from lance.file import LanceFileWriter
 
-from pyspark_lance.codec import kept_dictionaries
+from pyspark_lance.codec import array_assembly
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.store.open_store import open_store
 
@@ -113,7 +113,7 @@ def test_a_large_dictionary_is_not_repeated_in_every_batch(tmp_path, monkeypatch
     content = pa.table({"c": texts})
     write_table(tmp_path, content, version)
     assert not any(is_dictionary(batches_of(tmp_path, keep=True), "c"))
-    monkeypatch.setattr(kept_dictionaries, limit, 1 << 30)
+    monkeypatch.setattr(array_assembly, limit, 1 << 30)
     assert any(is_dictionary(batches_of(tmp_path, keep=True), "c"))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from pyspark_lance.datafile.v0_1.dictionaries import indices_of, known_dictionaries
+from pyspark_lance.datafile.v0_1.writer import indices_of, known_dictionaries
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
 

@@ -12,7 +12,7 @@ from legacy_tables import as_legacy_reads, legacy_columns
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.datafile.v0_1 import writer as legacy_writer
-from pyspark_lance.datafile.v0_1.statistics_writer import above, text_above, text_prefix
+from pyspark_lance.datafile.v0_1.statistics import above, text_above, text_prefix
 from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema

@@ -9,8 +9,8 @@ from column_cases import lists_of
 from pylance_files import assert_same_array
 
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.memory_store import MemoryStore
+from pyspark_lance.store.object_store import ByteRange
 
 pytestmark = pytest.mark.interop
 

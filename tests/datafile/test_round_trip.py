@@ -14,7 +14,7 @@ from same_text import assert_same_text, rows_at
 from v2_0_files import leaf_arrays, nested_arrays, with_nulls
 
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.fragment import DataFile
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.open_store import open_store
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from data_file_writing import page_bytes
 
-from pyspark_lance.codec.row_ranges import RowRanges
-from pyspark_lance.datafile import stored_pages
+from pyspark_lance.codec.row_selection import RowRanges
+from pyspark_lance.datafile import read_plan
+from pyspark_lance.datafile.read_plan import StoredPages
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.datafile.stored_pages import StoredPages
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.memory_store import MemoryStore
@@ -63,10 +63,10 @@ def store(request):
 @pytest.fixture
 def limits(monkeypatch):
     def set_limits(group, whole, slack=64 << 10, small=64 << 10):
-        monkeypatch.setattr(stored_pages, "GROUP_BYTES", group)
-        monkeypatch.setattr(stored_pages, "_WHOLE_BYTES", whole)
-        monkeypatch.setattr(stored_pages, "_SLACK_BYTES", slack)
-        monkeypatch.setattr(stored_pages, "_SMALL_BUFFER_BYTES", small)
+        monkeypatch.setattr(read_plan, "GROUP_BYTES", group)
+        monkeypatch.setattr(read_plan, "_WHOLE_BYTES", whole)
+        monkeypatch.setattr(read_plan, "_SLACK_BYTES", slack)
+        monkeypatch.setattr(read_plan, "_SMALL_BUFFER_BYTES", small)
 
     return set_limits
 
@@ -138,7 +138,7 @@ def test_few_bytes_of_a_large_answer_do_not_hold_it(store):
     """Descriptions of pages are kept for long; the pages were fetched with them."""
     reader = DataFileReader.open(store, "x")
     big = bytes(1 << 20)
-    from pyspark_lance.store.byte_range import ByteRange
+    from pyspark_lance.store.object_store import ByteRange
 
     file = reader._file
     file.keep([ByteRange(0, len(big))], [big])

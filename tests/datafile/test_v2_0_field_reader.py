@@ -7,11 +7,11 @@ import pytest
 from lance.file import LanceFileWriter
 from v2_0_files import leaf_arrays, nested_arrays, open_fields, same_values, with_nulls
 
-from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_selection import RowRanges
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.datafile.v2_0 import scattered_rows as v2_0_scattered_rows
+from pyspark_lance.datafile.v2_0 import field_reader as v2_0_scattered_rows
 from pyspark_lance.datafile.v2_0.field_reader import make_v2_0_field_reader, v2_0_columns
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.store.memory_store import MemoryStore

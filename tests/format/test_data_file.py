@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.data_file import TOMBSTONE, DataFile, new_data_file_name
+from pyspark_lance.format.fragment import TOMBSTONE, DataFile, new_data_file_name
 from pyspark_lance.proto import table_pb2
 
 ids = st.integers(-5, 2**31 - 1)

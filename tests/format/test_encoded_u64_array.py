@@ -6,7 +6,7 @@ from format.row_id_strategies import u64_arrays
 from hypothesis import given
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.encoded_u64_array import EncodedU64Array
+from pyspark_lance.format.u64_segment import EncodedU64Array
 from pyspark_lance.proto import row_ids_pb2
 
 Message = row_ids_pb2.EncodedU64Array

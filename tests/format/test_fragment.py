@@ -5,9 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
-from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
-from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment, fragments_from_protos
+from pyspark_lance.format.fragment import (
+    SPILLED,
+    DataFile,
+    ExternalFile,
+    Fragment,
+    fragments_from_protos,
+)
 from pyspark_lance.proto import table_pb2
 
 sources = st.one_of(

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from damage import bit_flips, splices, truncations
 
-from pyspark_lance.commit.fragments_by_id import FragmentsById
+from pyspark_lance.commit.fragment_changes import FragmentsById
 from pyspark_lance.errors import LanceError
-from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.row_id_sequence import RowIdSequence, single_ranges

@@ -3,9 +3,8 @@ import pytest
 from damage import bit_flips, splices, survive_every, truncations
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
-from pyspark_lance.format.fragment import SPILLED, Fragment
+from pyspark_lance.format.fragment import SPILLED, DataFile, Fragment
 from pyspark_lance.format.manifest import BasePath, Manifest, WriterVersion
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.wire import length_delimited

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format import row_id_sequence, version_sequence
-from pyspark_lance.format.range_messages import Ranges, decode_ranges, encode_ranges
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.u64_segment import MAX_ROWS, RangeSegment
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.format.wire import Ranges, decode_ranges, encode_ranges
 from pyspark_lance.proto import row_ids_pb2
 
 NUMBERS = st.one_of(

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
-from pyspark_lance.format.encoded_u64_array import EncodedU64Array
 from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.format.u64_segment import RangeSegment, RangeWithHolesSegment
+from pyspark_lance.format.u64_segment import EncodedU64Array, RangeSegment, RangeWithHolesSegment
 
 
 @st.composite

@@ -6,8 +6,7 @@ from damage import bit_flips, splices, survive_every, truncations
 from pyroaring import BitMap
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.data_file import DataFile
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import (

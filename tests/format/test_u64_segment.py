@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
-from pyspark_lance.format.encoded_u64_array import EncodedU64Array
 from pyspark_lance.format.u64_segment import (
     ArraySegment,
+    EncodedU64Array,
     RangeSegment,
     RangeWithBitmapSegment,
     RangeWithHolesSegment,

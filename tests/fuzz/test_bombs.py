@@ -15,7 +15,7 @@ from pyspark_lance.codec.compressive import block_compression
 from pyspark_lance.codec.compressive.block_compression import LZ4, ZSTD, decompress
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
-from pyspark_lance.format.row_address_tree_map import numbers_of, pack_tree_map, parse_tree_map
+from pyspark_lance.format.row_address import numbers_of, pack_tree_map, parse_tree_map
 from pyspark_lance.metafile.deletion_file import read_deletion_file
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb

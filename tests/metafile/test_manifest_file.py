@@ -11,8 +11,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.data_file import DataFile
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Append

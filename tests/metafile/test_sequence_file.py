@@ -2,8 +2,8 @@ import pytest
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.fragment import ExternalFile
-from pyspark_lance.metafile.sequence_file import read_sequence
 from pyspark_lance.store.memory_store import MemoryStore
+from pyspark_lance.table.rows.lineage import read_sequence
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.manifest import DETACHED_BIT
-from pyspark_lance.metafile import version_names
+from pyspark_lance.metafile import paths as version_names
 from pyspark_lance.metafile.manifest_file import (
     latest_version,
     list_versions,
@@ -22,9 +22,9 @@ from pyspark_lance.metafile.paths import (
     VERSIONS,
     NamingScheme,
     manifest_path,
+    names_in_history,
     parse_manifest_name,
 )
-from pyspark_lance.metafile.version_names import names_in_history
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
 

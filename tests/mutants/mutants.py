@@ -53,7 +53,7 @@ MUTANTS = (
     # Blobs
     Mutant(
         "each batch of a merge opens the files again that its blobs come from",
-        "table/rows/blob_bytes.py",
+        "table/rows/described_blobs.py",
         "        if self._blobs is None:\n",
         "        if self._blobs is not self:\n",
         ("tests/table/rows/test_described_blobs.py",),
@@ -236,7 +236,7 @@ MUTANTS = (
     # Streams
     Mutant(
         "a batch of a stream shows a column that was dropped as the one that came after it",
-        "table/cdf/batch_tasks.py",
+        "table/cdf/stream.py",
         " and _stand_since(followed, last.version, versions) <= last.version:",
         ":",
         ("tests/table/cdf/test_streams_of_random_histories.py",),
@@ -244,7 +244,7 @@ MUTANTS = (
     # Network mounts
     Mutant(
         "a stale handle is an error the first time",
-        "store/stale_handles.py",
+        "store/local_store.py",
         "if error.errno != errno.ESTALE:",
         "if error.errno != errno.EAGAIN:",
         ("tests/store/test_stale_handles.py", "tests/table/test_stale_handles_of_tables.py"),
@@ -259,8 +259,8 @@ MUTANTS = (
     # Names and properties
     Mutant(
         "a path inside of a table is not told that it is",
-        "table/version/path_suggestions.py",
-        "if _is_table(parent):",
+        "table/version/table.py",
+        "if _looks_like_table(parent):",
         "if not parent:",
         ("tests/table/version/test_near_tables.py",),
     ),
@@ -383,7 +383,7 @@ MUTANTS = (
     ),
     Mutant(
         "the newest of many versions is taken for the oldest",
-        "metafile/version_names.py",
+        "metafile/paths.py",
         "first = heapq.nsmallest(_FIRST_NAMES, names)",
         "first = heapq.nlargest(_FIRST_NAMES, names)",
         ("tests/metafile/test_version_names.py",),
@@ -404,7 +404,7 @@ MUTANTS = (
     ),
     Mutant(
         "a folder with manifests of both schemes is a table",
-        "metafile/version_names.py",
+        "metafile/paths.py",
         "        check_one_scheme(store, parsed)\n",
         "",
         ("tests/metafile/test_version_names.py",),
@@ -602,7 +602,7 @@ MUTANTS = (
     ),
     Mutant(
         "null equals null in keys",
-        "table/dml/key_match.py",
+        "table/dml/key_filter.py",
         "            valid &= plain_numbers(column.is_valid())",
         "            valid &= True",
         ("tests/table/dml/test_key_match.py",),
@@ -616,7 +616,7 @@ MUTANTS = (
     ),
     Mutant(
         "lists become fixed-size lists by pyarrow, which may end the process",
-        "table/rows/arrow_casts.py",
+        "table/rows/conform.py",
         "    if pa.types.is_fixed_size_list(target):\n        return _fixed_size",
         "    if pa.types.is_fixed_size_list(target):\n        return array.cast(target)\n"
         "        return _fixed_size",
@@ -624,14 +624,14 @@ MUTANTS = (
     ),
     Mutant(
         "a value before a slice, or below a null, is cast too",
-        "table/rows/arrow_casts.py",
+        "table/rows/conform.py",
         "    return cast_parts(array, target, lambda",
         "    return array.cast(target)\n    return cast_parts(array, target, lambda",
         ("tests/table/rows/test_conform.py",),
     ),
     Mutant(
         "no values at all are halved for ever",
-        "table/cdf/cast_values.py",
+        "table/cdf/column_source.py",
         "        if len(values) <= 1:",
         "        if len(values) == 1:",
         ("tests/table/rows/test_arrow_casts.py",),
@@ -674,7 +674,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream plans from places that its table does not have",
-        "table/cdf/batch_tasks.py",
+        "table/cdf/stream.py",
         "    followed.check_not_replaced(locations, start, end)\n",
         "",
         ("tests/table/cdf/test_streams.py",),
@@ -791,7 +791,7 @@ MUTANTS = (
     ),
     Mutant(
         "an index that covers a part of what was rewritten covers all of it",
-        "format/fragment_reuse.py",
+        "format/index_metadata.py",
         "                if all(known):",
         "                if any(known):",
         ("tests/commit/test_next_manifest.py",),
@@ -840,7 +840,7 @@ MUTANTS = (
     ),
     Mutant(
         "compaction copies strings that are not UTF-8",
-        "table/compaction/compaction_task.py",
+        "table/compaction/compaction_plan.py",
         "        checks_text=True,\n",
         "",
         ("tests/table/rows/test_text_that_is_not_utf8.py",),
@@ -1248,7 +1248,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch whose versions were removed before it ran again fails for ever",
-        "table/cdf/batch_tasks.py",
+        "table/cdf/stream.py",
         "        if end.version < start.version:\n            return ()\n",
         "",
         (
@@ -1400,7 +1400,7 @@ MUTANTS = (
     ),
     Mutant(
         "a map is replaced without the keys of others",
-        "commit/metadata_updates.py",
+        "commit/apply_operation.py",
         "    if ours.replace or theirs.replace:\n        return True",
         "    if ours.replace and theirs.replace:\n        return True",
         ("tests/commit/test_conflict_interop.py",),
@@ -1542,14 +1542,14 @@ MUTANTS = (
     ),
     Mutant(
         "one pass: each version decodes its rows alone",
-        "table/rows/shared_rows.py",
+        "table/rows/column_parts.py",
         "sum(map(len, wanted.requests)) <= num_taken",
         "wanted.requests",
         ("tests/table/cdf/test_feed_in_one_pass.py::test_each_file_is_read_in_one_pass",),
     ),
     Mutant(
         "one pass: a version gets the first rows of another one",
-        "table/rows/shared_rows.py",
+        "table/rows/column_parts.py",
         "places = np.searchsorted(wanted.offsets, offsets)",
         "places = np.arange(len(offsets))",
         (
@@ -1558,7 +1558,7 @@ MUTANTS = (
     ),
     Mutant(
         "one pass: rows wait however large they are",
-        "table/rows/shared_rows.py",
+        "table/rows/column_parts.py",
         "part.column_of, offsets, max_bytes=room)",
         "part.column_of, offsets)",
         (
@@ -1585,7 +1585,7 @@ MUTANTS = (
     ),
     Mutant(
         "one pass: changes of one fragment are apart",
-        "table/cdf/pack_changes.py",
+        "table/cdf/changed_rows.py",
         "if count > 1}",
         "if count > 99}",
         ("tests/table/cdf/test_feed_in_one_pass.py::test_changes_of_one_fragment_are_in_one_task",),
@@ -1613,21 +1613,21 @@ MUTANTS = (
     ),
     Mutant(
         "a batch goes on behind its end",
-        "table/cdf/stream_steps.py",
+        "table/cdf/followed_table.py",
         "start, end = max(first - done, 0), count if last is None else min(count, last - done)",
         "start, end = max(first - done, 0), count",
         ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "a batch may have no row",
-        "table/cdf/stream_steps.py",
+        "table/cdf/followed_table.py",
         "            fit = max(fit, min(rows, 1))",
         "            fit = max(fit, 0)",
         ("tests/table/cdf/test_streams.py",),
     ),
     Mutant(
         "a batch counts rows that the one before had",
-        "table/cdf/stream_steps.py",
+        "table/cdf/followed_table.py",
         "            left = done + count - max(first, done)",
         "            left = count",
         ("tests/table/cdf/test_streams.py",),
@@ -1664,7 +1664,7 @@ MUTANTS = (
     ),
     Mutant(
         "net changes are cut within a step",
-        "table/cdf/batch_ends.py",
+        "table/cdf/stream.py",
         "return not versions.have_other_columns and not is_net",
         "return not versions.have_other_columns",
         ("tests/table/cdf/test_streams.py",),
@@ -1706,7 +1706,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch ends before the first row of a step",
-        "table/cdf/batch_ends.py",
+        "table/cdf/stream.py",
         "return end if place == 0 else StreamOffset(",
         "return StreamOffset(",
         ("tests/table/cdf/test_streams.py",),
@@ -1905,14 +1905,14 @@ MUTANTS = (
     ),
     Mutant(
         "every step of a batch goes on behind the first row",
-        "table/cdf/batch_ends.py",
+        "table/cdf/stream.py",
         "rows_that_fit(changes, start.rows if end == start else 0, budget)",
         "rows_that_fit(changes, start.rows, budget)",
         ("tests/table/cdf/test_streams.py::test_every_cut_gives_the_same_rows",),
     ),
     Mutant(
         "net changes that are too many for a batch go with others",
-        "table/cdf/batch_ends.py",
+        "table/cdf/stream.py",
         "        if place is not None and end != start:\n            return end",
         "        if False:\n            return end",
         (
@@ -1924,7 +1924,7 @@ MUTANTS = (
     ),
     Mutant(
         "every version of a batch goes on behind its first row",
-        "table/cdf/batch_tasks.py",
+        "table/cdf/stream.py",
         "            first=start.rows if version == start.target else 0,",
         "            first=start.rows,",
         ("tests/table/cdf/test_streams.py::test_the_batches_of_a_random_history_are_its_feed",),
@@ -2023,7 +2023,7 @@ MUTANTS = (
     # Copies of blobs
     Mutant(
         "where the bytes of blobs are is stored instead of the bytes",
-        "table/rows/blob_bytes.py",
+        "table/rows/described_blobs.py",
         "        if not any(map(holds_located, batch.schema.types)):\n",
         "        if True:\n",
         ("tests/table/rows/test_described_blobs.py",),
@@ -2073,14 +2073,14 @@ MUTANTS = (
     ),
     Mutant(
         "a cleanup asks no row which blobs it refers to",
-        "table/version/blob_references.py",
+        "table/version/removable_files.py",
         "            yield from self._known[key]",
         "            pass",
         ("tests/table/rows/test_objects_of_managed_blobs.py",),
     ),
     Mutant(
         "blobs of deleted rows keep their objects",
-        "table/version/blob_references.py",
+        "table/version/removable_files.py",
         "        if deleted is not None:",
         "        if False:",
         ("tests/table/rows/test_managed_blobs.py",),
@@ -2831,7 +2831,7 @@ MUTANTS = (
     ),
     Mutant(
         "a manifest is believed to have as many rows as it says",
-        "table/version/confirmed_rows.py",
+        "table/version/row_counts.py",
         "TRUSTED_ROWS: Final = 1 << 20\n",
         "TRUSTED_ROWS: Final = 1 << 40\n",
         ("tests/table/verify/test_hostile_numbers.py",),

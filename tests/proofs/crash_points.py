@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from pyspark_lance.store import local_store
-from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests
+from pyspark_lance.store.external_manifest_tables import SqliteManifests
 
 WATCHED = ("fsync", "rename", "link", "unlink")
 MAX_SECONDS = 120

@@ -36,7 +36,7 @@ from table_access import append, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.errors import VersionNotFoundError
-from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.metafile.paths import branch_path, tag_path
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns, rename_column

@@ -37,11 +37,11 @@ from row_changes import upsert
 from table_access import read_changes, read_ours, write_table
 
 from pyspark_lance.errors import MissingFileError, RetryableCommitError, VersionNotFoundError
-from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.refs.consumers import consumers_of, register_consumer
+from pyspark_lance.table.refs.tags import consumers_of, register_consumer
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -18,7 +18,7 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.system_columns import parse_metadata_columns
+from pyspark_lance.format.column_names import parse_metadata_columns
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.api import unsupported_attributes
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder

@@ -32,7 +32,7 @@ from pyspark_lance.spark.options.parse_options import (
 from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.table.cdf.change_window import Bound
-from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.cdf.stream_offset import StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import version_at
 

@@ -12,7 +12,7 @@ import pytest
 from spark_sessions import session_settings
 
 from pyspark_lance.errors import LanceError
-from pyspark_lance.format.plain_types import plain_type, to_plain
+from pyspark_lance.format.logical_type import plain_type, to_plain
 from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.predicate.parse import parse_predicate
 

@@ -7,7 +7,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from table_access import append
 
 from pyspark_lance.spark.data_source import LanceDataSource
-from pyspark_lance.table.refs.consumers import consumers_of
+from pyspark_lance.table.refs.tags import consumers_of
 from pyspark_lance.table.version.table import Table
 
 streaming = pytest.importorskip("pyspark.sql.streaming.datasource")

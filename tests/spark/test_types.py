@@ -11,7 +11,7 @@ import pytest
 from random_tables import SCALARS, random_table
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.plain_types import plain_type, to_plain
+from pyspark_lance.format.logical_type import plain_type, to_plain
 
 pytestmark = pytest.mark.spark
 

@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.store.byte_range import ByteRange, cut_ranges, merge_ranges
+from pyspark_lance.store.object_store import ByteRange, cut_ranges, merge_ranges
 
 CONTENT = bytes(itertools.islice(itertools.cycle(range(251)), 5000))
 

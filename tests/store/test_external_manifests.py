@@ -9,9 +9,11 @@ import pytest
 from s3_server import s3_server  # noqa: F401
 
 from pyspark_lance.errors import StorageError
-from pyspark_lance.store.external_manifests.dynamodb_manifests import DynamoDBManifests
-from pyspark_lance.store.external_manifests.external_manifest_table import ManifestEntry
-from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests
+from pyspark_lance.store.external_manifest_tables import (
+    DynamoDBManifests,
+    ManifestEntry,
+    SqliteManifests,
+)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("dynamodb", marks=pytest.mark.s3)])

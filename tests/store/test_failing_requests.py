@@ -10,7 +10,7 @@ from s3_server import s3_server, s3_table_root  # noqa: F401
 from store_proxy import ANY_TROUBLE, Trouble, running_proxy
 
 from pyspark_lance.errors import StorageError
-from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pyspark_lance.store.fsspec_output import MultipartOutput, SpooledOutput
+from pyspark_lance.store.fsspec_store import MultipartOutput, SpooledOutput
 
 
 class UploadFile:

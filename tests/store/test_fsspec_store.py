@@ -8,8 +8,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from store_conformance import StoreConformance
 
 from pyspark_lance.errors import StorageError, UnsupportedFeatureError
-from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.fsspec_store import FsspecStore, create_only_arguments
+from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
 
 

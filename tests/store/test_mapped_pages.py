@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_lance.store import local_store
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.store.mapped_pages import MappedPages
+from pyspark_lance.store.local_store import LocalStore, MappedPages
+from pyspark_lance.store.object_store import ByteRange
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures /proc")
 

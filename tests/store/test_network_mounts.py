@@ -10,10 +10,9 @@ import pytest
 from store_conformance import StoreConformance
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.store import network_mounts
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.store.network_mounts import is_on_network, network_devices
+from pyspark_lance.store import local_store
+from pyspark_lance.store.local_store import LocalStore, is_on_network, network_devices
+from pyspark_lance.store.object_store import ByteRange
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -33,7 +32,7 @@ def mounted(tmp_path, monkeypatch):
     """A folder of which the system says that it is on another machine."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(mounts_of(tmp_path.stat().st_dev))
-    monkeypatch.setattr(network_mounts, "_MOUNTS", str(mounts))
+    monkeypatch.setattr(local_store, "_MOUNTS", str(mounts))
     is_on_network.cache_clear()
     yield str(tmp_path / "table")
     is_on_network.cache_clear()
@@ -50,7 +49,7 @@ def test_where_the_system_does_not_tell_files_are_those_of_this_machine(
 ):
     if text is not None:
         tmp_path.joinpath("mountinfo").write_text(text)
-    monkeypatch.setattr(network_mounts, "_MOUNTS", str(tmp_path / "mountinfo"))
+    monkeypatch.setattr(local_store, "_MOUNTS", str(tmp_path / "mountinfo"))
     is_on_network.cache_clear()
     assert not is_on_network(tmp_path.stat().st_dev)
     is_on_network.cache_clear()
@@ -81,9 +80,9 @@ def test_a_file_that_is_cut_short_later_leaves_what_was_read_and_ends_no_process
     mounts.write_text(mounts_of(tmp_path.stat().st_dev))
     program = (
         "import os\n"
-        "from pyspark_lance.store import network_mounts\n"
+        "from pyspark_lance.store import local_store\n"
         "from pyspark_lance.store.local_store import LocalStore\n"
-        f"network_mounts._MOUNTS = {str(mounts)!r}\n"
+        f"local_store._MOUNTS = {str(mounts)!r}\n"
         f"store = LocalStore({str(tmp_path)!r})\n"
         "store.put('x', b'content' * 100_000)\n"
         "content = store.get('x')\n"

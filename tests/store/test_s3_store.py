@@ -11,7 +11,7 @@ from store_conformance import StoreConformance, paths
 
 from pyspark_lance.errors import CorruptFileError, StorageError
 from pyspark_lance.store import s3_requests
-from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.object_store import ByteRange
 from pyspark_lance.store.open_store import open_store
 
 pytestmark = pytest.mark.s3

@@ -12,8 +12,8 @@ import pytest
 from stale_mount import stale_mount
 
 from pyspark_lance.errors import StorageError
-from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.object_store import ByteRange
 
 LARGE = bytes(range(256)) * 1024
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from pyspark_lance.commit import commit_loop
-from pyspark_lance.commit.commit_request import CommitRequest
+from pyspark_lance.commit.commit_loop import CommitRequest
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, Environment, Retries
-from pyspark_lance.format.data_file import DataFile, new_data_file_name
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment, new_data_file_name
 from pyspark_lance.format.operation import Append, Delete, Overwrite
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.schema import LanceSchema

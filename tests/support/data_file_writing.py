@@ -15,7 +15,7 @@ from same_text import assert_same_text, rows_at
 
 from pyspark_lance.datafile.v2_1 import field_writer as v2_1_field_writer
 from pyspark_lance.datafile.writer import DataFileWriter
-from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.fragment import DataFile
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.open_store import open_store
 

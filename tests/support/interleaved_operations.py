@@ -18,7 +18,7 @@ from row_changes import delete_by_source, insert, matched_delete, matched_update
 from table_access import write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.change_writer import LanceChangeWriter
 from pyspark_lance.table.columns.change_columns import (
@@ -38,8 +38,7 @@ from pyspark_lance.table.index_build.column_indices import create_index, refresh
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.version.snapshot import open_to_write
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,

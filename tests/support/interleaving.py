@@ -36,7 +36,7 @@ from table_access import assert_same_rows, read_ours, write_table
 from table_invariants import check_fragments
 
 from pyspark_lance.errors import CommitConflictError, LanceError, StorageError, VersionNotFoundError
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.paths import (
     INDICES,

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.object_store import ObjectInfo
+from pyspark_lance.store.object_store import ByteRange, ObjectInfo
 
 
 def paths(store, prefix=""):

@@ -12,16 +12,15 @@ import pyarrow as pa
 import pytest
 from random_tables import random_table
 
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS
 from pyspark_lance.format.logical_view import logical_schema
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, Deduplication, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, run_changes
 from pyspark_lance.table.cdf.change_window import Bound, resolve_window
 from pyspark_lance.table.cdf.stream import TableStream
-from pyspark_lance.table.cdf.stream_offset import StreamOffset
-from pyspark_lance.table.cdf.stream_settings import BatchView
+from pyspark_lance.table.cdf.stream_offset import BatchView, StreamOffset
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing

@@ -12,8 +12,8 @@ import contextlib
 import numpy as np
 
 from pyspark_lance.errors import VersionNotFoundError
-from pyspark_lance.format.data_file import TOMBSTONE
 from pyspark_lance.format.feature_flags import check_writable
+from pyspark_lance.format.fragment import TOMBSTONE
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import (
     Clone,

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from pyspark_lance.datafile.field_reader import FieldReader
+from pyspark_lance.datafile.field_io import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.page_sink import PageSink

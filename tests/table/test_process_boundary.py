@@ -23,16 +23,20 @@ from table_access import write_table
 
 import pyspark_lance
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.format.data_file import DataFile, new_data_file_name
-from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
-from pyspark_lance.format.encoded_u64_array import EncodedU64Array
+from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, OffsetSet
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment
+from pyspark_lance.format.fragment import (
+    SPILLED,
+    DataFile,
+    ExternalFile,
+    Fragment,
+    new_data_file_name,
+)
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import BasePath
-from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.format.u64_segment import EncodedU64Array
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.predicate.tree import Literal
 from pyspark_lance.spark.data_source import LanceDataSource

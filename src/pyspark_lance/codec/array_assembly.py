@@ -1,4 +1,8 @@
-"""Decoded values and levels, put together as Arrow arrays.
+"""Assemble Arrow arrays from decoded values and levels; keep stored dictionaries.
+
+Looking up the items of a dictionary for every row costs much more than decoding its indices, and
+a consumer of dictionaries (the JVM plugin) copies less.  Other pages of a column may hold
+the strings themselves, so that its arrays are not all of one type.
 
 Source: docs/format/file-format.md, section 6.1.
 """
@@ -18,10 +22,9 @@ from pyspark_lance.codec.decode_memory import (
     require_decode_memory,
     require_memory_for_items,
 )
-from pyspark_lance.codec.kept_dictionaries import is_small_dictionary, kept_type, spread_out
+from pyspark_lance.codec.gather import take_items
 from pyspark_lance.codec.levels import Unraveler
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, Selection
-from pyspark_lance.codec.take_items import take_items
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
 from pyspark_lance.codec.values import (
     ArrowBuffersValue,
@@ -34,8 +37,71 @@ from pyspark_lance.codec.values import (
     StructValues,
     Values,
     VariableWidthValues,
+    is_variable_width,
 )
-from pyspark_lance.plain_values import plain_array
+from pyspark_lance.plain_values import plain_array, plain_numbers
+
+# With more items, or with fewer rows for each of them, rows without a dictionary are no larger.
+_MAX_ITEMS = 4096
+_ROWS_PER_ITEM = 4
+# Every batch has all items.
+_MAX_BYTES = 1 << 20
+# A batch with the items of all rows, which some conditions need, must not be too large.
+_LONGEST_ITEM = 1 << 10
+_INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.int32()}
+
+
+def can_be_kept(data_type: pa.DataType) -> bool:
+    """Return whether values of the type, which is not that of a dictionary, may come as one."""
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
+
+
+def kept_type(values: Values, data_type: pa.DataType) -> pa.DataType:
+    """The type of a dictionary of ``data_type`` if ``values`` are one worth keeping."""
+    if not can_be_kept(data_type):
+        return data_type
+    if isinstance(values, ArrowBuffersValue):
+        return pa.dictionary(pa.int32(), data_type)
+    if not isinstance(values, DictionaryValues):
+        return data_type
+    index_type = _INDEX_TYPES.get(values.indices.bits_per_value)
+    most = min(_MAX_ITEMS, values.num_values // _ROWS_PER_ITEM)
+    if index_type is None or values.items.num_values > most:
+        return data_type
+    return pa.dictionary(index_type, data_type)
+
+
+def is_small_dictionary(array: pa.Array) -> bool:
+    """Whether ``array`` is a dictionary of so few items that every batch may have them all."""
+    return (
+        pa.types.is_dictionary(array.type)
+        and len(array.dictionary) <= _MAX_ITEMS
+        and array.dictionary.nbytes <= _MAX_BYTES
+        and _longest(array.dictionary) <= _LONGEST_ITEM
+    )
+
+
+def _longest(items: pa.Array) -> int:
+    """Bytes of the longest string; 0 if there is none."""
+    return pc.max(pc.binary_length(items)).as_py() or 0 if is_variable_width(items.type) else 0
+
+
+def of_one_type(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    """The same values, without dictionaries unless all arrays have such and of one type."""
+    if len({array.type for array in arrays}) < 2:
+        return arrays
+    return [spread_out(array) if pa.types.is_dictionary(array.type) else array for array in arrays]
+
+
+def spread_out(array: pa.DictionaryArray) -> pa.Array:
+    """The items that the indices of ``array`` name."""
+    used = array.indices.drop_null() if array.null_count else array.indices
+    require_memory_for_items(array.dictionary, plain_numbers(used))
+    try:
+        return take_items(array.dictionary, array.indices)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise BatchTooLargeError from error
+
 
 _MAX_INT32 = 2**31 - 1
 

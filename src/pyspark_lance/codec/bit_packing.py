@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.memory import allocate
+from pyspark_lance.codec.decode_memory import allocate
 
 BLOCK_VALUES = 1024
 ROW_ORDER = (0, 4, 2, 6, 1, 5, 3, 7)

@@ -18,17 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.arrow_values import (
-    bits_per_value,
-    boolean_bits,
-    boolean_values,
-    fixed_width_values,
-    is_variable_width,
-    variable_width_values,
-)
-from pyspark_lance.codec.compressive.encode_block_compression import compressed_chunks
-from pyspark_lance.codec.compressive.encode_constant import only_value
-from pyspark_lance.codec.compressive.encode_dictionary import (
+from pyspark_lance.codec.chunk_buffers import DictionaryBlock, EncodedPage, ValueChunks
+from pyspark_lance.codec.compressive.block_compression import compressed_chunks
+from pyspark_lance.codec.compressive.dictionary import (
     compact,
     compressed_block,
     dictionary_block,
@@ -37,13 +29,10 @@ from pyspark_lance.codec.compressive.encode_dictionary import (
     least_bytes,
     saves_enough,
 )
-from pyspark_lance.codec.compressive.encode_fixed_size_list import (
-    list_chunks,
-    list_rows,
-    take_apart,
-)
-from pyspark_lance.codec.compressive.encode_fixed_width import (
+from pyspark_lance.codec.compressive.fixed_size_list import list_chunks, list_rows, take_apart
+from pyspark_lance.codec.compressive.fixed_width import (
     bit_packed_chunks,
+    bit_widths,
     boolean_chunks,
     byte_stream_split_chunks,
     count_runs,
@@ -52,17 +41,12 @@ from pyspark_lance.codec.compressive.encode_fixed_width import (
     run_length_bytes,
     run_length_chunks,
 )
-from pyspark_lance.codec.compressive.encode_packed_struct import (
+from pyspark_lance.codec.compressive.packed_struct import (
     is_fixed_record,
     packed_children,
     packed_rows,
     record_chunks,
 )
-from pyspark_lance.codec.compressive.encode_variable_width import (
-    MAX_SMALL_CHUNK_BYTES,
-    variable_chunks,
-)
-from pyspark_lance.codec.compressive.pack_bits import bit_widths
 from pyspark_lance.codec.compressive.string_compression import (
     FsstColumn,
     StoredStrings,
@@ -70,15 +54,23 @@ from pyspark_lance.codec.compressive.string_compression import (
     plain_strings,
     smaller_huge_values,
 )
+from pyspark_lance.codec.compressive.variable_width import MAX_SMALL_CHUNK_BYTES, variable_chunks
 from pyspark_lance.codec.encoding_requests import EncodingRequest, encoding_request
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
-from pyspark_lance.codec.structural.all_null_writer import encode_all_null, encode_constant
+from pyspark_lance.codec.structural.all_null import encode_all_null, encode_constant, only_value
 from pyspark_lance.codec.structural.full_zip_writer import (
     encode_fixed_full_zip,
     encode_variable_full_zip,
 )
 from pyspark_lance.codec.structural.mini_block_writer import encode_mini_block
-from pyspark_lance.codec.value_chunks import DictionaryBlock, EncodedPage, ValueChunks
+from pyspark_lance.codec.values import (
+    bits_per_value,
+    boolean_bits,
+    boolean_values,
+    fixed_width_values,
+    is_variable_width,
+    variable_width_values,
+)
 from pyspark_lance.errors import UnsupportedFeatureError
 
 WIDE_BYTES: Final = 256

@@ -23,7 +23,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_lance.codec.arrow_values import bits_per_value, is_variable_width
+from pyspark_lance.codec.values import bits_per_value, is_variable_width
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
 _PREFIX: Final = "lance-encoding:"

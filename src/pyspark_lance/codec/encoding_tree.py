@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.compressive.bit_packed import INLINE_BIT_PACKING, OUT_OF_LINE_BIT_PACKING
 from pyspark_lance.codec.compressive.block_compression import GENERAL
-from pyspark_lance.codec.compressive.byte_stream_split import BYTE_STREAM_SPLIT
 from pyspark_lance.codec.compressive.encoding_record import (
     BlockDecoder,
     ChunkDecoder,
@@ -27,13 +27,10 @@ from pyspark_lance.codec.compressive.encoding_record import (
     require_level_bits,
 )
 from pyspark_lance.codec.compressive.fixed_size_list import FIXED_SIZE_LIST
-from pyspark_lance.codec.compressive.fixed_width import FLAT
+from pyspark_lance.codec.compressive.fixed_width import BYTE_STREAM_SPLIT, FLAT
 from pyspark_lance.codec.compressive.fsst import FSST
-from pyspark_lance.codec.compressive.inline_bit_packing import INLINE_BIT_PACKING
-from pyspark_lance.codec.compressive.out_of_line_bit_packing import OUT_OF_LINE_BIT_PACKING
-from pyspark_lance.codec.compressive.packed_struct import PACKED_STRUCT
+from pyspark_lance.codec.compressive.packed_struct import PACKED_STRUCT, VARIABLE_PACKED_STRUCT
 from pyspark_lance.codec.compressive.run_length import RUN_LENGTH
-from pyspark_lance.codec.compressive.variable_packed_struct import VARIABLE_PACKED_STRUCT
 from pyspark_lance.codec.compressive.variable_width import VARIABLE
 from pyspark_lance.codec.levels import LevelArray
 from pyspark_lance.codec.values import FixedWidthValues

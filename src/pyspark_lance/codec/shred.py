@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.arrow_values import without_null_items
 from pyspark_lance.codec.leaf_column import (
     ALL_VALID_ITEM,
     DEFINITIONS_OWNED,
@@ -32,8 +31,8 @@ from pyspark_lance.codec.leaf_column import (
     item_field,
     storage_type,
 )
-from pyspark_lance.codec.row_ranges import expand_ranges
-from pyspark_lance.codec.row_selection import take_values
+from pyspark_lance.codec.row_selection import expand_ranges, take_values
+from pyspark_lance.codec.values import without_null_items
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.plain_values import plain_array
 

@@ -9,21 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pyspark_lance.command_line.drawing import to_svg
 from pyspark_lance.command_line.output import Output, Progress
-from pyspark_lance.command_line.picture import draw_table
+from pyspark_lance.command_line.picture import draw_table, to_svg
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.plain_values import python_rows
 from pyspark_lance.result_names import snake_case
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, count_changes, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import run_changes
-from pyspark_lance.table.cdf.change_mode import Deduplication
-from pyspark_lance.table.cdf.change_window import Bound, resolve_window
+from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_window
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.compaction.clustering_task import ClusteringTask
+from pyspark_lance.table.compaction.clustering import ClusteringTask
 from pyspark_lance.table.compaction.compact import compact, run_compaction_task
-from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.compaction.compaction_plan import CompactionTask
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
 from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask
 from pyspark_lance.table.verify.verify import verify

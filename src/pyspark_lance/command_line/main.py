@@ -27,10 +27,9 @@ from pyspark_lance.command_line.commands import (
 )
 from pyspark_lance.command_line.output import Output, printable
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.table.cdf.change_mode import Deduplication
+from pyspark_lance.table.cdf.change_window import Deduplication
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
-from pyspark_lance.table.version.path_suggestions import suggest_paths
-from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table import Table, suggest_paths
 from pyspark_lance.version import __version__
 
 

@@ -1,4 +1,4 @@
-"""BaseVersion: identity of the version that work was planned on.
+"""BaseVersion: identity of the planned-on version, and the transactions committed since.
 
 Version numbers restart when a table is dropped and created again under the same path, so a number
 alone does not identify a version.
@@ -6,9 +6,16 @@ alone does not identify a version.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from pyspark_lance.commit.commit_outcome import transaction_in_file, transaction_of
+from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_transactions
+from pyspark_lance.metafile.paths import NamingScheme, manifest_path
+from pyspark_lance.store.object_store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +59,56 @@ def stamp_of(timestamp_ns: int, transaction_file: str) -> str:
 def microseconds(stamp: str) -> int:
     """Return the commit time of a stamp in microseconds, as in the change feed; 0 if unknown."""
     return int(stamp.partition("-")[0] or 0) // 1000
+
+
+@dataclass(slots=True)
+class NewerVersions:
+    """Transactions of a table after the version ``read_version``."""
+
+    store: ObjectStore
+    read_version: int
+    num_read: int = 0  # Number of versions read by the last call.
+    _known: dict[int, Transaction] = field(default_factory=dict)
+
+    def up_to(self, latest: ManifestFile) -> list[tuple[int, Transaction]]:
+        """Return all (version, transaction) after ``read_version``, ascending, up to ``latest``.
+
+        Raises:
+            RetryableCommitError: A version or its transaction is gone, so its changes are unknown;
+                ignoring them could restore deleted rows.
+        """
+        wanted = range(self.read_version + 1, latest.manifest.version + 1)
+        missing = [version for version in wanted if version not in self._known]
+        self.num_read = len(missing)
+        if missing and missing[-1] == latest.manifest.version:
+            self._add(missing.pop(), transaction_of(self.store, latest))
+        self._read(missing, latest.location.scheme)
+        return [(version, self._known[version]) for version in wanted]
+
+    def _read(self, versions: Sequence[int], scheme: NamingScheme) -> None:
+        """Read versions by name, as a listing would return every kept version."""
+        locations = [
+            ManifestLocation(manifest_path(version, scheme), version, scheme)
+            for version in versions
+        ]
+        found = read_transactions(self.store, locations)
+        for version in versions:
+            try:
+                transaction, name = next(found)
+            except FileNotFoundError as error:
+                raise _missing_version_error(f"version {version}", error) from error
+            self._add(version, transaction or transaction_in_file(self.store, name))
+
+    def _add(self, version: int, transaction: Transaction | None) -> None:
+        if transaction is None:
+            raise _missing_version_error(f"the transaction of version {version}", None)
+        self._known[version] = transaction
+
+
+def _missing_version_error(what: str, cause: FileNotFoundError | None) -> RetryableCommitError:
+    return RetryableCommitError(
+        f"{what} cannot be read, so what it changed is unknown",
+        where=str(cause) if cause is not None else "",
+        hint="run the operation again on the newest version",
+        conflict=ConflictReason.UNKNOWN_OPERATION,
+    )

@@ -14,17 +14,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark_lance.commit.application_versions import (
     application_version,
     is_committed,
     is_same_work,
 )
-from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.base_version import BaseVersion, NewerVersions
 from pyspark_lance.commit.commit_handler import check_conditional_puts, transaction_uuid_at
-from pyspark_lance.commit.commit_request import CommitRequest
-from pyspark_lance.commit.conflict_check import REDO, fragments_in_common
+from pyspark_lance.commit.conflict_check import REDO, ReadSet, fragments_in_common
 from pyspark_lance.commit.manifest_builder import TableState
 from pyspark_lance.commit.manifest_committer import (
     CommitResult,
@@ -33,9 +32,8 @@ from pyspark_lance.commit.manifest_committer import (
     WantedVersion,
     table_was_replaced,
 )
-from pyspark_lance.commit.newer_versions import NewerVersions
-from pyspark_lance.commit.next_manifest import next_manifest
-from pyspark_lance.commit.rebase import RowConflict, rebase
+from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
+from pyspark_lance.commit.rebase import AffectedRows, RowConflict, rebase
 from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.errors import (
     CommitConflictError,
@@ -76,6 +74,24 @@ from pyspark_lance.metafile.transaction_file import transaction_name, write_tran
 from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """A transaction and the state of the work that conflict detection needs."""
+
+    transaction: Transaction  # Planned on its ``read_version``; its data files exist.
+    base: BaseVersion | None = None  # Identity of the version it was planned on.
+    # Options of a new table, for the Overwrite of version 1.
+    create: CreateOptions | None = None
+    # For a Delete or Update: offsets of the rows that it deletes or moves, by fragment. Without
+    # them, a concurrent change of the same fragment is a conflict.
+    affected_rows: AffectedRows | None = None
+    # Read set of the work; rows that concurrent commits added to it are a conflict.
+    reads: ReadSet | None = None
+    # File version, for an Overwrite that changes it.
+    data_storage_version: str | None = None
+
 
 logger = logging.getLogger(__name__)
 

@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark_lance.commit.fragment_changes import changed_fragment_ids, removed_fragment_ids
-from pyspark_lance.commit.inserted_keys import may_share_keys
-from pyspark_lance.commit.metadata_updates import (
+from pyspark_lance.commit.apply_operation import (
     in_new_form,
     is_set,
     same_config_keys,
     same_keys,
     upserted_keys,
 )
+from pyspark_lance.commit.fragment_changes import changed_fragment_ids, removed_fragment_ids
+from pyspark_lance.commit.inserted_keys import may_share_keys
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import (
     Append,

@@ -15,8 +15,12 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.fragment_reuse import ReuseDetails, current_coverage, reuse_index_of
-from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.index_metadata import (
+    IndexMetadata,
+    ReuseDetails,
+    current_coverage,
+    reuse_index_of,
+)
 
 # Rows are in a write-ahead log beside the table, so the table must not be written without it.
 MEM_WAL_INDEX = "__lance_mem_wal"

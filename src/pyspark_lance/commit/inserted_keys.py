@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark_lance.codec.split_block_filter import BLOCK_BYTES, may_share
+from pyspark_lance.codec.value_hashes import BLOCK_BYTES, may_share
 from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import transaction_pb2
 

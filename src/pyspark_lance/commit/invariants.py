@@ -16,15 +16,16 @@ from pyroaring import BitMap
 from pyspark_lance.commit.assign_lineage import created_at_of, last_updated_at_of, row_ids_of
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX, Indices
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.data_file import (
+from pyspark_lance.format.feature_flags import MEM_WAL, UNKNOWN_FIELDS
+from pyspark_lance.format.feature_flags import check_writable as check_writable_flags
+from pyspark_lance.format.fragment import (
+    SPILLED,
     SPILLED_CREATED_AT,
     SPILLED_LAST_UPDATED_AT,
     SPILLED_ROW_ID,
     TOMBSTONE,
+    Fragment,
 )
-from pyspark_lance.format.feature_flags import MEM_WAL, UNKNOWN_FIELDS
-from pyspark_lance.format.feature_flags import check_writable as check_writable_flags
-from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import (

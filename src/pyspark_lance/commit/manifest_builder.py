@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_lance.commit.assign_lineage import assign_lineage
-from pyspark_lance.commit.fragments_by_id import FragmentsById
+from pyspark_lance.commit.fragment_changes import FragmentsById
 from pyspark_lance.commit.index_rules import Indices
 from pyspark_lance.errors import CommitConflictError, InvalidInputError
-from pyspark_lance.format.data_file import TOMBSTONE
 from pyspark_lance.format.feature_flags import MIXED_FILE_VERSIONS, SPILLED_LINEAGE, compute_flags
-from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, Fragment
+from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, TOMBSTONE, Fragment
 from pyspark_lance.format.manifest import BasePath, Manifest, WriterVersion
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.version import __version__

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.commit.fragments_by_id import FragmentsById
+from pyspark_lance.commit.fragment_changes import FragmentsById
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest

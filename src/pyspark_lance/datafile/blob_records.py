@@ -1,4 +1,9 @@
-"""BlobRecords: where the blobs of some rows are, and how pages say so.
+"""BlobRecords: locations of blobs in pages, and the objects with large blobs.
+
+They are complete before the data file is, which names them.  No other file is written to them,
+but rows that move keep to them, so that an object may outlive the data file it was written for.
+
+Source: docs/format/file-format.md, section 9.1.
 
 The bytes of values go into the data file itself, or where a table has objects for blobs, large ones
 into these. References to objects elsewhere stay references.
@@ -8,6 +13,8 @@ Source: docs/format/file-format.md, sections 5, 6.7 and 9.1.
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,11 +26,67 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.encoding_requests import BlobLimits
 from pyspark_lance.codec.v2_0.variable_width import value_offsets
-from pyspark_lance.datafile.blob_objects import BlobObjects
 from pyspark_lance.datafile.blob_values import EXTERNAL, INLINE, MANAGED
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.metafile.paths import BLOBS
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.store.object_store import ObjectStore, OutputFile
+
+
+class BlobObjects:
+    """Objects that hold one large blob each, and some that are filled with others."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        # Those that are being filled, by how many bytes may be in them.
+        self._filled: dict[int, tuple[str, OutputFile]] = {}
+        self.paths: list[str] = []
+
+    def write(self, data: memoryview, limits: BlobLimits) -> tuple[str, int]:
+        """Write a blob.
+
+        Returns the path of its object below the root of the table, and its place in there.
+        """
+        if len(data) > limits.dedicated:
+            path, output = self._new()
+            try:
+                output.write(data)
+            except BaseException:
+                output.abort()
+                raise
+            output.close()
+            return path, 0
+        filled = self._filled.get(limits.pack)
+        if filled is not None and filled[1].tell() + len(data) > limits.pack:
+            filled[1].close()
+            filled = None
+        if filled is None:
+            filled = self._filled[limits.pack] = self._new()
+        path, output = filled
+        position = output.tell()
+        output.write(data)
+        return path, position
+
+    def finish(self) -> None:
+        """Make the objects appear that are being filled."""
+        for _, output in self._filled.values():
+            output.close()
+        self._filled.clear()
+
+    def abort(self) -> None:
+        """Remove all that was written; best effort, since a cleanup finds what is left."""
+        with contextlib.suppress(Exception):  # the error that led here matters more
+            for _, output in self._filled.values():
+                output.abort()
+            self._store.delete_many(self.paths)
+
+    def _new(self) -> tuple[str, OutputFile]:
+        path = f"{BLOBS}/{uuid.uuid4()}.blob"
+        output = self._store.open_output(path)
+        self.paths.append(path)
+        return path, output
+
 
 PAGE_ROWS: Final = 1 << 17
 """A page describes no more blobs than this, unless one row has more."""

@@ -20,9 +20,8 @@ from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
 from pyspark_lance.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
 from pyspark_lance.format.logical_view import BLOB_FILE, LOCATED_BLOB
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.store.object_store import Buffer, ObjectStore
+from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectStore
 
 INLINE, PACKED, DEDICATED, EXTERNAL, MANAGED, MANAGED_IN_BASE = range(6)
 """Where the bytes of a blob v2 are: its kind."""

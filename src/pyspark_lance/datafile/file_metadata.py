@@ -21,8 +21,7 @@ from pyspark_lance.format.field import BLOB_KEY, PACKED_KEYS, Field
 from pyspark_lance.format.logical_view import BLOB_V2_DESCRIPTOR
 from pyspark_lance.format.schema import TOP_LEVEL, LanceSchema
 from pyspark_lance.proto import file_pb2, schema_pb2
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.object_store import Buffer, ObjectStore
+from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectStore
 
 TAIL_BYTES: Final = 64 * 1024
 """What one opening read asks for: enough for the metadata of almost every file."""

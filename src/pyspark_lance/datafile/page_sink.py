@@ -19,8 +19,7 @@ from pyspark_lance.datafile.file_metadata import (
 from pyspark_lance.datafile.footer import Footer
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.proto import encodings_v2_0_pb2
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.object_store import OutputFile
+from pyspark_lance.store.object_store import ByteRange, OutputFile
 
 ALIGNMENT: Final = 64
 """pylance refuses files whose page buffers or file descriptor start elsewhere."""

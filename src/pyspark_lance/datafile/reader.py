@@ -17,27 +17,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_bytes import data_bytes
-from pyspark_lance.codec.decode_memory import BatchTooLargeError, limit_decode_memory
+from pyspark_lance.codec.array_assembly import of_one_type
+from pyspark_lance.codec.decode_memory import BatchTooLargeError, data_bytes, limit_decode_memory
 from pyspark_lance.codec.join_rows import concat_arrays
-from pyspark_lance.codec.kept_dictionaries import of_one_type
-from pyspark_lance.codec.row_ranges import RowRanges
-from pyspark_lance.codec.row_selection import take_values
+from pyspark_lance.codec.row_selection import RowRanges, take_values
 from pyspark_lance.datafile.blob_values import fetch_v2
-from pyspark_lance.datafile.field_reader import FieldReader
+from pyspark_lance.datafile.field_io import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
 from pyspark_lance.datafile.footer import file_version_of
-from pyspark_lance.datafile.joined_metadata import JoinedMetadata
-from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
-from pyspark_lance.datafile.stored_pages import StoredPages
+from pyspark_lance.datafile.open_file import ExternalBlobs, JoinedMetadata, OpenFile
+from pyspark_lance.datafile.read_plan import StoredPages, Windows
 from pyspark_lance.datafile.v0_1.metadata import LegacyFile, LegacyMetadata
-from pyspark_lance.datafile.windows import Windows
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_array
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.object_store import Buffer, ObjectStore
+from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectStore
 
 if TYPE_CHECKING:
     from pyspark_lance.datafile.v0_1.statistics import PageStatistics

@@ -1,4 +1,6 @@
-"""Which file version can hold which schema.
+"""File versions: which of them can store a schema, and the encodings that columns inherit.
+
+pylance passes over such keys; here every leaf below honours those that fit its type.
 
 A version is judged field by field.  From the oldest to the newest::
 
@@ -17,20 +19,68 @@ Source: docs/format/file-format.md, section 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 
-from pyspark_lance.codec.arrow_values import is_variable_width
-from pyspark_lance.codec.encoding_requests import check_blob_request, encoding_request
+from pyspark_lance.codec.encoding_requests import (
+    asks_for_encoding,
+    check_blob_request,
+    encoding_request,
+    fits_type,
+)
 from pyspark_lance.codec.leaf_column import leaf_columns
-from pyspark_lance.datafile.inherited_encodings import with_inherited_encodings
+from pyspark_lance.codec.values import is_variable_width
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.feature_flags import FILES_2_3
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
+
+
+def with_inherited_encodings(schema: LanceSchema) -> LanceSchema:
+    """The schema with the keys of nested columns on their leaves, where those have none."""
+    fields = tuple(_inherit(field, field.name, {}) for field in schema.fields)
+    return replace(schema, fields=fields)
+
+
+def _inherit(field: Field, path: str, outer: Mapping[str, bytes]) -> Field:
+    if not field.children or field.is_packed or field.is_blob:
+        if not outer or field.is_packed or field.is_blob:
+            return field
+        data_type = field.to_arrow().type
+        kept = {
+            key: value
+            for key, value in outer.items()
+            if fits_type(key, value.decode("utf-8", "replace"), data_type)
+        }
+        return replace(field, metadata={**kept, **field.metadata})
+    own = {key: value for key, value in field.metadata.items() if asks_for_encoding(key)}
+    passed_on = {**outer, **own}
+    if not passed_on:
+        children = tuple(_inherit(child, f"{path}.{child.name}", {}) for child in field.children)
+        return field if children == field.children else replace(field, children=children)
+    made = replace(
+        field,
+        children=tuple(
+            _inherit(child, f"{path}.{child.name}", passed_on) for child in field.children
+        ),
+    )
+    for key, value in own.items():
+        if not any(key in leaf.metadata for leaf in _leaves(made)):
+            raise UnsupportedFeatureError(
+                f"column {path}: {key}={value.decode('utf-8', 'replace')} fits nothing in it",
+                hint=f"remove {key} from the column's metadata",
+            )
+    return made
+
+
+def _leaves(field: Field) -> Iterator[Field]:
+    for part in field.walk():
+        if not part.children:
+            yield part
+
 
 WRITABLE_VERSIONS: Final = ("2.0", "2.1", "2.2")
 

@@ -11,14 +11,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_lance.datafile.blob_objects import BlobObjects
-from pyspark_lance.datafile.field_writer import FieldWriter
-from pyspark_lance.datafile.inherited_encodings import with_inherited_encodings
+from pyspark_lance.datafile.blob_records import BlobObjects
+from pyspark_lance.datafile.field_io import FieldWriter
 from pyspark_lance.datafile.page_sink import PageSink
-from pyspark_lance.datafile.version_support import check_writable
+from pyspark_lance.datafile.version_support import check_writable, with_inherited_encodings
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
-from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import DataFile
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.object_store import ObjectStore
 

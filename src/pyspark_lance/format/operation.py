@@ -13,8 +13,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from pyspark_lance.format.clustering import Clustering
-from pyspark_lance.format.data_file import DataFile
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.schema import LanceSchema

@@ -23,11 +23,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
-from pyspark_lance.format.encoded_u64_array import MAX_U64
 from pyspark_lance.format.physical_rows import check_deleted_offsets
 from pyspark_lance.format.row_address import MAX_FRAGMENT_ID, OFFSET_BITS, fragment_ids, offsets
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.u64_segment import (
+    MAX_U64,
     RangeSegment,
     RangeWithBitmapSegment,
     RangeWithHolesSegment,

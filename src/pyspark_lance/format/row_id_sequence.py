@@ -21,14 +21,6 @@ from pyspark_lance.format.physical_rows import (
     check_row_count,
     check_rows,
 )
-from pyspark_lance.format.range_messages import (
-    WORTHWHILE_BYTES,
-    WORTHWHILE_RANGES,
-    Ranges,
-    decode_each,
-    decode_ranges,
-    encode_ranges,
-)
 from pyspark_lance.format.u64_segment import (
     MAX_ROWS,
     RangeSegment,
@@ -38,7 +30,15 @@ from pyspark_lance.format.u64_segment import (
     runs_of_segments,
     segment_from_proto,
 )
-from pyspark_lance.format.wire import parse_message
+from pyspark_lance.format.wire import (
+    WORTHWHILE_BYTES,
+    WORTHWHILE_RANGES,
+    Ranges,
+    decode_each,
+    decode_ranges,
+    encode_ranges,
+    parse_message,
+)
 from pyspark_lance.proto import row_ids_pb2
 
 

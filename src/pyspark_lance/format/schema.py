@@ -18,9 +18,8 @@ from pyspark_lance.errors import (
     LanceError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.arrow_extension import BLOB_V2, LANCE_JSON, to_storage
 from pyspark_lance.format.column_names import name_hint
-from pyspark_lance.format.field import Field, key_positions
+from pyspark_lance.format.field import BLOB_V2, LANCE_JSON, Field, key_positions, to_storage
 from pyspark_lance.format.logical_type import (
     EXTENSION_NAME_KEY,
     informative_encoding,

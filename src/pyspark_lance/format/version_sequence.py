@@ -22,15 +22,15 @@ from pyspark_lance.format.physical_rows import (
     check_row_count,
     check_rows,
 )
-from pyspark_lance.format.range_messages import (
+from pyspark_lance.format.u64_segment import MAX_ROWS, segment_from_proto
+from pyspark_lance.format.wire import (
     WORTHWHILE_BYTES,
     WORTHWHILE_RANGES,
     Ranges,
     decode_ranges,
     encode_ranges,
+    parse_message,
 )
-from pyspark_lance.format.u64_segment import MAX_ROWS, segment_from_proto
-from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import row_ids_pb2
 
 

@@ -23,12 +23,8 @@ from pyspark_lance.metafile.paths import (
     parse_manifest_name,
     staged_manifest_path,
 )
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.external_manifests.external_manifest_table import (
-    ExternalManifestTable,
-    ManifestEntry,
-)
-from pyspark_lance.store.object_store import Buffer, ObjectInfo, ObjectStore, OutputFile
+from pyspark_lance.store.external_manifest_tables import ExternalManifestTable, ManifestEntry
+from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectInfo, ObjectStore, OutputFile
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.rest_client import with_fresh_credentials
 from pyspark_lance.store.storage_options import MANIFEST_STORE, PREFIX, named_options
@@ -70,13 +66,13 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
     kind, _, where = chosen.partition(":")
     # Imported only if needed, since one of them loads an SDK.
     if kind == "dynamodb" and where:
-        from pyspark_lance.store.external_manifests.dynamodb_manifests import DynamoDBManifests  # noqa: PLC0415
+        from pyspark_lance.store.external_manifest_tables import DynamoDBManifests  # noqa: PLC0415
 
         bucket, _, path = uri.partition("://")[2].rstrip("/").partition("/")
         manifests = DynamoDBManifests(where, path, storage, bucket=bucket)
         return ExternallyCommittedStore(store, manifests)
     if kind == "sqlite" and where:
-        from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests  # noqa: PLC0415
+        from pyspark_lance.store.external_manifest_tables import SqliteManifests  # noqa: PLC0415
 
         return ExternallyCommittedStore(store, SqliteManifests(where, store.uri))
     raise InvalidInputError(

@@ -38,10 +38,11 @@ from pyspark_lance.metafile.paths import (
     VERSIONS,
     ManifestName,
     NamingScheme,
+    check_one_scheme,
     manifest_path,
+    names_in_history,
     parse_manifest_name,
 )
-from pyspark_lance.metafile.version_names import check_one_scheme, names_in_history
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore, missing
 

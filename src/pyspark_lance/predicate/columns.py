@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import LONG_NAME, name_hint, named
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.format.column_names import LONG_NAME, SYSTEM_COLUMNS, name_hint, named
 from pyspark_lance.predicate.tree import Column
 from pyspark_lance.predicate.types import spark_type_of
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.plain_types import to_plain
+from pyspark_lance.format.logical_type import to_plain
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.casts import cast_array
 from pyspark_lance.predicate.functions import FUNCTIONS

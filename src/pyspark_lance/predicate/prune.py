@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
 from pyspark_lance.predicate.evaluate import evaluate
 from pyspark_lance.predicate.tree import (

@@ -60,12 +60,12 @@ class LanceDataSource(DataSource):
 
     def __getstate__(self) -> dict[str, Any]:
         """Storage options are among the options, and Spark keeps the pickle."""
-        from pyspark_lance.store.masked_options import mask_options
+        from pyspark_lance.store.storage_options import mask_options
 
         return {**self.__dict__, "options": (type(self.options), mask_options(dict(self.options)))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        from pyspark_lance.store.masked_options import unmask_options
+        from pyspark_lance.store.storage_options import unmask_options
 
         kind, options = state["options"]
         self.__dict__.update(state, options=kind(unmask_options(options)))
@@ -259,8 +259,8 @@ class LanceDataSource(DataSource):
 
             self._pinned = pinned_version(self.options)
         if self._pinned is None:
-            from pyspark_lance.table.version.path_suggestions import suggest_paths
             from pyspark_lance.table.version.snapshot import Snapshot
+            from pyspark_lance.table.version.table import suggest_paths
 
             options = self._read_options()
             if options.changes is not None:

@@ -23,15 +23,17 @@ from pyspark_lance.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.store.byte_range import ByteRange, cut_ranges, merge_ranges
 from pyspark_lance.store.object_store import (
     Buffer,
+    ByteRange,
     ObjectInfo,
     ObjectStore,
     OutputFile,
     as_byte_view,
     check_path,
+    cut_ranges,
     folder_prefix,
+    merge_ranges,
     missing,
     too_short,
 )

@@ -1,4 +1,16 @@
-"""LocalStore: a folder of a POSIX file system.
+"""LocalStore: a folder of a POSIX file system, mapped or read, also over NFS.
+
+The pages of a map count as memory of the process until the system reclaims them, which it only does
+when memory is short; container limits and monitors count them before.  Dropping them is always
+safe: a read-only map reads them again from the page cache.
+
+A page of a mapped file is fetched when it is first touched.  If another machine has removed the
+file, or the server does not respond, that kills the process (``SIGBUS``), while a read only fails.
+
+A client of NFS caches which file a name refers to.  If another machine removed or replaced that
+file, or its folder, a call may fail with ``ESTALE`` before the client has looked the name up again.
+So the error neither means that the file exists nor that it is missing: the call is repeated by
+name.  If it keeps failing, that is a failure of the store, never a missing object.
 
 Reads are views of memory maps without a copy, except on network mounts.  Writes go to a staging
 file beside the final name and are renamed when complete, so no reader sees a partial file.
@@ -16,17 +28,18 @@ import mmap
 import os
 import stat
 import threading
+import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import BinaryIO, Final, TypeVar
 
 from pyspark_lance.errors import StorageError, UnsupportedFeatureError
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.mapped_pages import MAPPED_PAGES
-from pyspark_lance.store.network_mounts import is_on_network
 from pyspark_lance.store.object_store import (
     Buffer,
+    ByteRange,
     ObjectInfo,
     ObjectStore,
     as_byte_view,
@@ -36,7 +49,106 @@ from pyspark_lance.store.object_store import (
     missing,
     too_short,
 )
-from pyspark_lance.store.stale_handles import retry_stale_handles
+
+MAX_RESIDENT_BYTES: Final = 192 << 20
+_MIN_BYTES: Final = 256 << 10
+_PAGE: Final = mmap.PAGESIZE
+_DONT_NEED: Final = getattr(mmap, "MADV_DONTNEED", None)
+
+
+class MappedPages:
+    """Tracks large views of maps and drops the pages of the oldest.
+
+    ``limit``: approximate number of bytes that stay resident.
+    """
+
+    def __init__(self, limit: int = MAX_RESIDENT_BYTES) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._pieces: deque[tuple[weakref.ref[mmap.mmap], int, int]] = deque()
+        self._total = 0
+
+    def record_view(self, view: memoryview, start: int, end: int) -> None:
+        """Record a view; small ones do not count."""
+        content = view.obj
+        if end - start < _MIN_BYTES or _DONT_NEED is None or not isinstance(content, mmap.mmap):
+            return
+        with self._lock:
+            self._pieces.append((weakref.ref(content), start, end))
+            self._total += end - start
+            old = []
+            while self._total > self._limit and len(self._pieces) > 1:
+                piece = self._pieces.popleft()
+                self._total -= piece[2] - piece[1]
+                old.append(piece)
+        for reference, first, last in old:
+            whole = reference()
+            if whole is not None:
+                first = first // _PAGE * _PAGE
+                whole.madvise(_DONT_NEED, first, last - first)
+
+
+MAPPED_PAGES: Final = MappedPages()
+"""Tracker of all maps of this process."""
+
+
+_KINDS: Final = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse", "gfs2", "glusterfs", "gpfs", "lustre"}
+    | {"nfs", "nfs4", "ocfs2", "orangefs", "smb3", "smbfs", "virtiofs"}
+)
+_MOUNTS: Final = "/proc/self/mountinfo"
+# A process uses few mounts; each is looked up once.
+_MAX_DEVICES: Final = 256
+
+
+@lru_cache(maxsize=_MAX_DEVICES)
+def is_on_network(device: int) -> bool:
+    """Return whether the files of a device (``st_dev``) are known to be on another machine.
+
+    Supported on Linux only; elsewhere all devices count as local.
+    """
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+            return device in network_devices(file.read())
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def network_devices(mounts: str) -> frozenset[int]:
+    """Return the devices of network mounts.
+
+    ``mounts``: the contents of ``/proc/self/mountinfo``, one line per mount.
+    """
+    found = set()
+    for line in mounts.splitlines():
+        mount, _, rest = line.partition(" - ")
+        kind = rest.split()[0]
+        if kind in _KINDS or kind.startswith("fuse."):
+            major, _, minor = mount.split()[2].partition(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return frozenset(found)
+
+
+_T = TypeVar("_T")
+
+# The first failure makes the client drop its cached name.
+_PAUSES_S: Final = (0.0, 0.01, 0.05, 0.25)
+
+
+def retry_stale_handles(call: Callable[[], _T]) -> _T:
+    """Return the result of ``call``, repeated while a handle is stale.
+
+    ``call``: opens the file by name, so that each attempt looks the name up; must be repeatable.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return call()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            time.sleep(pause)
+    return call()
+
 
 MAX_OPEN_MAPS = 32
 WRITE_BUFFER_BYTES = 1 << 20

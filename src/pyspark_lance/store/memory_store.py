@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import (
     Buffer,
+    ByteRange,
     ObjectInfo,
     ObjectStore,
     as_byte_view,

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_lance.table.cdf.cast_values import cast_values
+from pyspark_lance.table.cdf.column_source import cast_values
 
 VALUES = [
     pa.array([2**40, 1, None, -3, 2**31, -(2**63)]),

@@ -21,8 +21,7 @@ from table_access import (
 )
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError, VersionNotFoundError
-from pyspark_lance.format.data_file import SPILLED_LAST_UPDATED_AT, TOMBSTONE
-from pyspark_lance.format.fragment import SPILLED
+from pyspark_lance.format.fragment import SPILLED, SPILLED_LAST_UPDATED_AT, TOMBSTONE
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.predicate.parse import parse_predicate
@@ -33,7 +32,7 @@ from pyspark_lance.table.cdf.row_differences import differing_rows
 from pyspark_lance.table.cdf.version_changes import overlapping, version_changes
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import plan_change
-from pyspark_lance.table.rows.spilled_lineage import spill_lineage
+from pyspark_lance.table.rows.lineage import spill_lineage
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec

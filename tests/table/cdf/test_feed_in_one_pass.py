@@ -24,16 +24,16 @@ from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.cdf import changed_rows, pack_changes
+from pyspark_lance.table.cdf import changed_rows
+from pyspark_lance.table.cdf import changed_rows as pack_changes
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import UpdateChanges, run_changes
-from pyspark_lance.table.cdf.change_mode import Deduplication
-from pyspark_lance.table.cdf.change_window import ChangeWindow
+from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.changed_rows import in_passes
 from pyspark_lance.table.columns.change_columns import add_columns, add_null_columns
 from pyspark_lance.table.columns.local_columns import computed
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.scan import pack_tasks
+from pyspark_lance.table.scan import plan_scan
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -127,7 +127,7 @@ def limits(request, monkeypatch):
         return {}
     monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 2)
     if request.param == "many tasks":
-        monkeypatch.setattr(pack_tasks, "_MIN_TASK_BYTES", 1)
+        monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
         for name in ("OPEN_COST_BYTES", "_LOOKUP_BYTES"):
             monkeypatch.setattr(pack_changes, name, 1)
         return {"parallelism": 7}
@@ -276,7 +276,7 @@ def test_columns_that_stay_are_read_in_one_pass_where_others_are_replaced(tmp_pa
 
 def test_changes_of_one_fragment_are_in_one_task(scattered, monkeypatch):
     monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 1)
-    monkeypatch.setattr(pack_tasks, "_MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
     tasks = plan(scattered, parallelism=1000)
     owners = [
         {rows.before[0].id for change in task.changes if isinstance(change, UpdateChanges)

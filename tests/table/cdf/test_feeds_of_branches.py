@@ -9,8 +9,7 @@ from table_access import read_batch, read_changes
 
 from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.cdf.stream import TableStream
-from pyspark_lance.table.cdf.stream_offset import BEGINNING
-from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.verify.verify import verify

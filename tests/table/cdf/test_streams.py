@@ -33,11 +33,15 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from pyspark_lance.table.cdf.change_mode import Deduplication
-from pyspark_lance.table.cdf.change_window import Bound
+from pyspark_lance.table.cdf.change_window import Bound, Deduplication
 from pyspark_lance.table.cdf.stream import TableStream
-from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamOffset
-from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.cdf.stream_offset import (
+    BEGINNING,
+    StreamLimits,
+    StreamOffset,
+    StreamSettings,
+    Updates,
+)
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -12,8 +12,7 @@ from table_access import read_batch
 from pyspark_lance.errors import SchemaMismatchError, UnsupportedFeatureError
 from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.cdf.stream import TableStream
-from pyspark_lance.table.cdf.stream_offset import BEGINNING
-from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -24,11 +24,15 @@ from table_access import (
 from pyspark_lance.errors import CorruptFileError, LanceError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.table.cdf.change_feed import count_changes
-from pyspark_lance.table.cdf.change_mode import Deduplication
-from pyspark_lance.table.cdf.change_window import Bound, resolve_window
+from pyspark_lance.table.cdf.change_window import Bound, Deduplication, resolve_window
 from pyspark_lance.table.cdf.stream import TableStream
-from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamOffset
-from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.cdf.stream_offset import (
+    BEGINNING,
+    StreamLimits,
+    StreamOffset,
+    StreamSettings,
+    Updates,
+)
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.compaction.compact import compact

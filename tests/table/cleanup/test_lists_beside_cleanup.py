@@ -21,13 +21,11 @@ from pyspark_lance.command_line.picture import draw_table
 from pyspark_lance.errors import MissingFileError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.table.cdf.change_window import OPEN, Bound, resolve_window
 from pyspark_lance.table.cdf.stream import TableStream
-from pyspark_lance.table.cdf.stream_offset import BEGINNING
-from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
-from pyspark_lance.table.history.ancestry import ancestor_history
 from pyspark_lance.table.history.history import history
-from pyspark_lance.table.history.row_history import row_history
+from pyspark_lance.table.history.row_history import ancestor_history, row_history
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -8,9 +8,8 @@ import pytest
 from table_access import assert_same_rows, read_changes, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.cluster_by import CLUSTER_BY_KEY, ClusterBy
-from pyspark_lance.format.clustering import Clustering
-from pyspark_lance.table.cdf.change_mode import Deduplication
+from pyspark_lance.format.clustering import CLUSTER_BY_KEY, ClusterBy, Clustering
+from pyspark_lance.table.cdf.change_window import Deduplication
 from pyspark_lance.table.columns.change_columns import drop_columns, rename_column
 from pyspark_lance.table.columns.cluster_by import set_cluster_by
 from pyspark_lance.table.compaction.compact import compact

@@ -43,10 +43,11 @@ from pyspark_lance.table.compaction.compact import (
 )
 from pyspark_lance.table.compaction.compaction_plan import (
     CONFIGURABLE,
+    SMALL_FOR_COMPACTION,
     CompactionOptions,
     plan_bins,
+    rewrite_bin,
 )
-from pyspark_lance.table.compaction.compaction_task import SMALL_FOR_COMPACTION, rewrite_bin
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments

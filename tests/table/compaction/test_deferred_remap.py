@@ -19,7 +19,7 @@ from table_files import files_of, used_files
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
-from pyspark_lance.format.fragment_reuse import (
+from pyspark_lance.format.index_metadata import (
     FragmentDigest,
     ReuseDetails,
     ReuseGroup,
@@ -30,7 +30,7 @@ from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction import reuse_index
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
-from pyspark_lance.table.compaction.compaction_task import rewrite_bin
+from pyspark_lance.table.compaction.compaction_plan import rewrite_bin
 from pyspark_lance.table.dml.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import moved_addresses

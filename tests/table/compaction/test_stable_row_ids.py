@@ -13,7 +13,7 @@ from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
-from pyspark_lance.table.compaction.compaction_task import rewrite_bin
+from pyspark_lance.table.compaction.compaction_plan import rewrite_bin
 from pyspark_lance.table.compaction.stable_row_ids import (
     copy_with_stable_row_ids,
     enable_stable_row_ids,

@@ -12,7 +12,7 @@ from row_changes import set_to, upsert
 from table_access import write_table
 
 from pyspark_lance.codec.row_selection import filter_rows
-from pyspark_lance.format.system_columns import CREATED_AT, ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.column_names import CREATED_AT, ROW_ADDRESS, ROW_ID
 from pyspark_lance.table.columns.change_columns import drop_columns, rename_column
 from pyspark_lance.table.dml.key_cache import rows_with_keys
 from pyspark_lance.table.dml.key_filter import KeyFilter, hash_keys

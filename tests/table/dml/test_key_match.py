@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.table.dml.key_match import KeyTable, key_buckets
+from pyspark_lance.table.dml.key_filter import KeyTable, key_buckets
 
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
 TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "a" * 300, "a" * 299 + "b"]))

@@ -14,13 +14,11 @@ from row_changes import insert, matched_delete, matched_update, upsert
 from table_access import read_ours, write_table
 from zone_map_tables import COLUMNS, change, change_ours, some_rows
 
-from pyspark_lance.format.system_columns import VERSION_COLUMNS
+from pyspark_lance.format.column_names import VERSION_COLUMNS
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml import key_filter
-from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter
-from pyspark_lance.table.dml.key_lookup import keys_condition
-from pyspark_lance.table.dml.plain_merge import PlainMerge
-from pyspark_lance.table.dml.plain_merge_stages import target_tasks
+from pyspark_lance.table.dml.key_filter import KeyCollector, KeyFilter, keys_condition
+from pyspark_lance.table.dml.plain_merge import PlainMerge, target_tasks
 from pyspark_lance.table.dml.row_change import RowAction, plan_change
 from pyspark_lance.table.index import btree
 from pyspark_lance.table.index_build.column_indices import (

@@ -12,9 +12,9 @@ from table_access import read_ours, write_table
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import row_addresses
-from pyspark_lance.table.dml import plain_merge_stages
-from pyspark_lance.table.dml.plain_merge_stages import broadcast_parts
-from pyspark_lance.table.dml.sort_changes import Parts
+from pyspark_lance.table.dml import plain_merge
+from pyspark_lance.table.dml.change_stages import Parts
+from pyspark_lance.table.dml.plain_merge import broadcast_parts
 
 COLUMNS = ["id", "k", "v"]
 SHAPES = {
@@ -80,8 +80,8 @@ def test_few_rows_are_not_split_by_their_fragments():
 
 
 def test_too_many_rows_of_the_target_are_not_sent_to_every_task(monkeypatch):
-    monkeypatch.setattr(plain_merge_stages, "_SMALL_ROW_COUNT", 1)
-    target, too_many = plain_merge_stages.TARGET, plain_merge_stages.TOO_MANY
-    assert plain_merge_stages.broadcast_target([(target, b"x" * 64)]) == (b"x" * 64,)
-    assert plain_merge_stages.broadcast_target([(target, b"x" * 65)]) is None
-    assert plain_merge_stages.broadcast_target([(too_many, b"")]) is None
+    monkeypatch.setattr(plain_merge, "_SMALL_ROW_COUNT", 1)
+    target, too_many = plain_merge.TARGET, plain_merge.TOO_MANY
+    assert plain_merge.broadcast_target([(target, b"x" * 64)]) == (b"x" * 64,)
+    assert plain_merge.broadcast_target([(target, b"x" * 65)]) is None
+    assert plain_merge.broadcast_target([(too_many, b"")]) is None

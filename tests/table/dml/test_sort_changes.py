@@ -12,6 +12,13 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.dml.change_stages import (
+    MIN_FILE_ROWS,
+    Parts,
+    SortedChanges,
+    in_order,
+    sort_changes,
+)
 from pyspark_lance.table.dml.commit_changes import combine_results
 from pyspark_lance.table.dml.deletions import write_deletions
 from pyspark_lance.table.dml.moved_rows import (
@@ -23,13 +30,6 @@ from pyspark_lance.table.dml.moved_rows import (
     write_changes,
 )
 from pyspark_lance.table.dml.row_change import ChangeResult, RowAction, plan_change
-from pyspark_lance.table.dml.sort_changes import (
-    MIN_FILE_ROWS,
-    Parts,
-    SortedChanges,
-    in_order,
-    sort_changes,
-)
 from pyspark_lance.table.rows.packed_rows import pack_rows, split_rows, unpack_rows
 from pyspark_lance.table.version.table import Table
 

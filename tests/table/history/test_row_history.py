@@ -12,8 +12,7 @@ from table_access import append, remove_versions, write_table
 from pyspark_lance.errors import UnsupportedFeatureError, VersionNotFoundError
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.history.ancestry import ancestor_history
-from pyspark_lance.table.history.row_history import row_history
+from pyspark_lance.table.history.row_history import ancestor_history, row_history
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec

@@ -36,8 +36,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.operation import CreateIndex
-from pyspark_lance.format.row_address import row_addresses
-from pyspark_lance.format.row_address_tree_map import parse_tree_map
+from pyspark_lance.format.row_address import parse_tree_map, row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings

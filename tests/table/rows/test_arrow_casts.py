@@ -17,10 +17,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import LanceError
-from pyspark_lance.format.plain_types import plain_type, to_plain
-from pyspark_lance.table.cdf.cast_values import cast_values
-from pyspark_lance.table.rows.arrow_casts import arrow_cast
-from pyspark_lance.table.rows.conform import conform_array, storable
+from pyspark_lance.format.logical_type import plain_type, to_plain
+from pyspark_lance.table.cdf.column_source import cast_values
+from pyspark_lance.table.rows.conform import arrow_cast, conform_array, storable
 
 _DAY, _TIME = datetime.date(2024, 2, 29), datetime.time(1, 2, 3)
 _MOMENT = datetime.datetime(2024, 2, 29, 1, 2, 3)

@@ -6,11 +6,10 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import SchemaMismatchError
-from pyspark_lance.format.plain_types import plain_type, to_plain
+from pyspark_lance.format.logical_type import plain_type, to_plain
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.table.cdf.cast_values import cast_values
-from pyspark_lance.table.rows.arrow_casts import arrow_cast
-from pyspark_lance.table.rows.conform import conform_array, conform_batch, storable
+from pyspark_lance.table.cdf.column_source import cast_values
+from pyspark_lance.table.rows.conform import arrow_cast, conform_array, conform_batch, storable
 
 MAP = pa.map_(pa.string(), pa.int32())
 STRICT_MAP = pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))

@@ -31,6 +31,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.logical_view import BLOB_FILE, logical_schema
+from pyspark_lance.table.dml.change_stages import MIN_FILE_ROWS, Parts, sort_changes
 from pyspark_lance.table.dml.moved_rows import (
     CHANGED_ADDRESS,
     CHANGED_ROW_ID,
@@ -39,7 +40,6 @@ from pyspark_lance.table.dml.moved_rows import (
     write_changes,
 )
 from pyspark_lance.table.dml.row_change import RowAction, plan_change
-from pyspark_lance.table.dml.sort_changes import MIN_FILE_ROWS, Parts, sort_changes
 from pyspark_lance.table.rows import described_blobs
 from pyspark_lance.table.rows.described_blobs import DescribedBlobs
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan

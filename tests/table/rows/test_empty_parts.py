@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.table.rows.conform import conform_batch
-from pyspark_lance.table.rows.empty_parts import array_with_offsets, with_offsets
+from pyspark_lance.table.rows.conform import array_with_offsets, conform_batch, with_offsets
 
 _NOTHING = pa.py_buffer(b"")
 _ENTRIES = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]

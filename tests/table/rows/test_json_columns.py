@@ -10,7 +10,7 @@ from pyspark_lance.errors import CorruptFileError, InvalidInputError, SchemaMism
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.rows.json_columns import json_from_text, json_to_text
+from pyspark_lance.table.rows.convert_parts import json_from_text, json_to_text
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -21,8 +21,7 @@ from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.cdf.change_feed_task import run_changes
 from pyspark_lance.table.cdf.change_window import Bound
 from pyspark_lance.table.cdf.stream import TableStream
-from pyspark_lance.table.cdf.stream_offset import StreamOffset
-from pyspark_lance.table.cdf.stream_settings import BatchView, StreamSettings, Updates
+from pyspark_lance.table.cdf.stream_offset import BatchView, StreamOffset, StreamSettings, Updates
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 from pyspark_lance.table.verify.verify import verify

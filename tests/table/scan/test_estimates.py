@@ -16,7 +16,7 @@ from pyspark_lance.predicate.json import literal_node
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.scan.stored_statistics import PREFIX, statistics_entries
+from pyspark_lance.table.scan.scan_statistics import PREFIX, statistics_entries
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import change_metadata

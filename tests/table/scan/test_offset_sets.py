@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from row_changes import set_to
 from table_access import write_table
 
-from pyspark_lance.format.deletion_vector import DeletionVector
-from pyspark_lance.format.offset_set import NO_OFFSETS, WINDOW_ROWS, OffsetSet
+from pyspark_lance.format.deletion_vector import NO_OFFSETS, WINDOW_ROWS, DeletionVector, OffsetSet
 from pyspark_lance.table.cdf.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.cdf.change_feed_task import run_changes
-from pyspark_lance.table.cdf.change_mode import Deduplication
-from pyspark_lance.table.cdf.change_window import ChangeWindow
+from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from pyspark_lance.table.scan import read_ahead as module
-from pyspark_lance.table.scan.read_ahead import Source, read_ahead
+from pyspark_lance.table.scan import scan_task as module
+from pyspark_lance.table.scan.scan_task import Source, read_ahead
 
 
 def source(number, batches=3, num_bytes=1):

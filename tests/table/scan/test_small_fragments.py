@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError, MissingFileError
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments

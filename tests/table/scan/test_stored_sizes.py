@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_lance.table.scan.stored_sizes import stored_widths
+from pyspark_lance.table.scan.scan_statistics import stored_widths
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

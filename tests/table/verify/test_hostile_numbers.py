@@ -23,10 +23,10 @@ from row_changes import set_to, upsert
 from table.verify.hostile_manifests import change_fragment, change_manifest
 from table_access import read_changes, write_table
 
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, DeletionVector
 from pyspark_lance.format.fragment import ExternalFile
 from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.deletion_file import write_deletion_file
 from pyspark_lance.metafile.manifest_file import latest_version

@@ -32,9 +32,8 @@ from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag
-from pyspark_lance.table.verify.findings import REMEDIES
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.verify.verify_manifest import check_unique, live_row_ids
+from pyspark_lance.table.verify.verify_manifest import REMEDIES, check_unique, live_row_ids
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

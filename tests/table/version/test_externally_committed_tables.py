@@ -20,7 +20,7 @@ from pyspark_lance.errors import CorruptFileError, InvalidInputError, LanceError
 from pyspark_lance.metafile.external_commits import ExternallyCommittedStore
 from pyspark_lance.metafile.manifest_file import latest_version, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
-from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests
+from pyspark_lance.store.external_manifest_tables import SqliteManifests
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact

@@ -14,7 +14,7 @@ from table_access import append, write_table
 
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.conflict import RULES
-from pyspark_lance.commit.conflict_reason import _BY_THEIRS
+from pyspark_lance.commit.conflict_check import _BY_THEIRS
 from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import (
     CommitConflictError,

@@ -46,7 +46,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     ValueDecoder,
 )
 from pyspark_lance.codec.compressive.variable_width import decode_variable_block, variable_bits
-from pyspark_lance.codec.memory import allocate
+from pyspark_lance.codec.decode_memory import allocate
 from pyspark_lance.codec.values import EncodedStrings, Values, VariableWidthValues
 from pyspark_lance.plain_values import plain_array, plain_numbers
 

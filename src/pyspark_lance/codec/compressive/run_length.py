@@ -23,8 +23,8 @@ from pyspark_lance.codec.compressive.encoding_record import (
     flat_bits,
     require_level_bits,
 )
+from pyspark_lance.codec.decode_memory import as_bytes
 from pyspark_lance.codec.gather import gather
-from pyspark_lance.codec.memory import as_bytes
 from pyspark_lance.codec.values import FixedWidthValues
 
 LENGTH_BITS = 8
@@ -140,7 +140,7 @@ def _widths(message: Any) -> tuple[int, int]:
 
 RUN_LENGTH = EncodingRecord(
     kind="rle",
-    writer="compressive/encode_fixed_width.py",
+    writer="compressive/fixed_width.py",
     parts=_parts,
     chunk_decoder=_chunk_decoder,
     block_decoder=_block_decoder,

@@ -15,11 +15,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.compressive.encode_block_compression import block_compressor, general
-from pyspark_lance.codec.compressive.encode_fsst import cut_into_pieces, encode_strings, tokens_of
-from pyspark_lance.codec.compressive.encode_variable_width import variable
-from pyspark_lance.codec.compressive.fsst_symbols import LITERALS, Matcher
-from pyspark_lance.codec.compressive.fsst_training import STEP_BYTES, sample_of, train_symbols
+from pyspark_lance.codec.compressive.block_compression import block_compressor, general
+from pyspark_lance.codec.compressive.encode_fsst import (
+    LITERALS,
+    STEP_BYTES,
+    Matcher,
+    cut_into_pieces,
+    encode_strings,
+    sample_of,
+    tokens_of,
+    train_symbols,
+)
+from pyspark_lance.codec.compressive.variable_width import variable
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 _MIN_TEXT_BYTES: Final = 1 << 15

@@ -1,19 +1,28 @@
 """Constant pages: every visible slot is null, or has the same value; only levels are stored.
 
 Source: docs/format/file-format.md, section 6.6.
+
+Source: docs/format/file-format.md, section 6.6.
+
+Source: docs/format/file-format.md, section 6.6.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.chunk_buffers import EncodedPage
 from pyspark_lance.codec.encoding_tree import decode_level_block
+from pyspark_lance.codec.leaf_column import NULLABLE_ITEM, LeafColumn, LeafValues
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
-from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_selection import RowRanges
 from pyspark_lance.codec.structural.page_decoder import (
     DecodedRows,
     PagePlan,
@@ -21,8 +30,18 @@ from pyspark_lance.codec.structural.page_decoder import (
     select_ranges,
     select_rows,
 )
-from pyspark_lance.codec.values import ArrowBuffersValue, NullValues, Values
+from pyspark_lance.codec.values import (
+    ArrowBuffersValue,
+    NullValues,
+    Values,
+    bits_per_value,
+    boolean_values,
+    fixed_width_values,
+    is_variable_width,
+    variable_width_values,
+)
 from pyspark_lance.proto import encodings_v2_1_pb2
+from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 
 class ConstantPage:
@@ -136,3 +155,79 @@ def decode_value_block(block: NDArray[np.uint8], num_values: int) -> ArrowBuffer
         buffers.append(block[position : position + size])
         position += size
     return ArrowBuffersValue(num_values, tuple(buffers))
+
+
+MAX_INLINE_BYTES: Final = 32
+_FIRST_LOOK: Final = 64
+
+
+def only_value(values: pa.Array) -> tuple[NDArray[np.uint8], ...] | None:
+    """The Arrow buffers, without validity, of the one value that all of these are.
+
+    ``values``: at least one, none null. Returns None if there are several, or if the type is
+    nested.
+    """
+    data_type = values.type
+    if pa.types.is_nested(data_type) or pa.types.is_dictionary(data_type):
+        return None
+    if is_variable_width(data_type):
+        return _only_string(values)
+    if pa.types.is_boolean(data_type):
+        flags = boolean_values(values, None)
+        return (flags[:1].copy(),) if (flags == flags[0]).all() else None
+    if bits_per_value(data_type) == 0:
+        return None
+    numbers = fixed_width_values(values, None)
+    return (numbers[:1].copy().view(np.uint8).reshape(-1),) if _all_equal(numbers) else None
+
+
+def _only_string(values: pa.Array) -> tuple[NDArray[np.uint8], ...] | None:
+    offsets, content = variable_width_values(values, None)
+    first, length = int(offsets[0]), int(offsets[1]) - int(offsets[0])
+    if (np.diff(offsets) != length).any():
+        return None
+    if length and not _all_equal(content[first : int(offsets[-1])].reshape(-1, length)):
+        return None
+    own = np.array([0, length], offsets.dtype)
+    return own.view(np.uint8), content[first : first + length].copy()
+
+
+def _all_equal(values: NDArray[Any]) -> bool:
+    """Return whether all values, or rows of bytes, are as the first one; bits are compared."""
+    look = values[:_FIRST_LOOK]
+    return bool((look == values[0]).all()) and bool((values == values[0]).all())
+
+
+def value_block(buffers: tuple[NDArray[np.uint8], ...]) -> bytes:
+    """The buffers behind their number and sizes."""
+    sizes = [len(buffer) for buffer in buffers]
+    header = struct.pack(f"<I{len(sizes)}I", len(sizes), *sizes)
+    return header + b"".join(buffer.tobytes() for buffer in buffers)
+
+
+def encode_all_null(column: LeafColumn, rows: LeafValues) -> EncodedPage:
+    """The levels alone; not even those if every row is one null."""
+    layout = pb.PageLayout(constant_layout=pb.ConstantLayout(layers=column.page_layers(rows)))
+    if column.layers == (NULLABLE_ITEM,):
+        return EncodedPage([], layout, rows.num_rows)
+    levels = [
+        b"" if part is None else part.astype("<u2").view(np.uint8)
+        for part in (rows.repetition, rows.definition)
+    ]
+    return EncodedPage(levels, layout, rows.num_rows)
+
+
+def encode_constant(
+    column: LeafColumn, rows: LeafValues, value: tuple[NDArray[np.uint8], ...]
+) -> EncodedPage:
+    """One value for all rows; only files of version 2.2 have such pages.
+
+    ``rows``: without any levels; ``value``: the Arrow buffers of the value, without validity.
+    """
+    layout = pb.ConstantLayout(layers=column.page_layers(rows))
+    buffers: list[object] = []
+    if len(value) == 1 and len(value[0]) <= MAX_INLINE_BYTES:
+        layout.inline_value = value[0].tobytes()
+    else:
+        buffers.append(value_block(value))
+    return EncodedPage(buffers, pb.PageLayout(constant_layout=layout), rows.num_rows)

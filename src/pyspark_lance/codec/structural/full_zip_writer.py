@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.chunk_segments import Segments
+from pyspark_lance.codec.chunk_buffers import EncodedPage, Segments
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
-from pyspark_lance.codec.value_chunks import EncodedPage
 from pyspark_lance.plain_values import plain_scalar
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 

@@ -39,7 +39,7 @@ from pyspark_lance.codec.compressive.dictionary import PageItems
 from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.codec.encoding_tree import block_decoder, chunk_decoder, level_decoder
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
-from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
+from pyspark_lance.codec.row_selection import RowRanges, expand_ranges
 from pyspark_lance.codec.structural.page_decoder import (
     BufferRange,
     ChunkRanges,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.levels import Layers, LevelArray
-from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
+from pyspark_lance.codec.row_selection import RowRanges, expand_ranges
 from pyspark_lance.codec.values import Values
 
 Selection: TypeAlias = slice | NDArray[np.int64]

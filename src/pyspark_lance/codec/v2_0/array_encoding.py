@@ -14,23 +14,32 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.encoding_requests import EncodingRequest
 from pyspark_lance.codec.row_selection import without_offset
-from pyspark_lance.codec.v2_0.array_decoder import AllNullDecoder, ArrayDecoder, check_array_bytes
-from pyspark_lance.codec.v2_0.bit_packed import BitpackedDecoder, BitpackedForNonNegDecoder
+from pyspark_lance.codec.v2_0.array_decoder import (
+    AllNullDecoder,
+    ArrayDecoder,
+    BufferCollector,
+    BufferSlice,
+    PageBuffers,
+    bit_width_of,
+    check_array_bytes,
+    validity_of,
+)
 from pyspark_lance.codec.v2_0.dictionary import (
     DictionaryArrayDecoder,
     PlainDictionaryDecoder,
     plain_dictionary,
     with_null_item,
 )
-from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder, encode_bitmap, encode_flat
+from pyspark_lance.codec.v2_0.flat import (
+    BitpackedDecoder,
+    BitpackedForNonNegDecoder,
+    FlatBuffer,
+    FlatDecoder,
+    encode_bitmap,
+    encode_flat,
+)
 from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
 from pyspark_lance.codec.v2_0.packed_struct import PackedStructDecoder, encode_packed_struct
-from pyspark_lance.codec.v2_0.page_buffers import (
-    BufferCollector,
-    BufferSlice,
-    PageBuffers,
-    validity_of,
-)
 from pyspark_lance.codec.v2_0.variable_width import (
     BinaryDecoder,
     EndPositions,
@@ -313,3 +322,31 @@ def _encode_fixed_size_list(
     item_blank = None if blank is None else np.repeat(blank, dimension)
     encoded = encode_array(items, collector, request, item_blank)
     return pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=dimension, items=encoded))
+
+
+_OFFSET_BYTES = 4
+_FSST_GROWTH = 3
+
+
+def estimate_value_bytes(
+    encoding: pb.ArrayEncoding, data_type: pa.DataType, num_values: int
+) -> float:
+    """Decoded bytes per value; 0 if the description does not tell."""
+    fixed = bit_width_of(data_type)
+    if fixed:
+        return fixed / 8
+    kind = encoding.WhichOneof("array_encoding")
+    if kind == "binary" and num_values:
+        return _OFFSET_BYTES + max(encoding.binary.null_adjustment - 1, 0) / num_values
+    if kind == "fsst":
+        return _FSST_GROWTH * estimate_value_bytes(encoding.fsst.binary, data_type, num_values)
+    if kind == "dictionary":
+        dictionary = encoding.dictionary
+        return estimate_value_bytes(
+            dictionary.items, data_type, max(dictionary.num_dictionary_items, 1)
+        )
+    if kind == "nullable" and encoding.nullable.WhichOneof("nullability") != "all_nulls":
+        nullable = encoding.nullable
+        inner = nullable.no_nulls if nullable.HasField("no_nulls") else nullable.some_nulls
+        return estimate_value_bytes(inner.values, data_type, num_values)
+    return 0

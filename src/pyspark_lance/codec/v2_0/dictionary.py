@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_memory_for_items
-from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder
-from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, validity_of
+from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder, BufferSlice, validity_of
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.plain_values import (
     plain_array,

@@ -10,8 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.v2_0.array_decoder import BufferCollector, BufferSlice, validity_of
 from pyspark_lance.codec.v2_0.flat import FlatDecoder
-from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, validity_of
 from pyspark_lance.codec.v2_0.variable_width import (
     EndPositions,
     Ends,

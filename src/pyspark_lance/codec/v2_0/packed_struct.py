@@ -10,10 +10,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
-from pyspark_lance.codec.compressive.encode_packed_struct import record_rows
-from pyspark_lance.codec.memory import allocate
-from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
-from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, PageBuffers
+from pyspark_lance.codec.compressive.packed_struct import record_rows
+from pyspark_lance.codec.decode_memory import allocate
+from pyspark_lance.codec.v2_0.array_decoder import (
+    BufferCollector,
+    BufferSlice,
+    PageBuffers,
+    bit_width_of,
+)
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
 

@@ -16,15 +16,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
-from pyspark_lance.codec.compressive.encode_fsst import encode_strings
+from pyspark_lance.codec.compressive.encode_fsst import (
+    Matcher,
+    encode_strings,
+    sample_of,
+    train_symbols,
+)
 from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
-from pyspark_lance.codec.compressive.fsst_symbols import Matcher
-from pyspark_lance.codec.compressive.fsst_training import sample_of, train_symbols
 from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_decode_memory
 from pyspark_lance.codec.encoding_requests import EncodingRequest
-from pyspark_lance.codec.v2_0.encode_buffer import encode_buffer
-from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder
-from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, validity_of
+from pyspark_lance.codec.v2_0.array_decoder import BufferCollector, BufferSlice, validity_of
+from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder, encode_buffer
 from pyspark_lance.codec.values import VariableWidthValues
 from pyspark_lance.plain_values import plain_array, plain_scalar
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb

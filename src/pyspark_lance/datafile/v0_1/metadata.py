@@ -23,8 +23,7 @@ from pyspark_lance.datafile.open_file import FileBytes
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.proto import file_pb2
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.object_store import Buffer
+from pyspark_lance.store.object_store import Buffer, ByteRange
 
 LEGACY_FOOTER: Final = struct.Struct("<QHH4s")
 """Position of the metadata message's length, major and minor version, magic."""

@@ -1,4 +1,8 @@
-"""LegacyFileWriter: record batches become one .lance file of version 0.1.
+"""LegacyFileWriter: write record batches as one .lance file of version 0.1.
+
+Source: docs/format/file-format.md, sections 10.2 and 14.
+
+Source: docs/format/file-format.md, sections 10.2 and 10.3.
 
 Rows are written in groups, each with one page per field and statistics of its values, by which
 readers pass over groups. The format keeps no validity, so data that would come back changed are
@@ -12,21 +16,219 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pyspark_lance.codec.join_rows import fewest_batches
+from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
+from pyspark_lance.codec.v2_0.variable_width import is_large, is_variable_type, value_offsets
 from pyspark_lance.datafile.v0_1.metadata import LEGACY_FOOTER, LENGTH
-from pyspark_lance.datafile.v0_1.page_writer import LegacyPageWriter, PageEntry
-from pyspark_lance.datafile.v0_1.statistics_writer import StatisticsCollector
+from pyspark_lance.datafile.v0_1.statistics import StatisticsCollector
 from pyspark_lance.datafile.version_support import check_legacy_writable
-from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
-from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import DataFile
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.proto import file_pb2
-from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.object_store import ObjectStore, OutputFile
+
+
+def known_dictionaries(schema: LanceSchema, content: bytes) -> dict[int, pa.Array]:
+    """The items of every dictionary that has some, by field id.
+
+    ``schema``: columns of a table of file version 0.1.
+    """
+    return {
+        field.id: _items(field, content)
+        for field in schema.walk()
+        if field.logical_type.startswith("dict:") and field.dictionary and field.dictionary[1]
+    }
+
+
+def indices_of(array: pa.DictionaryArray, items: pa.Array, path: str) -> pa.Array:
+    """The places of the values among the items of the table; nulls stay null."""
+    values = array.dictionary
+    places = pc.index_in(values, value_set=items)
+    unknown = pc.and_(pc.is_null(places), pc.is_valid(values))
+    used = pc.take(unknown, array.indices.drop_null())
+    if bool(pc.any(used).as_py()):
+        first = pc.filter(pc.take(values, array.indices.drop_null()), used)[0].as_py()
+        raise UnsupportedFeatureError(
+            f"column {path}: {first!r} is not in the dictionary of the table, and all files of"
+            " version 0.1 share one",
+            hint="rewrite the table with file version 2.0 or newer",
+        )
+    return pc.take(places, array.indices).cast(array.type.index_type)
+
+
+def _items(field: Field, content: bytes) -> pa.Array:
+    assert field.dictionary is not None
+    position, count = field.dictionary
+    data_type = field.to_arrow().type.value_type
+    try:
+        if not is_variable_type(data_type):
+            size = -(-count * (bit_width_of(data_type) or 0) // 8)
+            plain = pa.py_buffer(_slice(content, position, size))
+            return pa.Array.from_buffers(data_type, count, [None, plain])
+        positions = np.frombuffer(_slice(content, position, 8 * (count + 1)), "<i8")
+        first, end = int(positions[0]), int(positions[-1])
+        if bool((np.diff(positions) < 0).any()):
+            raise IndexError
+        offsets = (positions - first).astype(np.int64 if is_large(data_type) else np.int32)
+        data = pa.py_buffer(_slice(content, first, end - first))
+        return pa.Array.from_buffers(data_type, count, [None, pa.py_buffer(offsets), data])
+    except IndexError as error:
+        raise CorruptFileError(
+            f"the manifest does not hold the dictionary of column {field.name!r}"
+        ) from error
+
+
+def _slice(content: bytes, start: int, size: int) -> bytes:
+    if start < 0 or size < 0 or start + size > len(content):
+        raise IndexError
+    return content[start : start + size]
+
+
+class PageEntry(NamedTuple):
+    """One entry of a page table."""
+
+    position: int
+    num_values: int
+
+
+class LegacyPageWriter:
+    """Writes pages to the end of a file."""
+
+    def __init__(self, output: OutputFile, dictionaries: Mapping[int, pa.Array]) -> None:
+        self._output = output
+        self._dictionaries = dictionaries
+
+    def write(
+        self,
+        field: Field,
+        array: pa.Array,
+        entries: dict[int, PageEntry],
+        *,
+        is_strict: bool = True,
+    ) -> None:
+        """Write the pages of a field and everything below.
+
+        ``entries``: takes where the page of each field id is.
+        """
+        self._write(field, field.name, array, entries, is_strict=is_strict)
+
+    def _write(
+        self,
+        field: Field,
+        path: str,
+        array: pa.Array,
+        entries: dict[int, PageEntry],
+        *,
+        is_strict: bool,
+    ) -> None:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if pa.types.is_dictionary(array.type):
+            array = indices_of(array, self._dictionaries[field.id], path)
+        is_string = is_variable_type(array.type)
+        if is_strict:
+            _check_values(field, path, array, is_string=is_string)
+        if field.is_struct:
+            for index, child in enumerate(field.children):
+                self._write(
+                    child, f"{path}.{child.name}", array.field(index), entries, is_strict=is_strict
+                )
+            return
+        if field.is_list:
+            position = self._output.tell()
+            offsets = value_offsets(array)
+            self._put(offsets - offsets[0])
+            entries[field.id] = PageEntry(position, len(array) + 1)
+            (item,) = field.children
+            self._write(item, f"{path}.item", array.flatten(), entries, is_strict=is_strict)
+            return
+        if is_string:
+            entries[field.id] = self._write_strings(array)
+            return
+        position = self._output.tell()
+        self._put(plain_bytes(array))
+        entries[field.id] = PageEntry(position, len(array))
+
+    def write_items(self, items: pa.Array) -> PageEntry:
+        """Write the items of a dictionary."""
+        if is_variable_type(items.type):
+            return self._write_strings(items)
+        position = self._output.tell()
+        self._put(plain_bytes(items))
+        return PageEntry(position, len(items))
+
+    def _write_strings(self, array: pa.Array) -> PageEntry:
+        """The bytes, then where each value begins in the file and the last one ends."""
+        if array.null_count:
+            # What lies below a null may be anything.
+            array = pc.fill_null(array, pa.scalar(b"").cast(array.type))
+        offsets = value_offsets(array).astype(np.int64)
+        start, content = self._output.tell(), array.buffers()[2]
+        if content is not None:
+            self._output.write(memoryview(content)[int(offsets[0]) : int(offsets[-1])])
+        position = self._output.tell()
+        self._put((offsets - offsets[0] + start).astype("<i8"))
+        return PageEntry(position, len(array))
+
+    def _put(self, values: NDArray[np.generic]) -> None:
+        self._output.write(np.ascontiguousarray(values).view(np.uint8))
+
+
+def plain_bytes(array: pa.Array) -> NDArray[np.uint8]:
+    """The values of a fixed-width array without nulls, as they are stored."""
+    types = pa.types
+    if types.is_null(array.type) or not len(array):
+        return np.zeros(0, np.uint8)
+    if types.is_fixed_size_list(array.type):
+        return plain_bytes(array.flatten())
+    content = np.frombuffer(array.buffers()[1], np.uint8)
+    first, last = array.offset, array.offset + len(array)
+    if types.is_boolean(array.type):
+        bits = np.unpackbits(content[first // 8 : -(-last // 8)], bitorder="little")
+        return np.packbits(bits[first % 8 :][: len(array)], bitorder="little")
+    width = array.type.bit_width // 8
+    return content[first * width : last * width]
+
+
+def _check_values(field: Field, path: str, array: pa.Array, *, is_string: bool) -> None:
+    """Refuse what would not come back as it is."""
+    if pa.types.is_null(array.type):
+        return
+    if is_string and field.nullable:
+        # An empty value is how a null is stored.
+        if bool(pc.any(pc.equal(pc.binary_length(array), 0)).as_py()):
+            raise UnsupportedFeatureError(
+                f"column {path}: files of version 0.1 cannot tell an empty value from a null",
+                hint="replace empty strings, or use file version 2.0 or newer",
+            )
+        return
+    if array.null_count or _has_null_items(array):
+        raise UnsupportedFeatureError(
+            f"column {path}: files of version 0.1 cannot hold nulls of type {array.type}",
+            hint="replace the nulls, or use file version 2.0 or newer",
+        )
+
+
+def _has_null_items(array: pa.Array) -> bool:
+    if not pa.types.is_fixed_size_list(array.type):
+        return False
+    items = array.flatten()
+    return bool(items.null_count) or _has_null_items(items)
+
 
 _NO_DICTIONARIES: Mapping[int, pa.Array] = MappingProxyType({})
 GROUP_ROWS = 8192

@@ -10,13 +10,13 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from pyspark_lance.codec.v2_0.array_decoder import BufferSlice
 from pyspark_lance.codec.v2_0.array_encoding import parse_array_encoding
-from pyspark_lance.codec.v2_0.page_buffers import BufferSlice
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL, PageInfo
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
-from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.object_store import ByteRange
 
 # Decoders keep decompressed buffers and dictionaries, so only a few are kept.
 _KEPT_DECODERS = 4

@@ -21,18 +21,20 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import assemble_rows
 from pyspark_lance.codec.levels import Unraveler
-from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_selection import RowRanges
 from pyspark_lance.codec.structural.mini_block import MiniBlockPage
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, PageDecoder, PagePlan
-from pyspark_lance.codec.structural.page_layout import make_page_decoder, parse_page_layout
-from pyspark_lance.codec.structural.size_estimate import estimate_row_bytes
+from pyspark_lance.codec.structural.page_layout import (
+    estimate_row_bytes,
+    make_page_decoder,
+    parse_page_layout,
+)
 from pyspark_lance.codec.values import FixedWidthValues, PlacedValues, StructValues
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.read_plan import PageStarts
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
-from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.object_store import Buffer
+from pyspark_lance.store.object_store import Buffer, ByteRange
 
 _KEPT_PAGES = 256
 _SAMPLED_PAGES = 4

@@ -9,7 +9,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
-from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.delta_compatibility import DeltaCompatibility
 from pyspark_lance.spark.api.described_table import describe_table
@@ -53,13 +53,12 @@ from pyspark_lance.spark.options.write_settings import (
 from pyspark_lance.spark.source.change_feed_plan import pin_feed
 from pyspark_lance.spark.stopped_sessions import check_session
 from pyspark_lance.table.cdf.change_feed import ChangeCounts, count_changes
-from pyspark_lance.table.cdf.change_mode import Deduplication, Layout
-from pyspark_lance.table.cdf.change_window import ChangeWindow
+from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication, Layout
 from pyspark_lance.table.dml.choose_rewrite import rewrite_mode
 from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, plan_change
-from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import suggest_paths
 from pyspark_lance.table.version.time_travel import LATEST
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.cluster_by import DEFAULT_ORDER, ClusterBy
+from pyspark_lance.format.clustering import DEFAULT_ORDER, ClusterBy
 from pyspark_lance.format.schema import primary_key
 from pyspark_lance.predicate.name_parts import unquoted
 from pyspark_lance.spark.api.cached_tables import refreshes_cached

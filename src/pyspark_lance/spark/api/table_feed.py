@@ -15,8 +15,8 @@ from pyspark_lance.commit.application_versions import (
     applied_changes,
 )
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.format.schema import primary_key
-from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.jobs.apply_job import apply_once, last_changes
 from pyspark_lance.spark.options.spellings import (
@@ -30,7 +30,7 @@ from pyspark_lance.spark.sql.metadata_tables import columns, rows_to_dataframe
 from pyspark_lance.table.dml.applied_changes import applied_version
 from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
-from pyspark_lance.table.refs.consumers import (
+from pyspark_lance.table.refs.tags import (
     Consumer,
     consumers_of,
     register_consumer,

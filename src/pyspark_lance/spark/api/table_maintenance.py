@@ -39,9 +39,9 @@ from pyspark_lance.table.cleanup.orphan_files import (
     find_orphan_files,
     remove_orphan_files,
 )
-from pyspark_lance.table.compaction.clustering_task import ClusteringTask
+from pyspark_lance.table.compaction.clustering import ClusteringTask
 from pyspark_lance.table.compaction.compact import CompactionResult, compact, run_compaction_task
-from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.compaction.compaction_plan import CompactionTask
 from pyspark_lance.table.compaction.stable_row_ids import (
     CopyResult,
     copy_with_stable_row_ids,
@@ -53,8 +53,8 @@ from pyspark_lance.table.index_build.zone_maps import (
     create_zone_maps,
     refresh_zone_maps,
 )
-from pyspark_lance.table.verify.findings import VerifyResult
 from pyspark_lance.table.verify.verify import verify
+from pyspark_lance.table.verify.verify_manifest import VerifyResult
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult

@@ -22,8 +22,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import named
-from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.format.column_names import ROW_ID, named
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.parse import parse_predicate
@@ -62,9 +61,8 @@ from pyspark_lance.table.nearest.vectors import (
     width_of,
 )
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table import Table, suggest_paths
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 _QUERY: Final = "_query"

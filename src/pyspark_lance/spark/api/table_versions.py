@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.table_html import shown_detail
@@ -37,15 +37,14 @@ from pyspark_lance.spark.sql.metadata_tables import (
     rows_to_dataframe,
     tag_rows,
 )
-from pyspark_lance.table.history.ancestry import ancestor_history
-from pyspark_lance.table.history.row_history import row_history
+from pyspark_lance.table.history.row_history import ancestor_history, row_history
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.time_travel import VersionSpec
-from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties
+from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 
 @checks_keywords

@@ -23,9 +23,8 @@ from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.text.hybrid import Fusion
 from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import SearchRequest, check_k, plan_search
-from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table import Table, suggest_paths
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 

@@ -25,11 +25,10 @@ from pyspark.sql.types import (
 
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.format.column_names import sources_of
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, sources_of
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.tree import can_raise

@@ -16,9 +16,8 @@ from pyspark.sql.window import Window
 
 from pyspark_lance.commit.application_versions import SourceIdentity
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import sources_of, spellings
+from pyspark_lance.format.column_names import ROW_ID, sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_once
 from pyspark_lance.spark.source.change_feed_plan import SOURCE_KEY

@@ -23,7 +23,7 @@ from pyspark_lance.spark.jobs.stages import map_rows, numbered_stage, over_tasks
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.dml.change_stages import PAYLOAD
 from pyspark_lance.table.dml.key_filter import KeyFilter
-from pyspark_lance.table.dml.plain_merge_stages import FILTER, KIND, SOURCE
+from pyspark_lance.table.dml.plain_merge import FILTER, KIND, SOURCE
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.dml.run_changes import Stage
 

@@ -13,9 +13,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import spellings
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, spellings
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import (

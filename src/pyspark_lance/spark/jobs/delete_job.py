@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.spark.expressions.column_expressions import Expression, sql_text
 from pyspark_lance.spark.expressions.expressions import (
     as_column,

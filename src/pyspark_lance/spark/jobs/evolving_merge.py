@@ -11,9 +11,8 @@ from pyspark_lance.commit.application_versions import (
     SOURCE_PROPERTY,
     VERSION_PROPERTY,
 )
-from pyspark_lance.format.column_names import matched, spellings
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, matched, spellings
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, MergeRequest
 from pyspark_lance.spark.types.spark_types import spark_schema
@@ -21,7 +20,7 @@ from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import add_missing_columns
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 # These identify an idempotent merge, which is a separate commit from the new columns.
 _OF_MERGE = (APPLICATION_PROPERTY, VERSION_PROPERTY, SOURCE_PROPERTY)

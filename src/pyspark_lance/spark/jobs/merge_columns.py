@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType
 
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.spark.jobs.change_job import SparkStages
 from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
@@ -31,8 +31,8 @@ from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, Clause
 from pyspark_lance.table.dml.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.dml.run_changes import packed_changes, run_changes, run_pieces
-from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_array
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.packed_rows import unpack_rows
 from pyspark_lance.table.version.table import Table
 

@@ -12,9 +12,8 @@ from pyspark.sql.types import BinaryType
 
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import sources_of, spellings
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, sources_of, spellings
 from pyspark_lance.format.schema import LanceSchema, primary_key
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.expressions.column_expressions import (
     Expression,

@@ -20,7 +20,7 @@ from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, Str
 
 from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows
-from pyspark_lance.format.system_columns import ROW_ID, system_array
+from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array, single_value
 from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.jobs.stages import Batches, map_rows, over_tasks, stage

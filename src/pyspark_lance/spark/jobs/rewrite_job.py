@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.plain_values import plain_numbers, single_value
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.source.clean_errors import clean_iterator
@@ -24,7 +24,7 @@ from pyspark_lance.table.dml.rewrite_columns import (
     rewrite_columns,
 )
 from pyspark_lance.table.dml.row_change import DmlPlan
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import remove_files
 
 _PAYLOAD = "payload binary"
 

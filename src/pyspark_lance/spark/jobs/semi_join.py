@@ -18,8 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from pyspark_lance.codec.row_selection import filter_rows
-from pyspark_lance.format.column_names import spellings
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, spellings
 from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.expressions.column_expressions import Node, equation
@@ -36,9 +35,9 @@ from pyspark_lance.table.dml.key_filter import (
     KeyFilter,
     hash_keys,
     is_hashable,
+    keys_condition,
     same_hashes,
 )
-from pyspark_lance.table.dml.key_lookup import keys_condition
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import ScanTask, run

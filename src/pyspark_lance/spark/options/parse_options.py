@@ -28,8 +28,7 @@ from pyspark_lance.spark.options.times import (
     session_time_zone,
 )
 from pyspark_lance.store.hadoop_options import hadoop_of, is_hadoop
-from pyspark_lance.table.cdf.change_mode import Deduplication, Layout
-from pyspark_lance.table.cdf.change_window import Bound
+from pyspark_lance.table.cdf.change_window import Bound, Deduplication, Layout
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 

@@ -17,9 +17,8 @@ from pyspark_lance.spark.options.parse_options import (
     parsed,
 )
 from pyspark_lance.spark.options.times import parse_starting_timestamp, session_time_zone
-from pyspark_lance.table.cdf.change_mode import Deduplication
-from pyspark_lance.table.cdf.change_window import Bound, check_start
-from pyspark_lance.table.cdf.stream_settings import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.cdf.change_window import Bound, Deduplication, check_start
+from pyspark_lance.table.cdf.stream_offset import StreamLimits, StreamSettings, Updates
 
 _NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTimestamp",
     "nearest", "search")  # fmt: skip

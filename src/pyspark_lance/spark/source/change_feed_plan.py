@@ -10,8 +10,8 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 from pyspark_lance.commit.application_versions import SourceIdentity
 from pyspark_lance.commit.base_version import microseconds
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.spark.options.parse_options import ChangeOptions, ReadOptions
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
@@ -34,8 +34,7 @@ from pyspark_lance.table.cdf.change_feed_task import (
     COMMIT_VERSION,
     ChangeFeedTask,
 )
-from pyspark_lance.table.cdf.change_mode import Layout
-from pyspark_lance.table.cdf.change_window import ChangeWindow, resolve_window
+from pyspark_lance.table.cdf.change_window import ChangeWindow, Layout, resolve_window
 from pyspark_lance.table.cdf.envelope import AFTER, BEFORE, Envelope, envelope_schema
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, project
 from pyspark_lance.table.version.snapshot import Snapshot

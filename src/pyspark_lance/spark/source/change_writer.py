@@ -26,8 +26,7 @@ from pyspark_lance.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.column_names import matched
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, matched
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
 from pyspark_lance.spark.options.parse_options import WriteOptions
@@ -53,8 +52,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_identity import PinnedVersion
 from pyspark_lance.table.version.time_travel import VersionSpec
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.work.written_files import remove_unless_committed
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_unless_committed
 
 
 @dataclass

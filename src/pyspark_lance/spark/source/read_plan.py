@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import spellings
-from pyspark_lance.format.logical_view import logical_schema
-from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import (
+from pyspark_lance.format.column_names import (
     ROW_ADDRESS,
     SYSTEM_COLUMNS,
     check_version_columns,
     parse_metadata_columns,
+    spellings,
 )
+from pyspark_lance.format.logical_view import logical_schema
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.types.declared_columns import with_user_types

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_lance.codec.kept_dictionaries import is_small_dictionary
+from pyspark_lance.codec.array_assembly import is_small_dictionary
 from pyspark_lance.format.column_names import ColumnNames
-from pyspark_lance.format.plain_types import to_plain
+from pyspark_lance.format.logical_type import to_plain
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.messages import ScanPartition
 from pyspark_lance.spark.source.task_end import has_enough

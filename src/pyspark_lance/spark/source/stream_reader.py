@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError, LanceError, VersionNotFoundError
-from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.spark.source.change_feed_plan import FEED_COLUMNS, envelope_of, view_of_feed
@@ -29,9 +29,8 @@ from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.cdf.change_feed import feed_predicate_schema
 from pyspark_lance.table.cdf.stream import TableStream
-from pyspark_lance.table.cdf.stream_offset import BEGINNING, StreamOffset
-from pyspark_lance.table.cdf.stream_settings import BatchView, StreamLimits
-from pyspark_lance.table.refs.consumers import register_consumer
+from pyspark_lance.table.cdf.stream_offset import BEGINNING, BatchView, StreamLimits, StreamOffset
+from pyspark_lance.table.refs.tags import register_consumer
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS
 from pyspark_lance.table.version.snapshot import Snapshot
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.declared_type import DEFAULT_KEY, SPARK_TYPE_KEY, declared_text
+from pyspark_lance.format.logical_type import DEFAULT_KEY, SPARK_TYPE_KEY, declared_text
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.types.write_schema import stored_schema
@@ -32,8 +32,8 @@ from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import set_properties
+from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 _COMMENT = "comment"
 # The property that SET LOCATION sets.

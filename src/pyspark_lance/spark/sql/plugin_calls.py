@@ -16,11 +16,11 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.cluster_by import ClusterBy
+from pyspark_lance.format.clustering import ClusterBy
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import primary_key
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.json import literal_node
 from pyspark_lance.predicate.tree import TRUE
@@ -55,10 +55,10 @@ from pyspark_lance.table.scan.scan_statistics import (
     end_of_first_rows,
     lineage_bounds,
     prune_scan,
+    stored_widths,
 )
-from pyspark_lance.table.scan.stored_sizes import stored_widths
-from pyspark_lance.table.version.path_suggestions import suggest_paths
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing, properties_of
+from pyspark_lance.table.version.table import suggest_paths
 
 if TYPE_CHECKING:
     from pyspark_lance.spark.sql.metadata_tables import MetadataRead
@@ -478,7 +478,7 @@ def _delete(options: Mapping[str, str]) -> Response:
     def condition(snapshot: Snapshot) -> Predicate:
         return condition_of(read, pushed, predicate_schema(snapshot.schema)) or TRUE
 
-    from pyspark_lance.table.dml.delete_where import delete_where
+    from pyspark_lance.table.dml.run_changes import delete_where
 
     done = delete_where(read.table, condition, text=options.get(keys.TEXT, ""))
     return {"num_deleted_rows": done.numDeletedRows, "version": done.version or 0}

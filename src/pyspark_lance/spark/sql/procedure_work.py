@@ -20,7 +20,7 @@ from pyspark_lance.errors import InvalidInputError, RetryableCommitError
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.spark.sql.metadata_tables import Rows, columns
-from pyspark_lance.table.compaction.clustering_task import ClusteringTask
+from pyspark_lance.table.compaction.clustering import ClusteringTask
 from pyspark_lance.table.compaction.compact import (
     CompactionPlan,
     CompactionResult,
@@ -29,8 +29,7 @@ from pyspark_lance.table.compaction.compact import (
     plan_compaction,
     without_properties,
 )
-from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
-from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE, CompactionTask
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index_build.all_indices import vector_indices_named, with_vectors
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index

@@ -72,10 +72,9 @@ from pyspark_lance.spark.sql.procedure_work import (
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.primary_key import set_primary_key
-from pyspark_lance.table.compaction.clustering_task import ClusteringTask
+from pyspark_lance.table.compaction.clustering import ClusteringTask
 from pyspark_lance.table.compaction.compact import run_compaction_task
-from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
-from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE, CompactionTask
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.index_build.column_indices import build_part
 from pyspark_lance.table.index_build.index_plan import IndexTask
@@ -83,7 +82,7 @@ from pyspark_lance.table.index_build.vector_build import VectorTask, run_vector_
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.verify.verify import verify
-from pyspark_lance.table.version.path_suggestions import suggest_paths
+from pyspark_lance.table.version.table import suggest_paths
 from pyspark_lance.table.work.metadata_commits import restore
 
 logger = logging.getLogger(__name__)

@@ -21,13 +21,13 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.declared_type import (
+from pyspark_lance.format.field import PRIMARY_KEY, PRIMARY_KEY_POSITION, Field
+from pyspark_lance.format.logical_type import (
     COMMENT_KEY,
     DEFAULT_KEY,
     SPARK_TYPE_KEY,
     declared_text,
 )
-from pyspark_lance.format.field import PRIMARY_KEY, PRIMARY_KEY_POSITION, Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
 

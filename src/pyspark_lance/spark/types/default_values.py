@@ -9,8 +9,8 @@ from pyspark.sql.types import StructField
 
 from pyspark_lance.errors import LanceError, SchemaMismatchError
 from pyspark_lance.format.column_names import sources_of
-from pyspark_lance.format.declared_type import DEFAULT_KEY, declared_text
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_type import DEFAULT_KEY, declared_text
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.types.spark_types import plain_type_of, spark_field

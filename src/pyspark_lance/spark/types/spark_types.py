@@ -29,13 +29,11 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import matched, named, same_order, spellings
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, matched, named, same_order, spellings
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.logical_type import logical_type_of
+from pyspark_lance.format.logical_type import logical_type_of, plain_type
 from pyspark_lance.format.logical_view import is_json_text
-from pyspark_lance.format.plain_types import plain_type
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 
 # Keys in the metadata of Spark columns that our reader sets.
 LOGICAL_TYPE_KEY = "lance.logical_type"

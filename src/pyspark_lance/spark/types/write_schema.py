@@ -22,17 +22,15 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
-from pyspark_lance.format.arrow_extension import LANCE_JSON
-from pyspark_lance.format.column_names import differ_by_case_error, matched
-from pyspark_lance.format.field import BLOB_KEY, Field
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS, differ_by_case_error, matched
+from pyspark_lance.format.field import BLOB_KEY, LANCE_JSON, Field
 from pyspark_lance.format.logical_type import (
     EXTENSION_METADATA_KEY,
     EXTENSION_NAME_KEY,
     arrow_type_of,
+    plain_type,
 )
-from pyspark_lance.format.plain_types import plain_type
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.spark.options.encoding_options import (
     ENCODING_KEYS,
     check_same_encodings,

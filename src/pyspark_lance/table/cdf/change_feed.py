@@ -20,10 +20,10 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from pyspark_lance.format.column_names import SYSTEM_COLUMNS
+from pyspark_lance.format.deletion_vector import NO_OFFSETS
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.offset_set import NO_OFFSETS
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import (
     ManifestLocation,
@@ -33,20 +33,26 @@ from pyspark_lance.metafile.manifest_file import (
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTask
-from pyspark_lance.table.cdf.change_mode import Deduplication
-from pyspark_lance.table.cdf.change_steps import (
+from pyspark_lance.table.cdf.change_window import (
     Change,
+    ChangeWindow,
+    Deduplication,
     KeptChange,
     PlacedChange,
     Step,
     changes_of_step,
 )
-from pyspark_lance.table.cdf.change_window import ChangeWindow
-from pyspark_lance.table.cdf.changed_rows import Commit, Side, UpdateChanges, WholeFragmentChanges
+from pyspark_lance.table.cdf.changed_rows import (
+    Commit,
+    Side,
+    UpdateChanges,
+    WholeFragmentChanges,
+    pack_changes,
+    sides_of,
+)
 from pyspark_lance.table.cdf.column_history import ColumnHistory, brings_back
 from pyspark_lance.table.cdf.common_rows import RetainedRows
 from pyspark_lance.table.cdf.net_changes import net_changes
-from pyspark_lance.table.cdf.pack_changes import pack_changes, sides_of
 from pyspark_lance.table.cdf.side_reader import VersionFiles
 from pyspark_lance.table.cdf.version_changes import holds_any, version_changes
 from pyspark_lance.table.rows.scan_split import ScanSplit

@@ -16,19 +16,18 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows
-from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.row_address import row_addresses
-from pyspark_lance.format.system_columns import (
+from pyspark_lance.format.column_names import (
     LAST_UPDATED_AT,
     ROW_ID,
     constant_column,
     system_array,
     system_field,
 )
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.conditions import Predicate, matching
-from pyspark_lance.table.cdf.blob_differences import differing_rows
 from pyspark_lance.table.cdf.changed_rows import (
     ChangeType,
     Commit,
@@ -39,6 +38,7 @@ from pyspark_lance.table.cdf.changed_rows import (
 )
 from pyspark_lance.table.cdf.column_source import ColumnSource
 from pyspark_lance.table.cdf.common_rows import RowPlaces, in_steps, row_places
+from pyspark_lance.table.cdf.row_differences import differing_rows_or_blobs
 from pyspark_lance.table.cdf.side_reader import (
     BlobSides,
     SideReader,
@@ -46,8 +46,8 @@ from pyspark_lance.table.cdf.side_reader import (
     fields_to_read,
     wanted_columns,
 )
-from pyspark_lance.table.rows.arrow_casts import arrow_cast
-from pyspark_lance.table.rows.shared_rows import SharedRows
+from pyspark_lance.table.rows.column_parts import SharedRows
+from pyspark_lance.table.rows.conform import arrow_cast
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 
 CHANGE_TYPE: Final = "_change_type"
@@ -278,7 +278,7 @@ class _Update:
         self, rows: RowPlaces, before: pa.RecordBatch, after: pa.RecordBatch
     ) -> NDArray[np.bool_]:
         both = BlobSides(self._old, self._new, rows.before, rows.after)
-        return differing_rows(
+        return differing_rows_or_blobs(
             before,
             after,
             [source.shown for source in self._new.sources],

@@ -13,15 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.column_names import ROW_ID
+from pyspark_lance.format.deletion_vector import DeletionVector, OffsetSet
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.format.row_id_index import RowIdIndex
-from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, row_ids_of
 from pyspark_lance.table.rows.lineage import Lineage
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
 _U64Array = NDArray[np.uint64]

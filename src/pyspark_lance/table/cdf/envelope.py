@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.predicate.conditions import Predicate, matching
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from pyspark_lance.table.cdf.changed_rows import ChangeType

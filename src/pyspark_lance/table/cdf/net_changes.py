@@ -16,15 +16,15 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.format.deletion_vector import WINDOW_ROWS, OffsetSetBuilder
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.offset_set import WINDOW_ROWS, OffsetSetBuilder
 from pyspark_lance.format.row_address import (
     OFFSET_BITS,
     fragment_ids,
     group_by_fragment,
     row_addresses,
 )
-from pyspark_lance.table.cdf.change_steps import KeptChange, PlacedChange, Step, changes_of_step
+from pyspark_lance.table.cdf.change_window import KeptChange, PlacedChange, Step, changes_of_step
 from pyspark_lance.table.cdf.changed_rows import ChangeType, Commit
 from pyspark_lance.table.cdf.common_rows import KeptPlaces, RetainedRows
 from pyspark_lance.table.cdf.version_changes import FragmentRows, bounds_of, live_offsets

@@ -9,17 +9,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_bytes import data_bytes
-from pyspark_lance.codec.decode_memory import BatchTooLargeError
+from pyspark_lance.codec.decode_memory import BatchTooLargeError, data_bytes
 from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
-from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.table.cdf.column_source import ColumnSource
+from pyspark_lance.table.rows.column_parts import SharedRows
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
-from pyspark_lance.table.rows.shared_rows import SharedRows
 from pyspark_lance.table.version.table_files import TableFiles
 
 

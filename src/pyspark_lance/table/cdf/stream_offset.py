@@ -1,4 +1,4 @@
-"""How far a stream has followed a table: what its checkpoint keeps.
+"""Offsets of a stream in its checkpoint, and the settings of a stream.
 
 Everything up to a version is done; inside the next step, or inside the first snapshot, a cursor
 counts the rows that are done as well.  Spark compares offsets by their JSON text, so the keys have
@@ -8,10 +8,15 @@ the table; the next batch adds it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.table.cdf.change_window import OPEN, Bound, Deduplication
 from pyspark_lance.table.cdf.unchanged_rows import LiveRows
 from pyspark_lance.table.version.table_identity import TableIdentity
 
@@ -84,3 +89,65 @@ class StreamOffset:
 
 BEGINNING = StreamOffset()
 """Where every stream begins.  What that means is decided with the first batch."""
+
+
+class Updates(enum.Enum):
+    """What a stream does with commits that do not only add rows."""
+
+    SHOWN = "all changes are shown"
+    REFUSED = "an error"
+    SKIPPED = "skipChangeCommits"
+    DELETES_IGNORED = "ignoreDeletes"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Most of a batch; None is no limit."""
+
+    versions: int | None = None
+    rows: int | None = None
+    num_bytes: int | None = None
+
+    @property
+    def are_none(self) -> bool:
+        """Whether a batch takes all there is."""
+        return self == StreamLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Where a stream begins, and what it shows."""
+
+    starting: Bound = OPEN  # Where it begins; open is the snapshot of the newest version.
+    begins_after_newest: bool = False  # It begins after what is newest with the first batch.
+    updates: Updates = Updates.REFUSED  # What becomes of commits that do not only add rows.
+    mode: Deduplication = Deduplication.DROP_CARRYOVERS  # What to leave out of changes.
+    # Whether versions that were removed before they were read are an error.
+    fails_on_data_loss: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.mode, Deduplication)
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether the stream begins with the rows of a snapshot, as inserts."""
+        return self.starting.is_open and not self.begins_after_newest
+
+    @property
+    def done_before(self) -> int:
+        """The version after which the stream begins that starts at a given one; 0 is none."""
+        if self.starting.version is None:
+            raise ValueError("the stream does not begin at a given version")
+        return max(0, self.starting.version + self.starting.is_exclusive - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """What is shown of a batch."""
+
+    shown: Sequence[Field]  # All columns of the table, as shown.
+    columns: Sequence[Field]  # Those that are wanted, possibly cut down.
+    predicate: Predicate | None  # Rows of the feed to return; None for all.
+    batch_rows: int
+    checks_text: bool = False  # Whether strings that are not UTF-8 are an error.

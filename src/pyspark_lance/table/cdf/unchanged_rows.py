@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.data_file import TOMBSTONE
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT
+from pyspark_lance.format.fragment import TOMBSTONE, Fragment
 from pyspark_lance.format.fragments import PARSED
 from pyspark_lance.format.operation import (
     CreateIndex,
@@ -38,7 +38,6 @@ from pyspark_lance.format.operation import (
     UpdateBases,
     UpdateConfig,
 )
-from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
 from pyspark_lance.metafile.manifest_file import ManifestLocation
 from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.table.scan.fragment_pruning import (

@@ -17,14 +17,18 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.column_names import LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.format.deletion_vector import (
+    WINDOW_ROWS,
+    DeletionVector,
+    OffsetSet,
+    OffsetSetBuilder,
+)
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.fragments import Fragments
-from pyspark_lance.format.offset_set import WINDOW_ROWS, OffsetSet, OffsetSetBuilder
 from pyspark_lance.format.operation import Rewrite
 from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
 from pyspark_lance.format.row_address import offsets as offsets_of
-from pyspark_lance.format.system_columns import LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.table.cdf.changed_rows import file_group
 from pyspark_lance.table.cdf.common_rows import RetainedRows, index_of, lineage_of

@@ -42,10 +42,10 @@ from pyspark_lance.table.cleanup.pending_removal import (
     pending_location,
     versions_to_restore,
 )
-from pyspark_lance.table.refs.consumers import consumers_among, is_consumer
-from pyspark_lance.table.version.blob_references import BlobReferences
+from pyspark_lance.table.refs.tags import consumers_among, is_consumer
 from pyspark_lance.table.version.removable_files import (
     BLOB_SUFFIX,
+    BlobReferences,
     FileKind,
     RemovableFile,
     manifests_below,

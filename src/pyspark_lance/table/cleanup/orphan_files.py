@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.paths import TREE, VERSIONS
-from pyspark_lance.table.version.blob_references import BlobReferences
 from pyspark_lance.table.version.removable_files import (
     BLOB_SUFFIX,
+    BlobReferences,
     manifests_below,
     paths_used_by,
     read_all_manifests,

@@ -25,9 +25,8 @@ from pyspark_lance.errors import (
     RetryableCommitError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.data_file import TOMBSTONE, DataFile
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import TOMBSTONE, DataFile, Fragment
 from pyspark_lance.format.operation import Merge, Operation, Project, UpdateConfig, UpdateMap
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
@@ -50,8 +49,7 @@ from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
+from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork, commit_on_newest
 
 logger = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.cluster_by import CLUSTER_BY_KEY, DEFAULT_ORDER, ClusterBy
+from pyspark_lance.format.clustering import CLUSTER_BY_KEY, DEFAULT_ORDER, ClusterBy
 from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.sort.row_order import Curve, RowOrder
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
+from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 OTHERS_HINT = (
     "LanceTable.clusterBy(…), or ALTER TABLE … CLUSTER BY (…), names other columns, and none "

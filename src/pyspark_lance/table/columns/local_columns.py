@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.predicate.conditions import all_of
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.columns.change_columns import RunColumns

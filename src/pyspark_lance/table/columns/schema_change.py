@@ -26,15 +26,14 @@ from pyspark_lance.format.column_names import (
     named,
     sources_of,
 )
-from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name_error
 from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.predicate.types import type_name
-from pyspark_lance.table.rows.blob_columns import table_schema
 from pyspark_lance.table.rows.conform import fits
+from pyspark_lance.table.rows.convert_parts import table_schema
 
 
 def next_field_id(manifest: Manifest) -> int:

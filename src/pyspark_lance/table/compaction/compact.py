@@ -14,20 +14,21 @@ from typing import Any
 
 from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
-from pyspark_lance.format.cluster_by import ClusterBy
-from pyspark_lance.format.clustering import Clustering
+from pyspark_lance.format.clustering import ClusterBy, Clustering
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.fragment_reuse import reuse_index_of
+from pyspark_lance.format.index_metadata import reuse_index_of
 from pyspark_lance.format.logical_view import moving_rows_schema
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.columns.cluster_by import check_kept
-from pyspark_lance.table.compaction.clustering import ClusteringStage, chosen_order, clustering_of
-from pyspark_lance.table.compaction.clustering_task import (
+from pyspark_lance.table.compaction.clustering import (
+    ClusteringStage,
     ClusteringTask,
     MergeTask,
     SampleTask,
     SortTask,
+    chosen_order,
+    clustering_of,
     merge_runs,
     sort_rows,
     take_sample,
@@ -35,10 +36,11 @@ from pyspark_lance.table.compaction.clustering_task import (
 from pyspark_lance.table.compaction.compaction_plan import (
     Bin,
     CompactionOptions,
+    CompactionTask,
     plan_bins,
+    rewrite_bin,
     rows_per_fragment,
 )
-from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
 from pyspark_lance.table.compaction.reuse_index import (
     current_indices,
     file_of_entry,
@@ -50,8 +52,7 @@ from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zon
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest, remove_files
 
 logger = logging.getLogger(__name__)
 

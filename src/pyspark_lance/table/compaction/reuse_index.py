@@ -15,10 +15,11 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from pyspark_lance.format.fragment_reuse import (
+from pyspark_lance.format.index_metadata import (
     FRAGMENT_REUSE_DETAILS,
     FRAGMENT_REUSE_INDEX,
     FragmentDigest,
+    IndexMetadata,
     ReuseDetails,
     ReuseGroup,
     ReuseVersion,
@@ -26,7 +27,6 @@ from pyspark_lance.format.fragment_reuse import (
     current_coverage,
     versions_to_bytes,
 )
-from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.metafile.paths import INDICES
 from pyspark_lance.store.object_store import ObjectStore

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.scan.stored_sizes import field_widths, row_bytes
+from pyspark_lance.table.scan.scan_statistics import field_widths, row_bytes
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Measured CPU time to locate one row of a file and decode its columns.

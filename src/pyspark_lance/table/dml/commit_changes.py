@@ -8,7 +8,7 @@ from functools import partial
 
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.conflict_check import ReadSet
-from pyspark_lance.commit.fragments_by_id import FragmentsById
+from pyspark_lance.commit.fragment_changes import FragmentsById
 from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.commit.fragments_by_id import FragmentsById
+from pyspark_lance.commit.fragment_changes import FragmentsById
 from pyspark_lance.errors import CommitConflictError, InvalidInputError
-from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector, OffsetSet
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_address import group_by_fragment, row_addresses
 from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.dml.row_change import DmlPlan
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.confirmed_rows import confirm_row_count
+from pyspark_lance.table.version.row_counts import confirm_row_count
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Deletion files are small, so the latency of an object store dominates.

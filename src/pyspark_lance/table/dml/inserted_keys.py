@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.split_block_filter import bits_of
-from pyspark_lance.codec.value_hashes import hashes_of
+from pyspark_lance.codec.value_hashes import bits_of, hashes_of
 from pyspark_lance.commit.inserted_keys import NUM_BLOCKS, NUM_BYTES, key_filter_message
 from pyspark_lance.format.schema import LanceSchema, primary_key
 from pyspark_lance.plain_values import plain_array, plain_numbers

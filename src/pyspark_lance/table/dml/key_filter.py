@@ -1,8 +1,11 @@
-"""KeyFilter: a set of merge keys, to drop rows without a match before the shuffle.
+"""Merge keys: filters before the shuffle, predicates for indices, and hash tables of target rows.
 
 A small set is stored as hashes, a large one as a Bloom filter of fixed size, so the filter fits the
 driver and every task. It may have false positives, but no false negatives. A small set also stores
 the values, with which the driver queries indices.
+
+Source and target rows are shuffled by the hash of their key; this module matches the rows of one
+bucket, vectorized. Null equals nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.plain_values import numbers_with_default, plain_numbers, plain_scalar
+from pyspark_lance.plain_values import (
+    numbers_with_default,
+    plain_dtype,
+    plain_numbers,
+    plain_scalar,
+)
+from pyspark_lance.predicate.columns import resolve_column
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.tree import In, all_of
 from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
 
 NUM_BITS = 1 << 24
 """2 MB: the false positive rate is 0.4 % for one million keys and 13 % for four million."""
@@ -297,3 +310,116 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _places(hashes: NDArray[np.uint64], probe: int) -> NDArray[np.int64]:
     """Return the bit of each key for one probe: 24 bits of its hash, shifted by 20 per probe."""
     return ((hashes >> np.uint64(20 * probe)) & np.uint64(NUM_BITS - 1)).view(np.int64)
+
+
+def keys_condition(
+    snapshot: Snapshot, columns: Sequence[str], keys: KeyFilter | None
+) -> Predicate | None:
+    """Return a predicate that is true for every row with a source key; None if keys are unknown.
+
+    ``columns``: the table columns that the parts of the key must equal; null equals nothing.
+    """
+    values = None if keys is None else keys.values()
+    if values is None:
+        return None
+    schema = predicate_schema(snapshot.schema)
+    targets = (resolve_column((name,), schema) for name in columns)
+    return all_of(
+        [
+            In(target, _as_type(part, target.type))
+            for target, part in zip(targets, values, strict=True)
+        ]
+    )
+
+
+def _as_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Cast values to ``wanted``, without those that it cannot represent."""
+    if values.type == wanted:
+        return values
+    if pa.types.is_integer(wanted):
+        limits, own = (np.iinfo(plain_dtype(kind)) for kind in (wanted, values.type))
+        low, high = max(limits.min, own.min), min(limits.max, own.max)
+        is_inside = pc.and_(
+            pc.greater_equal(values, plain_scalar(low, values.type)),
+            pc.less_equal(values, plain_scalar(high, values.type)),
+        )
+        values = values.filter(is_inside)
+    return values.cast(wanted)
+
+
+_MAX_INDEX_BITS = 22
+_EXACT_INTEGER = pa.decimal128(20, 0)
+
+
+class KeyTable:
+    """A hash table of target rows by key.
+
+    ``keys``: the parts of the key, one array each; their types are ``is_hashable``.
+    """
+
+    def __init__(self, keys: Sequence[pa.Array]) -> None:
+        rows = np.flatnonzero(_has_key(keys))
+        hashes = hash_keys(keys)[rows]
+        order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[order]
+        self._rows = rows[order]
+        self._keys = keys
+        # Hashes are uniform, so their first bits select the range to search.
+        bits = min(_MAX_INDEX_BITS, len(order).bit_length() + 2)
+        self._shift = np.uint64(64 - bits)
+        sizes = np.bincount((self._hashes >> self._shift).view(np.int64), minlength=1 << bits)
+        self._starts = np.concatenate(([0], np.cumsum(sizes)))
+
+    def pairs(self, keys: Sequence[pa.Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return all pairs of a source row and a target row with equal keys.
+
+        The result is positions in ``keys``, ascending, and positions in the target's keys; same
+        shape.
+        """
+        hashes = hash_keys(keys)
+        slots = (hashes >> self._shift).view(np.int64)
+        first = self._starts.take(slots)
+        counts = self._starts.take(slots + 1) - first
+        source = np.flatnonzero((counts > 0) & _has_key(keys))
+        first, counts = first[source], counts[source]
+        step = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        source, candidates = np.repeat(source, counts), np.repeat(first, counts) + step
+        same_hash = self._hashes[candidates] == hashes[source]
+        source, target = source[same_hash], self._rows[candidates[same_hash]]
+        equal = np.ones(len(source), dtype=np.bool_)
+        for mine, theirs in zip(self._keys, keys, strict=True):
+            equal &= _equal(mine.take(pa.array(target)), theirs.take(pa.array(source)))
+        return source[equal], target[equal]
+
+
+def key_buckets(keys: Sequence[pa.Array], count: int) -> NDArray[np.int16]:
+    """Return the bucket of each row, in [0, ``count``); equal keys share one.
+
+    Rows with a null in their key match nothing and are spread over all buckets.
+    """
+    buckets = (hash_keys(keys) % np.uint64(count)).astype(np.int16)
+    alone = np.flatnonzero(~_has_key(keys))
+    buckets[alone] = np.arange(len(alone)) % count
+    return buckets
+
+
+def _has_key(keys: Sequence[pa.Array]) -> NDArray[np.bool_]:
+    """Return which rows have no null in their key."""
+    valid = np.ones(len(keys[0]), dtype=np.bool_)
+    for column in keys:
+        if column.null_count:
+            valid &= plain_numbers(column.is_valid())
+    return valid
+
+
+def _equal(mine: pa.Array, theirs: pa.Array) -> NDArray[np.bool_]:
+    """Compare two arrays without nulls whose types have the same hashes."""
+    if mine.type != theirs.type:
+        if not pa.types.is_integer(mine.type):
+            kind = pa.large_string()
+        elif pa.uint64() in (mine.type, theirs.type):
+            kind = _EXACT_INTEGER
+        else:
+            kind = pa.int64()
+        mine, theirs = mine.cast(kind), theirs.cast(kind)
+    return np.asarray(pc.equal(mine, theirs).to_numpy(zero_copy_only=False))

@@ -16,9 +16,9 @@ from typing import Generic, TypeVar
 
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema, primary_key
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.plain_values import python_rows
@@ -29,7 +29,7 @@ from pyspark_lance.table.dml.moved_rows import Clause
 from pyspark_lance.table.dml.read_set import EVERYTHING, key_read_set, matching_rows
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import remove_files
 
 _C = TypeVar("_C")
 _V = TypeVar("_V")

@@ -19,11 +19,11 @@ import pyarrow as pa
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.commit.fragment_changes import changed_fields
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.column_names import ROW_ADDRESS, SYSTEM_COLUMNS
+from pyspark_lance.format.deletion_vector import OffsetSet
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragments import Fragments
-from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.parse import parse_predicate

@@ -26,24 +26,22 @@ from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.data_file import TOMBSTONE, DataFile, new_data_file_name
-from pyspark_lance.format.fragment import SPILLED, Fragment
+from pyspark_lance.format.column_names import LAST_UPDATED_AT
+from pyspark_lance.format.fragment import SPILLED, TOMBSTONE, DataFile, Fragment, new_data_file_name
 from pyspark_lance.format.operation import Update
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import LAST_UPDATED_AT
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
-from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.column_files import filler_row, rows_by_fragment
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_files
 
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pyspark_lance.commit.commit_outcome import transaction_of
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.format.cluster_by import ClusterBy
+from pyspark_lance.format.clustering import ClusterBy
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import (
     Append,
@@ -38,7 +38,7 @@ from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore, missing
 from pyspark_lance.table.compaction.clustering import chosen_order
 from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
-from pyspark_lance.table.refs.consumers import Consumer, consumers_of
+from pyspark_lance.table.refs.tags import Consumer, consumers_of
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import roots_outside

@@ -20,7 +20,7 @@ from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map, union_of
+from pyspark_lance.format.row_address import numbers_of, parse_tree_map, union_of
 from pyspark_lance.predicate.single_column import matching_values, required_element
 from pyspark_lance.predicate.tree import Column, Comparison, Literal
 from pyspark_lance.table.index.column_query import ColumnQuery, Limits

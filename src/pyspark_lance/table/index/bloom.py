@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.codec.decode_memory import BatchTooLargeError
-from pyspark_lance.codec.split_block_filter import BLOCK_BYTES, are_in, bits_in_words, blocks_of
-from pyspark_lance.codec.xxh64 import xxh64
+from pyspark_lance.codec.value_hashes import BLOCK_BYTES, are_in, bits_in_words, blocks_of, xxh64
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata

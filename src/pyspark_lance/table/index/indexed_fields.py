@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_type import to_plain
 from pyspark_lance.format.logical_view import is_json_text
-from pyspark_lance.format.plain_types import to_plain
 from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.predicate.types import spark_type_of
 

@@ -22,9 +22,8 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment_reuse import ReuseVersions, current_coverage
 from pyspark_lance.format.fragments import Fragments
-from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.index_metadata import IndexMetadata, ReuseVersions, current_coverage
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.prune import ColumnPath

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from pyspark_lance.errors import CorruptFileError, MissingFileError
-from pyspark_lance.format.fragment_reuse import (
+from pyspark_lance.format.index_metadata import (
     ReuseDetails,
     ReuseGroup,
     ReuseVersions,

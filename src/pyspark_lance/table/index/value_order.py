@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.arrow_values import is_variable_width
+from pyspark_lance.codec.values import is_variable_width
 from pyspark_lance.plain_values import plain_numbers
 
 

@@ -21,7 +21,7 @@ from pyroaring import BitMap
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.row_address_tree_map import pack_tree_map, parse_tree_map
+from pyspark_lance.format.row_address import pack_tree_map, parse_tree_map
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_array, plain_dtype, plain_numbers

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.errors import LanceError
+from pyspark_lance.format.deletion_vector import OffsetSet
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
 from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.predicate.tree import column_paths_of

@@ -15,11 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from pyspark_lance.codec.arrow_values import is_variable_width
-from pyspark_lance.codec.split_block_filter import BLOCK_BYTES, bits_of
-from pyspark_lance.codec.value_hashes import hashes_of
-from pyspark_lance.format.row_address import OFFSET_BITS
-from pyspark_lance.format.row_address_tree_map import pack_tree_map
+from pyspark_lance.codec.value_hashes import BLOCK_BYTES, bits_of, hashes_of
+from pyspark_lance.codec.values import is_variable_width
+from pyspark_lance.format.row_address import OFFSET_BITS, pack_tree_map
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bloom import BLOOM_FILE, BLOOM_FILTER, ZONE_PLACES

@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment_reuse import reuse_index_of
-from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.row_address import OFFSET_BITS
-from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map, union_of
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
+from pyspark_lance.format.row_address import OFFSET_BITS, numbers_of, parse_tree_map, union_of
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
 from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
 from pyspark_lance.table.index.index_file import IndexFile

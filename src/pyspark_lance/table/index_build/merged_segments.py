@@ -19,15 +19,14 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.row_address import OFFSET_BITS
-from pyspark_lance.format.row_address_tree_map import numbers_of
+from pyspark_lance.format.row_address import OFFSET_BITS, numbers_of
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.index.bitmap import BitmapIndex, read_row_sets
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.segments import BITMAP, kind_of
 from pyspark_lance.table.index.value_order import is_in_order, sort_order
 from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
 _BATCH_ROWS: Final = 64 << 10

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.datafile.writer import DataFileWriter
-from pyspark_lance.format.row_address import OFFSET_BITS
-from pyspark_lance.format.row_address_tree_map import pack_tree_map, union_of
+from pyspark_lance.format.row_address import OFFSET_BITS, pack_tree_map, union_of
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_array

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.row_address_tree_map import union_of
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.row_address import union_of
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.types import type_name
@@ -51,7 +51,7 @@ from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
 from pyspark_lance.table.text.token_options import TokenizerOptions
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import remove_files
 
 KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED)
 """The kinds of which this makes segments."""

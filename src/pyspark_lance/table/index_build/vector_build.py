@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid4
 
+from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.format.wire import encode_varint, length_delimited
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.table.dml.row_change import DmlPlan

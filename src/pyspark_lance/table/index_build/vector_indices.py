@@ -20,8 +20,7 @@ import numpy as np
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment_reuse import current_coverage, reuse_index_of
-from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.index_metadata import IndexMetadata, current_coverage, reuse_index_of
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import reuse_versions

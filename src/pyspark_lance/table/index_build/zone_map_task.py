@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import (
     numbers_with_default,
     plain_array,

@@ -17,9 +17,9 @@ import numpy as np
 from pyroaring import BitMap
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex
-from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.result_names import also_snake_case

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.datafile.writer import DataFileWriter
+from pyspark_lance.format.column_names import ROW_ID
+from pyspark_lance.format.deletion_vector import OffsetSet
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.offset_set import OffsetSet
-from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore

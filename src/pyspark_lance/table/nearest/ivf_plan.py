@@ -8,8 +8,7 @@ from typing import Protocol, TypeVar
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.fragment_reuse import reuse_index_of
-from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
 from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.nearest.ivf_file import (

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.nearest.ivf_file import IvfSegment

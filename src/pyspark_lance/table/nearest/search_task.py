@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.deletion_vector import OffsetSet
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_address import group_by_fragment
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.nearest.exact_search import ExactSearch, exact_distances

@@ -25,9 +25,8 @@ from pyspark_lance.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.feature_flags import BASE_PATHS
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.fragments import Fragments
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import Clone

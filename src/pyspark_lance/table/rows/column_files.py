@@ -23,18 +23,18 @@ from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.data_file import DataFile, new_data_file_name
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import DataFile, new_data_file_name
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.written_files import remove_files
+from pyspark_lance.table.work.unit_of_work import remove_files
 
 # Gaps of deleted rows are filled in batches of at most this many rows.
 _GAP_ROWS = 1 << 16

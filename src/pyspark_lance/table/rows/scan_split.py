@@ -12,13 +12,22 @@ from typing import Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.format.data_file import new_data_file_name
-from pyspark_lance.format.fragment import SEQUENCE_FIELDS, Fragment, fragments_from_protos
+from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.format.deletion_vector import OffsetSet
+from pyspark_lance.format.fragment import (
+    SEQUENCE_FIELDS,
+    Fragment,
+    fragments_from_protos,
+    new_data_file_name,
+)
 from pyspark_lance.format.fragments import Fragments
-from pyspark_lance.format.offset_set import OffsetSet
-from pyspark_lance.format.range_messages import WORTHWHILE_RANGES, Ranges, decode_each, encode_each
-from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
-from pyspark_lance.format.wire import parse_message
+from pyspark_lance.format.wire import (
+    WORTHWHILE_RANGES,
+    Ranges,
+    decode_each,
+    encode_each,
+    parse_message,
+)
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.rows.lineage import SEQUENCE_OF
 

@@ -32,8 +32,12 @@ from pyspark_lance.predicate.tree import (
 )
 from pyspark_lance.predicate.types import spark_type_of
 from pyspark_lance.table.scan.index_only_aggregates import ValueCounts, value_counts
-from pyspark_lance.table.scan.scan_statistics import is_exact, zone_statistics
-from pyspark_lance.table.scan.stored_statistics import StoredStatistics, stored_statistics
+from pyspark_lance.table.scan.scan_statistics import (
+    StoredStatistics,
+    is_exact,
+    stored_statistics,
+    zone_statistics,
+)
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _RANGES = ("<", "<=", ">", ">=")

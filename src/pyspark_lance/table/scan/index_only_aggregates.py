@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.errors import LanceError
+from pyspark_lance.format.column_names import ROW_ADDRESS
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.row_address import fragment_ids, group_by_fragment, offsets
-from pyspark_lance.format.row_address_tree_map import numbers_of
-from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.format.row_address import fragment_ids, group_by_fragment, numbers_of, offsets
 from pyspark_lance.plain_values import numbers_with_default, plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.parse import parse_predicate

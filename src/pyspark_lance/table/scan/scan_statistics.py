@@ -1,29 +1,40 @@
-"""Metadata-only statistics of a scan: number of rows and bounds.
+"""Statistics of a scan from metadata: rows, bounds, ANALYZE results and stored bytes.
 
 Opens only zone map files, and deletion files whose row count is not in the manifest.
+
+Later versions inherit the configuration, so the statistics may be outdated. Counts are scaled to
+the current number of rows, and bounds are used only while the rows are unchanged. Statistics are
+ignored once the number of rows has changed too much, or the column was replaced.
+
+The size of a file is distributed over its columns by the widths of their types.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, by_name
+from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, Fragment
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.index.zone_pruning import column_zones
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import source_of
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.fragment_pruning import choose
+from pyspark_lance.table.scan.plan_scan import VARIABLE_WIDTH, column_width
 from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import OWN_PREFIX, Snapshot
 
 # Maximum values of a lineage column in memory.
 _ROWS_AT_ONCE = 1 << 20
@@ -193,3 +204,174 @@ def _is_inline(snapshot: Snapshot, fragment: Fragment, name: str) -> bool:
     if name == ROW_ADDRESS or (name == ROW_ID and not snapshot.uses_stable_row_ids):
         return True
     return source_of(fragment, name) is not SPILLED
+
+
+PREFIX: Final = f"{OWN_PREFIX}statistics."
+# Statistics are ignored if the number of rows has changed by this factor.
+_MAX_GROWTH = 4
+# Above this fraction of distinct values, new rows are assumed to have new values.
+_NEARLY_ALL = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStatistics:
+    """The statistics of a top-level column in one version."""
+
+    version: int
+    num_rows: int  # Live rows of that version.
+    rows_digest: str  # Of ``rows_digest``: identifies the fragments of that version.
+    field_id: int
+    type_name: str  # The logical type of the column.
+    num_nulls: int
+    num_distinct: int  # Approximately; nulls do not count.
+    minimum: str | bool | None = None  # As in JSON predicates; None if unknown.
+    maximum: str | bool | None = None
+    average_bytes: int | None = None  # Of strings and binary values, else None.
+    most_bytes: int | None = None
+
+    def text(self) -> str:
+        """Serialize for the configuration."""
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+
+
+def stored_statistics(snapshot: Snapshot, name: str) -> StoredStatistics | None:
+    """Return the statistics of a column, scaled to the rows of ``snapshot``; None without any."""
+    text = snapshot.manifest.config.get(PREFIX + name)
+    field = by_name(snapshot.schema.fields).get(name)
+    known = None if text is None else _parsed(text)
+    if known is None or field is None or not _is_of(known, field):
+        return None
+    rows = snapshot.manifest.fragments.num_rows
+    if not known.num_rows <= rows * _MAX_GROWTH or not rows <= known.num_rows * _MAX_GROWTH:
+        return None
+    if known.rows_digest == rows_digest(snapshot):
+        return known
+    share = rows / max(1, known.num_rows)
+    nulls = min(rows, round(known.num_nulls * share))
+    distinct = known.num_distinct
+    if distinct >= _NEARLY_ALL * (known.num_rows - known.num_nulls):
+        distinct = round(distinct * share)
+    return replace(
+        known,
+        num_rows=rows,
+        num_nulls=nulls,
+        num_distinct=min(distinct, rows - nulls),
+        minimum=None,
+        maximum=None,
+    )
+
+
+def rows_digest(snapshot: Snapshot) -> str:
+    """Hash the ids, rows and sizes of the fragments of a version."""
+    columns = snapshot.manifest.fragments.columns
+    digest = hashlib.blake2b(digest_size=12)
+    for numbers in (columns.ids, columns.physical_rows, columns.num_rows, columns.num_bytes):
+        digest.update(numbers.astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def statistics_entries(
+    snapshot: Snapshot, found: Mapping[str, Mapping[str, Any]], num_rows: int
+) -> dict[str, str]:
+    """Return the configuration entries of new statistics.
+
+    ``found``: aggregated fields of ``StoredStatistics`` by column; ``num_rows``: as counted by the
+    same aggregation.
+    """
+    fields = by_name(snapshot.schema.fields)
+    common = (snapshot.version, num_rows, rows_digest(snapshot))
+    return {
+        PREFIX + name: StoredStatistics(
+            *common, fields[name].id, fields[name].logical_type, **values
+        ).text()
+        for name, values in found.items()
+    }
+
+
+def outdated(snapshot: Snapshot) -> list[str]:
+    """Return the entries of columns that were dropped or replaced."""
+    fields = {PREFIX + field.name: field for field in snapshot.schema.fields}
+    outdated_keys = []
+    for key, text in snapshot.manifest.config.items():
+        known = _parsed(text) if key.startswith(PREFIX) else None
+        if key.startswith(PREFIX) and not (known and key in fields and _is_of(known, fields[key])):
+            outdated_keys.append(key)
+    return outdated_keys
+
+
+def _is_of(known: StoredStatistics, field: Field) -> bool:
+    return (known.field_id, known.type_name) == (field.id, field.logical_type)
+
+
+def _parsed(text: str) -> StoredStatistics | None:
+    """Parse an entry; None if another release wrote it in an unknown form."""
+    try:
+        return StoredStatistics(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
+
+
+# Number of sampled fragments: planning must be fast with a million.
+_MAX_PARTS = 5000
+# Minimum bytes: compressed files may be much smaller than the memory of a broadcast.
+_MAX_COMPRESSION = 20
+_WIDTHS = "stored widths"
+
+
+def field_widths(fields: Iterable[Field]) -> dict[int, float]:
+    """Estimate the bytes of a value of each leaf field, by field id."""
+    parts = (part for field in fields for part in field.walk())
+    return {part.id: column_width(part) if part.is_leaf else 0.0 for part in parts}
+
+
+def row_bytes(fragment: Fragment, wanted: Collection[int], widths: Mapping[int, float]) -> float:
+    """Return the stored bytes of one row in the ``wanted`` fields."""
+    stored = _field_bytes(fragment, widths)
+    return sum(stored[field] for field in wanted)
+
+
+def _field_bytes(fragment: Fragment, widths: Mapping[int, float]) -> dict[int, float]:
+    """Estimate the stored bytes of one row in each field.
+
+    The size of a file is distributed by the widths of its fields. The excess is assigned to fields
+    of variable width, if any.
+    """
+    stored = dict(widths)
+    for file in fragment.files:
+        if not file.size_bytes:
+            continue
+        # Dropped fields are assumed to have eight bytes.
+        field_bytes = [widths.get(field, 8.0) for field in file.fields]
+        more = file.size_bytes / max(1, fragment.physical_rows) - sum(field_bytes)
+        many = sum(width == VARIABLE_WIDTH for width in field_bytes)
+        factor = 1.0 if more > 0 and many else 1 + more / max(1.0, sum(field_bytes))
+        each = more / many if more > 0 and many else 0.0
+        for field, width in zip(file.fields, field_bytes, strict=True):
+            if field in stored:
+                stored[field] = width * factor + (each if width == VARIABLE_WIDTH else 0.0)
+    return stored
+
+
+def stored_widths(snapshot: Snapshot) -> dict[str, float]:
+    """Return the stored bytes of one value of each top-level column, by name."""
+    if _WIDTHS not in snapshot.memo:
+        snapshot.memo[_WIDTHS] = _stored_widths(snapshot)
+    return snapshot.memo[_WIDTHS]  # type: ignore[return-value]
+
+
+def _stored_widths(snapshot: Snapshot) -> dict[str, float]:
+    widths = field_widths(snapshot.schema.fields)
+    fragments = snapshot.manifest.fragments
+    step = 1 + len(fragments) * len(widths) // _MAX_PARTS
+    some = [fragment for fragment in fragments[::step] if fragment.physical_rows]
+    sizes = [_field_bytes(fragment, widths) for fragment in some]
+    rows = [fragment.physical_rows for fragment in some]
+    found: dict[str, float] = {}
+    for field in snapshot.schema.fields:
+        own = field_widths([field])
+        total = sum(
+            count * size[part] for count, size in zip(rows, sizes, strict=True) for part in own
+        )
+        least = column_width(field) / _MAX_COMPRESSION
+        found[field.name] = max(total / sum(rows), least) if some else column_width(field)
+    return found

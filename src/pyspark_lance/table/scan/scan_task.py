@@ -1,14 +1,19 @@
 """ScanTask: read splits of fragments on an executor.
 
+Opening a file takes several round trips to the store, which are overlapped this way. Independent of
+files and stores.
+
 A task is self-contained; executors never read the manifest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,23 +21,91 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
-from pyspark_lance.datafile.stored_pages import GROUP_BYTES
+from pyspark_lance.datafile.read_plan import GROUP_BYTES
+from pyspark_lance.format.column_names import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.logical_view import is_blob_descriptor, is_json_text
 from pyspark_lance.format.manifest import BasePath
-from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, columns_of, matching
 from pyspark_lance.predicate.tree import IsNull, Not, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, IncompatibleFilesError
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.coalesced_fragments import SMALL, CoalesceLimits, coalesced_fragments
-from pyspark_lance.table.scan.read_ahead import Source, read_ahead
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
+
+_MAX_SOURCES: Final = 16
+# The size of a usual task, which is requested at once.
+_MAX_BYTES: Final = 144 << 20
+
+_B = TypeVar("_B")
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[_B]):
+    """A source of batches.
+
+    ``num_bytes``: estimated memory once the first batch is decoded.
+    """
+
+    num_bytes: int
+    batches: Callable[[], Iterator[_B]]
+
+
+def read_ahead(sources: Iterable[Source[_B]]) -> Iterator[_B]:
+    """Yield all batches of all sources, in order.
+
+    A source continues only after the previous ones are exhausted, so memory is bounded by the
+    started sources, which are few or small.
+    """
+    remaining = iter(sources)
+    started: deque[tuple[int, Future[_StartedSource[_B]]]] = deque()
+    with ThreadPoolExecutor(_MAX_SOURCES, thread_name_prefix="lance-ahead") as threads:
+        try:
+            postponed: Source[_B] | None = None
+            while True:
+                while len(started) < _MAX_SOURCES:
+                    source = postponed or next(remaining, None)
+                    postponed = source
+                    num_buffered = sum(num_bytes for num_bytes, _ in started)
+                    # At least one source is prefetched.
+                    if source is None or (
+                        len(started) > 1 and num_buffered + source.num_bytes > _MAX_BYTES
+                    ):
+                        break
+                    started.append((source.num_bytes, threads.submit(_begin, source)))
+                    postponed = None
+                if not started:
+                    return
+                yield from started[0][1].result().batches()
+                started.popleft()
+        finally:
+            for _, future in started:
+                future.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _StartedSource(Generic[_B]):
+    """The prefetched batches of a source."""
+
+    first: tuple[_B, ...]
+    rest: Iterator[_B]
+
+    def batches(self) -> Iterator[_B]:
+        yield from self.first
+        yield from self.rest
+
+
+def _begin(source: Source[_B]) -> _StartedSource[_B]:
+    batches = source.batches()
+    for batch in batches:
+        return _StartedSource((batch,), batches)
+    return _StartedSource((), batches)
+
 
 # Below this fraction of selected rows, single rows are fetched instead of windows.
 _SPARSE = 1 / 16

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.column_names import ROW_ADDRESS
+from pyspark_lance.format.deletion_vector import OffsetSet
 from pyspark_lance.format.row_address import group_by_fragment
-from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.table.rows.scan_split import ScanSplit

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.text.scoring import (

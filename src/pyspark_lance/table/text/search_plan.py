@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import named
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, named
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment_reuse import reuse_index_of
-from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.index.segments import kind_of
 from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment

@@ -23,15 +23,14 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.column_names import CREATED_AT, LAST_UPDATED_AT
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.feature_flags import MANAGED_BLOBS
-from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Clone
-from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
@@ -55,22 +54,23 @@ from pyspark_lance.metafile.refs_file import read_branch, read_tag
 from pyspark_lance.metafile.transaction_file import read_transaction
 from pyspark_lance.store.object_store import ObjectStore, missing
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
+from pyspark_lance.table.rows.convert_parts import holds_json
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
-from pyspark_lance.table.rows.json_columns import holds_json
 from pyspark_lance.table.rows.lineage import FragmentLineage
-from pyspark_lance.table.verify.findings import Finding, VerifyResult, finding
 from pyspark_lance.table.verify.verify_indices import check_contents
 from pyspark_lance.table.verify.verify_manifest import (
+    Finding,
     LiveRowIds,
+    VerifyResult,
     check_lineage,
     check_manifest,
     check_unique,
+    finding,
     live_row_ids,
     place_of,
 )
-from pyspark_lance.table.version.blob_references import blob_objects
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
-from pyspark_lance.table.version.row_counts import with_row_counts
+from pyspark_lance.table.version.removable_files import blob_objects
+from pyspark_lance.table.version.row_counts import load_deletion_vector, with_row_counts
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.table_files import TableFiles, roots_outside

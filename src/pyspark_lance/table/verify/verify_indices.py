@@ -16,16 +16,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap, BitMap64
 
-from pyspark_lance.codec.value_hashes import hashes_of, hashes_with_nulls
-from pyspark_lance.codec.xxh64 import xxh64_of_numbers
+from pyspark_lance.codec.value_hashes import hashes_of, hashes_with_nulls, xxh64_of_numbers
 from pyspark_lance.errors import CorruptFileError, LanceError, StorageError, UnsupportedFeatureError
+from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.fragment_reuse import reuse_index_of
-from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.row_address import OFFSET_BITS
-from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
+from pyspark_lance.format.row_address import OFFSET_BITS, numbers_of, parse_tree_map
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
 from pyspark_lance.table.index.bloom import BloomIndex
@@ -62,7 +59,7 @@ from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.text.segments import TextPartition, open_text_segment
 from pyspark_lance.table.text.token_sets import Nearness
 from pyspark_lance.table.text.tokenizers import Tokenizer
-from pyspark_lance.table.verify.findings import Finding, finding
+from pyspark_lance.table.verify.verify_manifest import Finding, finding
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _ROWS_AT_ONCE: Final = 1 << 20

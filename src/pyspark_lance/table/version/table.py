@@ -1,17 +1,37 @@
-"""Table: the location and storage options of a table."""
+"""Table: the location and storage options of a table, and folders of tables.
+
+This is the layout of Lance's own directory catalog.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import hashlib
-from collections.abc import Mapping
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import (
+    InvalidInputError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
 from pyspark_lance.metafile.external_commits import open_table_store, split_manifest_store_uri
-from pyspark_lance.metafile.paths import TREE, is_branch_name
-from pyspark_lance.store.masked_options import mask_options, unmask_options
+from pyspark_lance.metafile.manifest_file import latest_version
+from pyspark_lance.metafile.paths import TREE, VERSIONS, is_branch_name
+from pyspark_lance.store.local_store import retry_stale_handles
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import split_uri
+from pyspark_lance.store.storage_options import mask_options, unmask_options
 
 MAIN = "main"
 
@@ -93,3 +113,157 @@ def main_branch_of(table: Table, branch: str | None) -> Table:
         root = table.root.rstrip("/").removesuffix(f"/{TREE}/{branch}")
         return replace(table, root=root)
     return table.on_branch(None)
+
+
+SUFFIX = ".lance"
+
+
+def list_tables(parent: Table) -> list[str]:
+    """List the names of the tables below a folder; needs a full listing of an object store."""
+    scheme, folder = split_uri(parent.uri)
+    if scheme == "file":
+        folders = [name for name in _names_in(folder) if _is_table(os.path.join(folder, name))]
+    else:
+        parts = (info.path.split("/", 2) for info in parent.store().list(""))
+        folders = list({part[0] for part in parts if len(part) == 3 and part[1] == VERSIONS})
+    return sorted(name.removesuffix(SUFFIX) for name in folders if name.endswith(SUFFIX))
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return retry_stale_handles(lambda: os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_table(folder: str) -> bool:
+    try:
+        status = retry_stale_handles(lambda: os.stat(os.path.join(folder, VERSIONS)))
+    except (FileNotFoundError, NotADirectoryError):
+        return False  # or removed concurrently
+    return stat.S_ISDIR(status.st_mode)
+
+
+def drop_table(table: Table) -> bool:
+    """Remove a table with all its versions; returns whether there was one."""
+    store = table.store()
+    if latest_version(store) is None:
+        return False
+    scheme, folder = split_uri(table.uri)
+    # Remove manifests first, so that an interrupted drop leaves no table.
+    names = [info.path for info in store.list("")]
+    store.delete_many([name for name in names if name.startswith(f"{VERSIONS}/")])
+    store.delete_many([name for name in names if not name.startswith(f"{VERSIONS}/")])
+    if scheme == "file":
+        shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def rename_table(table: Table, new_uri: str) -> None:
+    """Move a table of a local folder."""
+    (scheme, folder), (new_scheme, new_folder) = split_uri(table.uri), split_uri(new_uri)
+    if "file" not in (scheme, new_scheme) or scheme != new_scheme:
+        raise UnsupportedFeatureError(
+            "an object store cannot rename a table in one step",
+            where=table.uri,
+            hint="copy the table",
+        )
+    if latest_version(table.store()) is None:
+        raise TableNotFoundError("there is no Lance table here", where=table.uri)
+    if os.path.exists(new_folder):
+        raise TableAlreadyExistsError("the new name is taken", where=new_uri)
+    if not os.path.isdir(os.path.dirname(new_folder)):
+        raise InvalidInputError("the new name lies in a folder that does not exist", where=new_uri)
+    try:
+        os.rename(folder, new_folder)
+    except OSError as error:
+        raise StorageError(
+            f"the table cannot be renamed: {error.strerror}", where=table.uri
+        ) from error
+
+
+_LOOKED_AT = 1000
+# Delta Lake syntax: a version, or a timestamp of 17 digits.
+_VERSION_BEHIND = re.compile(r"(.+)@(?:v(\d+)|\d{17})")
+_SHOWN = 3
+# By file suffix.
+_OTHER_FORMATS = ("Parquet", "ORC", "Avro", "CSV", "JSON")
+
+
+@contextlib.contextmanager
+def suggest_paths(table: Table) -> Iterator[None]:
+    """Add a hint with similar paths to a TableNotFoundError."""
+    try:
+        yield
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError as error:
+        hint = _hint(table)
+        if hint is None:
+            raise
+        raise TableNotFoundError(error.what, error.where, hint) from None
+
+
+def _hint(table: Table) -> str | None:
+    at = _VERSION_BEHIND.fullmatch(table.uri)
+    if at is not None:
+        name, value = ("versionAsOf", at[2]) if at[2] else ("timestampAsOf", "…")
+        return f"the version is an option: {name} = {value}, with the path {at[1]}"
+    if any(sign in table.uri for sign in "*?["):
+        return "a path is that of one table; patterns such as * are not expanded"
+    near = path_suggestions(table)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    scheme, folder = split_uri(table.uri)
+    if scheme != "file":
+        return None
+    if os.path.isfile(folder):
+        return "a table is a folder, and this is a file"
+    other = _other_format(folder)
+    if other is not None:
+        return f"the folder holds {other} files: spark.read.format({other.lower()!r}) reads them"
+    parent = os.path.dirname(folder.rstrip("/"))
+    if os.path.isdir(parent):
+        return None
+    return f"check the path: there is no folder {parent} either"
+
+
+def _other_format(folder: str) -> str | None:
+    """Return the format of the first files in a folder."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        names = [entry.name for entry in islice(entries, _LOOKED_AT)]
+        for of_its_own, name in (("_delta_log", "Delta"), ("metadata", "Iceberg")):
+            if of_its_own in names:
+                return name
+        endings = {name.rpartition(".")[2].lower() for name in names}
+        return next((name for name in _OTHER_FORMATS if name.lower() in endings), None)
+    return None
+
+
+def path_suggestions(table: Table) -> list[str]:
+    """Return paths of tables in parents, children and siblings with a similar name.
+
+    Only for local file systems, since listing an object store may be slow.
+    """
+    scheme, folder = split_uri(table.uri)
+    if scheme != "file":
+        return []
+    folder = folder.rstrip("/")
+    parent, name = os.path.split(folder)
+    if _looks_like_table(parent):
+        return [parent]
+    inside = [one for one in _folders(folder) if _looks_like_table(one)]
+    beside = {os.path.basename(one).lower(): one for one in _folders(parent)}
+    like = difflib.get_close_matches(name.lower(), beside, n=len(beside) or 1)
+    return [*inside, *(beside[one] for one in like if _looks_like_table(beside[one]))][:_SHOWN]
+
+
+def _folders(parent: str) -> list[str]:
+    """Return some subfolders of a folder; none if it cannot be read."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        return sorted(one.path for one in islice(entries, _LOOKED_AT) if one.is_dir())
+    return []
+
+
+def _looks_like_table(folder: str) -> bool:
+    return os.path.isdir(os.path.join(folder, VERSIONS))

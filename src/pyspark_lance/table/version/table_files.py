@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
-from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.fragment import DataFile
 from pyspark_lance.format.manifest import BasePath, Manifest
 from pyspark_lance.metafile.paths import INDICES, VERSIONS, data_path
 from pyspark_lance.store.object_store import ObjectStore

@@ -1,0 +1,95 @@
+"""FieldReader and FieldWriter: interfaces of the readers and writers of one field.
+
+A slice of a batch keeps all of the batch alive: a column of numbers next to one of documents
+would hold on to every document until it has a page of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from pyspark_lance.codec.row_selection import RowRanges
+from pyspark_lance.store.object_store import ByteRange
+
+
+class FieldReader(Protocol):
+    """One requested field with its whole subtree."""
+
+    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
+        """What ``read(start, end)`` will fetch, for one bulk request over all fields.
+
+        May be coarse: more than is needed, or less when it depends on bytes not yet read.
+        """
+
+    def read(self, start: int, end: int) -> pa.Array:
+        """The top-level rows ``start`` to ``end``, in the field's Arrow type."""
+
+    def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
+        """What ``row_byte_ranges`` itself needs to read, for one bulk request before it."""
+
+    def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
+        """What ``read_arrays`` will fetch."""
+
+    def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
+        """The rows of all ranges, in order, in one array or several."""
+
+    def average_row_bytes(self) -> int:
+        """Estimate of the decoded size of one row, at least 1."""
+
+
+class FieldWriter(Protocol):
+    """One top-level field with its whole subtree; it buffers and cuts pages by itself.
+
+    Physical columns are numbered depth first: a writer is made with the number of its first
+    column and says how many it takes.
+    """
+
+    @property
+    def num_columns(self) -> int:
+        """Physical columns of the subtree."""
+
+    @property
+    def column_of(self) -> dict[int, int]:
+        """Field id -> physical column, for every field of the subtree that has one."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes collected and not yet written as pages."""
+
+    def write(self, array: pa.Array) -> None:
+        """Append rows; full pages are written to the sink."""
+
+    def own(self) -> None:
+        """Copy what is buffered, so that nothing refers to the arrays that were written."""
+
+    def flush(self) -> None:
+        """Write what is still buffered."""
+
+
+class HeldArrays:
+    """Arrays in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._arrays: list[pa.Array] = []
+        self._num_owned = 0
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def add(self, array: pa.Array) -> None:
+        """Keep a reference."""
+        self._arrays.append(array)
+
+    def own(self) -> None:
+        """Copy what still references the memory of others."""
+        own, borrowed = self._arrays[: self._num_owned], self._arrays[self._num_owned :]
+        self._arrays = own + [pa.concat_arrays([array]) for array in borrowed]
+        self._num_owned = len(self._arrays)
+
+    def take(self) -> Sequence[pa.Array]:
+        """All of them, and forgets them."""
+        arrays, self._arrays, self._num_owned = self._arrays, [], 0
+        return arrays
