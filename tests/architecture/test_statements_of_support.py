@@ -1,4 +1,4 @@
-"""What README, limits and the page of indices say is supported is what the code does."""
+"""The pages of support, limits and indices say what the code does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark_lance.table.index_build.index_plan import INDEX_KINDS
 from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+SUPPORT = (ROOT / "docs" / "support.md").read_text()
 LIMITS = (ROOT / "docs" / "limits.md").read_text()
 INDICES = (ROOT / "docs" / "indices.md").read_text()
 WORDS = {
@@ -34,8 +34,8 @@ VECTOR_INDICES = set(INDEX_NAMES.values())
 
 
 def row_of(start: str) -> list[str]:
-    """The cells of a row of the README's table."""
-    (row,) = re.findall(rf"^\| {start} \|.*$", README, re.MULTILINE)
+    """The cells of a row of the table of support."""
+    (row,) = re.findall(rf"^\| {start} \|.*$", SUPPORT, re.MULTILINE)
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
@@ -48,7 +48,7 @@ def test_every_scalar_index_has_a_word():
     assert set(WORDS) == USED_BY_SCANS | BUILT
 
 
-def test_the_readme_names_the_indices_that_are_used_and_those_that_are_built():
+def test_support_names_used_and_built_indices():
     _, used, built = row_of("scalar indices")
     assert listed(used, "used") == {WORDS[kind] for kind in USED_BY_SCANS}
     assert listed(built, "built") == {WORDS[kind] for kind in BUILT}
@@ -70,7 +70,7 @@ def test_the_page_of_indices_lists_what_scans_use():
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2", "2.3"])
-def test_the_readme_says_which_data_files_are_read_and_written(version):
+def test_support_names_readable_and_writable_file_versions(version):
     _, read, write = row_of(f"data files {re.escape(version)}")
     assert read.startswith("yes") == (version in _VERSION_OF_NUMBERS.values())
     # 0.1 is chosen by no option: rows are appended to tables that have it.

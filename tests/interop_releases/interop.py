@@ -20,7 +20,7 @@ from run_matrix import RELEASES, environment
 
 from pyspark_lance.conformance.cases import SEED, Case, case_names, make_case
 from pyspark_lance.conformance.engines import answer, opened
-from pyspark_lance.conformance.report import compared, rows_differ
+from pyspark_lance.conformance.report import compare_response, rows_differ
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "compatibility.md"
@@ -43,7 +43,7 @@ def ours_read_by_them(command: str, cases: list[Case]) -> tuple[Counter[str], se
                 if question.request["ask"] != "rows" or "error" in question.answer:
                     continue
                 found = ask({**question.request, "table": path})
-                differs = compared(case.name, question, found).differs
+                differs = compare_response(case.name, question, found).differs
                 counts["wrong" if differs else "right"] += 1
                 told.update(f"{case.name}: {one}" for one in differs)
                 if found.get("rows") and found["rows"][0][2] is None:
