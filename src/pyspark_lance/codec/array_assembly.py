@@ -1,8 +1,9 @@
 """Assemble Arrow arrays from decoded values and levels; keep stored dictionaries.
 
-Looking up the items of a dictionary for every row costs much more than decoding its indices, and
-a consumer of dictionaries (the JVM plugin) copies less.  Other pages of a column may hold
-the strings themselves, so that its arrays are not all of one type.
+Strings that are handed on as the dictionary that they are stored as. Looking up the items of a
+dictionary for every row costs much more than decoding its indices, and a consumer of dictionaries
+(the JVM plugin) copies less. Other pages of a column may hold the strings themselves, so that its
+arrays are not all of one type.
 
 Source: docs/format/file-format.md, section 6.1.
 """

@@ -1,9 +1,11 @@
 """Buffers of mini-block chunks, decoded together or laid out together.
 
-A buffer of a chunk is one or more pieces put end to end.  Pieces are described for all chunks at
-once, by positions in one array, so that equal chunks are copied as one matrix.
+ChunkSegments: the bytes that go into each chunk of a page, before the chunks are laid out. A buffer
+of a chunk is one or more pieces put end to end. Pieces are described for all chunks at once, by
+positions in one array, so that equal chunks are copied as one matrix.
 
-Value encoders make them, the page layout puts them together with the levels.
+ValueChunks and DictionaryBlock: the encoded values of a mini-block page. Value encoders make them,
+the page layout puts them together with the levels.
 """
 
 from __future__ import annotations

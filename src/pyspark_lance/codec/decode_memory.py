@@ -1,7 +1,7 @@
 """Limits of decoded memory, and the sizes of arrays.
 
-Arrow's pool keeps memory that was given back, so that the next batch does not pay again for
-touching fresh pages; that costs about as much as decoding.
+Memory for decoded values. Arrow's pool keeps memory that was given back, so that the next batch
+does not pay again for touching fresh pages; that costs about as much as decoding.
 
 Descriptions tell the size of decoded rows only roughly: one value may be a thousand times as large
 as its neighbours, or a thousand times as large as what is stored of it.  So a reader sets a limit,

@@ -1,9 +1,10 @@
 """XXH64 hashes of values, and the split block bloom filters that hold them.
 
-Source: docs/format/table-format.md, section 10.6; https://xxhash.com, algorithm XXH64.
+Split block bloom filters, as Parquet has them: the bits of a hash, and filters that hold it. A
+filter is a number of blocks of 256 bits, eight words of 32 each. A hash names a block by its upper
+half, and one bit of each word of it by its lower half.
 
-A filter is a number of blocks of 256 bits, eight words of 32 each.  A hash names a block by its
-upper half, and one bit of each word of it by its lower half.
+Source: docs/format/table-format.md, section 10.6; https://xxhash.com, algorithm XXH64.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 One slot per visible level entry; what a slot holds where the value is null is arbitrary.
 
-What lies at null slots is arbitrary in Arrow; here it is zero or empty, so that equal values give
-equal bytes and nulls cost little after packing.
+The memory of Arrow leaf arrays as numpy arrays, slices respected and nulls cleaned. What lies at
+null slots is arbitrary in Arrow; here it is zero or empty, so that equal values give equal bytes
+and nulls cost little after packing.
 """
 
 from __future__ import annotations

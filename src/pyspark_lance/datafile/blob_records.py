@@ -1,12 +1,13 @@
 """BlobRecords: locations of blobs in pages, and the objects with large blobs.
 
-They are complete before the data file is, which names them.  No other file is written to them,
-but rows that move keep to them, so that an object may outlive the data file it was written for.
-
-Source: docs/format/file-format.md, section 9.1.
+BlobObjects: the objects of a table that the large blobs of one data file go to. They are complete
+before the data file is, which names them. No other file is written to them, but rows that move keep
+to them, so that an object may outlive the data file it was written for.
 
 The bytes of values go into the data file itself, or where a table has objects for blobs, large ones
 into these. References to objects elsewhere stay references.
+
+Source: docs/format/file-format.md, section 9.1.
 
 Source: docs/format/file-format.md, sections 5, 6.7 and 9.1.
 """

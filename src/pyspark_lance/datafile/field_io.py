@@ -1,7 +1,8 @@
 """FieldReader and FieldWriter: interfaces of the readers and writers of one field.
 
-A slice of a batch keeps all of the batch alive: a column of numbers next to one of documents
-would hold on to every document until it has a page of numbers.
+HeldArrays: rows that wait for a page, referenced for as long as that is cheap. A slice of a batch
+keeps all of the batch alive: a column of numbers next to one of documents would hold on to every
+document until it has a page of numbers.
 """
 
 from __future__ import annotations

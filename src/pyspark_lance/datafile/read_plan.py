@@ -1,8 +1,9 @@
 """Plans of reads: rows by page, windows of rows to decode, and their stored pages. Pure: no I/O.
 
-Pure: no I/O.  To know exactly which bytes hold some rows takes a look into their pages, which is a
-request of its own.  Where pages are small, or most of their rows are wanted, it is quicker to ask
-for them at once and to find out later.
+StoredPages: where rows of some columns lie in a distant file, judged by its metadata. Pure: no I/O.
+To know exactly which bytes hold some rows takes a look into their pages, which is a request of its
+own. Where pages are small, or most of their rows are wanted, it is quicker to ask for them at once
+and to find out later.
 """
 
 from __future__ import annotations

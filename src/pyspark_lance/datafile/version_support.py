@@ -1,6 +1,7 @@
 """File versions: which of them can store a schema, and the encodings that columns inherit.
 
-pylance passes over such keys; here every leaf below honours those that fit its type.
+Encodings that are asked for on a list, struct or map: they are meant for what is in it. pylance
+passes over such keys; here every leaf below honours those that fit its type.
 
 A version is judged field by field.  From the oldest to the newest::
 

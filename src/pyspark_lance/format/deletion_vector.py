@@ -3,10 +3,11 @@
 A deletion file contains the complete set, never a difference.  No I/O: ``metafile`` reads and
 writes the files.
 
-Source: docs/format/table-format.md, sections 4.3 and 5.
+OffsetSet: rows of one fragment in a compressed set, whose memory depends on its runs. A set of runs
+takes a few bytes per run, one of scattered rows about two bytes per row; the same is true for the
+pickles of tasks that contain it.
 
-A set of runs takes a few bytes per run, one of scattered rows about two bytes per row; the same is
-true for the pickles of tasks that contain it.
+Source: docs/format/table-format.md, sections 4.3 and 5.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Manifest: the metadata of one version of a table.
 
-Adjacent versions share nearly all fragments.  A reader of many versions compares bytes and only
-decodes the differences.  No I/O.
+Split a serialized manifest into its fragments, and find those shared with an adjacent version.
+Adjacent versions share nearly all fragments. A reader of many versions compares bytes and only
+decodes the differences. No I/O.
 
 Source: docs/format/table-format.md, section 2.2; protos/table.proto, message Manifest.
 ``metafile/manifest_file.py`` reads and writes the files.

@@ -2,10 +2,11 @@
 
 The offset counts all physical rows of the fragment, deleted ones included.  No I/O.
 
-Source: docs/format/table-format.md, section 0.
+RowAddrTreeMap: sets of rows in indices, by the high halves of their numbers. Number of u32 entries,
+ascending; for each entry the u32 high half, a u32 length and a 32-bit Roaring bitmap of the low
+halves. A length of zero means all rows of a fragment. No I/O.
 
-Number of u32 entries, ascending; for each entry the u32 high half, a u32 length and a 32-bit
-Roaring bitmap of the low halves.  A length of zero means all rows of a fragment.  No I/O.
+Source: docs/format/table-format.md, section 0.
 
 Source: docs/format/table-format.md, section 10.8.
 """

@@ -3,11 +3,12 @@
 Generated classes lose the order and the encoding of fields. Where the format requires messages to
 be kept byte for byte, they are split into fields here and reassembled.
 
-Source: https://protobuf.dev/programming-guides/encoding/
+Vectorized protobuf coding of ranges, which most row-id and row-version sequences consist of. A
+sequence of ranges consists of varints: tags, lengths and numbers. So its bytes are split into
+varints by array operations, and the shape of all messages is checked together. Bytes of another
+shape, and damaged ones, are left to the protobuf library. No I/O.
 
-A sequence of ranges consists of varints: tags, lengths and numbers.  So its bytes are split into
-varints by array operations, and the shape of all messages is checked together.  Bytes of another
-shape, and damaged ones, are left to the protobuf library.  No I/O.
+Source: https://protobuf.dev/programming-guides/encoding/
 
 Source: docs/format/table-format.md, sections 6.1 and 7.1.
 """

@@ -2,11 +2,11 @@
 
 Paths are relative to the table root.
 
-Source: docs/format/table-format.md, sections 1.1 to 1.3.
+Versions of a table from the names in ``_versions/``, newest first. Only a listing shows which
+versions exist: tagged versions are kept when later ones are cleaned up, so a version may exist
+while the next one does not and newer ones do. This module makes the listing cheap.
 
-Only a listing shows which versions exist: tagged versions are kept when later ones are cleaned up,
-so a version may exist while the next one does not and newer ones do.  This module makes the listing
-cheap.
+Source: docs/format/table-format.md, sections 1.1 to 1.3.
 """
 
 from __future__ import annotations

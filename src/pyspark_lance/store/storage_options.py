@@ -4,9 +4,10 @@ The names are those Lance's other readers take (``aws_access_key_id``, ``endpoin
 case, so that the same options open a table everywhere. Names that are not in the tables below go
 to the file system as they are: ``key``, ``client_kwargs`` (as JSON), ``profile``, ...
 
-Tasks carry the options to the executors, and Spark may spill tasks to disk and show them in dumps.
-Masking is not encryption: with the pickle and this package, anyone can open the store.  The mask is
-constant, so that equal tasks have equal pickles.
+Masking of storage options in pickles, so that they contain no readable secrets. Tasks carry the
+options to the executors, and Spark may spill tasks to disk and show them in dumps. Masking is not
+encryption: with the pickle and this package, anyone can open the store. The mask is constant, so
+that equal tasks have equal pickles.
 """
 
 from __future__ import annotations

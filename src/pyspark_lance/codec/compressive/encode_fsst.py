@@ -1,10 +1,9 @@
 """Encoder of FSST: train symbols on a sample, and replace them by one-byte codes.
 
-A symbol of three bytes and more is found by a hash of its first three bytes, so there is only one
-for each hash; shorter ones by the first two bytes. Only symbols of one byte may contain a zero,
-because zeros stand for what lies behind the end of a string.
-
-Source: docs/format/file-format.md, section 6.4 (7).
+Symbols of FSST: how they are found in text, chosen from a sample, and written down. A symbol of
+three bytes and more is found by a hash of its first three bytes, so there is only one for each
+hash; shorter ones by the first two bytes. Only symbols of one byte may contain a zero, because
+zeros stand for what lies behind the end of a string.
 
 Every string is taken apart greedily: the longest symbol that matches comes next.  A string can only
 be walked from its start, so numpy walks thousands of strings at a time, one symbol per step; long
@@ -22,11 +21,9 @@ strings are cut into pieces that are walked side by side, which costs half a sym
 Zeros stand behind each piece, and no symbol of two bytes and more has a zero, so none that is met
 reaches behind the piece.
 
-Source: docs/format/file-format.md, section 6.4 (7).
-
-As in the paper (Boncz, Neumann, Leis: FSST, 2020): encode the sample with the symbols so far, count
-how often each symbol and each pair of neighbours occurs, keep those that save most, and repeat;
-symbols grow by joining neighbours::
+Symbols are chosen as in the paper (Boncz, Neumann, Leis: FSST, 2020): encode a sample of the
+strings with the symbols so far, count how often each symbol and each pair of neighbours occurs,
+keep those that save most, and repeat; symbols grow by joining neighbours::
 
     sample      uint8  (num_bytes,)          about 16 KiB in pieces of 64 bytes
     offsets     int64  (num_strings + 1,)    where strings begin in the sample
@@ -34,6 +31,8 @@ symbols grow by joining neighbours::
     words       uint64 (512,)                the bytes of each token, the first one lowest
     lengths     int64  (512,)                how many those are
     candidates  uint64 (num_candidates,)     words that may become symbols; with gains, float64
+
+Source: docs/format/file-format.md, section 6.4 (7).
 """
 
 from __future__ import annotations

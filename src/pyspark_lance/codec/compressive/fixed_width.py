@@ -1,9 +1,10 @@
 """Values of equal width: flat, byte-split, bit-packed or as runs; decoders and encoders.
 
-Source: docs/format/file-format.md, sections 6.4 (1) and 6.5.
+FastLanes bit packing, the writing half of ``bit_packing``. The rows of a block are gathered first,
+so that each step works on one row of many blocks that lie side by side: that is twice as fast as
+the steps of unpacking, turned round.
 
-The rows of a block are gathered first, so that each step works on one row of many blocks that lie
-side by side: that is twice as fast as the steps of unpacking, turned round.
+Source: docs/format/file-format.md, sections 6.4 (1) and 6.5.
 
 Source: docs/format/file-format.md, sections 3.2, 6.2 and 6.4.
 

@@ -1,10 +1,6 @@
 """Constant pages: every visible slot is null, or has the same value; only levels are stored.
 
 Source: docs/format/file-format.md, section 6.6.
-
-Source: docs/format/file-format.md, section 6.6.
-
-Source: docs/format/file-format.md, section 6.6.
 """
 
 from __future__ import annotations

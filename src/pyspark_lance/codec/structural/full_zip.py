@@ -1,7 +1,8 @@
 """Full-zip pages: large values, each row a byte range of its own.
 
-All rows are walked in step, so that one pass handles one entry of every row; when few long rows
-are left, these are walked one by one.
+Finding the entries of full-zip rows, whose places follow only from the entries before. All rows are
+walked in step, so that one pass handles one entry of every row; when few long rows are left, these
+are walked one by one.
 
 Source: docs/format/file-format.md, section 6.3.
 

@@ -1,8 +1,6 @@
 """Writer of mini-block pages: values and levels, cut into chunks of a few kilobytes.
 
 Source: docs/format/file-format.md, section 6.2.
-
-Source: docs/format/file-format.md, section 6.2.
 """
 
 from __future__ import annotations

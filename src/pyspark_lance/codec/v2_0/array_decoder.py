@@ -1,5 +1,6 @@
 """ArrayDecoder: decode a row range of one page, from the buffers of that page.
 
+What the 2.0 encodings need of the outside: the buffers of one page, and a place to put them.
 Decoders name the byte slices they want and get them through ``PageBuffers``; so they do no I/O of
 their own and a slice of a page costs only its bytes.
 

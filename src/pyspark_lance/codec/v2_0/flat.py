@@ -1,8 +1,8 @@
 """Buffers of the 2.0 encodings: flat, compressed as a whole, or bit-packed.
 
-Source: docs/format/file-format.md, sections 3.1 and 5.1.
-
 The whole buffer may be compressed; then it is decompressed once and kept.
+
+Source: docs/format/file-format.md, sections 3.1 and 5.1.
 
 Source: docs/format/file-format.md, sections 3.1, 5.1 and 5.2.
 

@@ -4,8 +4,6 @@ They are stored as a small 0.1 file within the file: a struct for each leaf fiel
 field's id, with one row per batch.
 
 Source: docs/format/file-format.md, section 10.4.
-
-Source: docs/format/file-format.md, section 10.4.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """LegacyFileWriter: write record batches as one .lance file of version 0.1.
 
-Source: docs/format/file-format.md, sections 10.2 and 14.
-
-Source: docs/format/file-format.md, sections 10.2 and 10.3.
-
 Rows are written in groups, each with one page per field and statistics of its values, by which
 readers pass over groups. The format keeps no validity, so data that would come back changed are
 refused.
+
+Source: docs/format/file-format.md, sections 10.2 and 14.
+
+Source: docs/format/file-format.md, sections 10.2 and 10.3.
 
 Source: docs/format/file-format.md, section 10.
 """

@@ -1,7 +1,8 @@
 """Reader of fields of 2.0 files: every node of the schema has a column.
 
-Lists name ranges of their items, which are values of the next column; so a range of rows becomes
-ranges further down, and columns may have unrelated page boundaries.
+Readers of the nodes of a 2.0 field: leaves, packed structs, structs, lists, blobs. Lists name
+ranges of their items, which are values of the next column; so a range of rows becomes ranges
+further down, and columns may have unrelated page boundaries.
 
 Source: docs/format/file-format.md, sections 2.3, 5.1 and 5.2.
 

@@ -1,8 +1,8 @@
 """Reader of fields of 2.1 and 2.2 files, where only the leaves of a schema have columns.
 
-Source: docs/format/file-format.md, sections 6.7 and 9.1.
-
 Structs, lists and maps are rebuilt from the levels of the leaves below them, leaf first.
+
+Source: docs/format/file-format.md, sections 6.7 and 9.1.
 
 Source: docs/format/file-format.md, sections 2.3 and 6.1.
 """

@@ -1,10 +1,10 @@
 """Writer of one top-level field of a 2.1 or 2.2 file, and of blob columns at any depth.
 
-Source: docs/format/file-format.md, sections 6.7 and 9.1.
-
 Arrays are collected until there is enough for a page and then taken apart into the rows of each
 leaf column; a column with narrow values next to wide ones collects on until it has a page of its
 own. So what is held in memory depends on the number of columns and not on the number of rows.
+
+Source: docs/format/file-format.md, sections 6.7 and 9.1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Versions need rows of the same files: those that one of them changed are scatter
 are those of the next one.  So rows that are looked up in one file are read in one pass for all
 changes, unless they are too many for the memory.
 
-Changes that look rows up in the same files share a task, so that these are read once.
+Packs changes into tasks of about equal cost; pure. Changes that look rows up in the same files
+share a task, so that these are read once.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Null equals null and NaN equals NaN, as when asking whether a row has changed; 0.0 and -0.0
 differ.
 
-A descriptor says nothing beyond its file: other bytes may lie at the same place of another one, and
-the same bytes at another place.  So bytes are compared, of the rows that nothing else decides.
+Which rows of two batches hold other values, where blobs are shown as where their bytes are. A
+descriptor says nothing beyond its file: other bytes may lie at the same place of another one, and
+the same bytes at another place. So bytes are compared, of the rows that nothing else decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Clustering as stages of tasks: sample, sorted runs, merged fragments.
 
-Rows keep values, row ids and both versions, but not addresses. Each task has about ``sort_bytes``
-of rows in memory, twice while sorting.
+Clustering tasks: sample rows, sort runs, merge runs. Rows keep values, row ids and both versions,
+but not addresses. Each task has about ``sort_bytes`` of rows in memory, twice while sorting.
 
 Bins are clustered independently and concurrently. A bin that fits into the memory of a task is
 sorted and written by one task.

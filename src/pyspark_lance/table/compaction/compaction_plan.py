@@ -4,10 +4,11 @@ A fragment with many deleted rows is rewritten alone, a small one together with 
 Fragments covered by different indices never share a bin, so that an index covers either all rows of
 a new fragment or none.
 
-Source: docs/format/table-format.md, section 10.5.
+Rewrite the live rows of one bin of fragments into new fragments, on an executor. Rows keep their
+values, order, row ids and both versions. Rows are streamed to the writer, so memory is bounded by
+one batch and the open pages, independent of the size of the bin.
 
-Rows keep their values, order, row ids and both versions. Rows are streamed to the writer, so memory
-is bounded by one batch and the open pages, independent of the size of the bin.
+Source: docs/format/table-format.md, section 10.5.
 
 Source: docs/format/table-format.md, sections 6.4, 7.3, 10.5.
 """

@@ -1,8 +1,8 @@
 """The stages of a DML statement; a ``StageRunner`` passes the output of one to the next.
 
-Updated rows must be grouped by fragment before they are written. They are shuffled as packed pieces
-of adjacent fragments. Inserted rows need no shuffle: a task with enough of them for a file writes
-it directly.
+Split changes into pieces of adjacent fragments, and write large inserts. Updated rows must be
+grouped by fragment before they are written. They are shuffled as packed pieces of adjacent
+fragments. Inserted rows need no shuffle: a task with enough of them for a file writes it directly.
 
 The first stage writes inserted rows and packs the remaining ones. The second receives the rows of a
 fragment together, writes the updated ones and collects the addresses of removed rows as one bitmap

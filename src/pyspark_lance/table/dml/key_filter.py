@@ -4,8 +4,9 @@ A small set is stored as hashes, a large one as a Bloom filter of fixed size, so
 driver and every task. It may have false positives, but no false negatives. A small set also stores
 the values, with which the driver queries indices.
 
-Source and target rows are shuffled by the hash of their key; this module matches the rows of one
-bucket, vectorized. Null equals nothing.
+KeyTable: a hash table of target rows, to match source rows by equal keys. Source and target rows
+are shuffled by the hash of their key; this module matches the rows of one bucket, vectorized. Null
+equals nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Run the stages of DML statements in this process.
 
-For predicates that arrive as a tree instead of SQL text, from the JVM plugin.
+Delete the rows that match a typed predicate, in this process. For predicates that arrive as a tree
+instead of SQL text, from the JVM plugin.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Tags of a table, and consumers of its change feed; a cleanup keeps their versions.
 
-Source: docs/format/table-format.md, section 12.1.
-
-A consumer is a tag on the last version that it has read. So moving it commits no version and
-conflicts with nothing, every consumer has a separate file, and Lance's own cleanup keeps at least
-the version that the next changes start from.
+Consumers of a change feed and their positions; a cleanup keeps all later versions. A consumer is a
+tag on the last version that it has read. So moving it commits no version and conflicts with
+nothing, every consumer has a separate file, and Lance's own cleanup keeps at least the version that
+the next changes start from.
 
 The tag also has the stamp of the version: tags may outlive the table if only its versions and data
 are deleted. A consumer of the old table has read nothing of its replacement.
+
+Source: docs/format/table-format.md, section 12.1.
 """
 
 from __future__ import annotations

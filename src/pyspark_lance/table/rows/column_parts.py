@@ -4,11 +4,12 @@ The columns of a fragment may be spread over several data files: a column added 
 file, and so does a field added to a struct. A missing part reads as null. If files have only
 unrequested fields of a struct, one of these is read for the validity of the struct.
 
-Source: docs/format/table-format.md, sections 3.3, 3.6, 4.1.
+Data files that several readers take rows from: opened once, and decoded in one pass. To take one
+row in a hundred decodes nearly every page of a file, and so does to take another one in a hundred.
+Readers that know what they will take say so first; the rows of all are decoded together when the
+first of them is taken.
 
-To take one row in a hundred decodes nearly every page of a file, and so does to take another one in
-a hundred.  Readers that know what they will take say so first; the rows of all are decoded together
-when the first of them is taken.
+Source: docs/format/table-format.md, sections 3.3, 3.6, 4.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Convert nested parts of a column, for blobs and JSON, and keep the rest.
 
-Tables of file version 2.2 have blobs of version 2, older ones of version 1.
+Blob columns of written data: choose their version and convert bytes to blobs. Tables of file
+version 2.2 have blobs of version 2, older ones of version 1.
 """
 
 from __future__ import annotations

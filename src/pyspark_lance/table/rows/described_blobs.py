@@ -3,7 +3,8 @@
 Rows read from a blob column have descriptors with the location of the bytes, which pass through the
 query. A task that writes such rows fetches the bytes of several rows at a time.
 
-Every write imports this module; the code that fetches bytes is imported lazily.
+Fetch the bytes of located blob descriptors in rows to write. Every write imports this module; the
+code that fetches bytes is imported lazily.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """FragmentReader: read data columns from files and lineage columns from sequences.
 
-The statistics describe the written values. Bounds include neither NaN nor the values stored for
-nulls.
-
-Source: docs/format/file-format.md, sections 10.3 and 10.4.
+Prune pages of 0.1 files by the trustworthy part of their statistics. The statistics describe the
+written values. Bounds include neither NaN nor the values stored for nulls.
 
 Files are opened lazily, so a scan of lineage columns opens none.
+
+Source: docs/format/file-format.md, sections 10.3 and 10.4.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """The lineage columns of fragments, from sequences in manifests, files or hidden columns.
 
-Lance does not write them, but the format allows them.
-
-Source: docs/format/table-format.md, section 4.1 (ExternalFile).
+Row-id and version sequences stored outside the manifest. Lance does not write them, but the format
+allows them.
 
 Row ids and versions are usually inline in the manifest; they can also be spilled to hidden columns
 of a data file (flag 2048) or, according to the specification, stored in a separate file.
 
-Source: docs/format/table-format.md, sections 6.3, 7.2, 7.3, 7.6.
+Move long sequences of row ids and versions out of the manifest, into hidden columns. Every commit
+writes and every reader reads the whole manifest, in which scattered row ids take bytes per row. A
+hidden column of a data file of the fragment is read only when needed.
 
-Every commit writes and every reader reads the whole manifest, in which scattered row ids take bytes
-per row. A hidden column of a data file of the fragment is read only when needed.
+Source: docs/format/table-format.md, section 4.1 (ExternalFile).
+
+Source: docs/format/table-format.md, sections 6.3, 7.2, 7.3, 7.6.
 
 Source: docs/format/table-format.md, section 7.6.
 """

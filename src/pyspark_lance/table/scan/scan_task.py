@@ -1,7 +1,8 @@
 """ScanTask: read splits of fragments on an executor.
 
-Opening a file takes several round trips to the store, which are overlapped this way. Independent of
-files and stores.
+Read sources of batches sequentially, and prefetch the first batches of the next ones. Opening a
+file takes several round trips to the store, which are overlapped this way. Independent of files and
+stores.
 
 A task is self-contained; executors never read the manifest.
 """

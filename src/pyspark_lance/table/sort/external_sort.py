@@ -2,8 +2,9 @@
 
 Rows that do not fit are sorted as runs in temporary files, which are then merged.
 
-Boundaries from a sample split all runs into the same ranges, so a task that merges some ranges
-reads adjacent rows of each run and has only a few rows of each in memory.
+Sorted runs: sorted rows in unreferenced data files. Boundaries from a sample split all runs into
+the same ranges, so a task that merges some ranges reads adjacent rows of each run and has only a
+few rows of each in memory.
 """
 
 from __future__ import annotations

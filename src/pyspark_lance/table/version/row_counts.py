@@ -1,8 +1,9 @@
 """Row counts and deletion vectors of fragments, verified with their files.
 
-A tiny manifest can claim four billion rows, with consistent row ids, versions and deleted rows.
-Masks, row ids and versions take memory proportional to that number, so a large one must equal the
-row count of a data file.
+Verify large row counts of a manifest with the data file before allocating memory. A tiny manifest
+can claim four billion rows, with consistent row ids, versions and deleted rows. Masks, row ids and
+versions take memory proportional to that number, so a large one must equal the row count of a data
+file.
 
 Releases of Lance before 0.8 recorded neither the rows of a fragment nor the number of deleted rows;
 0.8.0 recorded live rows as physical rows. None of them recorded the writer, so counts without a

@@ -1,6 +1,7 @@
 """Table: the location and storage options of a table, and folders of tables.
 
-This is the layout of Lance's own directory catalog.
+A folder of tables, each in a folder ``<name>.lance``: list, drop and rename. This is the layout of
+Lance's own directory catalog.
 """
 
 from __future__ import annotations

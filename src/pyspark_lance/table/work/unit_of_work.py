@@ -1,7 +1,8 @@
 """UnitOfWork: plan on the newest version, register all written files, commit once.
 
-The caller often does not know the outcome of the commit: Spark calls ``abort`` in another process,
-and also after a commit whose response was lost.
+Remove files written for a commit, if certainly no version refers to them. The caller often does not
+know the outcome of the commit: Spark calls ``abort`` in another process, and also after a commit
+whose response was lost.
 
 All kinds of conflicts share one retry budget. At the end, registered files that the committed
 version does not refer to are removed, unless the outcome of the commit is unknown. An operation

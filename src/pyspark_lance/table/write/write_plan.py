@@ -1,6 +1,7 @@
 """WritePlan: plan a write, also of replaceWhere, before any row is processed.
 
-The new rows must also match the condition, so the write is idempotent.
+replaceWhere: replace the rows that match a condition, in one version. The new rows must also match
+the condition, so the write is idempotent.
 
 The plan pins the base version, assigns field ids and chooses the transaction UUID, by which the
 outcome of the commit can be determined later.
