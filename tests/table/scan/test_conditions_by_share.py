@@ -11,7 +11,7 @@ from process_boundary import sent
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import _SliceScan, run
+from pyspark_lance.table.scan.scan_task import _SplitScan, run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -132,13 +132,13 @@ def test_a_short_batch_does_not_decide_how_the_next_one_is_read(monkeypatch, tmp
     is_short = (ids >= 12_500) & (ids < 13_888)
     rows = pa.table({"id": ids, "number": ids, "marked": (ids % 900 == 7) & ~is_short})
     lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.1")
-    sizes, test = [], _SliceScan._tested
+    sizes, test = [], _SplitScan._tested
 
     def noted(self, first, tested, keep):
         sizes.append(tested.num_rows)
         return test(self, first, tested, keep)
 
-    monkeypatch.setattr(_SliceScan, "_tested", noted)
+    monkeypatch.setattr(_SplitScan, "_tested", noted)
     streams = streams_of(
         monkeypatch, str(tmp_path / "t"), "marked", ["id", "number"], batch_bytes=50_000
     )

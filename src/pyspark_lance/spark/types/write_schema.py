@@ -7,6 +7,7 @@ Lance table) or an option (``<column>.fixed_size_list``) names a type that Spark
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -95,41 +96,91 @@ def stored_schema(
     appends = existing is not None and not overwrite
     kept = cast("StructType", plain_strings(given, collations=appends))
     shown = cast("StructType", with_text_for_variants(kept))
-    asked = physical_types(column_types, kept)
+    options = physical_types(column_types, kept)
     pairs = matched(given.names, known_fields)
+    resolver = _ColumnResolver(overwrite, keeps_declarations, declared)
     fields = []
-    for column, plain, asked_for, source in zip(
-        kept.fields, shown.fields, given.fields, read.fields, strict=True
+    for source, declaration, column, plain in zip(
+        read.fields, given.fields, kept.fields, shown.fields, strict=True
     ):
-        types, encodings = split_options(asked.get(column.name, {}))
-        known_field = known_fields.get(pairs.get(column.name, ""))
-        types = _with_json_for_variants(column, types, known_field)
-        target = None if overwrite else known_field
-        is_json = types.get(JSON_TYPE, "").lower() == "true"
-        _check_storable(column.dataType, column.name, target, is_json=is_json)
-        arrow = arrow_schema_of(StructType([plain])).field(0)
-        stored = _stored_type(column, arrow.type, types)
-        field = None if known_field is None else known_field.to_arrow()
-        if field is not None and not overwrite:
-            check_same_encodings(field, encodings)
-        known = None if field is None else field.type
-        # An overwrite keeps the table's float16 or fixed-size list if the Spark type is the same.
-        if overwrite and stored == _lance_names(arrow.type) and _shows_as(known, arrow.type):
-            stored = known
-        metadata = _metadata_of(column, stored, types)
-        made = pa.field(column.name, stored, nullable=True, metadata=metadata)
-        if types.get(BLOB_TYPE, "").lower() == "true" and pa.types.is_nested(stored):
-            made = _with_blobs(made)
-        elif types.get(BLOB_TYPE) is None and pa.types.is_nested(stored):
-            made = mark_blobs(made, source.dataType)
-        if is_json and pa.types.is_nested(stored):
-            made = _with_json(made, column.dataType)
-        if declared or isinstance(column.dataType, UserDefinedType):
-            made = with_declarations(made, asked_for if declared else _nullable(asked_for))
-        elif field is not None and overwrite and keeps_declarations and _replaces(made, field):
-            made = keeping_declarations(made, field)
-        fields.append(with_encodings(made, encodings))
+        known = known_fields.get(pairs.get(column.name, ""))
+        types, encodings = split_options(options.get(column.name, {}))
+        types = _with_json_for_variants(column, types, known)
+        forms = _ColumnForms(source, declaration, column, plain, types, encodings, known)
+        fields.append(resolver.resolve(forms))
     return pa.schema(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnForms:
+    """A column to write, in the forms that its stored field depends on."""
+
+    source: StructField  # As in the DataFrame.
+    declaration: StructField  # With bytes instead of blob descriptors.
+    column: StructField  # With plain strings instead of ``char`` and ``varchar``.
+    plain: StructField  # With text instead of variants.
+    types: Mapping[str, str]  # Options of its type, by kind.
+    encodings: Mapping[str, str]  # Options of its encodings.
+    known: Field | None  # The column of the same name in the table, if there is one.
+
+    def is_set(self, kind: str) -> bool:
+        """Return whether the option ``<column>.<kind>`` is true."""
+        return self.types.get(kind, "").lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnResolver:
+    """Resolves the stored field of one column; attributes as in ``stored_schema``."""
+
+    overwrite: bool
+    keeps_declarations: bool
+    declared: bool
+
+    def resolve(self, forms: _ColumnForms) -> pa.Field:
+        """Return the Arrow field to store, with its metadata."""
+        column = forms.column
+        target = None if self.overwrite else forms.known
+        _check_storable(column.dataType, column.name, target, is_json=forms.is_set(JSON_TYPE))
+        existing = None if forms.known is None else forms.known.to_arrow()
+        if existing is not None and not self.overwrite:
+            check_same_encodings(existing, forms.encodings)
+        stored = self._type(forms, existing)
+        metadata = _metadata_of(column, stored, forms.types)
+        field = pa.field(column.name, stored, nullable=True, metadata=metadata)
+        field = self._with_declarations(forms, _with_marks(forms, field), existing)
+        return with_encodings(field, forms.encodings)
+
+    def _type(self, forms: _ColumnForms, existing: pa.Field | None) -> pa.DataType:
+        plain = arrow_schema_of(StructType([forms.plain])).field(0).type
+        stored = _stored_type(forms.column, plain, forms.types)
+        known = None if existing is None else existing.type
+        # An overwrite keeps the table's float16 or fixed-size list if the Spark type is the same.
+        if self.overwrite and stored == _lance_names(plain) and _shows_as(known, plain):
+            return known
+        return stored
+
+    def _with_declarations(
+        self, forms: _ColumnForms, field: pa.Field, existing: pa.Field | None
+    ) -> pa.Field:
+        if self.declared:
+            return with_declarations(field, forms.declaration)
+        if isinstance(forms.column.dataType, UserDefinedType):
+            return with_declarations(field, _nullable(forms.declaration))
+        keeps = self.overwrite and self.keeps_declarations
+        if existing is not None and keeps and _replaces(field, existing):
+            return keeping_declarations(field, existing)
+        return field
+
+
+def _with_marks(forms: _ColumnForms, field: pa.Field) -> pa.Field:
+    """Mark nested blobs and JSON of a field in the metadata of its children."""
+    if not pa.types.is_nested(field.type):
+        return field
+    if forms.is_set(BLOB_TYPE):
+        field = _with_blobs(field)
+    elif BLOB_TYPE not in forms.types:
+        field = mark_blobs(field, forms.source.dataType)
+    return _with_json(field, forms.column.dataType) if forms.is_set(JSON_TYPE) else field
 
 
 def _nullable(column: StructField) -> StructField:

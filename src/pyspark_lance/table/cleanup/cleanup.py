@@ -22,9 +22,10 @@ clone.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -238,6 +239,15 @@ class _Survey:
     referenced: set[str] = field(default_factory=set)
     verified: set[str] = field(default_factory=set)  # Files that only old versions may refer to.
 
+    def add_version(self, root: str, file: ManifestFile, *, is_old: bool) -> None:
+        """Add a manifest that was read, and the files that its version refers to."""
+        self.seen.add((root, file.location.path))
+        if is_old:
+            self.old.append(file.location)
+            self.verified.update(self.uses(root, file, is_needed=False))
+        else:
+            self.referenced.update(self.uses(root, file))
+
     def add_references(
         self, store: ObjectStore, listed: Callable[[], list[ManifestLocation]]
     ) -> None:
@@ -265,6 +275,33 @@ def _survey(
 ) -> _Survey:
     """Read all manifests and determine the old ones."""
     locations = manifests_of(store)
+    rule = _Rule.of(policy, _numbers_of(store, locations), now_ns, newest)
+    locations.sort(key=lambda location: location.version, reverse=True)
+    files = read_manifests(store, locations)
+    newest_file = next(files, None)
+    if newest_file is None:
+        raise missing(store.uri, VERSIONS)
+    if newest_file.location.path != locations[0].path:
+        raise missing(store.uri, locations[0].path)
+    survey = _begin_survey(store, table, newest_file.manifest.branch, has_blobs=has_blobs)
+    references = _VersionReferences.of(survey.main, survey.branch)
+    in_use: set[str] = set()
+    for file in itertools.chain((newest_file,), files):
+        version = file.manifest.version
+        is_old = rule.is_old(file) and version not in references.forked
+        referrers = references.referrers(version) if is_old else ()
+        in_use.update(referrers)
+        survey.add_version(store.uri, file, is_old=is_old and not referrers)
+    if policy.error_if_tagged:
+        _reject_references(in_use, store.uri)
+    _add_interrupted(store, survey)
+    survey.old.sort(key=lambda location: location.version)
+    _add_other_branches(survey)
+    return survey
+
+
+def _numbers_of(store: ObjectStore, locations: Iterable[ManifestLocation]) -> list[int]:
+    """Return the versions of manifests without detached ones, ascending."""
     numbers = sorted(
         location.version for location in locations if not location.version & DETACHED_BIT
     )
@@ -272,44 +309,27 @@ def _survey(
         raise TableNotFoundError(
             "there is no Lance table here", where=store.uri, hint="check the path"
         )
-    rule = _Rule.of(policy, numbers, now_ns, newest)
-    survey, references = _Survey(store), _VersionReferences()
-    in_the_way: set[str] = set()
-    locations.sort(key=lambda location: location.version, reverse=True)
-    for number, file in enumerate(read_manifests(store, locations)):
-        if number == 0 and file.location.path != locations[0].path:
-            raise missing(store.uri, locations[0].path)
-        if number == 0:
-            survey.branch = file.manifest.branch
-            main = main_branch_of(table, survey.branch)
-            survey.main = main.store()
-            if has_blobs:
-                survey.blobs = BlobReferences({survey.main.uri: main, store.uri: table})
-            references = _VersionReferences.of(survey.main, survey.branch)
-        survey.seen.add((store.uri, file.location.path))
-        version = file.manifest.version
-        is_old = rule.is_old(file) and version not in references.forked
-        referrers = references.referrers(version) if is_old else ()
-        in_the_way.update(referrers)
-        is_old = is_old and not referrers
-        if is_old:
-            survey.old.append(file.location)
-            survey.verified.update(survey.uses(store.uri, file, is_needed=False))
-        else:
-            survey.referenced.update(survey.uses(store.uri, file))
-    if not survey.seen:
-        raise missing(store.uri, VERSIONS)
-    if in_the_way and policy.error_if_tagged:
+    return numbers
+
+
+def _begin_survey(
+    store: ObjectStore, table: Table, branch: str | None, *, has_blobs: bool
+) -> _Survey:
+    main = main_branch_of(table, branch)
+    main_store = main.store()
+    blobs = BlobReferences({main_store.uri: main, store.uri: table}) if has_blobs else None
+    return _Survey(main_store, branch, blobs)
+
+
+def _reject_references(in_use: Collection[str], where: str) -> None:
+    """Reject a cleanup of versions that tags or consumers refer to, if there are any."""
+    if in_use:
         raise InvalidInputError(
-            f"old versions are tagged or not yet read: {', '.join(sorted(in_the_way))}",
-            where=store.uri,
+            f"old versions are tagged or not yet read: {', '.join(sorted(in_use))}",
+            where=where,
             hint="delete the tags, unregister the consumers, or keep what they need with "
             "errorIfTaggedOldVersions=False",
         )
-    _add_interrupted(store, survey)
-    survey.old.sort(key=lambda location: location.version)
-    _add_other_branches(survey)
-    return survey
 
 
 def _add_interrupted(store: ObjectStore, survey: _Survey) -> None:

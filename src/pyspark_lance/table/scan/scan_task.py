@@ -250,114 +250,142 @@ def _run_of_slices(
     if has_enough():
         return
     try:
-        yield from _SliceScan(task, slices, load_deleted, has_enough).batches()
+        yield from _SplitScan(task, slices, load_deleted, has_enough).batches()
     except IncompatibleFilesError:  # raised on open, before the first batch
         for scan_split in slices:
-            yield from _SliceScan(task, (scan_split,), load_deleted, has_enough).batches()
+            yield from _SplitScan(task, (scan_split,), load_deleted, has_enough).batches()
 
 
-class _SliceScan:
-    """The scan of one split, or of coalesced small fragments."""
+class _ScanColumns:
+    """The columns that a task reads: those of its predicate, and those of its result.
 
-    def __init__(
-        self,
-        task: ScanTask,
-        slices: tuple[ScanSplit, ...],
-        load_deleted: LoadDeleted | None,
-        has_enough: HasEnough,
-    ) -> None:
-        self._task = task
-        self._has_enough = has_enough
-        self._slices = slices
-        self._slice = slices[0]
-        fragment, *following = (scan_split.fragment for scan_split in slices)
-        files = task.files.opened() if following else task.files
-        self._load_deleted = load_deleted or partial(
-            load_deletion_vector, files, stable_row_ids=task.stable_row_ids
+    Pairs of columns are (data fields, names of lineage columns).
+    """
+
+    def __init__(self, task: ScanTask) -> None:
+        self.by_lineage, self.by_data = _split(task.predicate)
+        used = frozenset() if self.by_data is None else columns_of(self.by_data)
+        self.result = task.fields, task.system_columns
+        self.filter = self._filter_columns(task, used)
+        self.all = self._all_columns(task, used)
+        # Names of the result in the order of a batch.
+        self.result_names = [
+            *(field.name for field in task.fields),
+            *(name for name in SYSTEM_COLUMNS if name in task.system_columns),
+        ]
+        fields, names = self.filter
+        self.is_filter_sufficient = all(field in fields for field in task.fields) and all(
+            name in names for name in task.system_columns
         )
-        self._reader = FragmentReader(
-            files,
-            fragment,
-            stable_row_ids=task.stable_row_ids,
-            following=following,
-            ahead_bytes=task.small.file_bytes,
-            checks_text=task.checks_text,
-        )
-        self._by_lineage, self._by_data = _split(task.predicate)
-        self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
-        self._is_lazy = any(map(is_lazy, (*task.fields, *task.filter_fields)))
-        self._is_narrow = all(map(_is_narrow, task.fields))
+        self.is_lazy = any(map(is_lazy, (*task.fields, *task.filter_fields)))
+        self.is_narrow = all(map(_is_narrow, task.fields))
+        returned = {field.name for field in task.fields}
+        # A column whose result and predicate use different parts is not read twice at once.
+        is_apart = any(field.name in returned for field in task.filter_fields)
+        self.can_read_eagerly = not (self.is_lazy or is_apart or self.is_filter_sufficient)
+
+    @staticmethod
+    def _filter_columns(
+        task: ScanTask, used: frozenset[str]
+    ) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+        fields = {field.name: field for field in task.filter_fields}
+        for field in task.fields:
+            fields.setdefault(field.name, field)
+        data = tuple(field for name, field in fields.items() if name in used)
+        names = tuple(name for name in SYSTEM_COLUMNS if name in used)
+        # A constant reads no column, but a batch without columns has no row count.
+        return data, names if data or names else (ROW_ADDRESS,)
+
+    @staticmethod
+    def _all_columns(
+        task: ScanTask, used: frozenset[str]
+    ) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+        more = (field for field in task.filter_fields if field.name in used)
+        lineage = used.union(task.system_columns)
+        return (*task.fields, *more), tuple(name for name in SYSTEM_COLUMNS if name in lineage)
+
+    @property
+    def lineage_names(self) -> tuple[str, ...]:
+        """Return the lineage columns of the lineage predicate."""
+        assert self.by_lineage is not None
+        named = columns_of(self.by_lineage)
+        return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
+
+
+class _Materialization:
+    """The adaptive choice between eager and late materialization.
+
+    Reading all columns at once is cheaper than reading some of them later, once enough rows match.
+    """
+
+    def __init__(self, columns: _ScanColumns) -> None:
+        self._columns = columns
         self._matched = self._seen = self._most_seen = 0  # Row counts.
         # Whether all columns are read before the predicate is evaluated; IS NOT NULL is rarely
         # selective.
-        self._is_together = (
-            self._by_data is not None
-            and self._can_read_eagerly()
-            and all(map(_is_not_null_test, conjuncts(self._by_data)))
+        self.is_eager = (
+            columns.by_data is not None
+            and columns.can_read_eagerly
+            and all(map(_is_not_null_test, conjuncts(columns.by_data)))
         )
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield non-empty batches of matching rows."""
-        for scan_split in self._slices:
-            self._reader.confirm_rows(scan_split.fragment)
-        start, end = self._slice.start, sum(scan_split.end for scan_split in self._slices)
-        offsets = self._slice.offsets
-        if offsets is not None:
-            for part in offsets.stretches(_MASK_ROWS):
-                yield from self._chosen(part.to_array())
-            return
-        # Coalesced fragments share a mask.
-        step = _MASK_ROWS if len(self._slices) == 1 else max(1, end - start)
-        for first in range(start, end, step):
-            yield from self._between(first, min(first + step, end))
+    def record(self, matched: int, tested: int) -> None:
+        """Record the selectivity of a batch, and choose for the next ones.
 
-    def _between(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the matching rows of [start, end)."""
+        Switching has a cost, so small batches at the end of a page do not cause a switch.
+        """
+        self._matched += matched
+        self._seen += tested
+        self._most_seen = max(self._most_seen, tested)
+        if self._seen < self._most_seen // 4:
+            return
+        share = self._matched / self._seen
+        self._matched = self._seen = 0
+        is_narrow = self._columns.is_narrow
+        least, enough = (_NARROW_SPARSE, _NARROW_MOSTLY) if is_narrow else (_SPARSE, _MOSTLY)
+        if self.is_eager:
+            self.is_eager = share >= least
+        else:
+            self.is_eager = share >= enough and self._columns.can_read_eagerly
+
+
+class _CandidateRows:
+    """The rows of splits that are live and may match, found without reading data pages."""
+
+    def __init__(
+        self,
+        reader: FragmentReader,
+        slices: tuple[ScanSplit, ...],
+        load_deleted: LoadDeleted,
+        columns: _ScanColumns,
+    ) -> None:
+        self._reader, self._slices, self._columns = reader, slices, columns
+        self._load_deleted = load_deleted
+
+    def mask(self, start: int, end: int) -> NDArray[np.bool_] | None:
+        """Return the candidates of [start, end); None for all."""
         keep = self._live_rows(start, end)
-        if keep is not None and not keep.any():
-            return
-        if self._by_lineage is not None:
-            keep = self._lineage_rows(keep, start, end)
-            if not keep.any():
-                return
-        if self._by_data is not None:
-            keep = self._page_rows(keep, start, end)
+        for narrow in (self._matching_lineage, self._matching_pages):
             if keep is not None and not keep.any():
-                return
-        if keep is not None and keep.all():
-            keep = None
-        if keep is not None and (self._is_lazy or np.count_nonzero(keep) < _SPARSE * len(keep)):
-            yield from self._sparse((np.flatnonzero(keep) + start).astype(np.uint32))
-            return
-        yield from self._dense(start, end, keep)
+                return keep
+            rows = narrow(start, end)
+            if rows is not None:
+                keep = rows if keep is None else rows & keep
+        return None if keep is not None and keep.all() else keep
 
-    def _chosen(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
-        """Yield the live matching rows at ``offsets``."""
-        vector = self._deleted(self._slice)
+    def among(self, offsets: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Return the candidates among ``offsets`` of a single split."""
+        vector = self._load_deleted(self._slices[0].fragment)
         if vector is not None:
             offsets = offsets[~vector.contains_each(offsets)]
-        if self._by_lineage is not None and len(offsets):
-            batch = self._reader.take((), self._lineage_names(), offsets)
-            offsets = offsets[matching(self._by_lineage, batch)]
-        if not len(offsets):
-            return
-        start, end = int(offsets[0]), int(offsets[-1]) + 1
-        if not self._is_lazy and _is_dense(offsets):
-            keep = np.zeros(end - start, dtype=np.bool_)
-            keep[offsets - np.uint32(start)] = True
-            yield from self._dense(start, end, None if keep.all() else keep)
-            return
-        yield from self._sparse(offsets)
-
-    def _lineage_names(self) -> tuple[str, ...]:
-        """Return the lineage columns of the lineage predicate."""
-        assert self._by_lineage is not None
-        named = columns_of(self._by_lineage)
-        # A constant reads no column, but a batch without columns has no row count.
-        return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
+        by_lineage = self._columns.by_lineage
+        if by_lineage is not None and len(offsets):
+            batch = self._reader.take((), self._columns.lineage_names, offsets)
+            offsets = offsets[matching(by_lineage, batch)]
+        return offsets
 
     def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
-        vectors = [self._deleted(scan_split) for scan_split in self._slices]
+        vectors = [self._load_deleted(scan_split.fragment) for scan_split in self._slices]
         if len(vectors) == 1:
             return None if vectors[0] is None else vectors[0].keep_mask(start, end)
         if all(vector is None for vector in vectors):
@@ -370,36 +398,100 @@ class _SliceScan:
         ]
         return np.concatenate(masks)
 
-    def _deleted(self, scan_split: ScanSplit) -> DeletionVector | None:
-        return self._load_deleted(scan_split.fragment)
+    def _matching_lineage(self, start: int, end: int) -> NDArray[np.bool_] | None:
+        if self._columns.by_lineage is None:
+            return None
+        batch = self._reader.window((), self._columns.lineage_names, start, end)
+        return matching(self._columns.by_lineage, batch)
 
-    def _lineage_rows(
-        self, keep: NDArray[np.bool_] | None, start: int, end: int
-    ) -> NDArray[np.bool_]:
-        assert self._by_lineage is not None
-        batch = self._reader.window((), self._lineage_names(), start, end)
-        matches = matching(self._by_lineage, batch)
-        return matches if keep is None else matches & keep
+    def _matching_pages(self, start: int, end: int) -> NDArray[np.bool_] | None:
+        """Return the rows of pages that are not pruned."""
+        if self._columns.by_data is None:
+            return None
+        fields, _ = self._columns.filter
+        return self._reader.rows_that_may_match(self._columns.by_data, fields, start, end)
 
-    def _page_rows(
-        self, keep: NDArray[np.bool_] | None, start: int, end: int
-    ) -> NDArray[np.bool_] | None:
-        """Return ``keep`` without the rows of pruned pages."""
-        assert self._by_data is not None
-        fields, _ = self._filter_columns()
-        rows = self._reader.rows_that_may_match(self._by_data, fields, start, end)
-        return keep if rows is None else rows if keep is None else rows & keep
+
+class _SplitScan:
+    """The scan of one split, or of coalesced small fragments."""
+
+    def __init__(
+        self,
+        task: ScanTask,
+        slices: tuple[ScanSplit, ...],
+        load_deleted: LoadDeleted | None,
+        has_enough: HasEnough,
+    ) -> None:
+        self._task = task
+        self._has_enough = has_enough
+        self._slices = slices
+        fragment, *following = (scan_split.fragment for scan_split in slices)
+        files = task.files.opened() if following else task.files
+        self._reader = FragmentReader(
+            files,
+            fragment,
+            stable_row_ids=task.stable_row_ids,
+            following=following,
+            ahead_bytes=task.small.file_bytes,
+            checks_text=task.checks_text,
+        )
+        self._columns = _ScanColumns(task)
+        self._materialization = _Materialization(self._columns)
+        load_deleted = load_deleted or partial(
+            load_deletion_vector, files, stable_row_ids=task.stable_row_ids
+        )
+        self._candidates = _CandidateRows(self._reader, slices, load_deleted, self._columns)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield non-empty batches of matching rows."""
+        for scan_split in self._slices:
+            self._reader.confirm_rows(scan_split.fragment)
+        start, end = self._slices[0].start, sum(scan_split.end for scan_split in self._slices)
+        offsets = self._slices[0].offsets
+        if offsets is not None:
+            for part in offsets.stretches(_MASK_ROWS):
+                yield from self._at(self._candidates.among(part.to_array()))
+            return
+        # Coalesced fragments share a mask.
+        step = _MASK_ROWS if len(self._slices) == 1 else max(1, end - start)
+        for first in range(start, end, step):
+            last = min(first + step, end)
+            yield from self._between(first, last, self._candidates.mask(first, last))
+
+    def _between(
+        self, start: int, end: int, keep: NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the matching rows of [start, end) where ``keep`` is set."""
+        if keep is None:
+            yield from self._dense(start, end, None)
+            return
+        num_kept = np.count_nonzero(keep)
+        if num_kept and (self._columns.is_lazy or num_kept < _SPARSE * len(keep)):
+            yield from self._sparse((np.flatnonzero(keep) + start).astype(np.uint32))
+        elif num_kept:
+            yield from self._dense(start, end, keep)
+
+    def _at(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the matching rows at ``offsets``."""
+        if not len(offsets):
+            return
+        if self._columns.is_lazy or not _is_dense(offsets):
+            yield from self._sparse(offsets)
+            return
+        start, end = int(offsets[0]), int(offsets[-1]) + 1
+        keep = np.zeros(end - start, dtype=np.bool_)
+        keep[offsets - np.uint32(start)] = True
+        yield from self._dense(start, end, None if keep.all() else keep)
 
     def _dense(
         self, start: int, end: int, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows of [start, end) where ``keep`` is set."""
-        task = self._task
+        """Yield rows of [start, end) where ``keep`` is set, reading windows of rows."""
         for first, last in _wanted_spans(keep, start, end):
-            if self._by_data is not None:
+            if self._columns.by_data is not None:
                 yield from self._dense_tested((first, last), start, keep)
                 continue
-            for at, batch in self._stream(task.fields, task.system_columns, (first, last)):
+            for at, batch in self._stream(self._columns.result, (first, last)):
                 if self._has_enough():
                     return
                 kept = _part_of(keep, at - start, batch.num_rows)
@@ -414,23 +506,22 @@ class _SliceScan:
         """Yield matching rows of ``rows`` where ``keep`` is set; ``keep`` begins at ``start``."""
         at, end = rows
         while at < end:
-            is_together = self._is_together
-            fields, names = self._every_column() if is_together else self._filter_columns()
-            for first, batch in self._stream(fields, names, (at, end)):
+            is_eager = self._materialization.is_eager
+            columns = self._columns.all if is_eager else self._columns.filter
+            for first, batch in self._stream(columns, (at, end)):
                 if self._has_enough():
                     return
                 at = first + batch.num_rows
                 yield from self._tested(first, batch, _part_of(keep, first - start, batch.num_rows))
-                if self._is_together != is_together:
+                if self._materialization.is_eager != is_eager:
                     break
 
     def _stream(
-        self, fields: Sequence[Field], names: Sequence[str], rows: tuple[int, int]
+        self, columns: tuple[Sequence[Field], Sequence[str]], rows: tuple[int, int]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         task = self._task
         return self._reader.stream(
-            fields,
-            names,
+            *columns,
             rows,
             batch_rows=task.batch_rows,
             batch_bytes=task.batch_bytes,
@@ -444,29 +535,29 @@ class _SliceScan:
 
         Missing columns are read only for batches with a match.
         """
-        assert self._by_data is not None
+        columns = self._columns
+        assert columns.by_data is not None
         length = tested.num_rows
         offsets = np.arange(first, first + length, dtype=np.uint32)
         if keep is not None:
             # Deleted rows may have invalid values, on which a cast must not fail.
             tested, offsets = filter_rows(tested, keep), offsets[keep]
-        matches = matching(self._by_data, tested)
-        is_given = self._is_together or self._nothing_else_needed()
-        self._choose_materialization(int(np.count_nonzero(matches)), length)
+        matches = matching(columns.by_data, tested)
+        is_complete = self._materialization.is_eager or columns.is_filter_sufficient
+        self._materialization.record(int(np.count_nonzero(matches)), length)
         if not matches.any():
             return
         everything = bool(matches.all())
-        if is_given:
-            rows = self._only_returned(tested)
+        if is_complete:
+            rows = tested.select(columns.result_names)
             yield rows if everything else filter_rows(rows, matches)
             return
         offsets = offsets if everything else offsets[matches]
-        fields, names = self._task.fields, self._task.system_columns
-        most_bytes = self._task.batch_bytes
-        if self._is_lazy or len(offsets) < _SPARSE * length:
-            yield from self._reader.take_batches(fields, names, offsets, most_bytes)
+        if columns.is_lazy or len(offsets) < _SPARSE * length:
+            yield from self._take(columns.result, offsets)
             return
-        for start, batch in self._stream(fields, names, (int(offsets[0]), int(offsets[-1]) + 1)):
+        window = int(offsets[0]), int(offsets[-1]) + 1
+        for start, batch in self._stream(columns.result, window):
             end = start + batch.num_rows
             inside = offsets[offsets.searchsorted(start) : offsets.searchsorted(end)]
             if len(inside) == batch.num_rows:
@@ -475,75 +566,22 @@ class _SliceScan:
                 yield take_rows(batch, inside - np.uint32(start))
 
     def _sparse(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
-        """Yield the matching rows at ``offsets`` in batches."""
-        task = self._task
-        for first in range(0, len(offsets), task.batch_rows):
+        """Yield the matching rows at ``offsets`` in batches, fetching single rows."""
+        columns, step = self._columns, self._task.batch_rows
+        for first in range(0, len(offsets), step):
             if self._has_enough():
                 return
-            some = offsets[first : first + task.batch_rows]
-            if self._by_data is not None:
-                some = self._matching(self._by_data, some)
-            yield from self._reader.take_batches(
-                task.fields, task.system_columns, some, task.batch_bytes
-            )
+            some = offsets[first : first + step]
+            if columns.by_data is not None:
+                tested = self._take(columns.filter, some)
+                matches = [matching(columns.by_data, batch) for batch in tested]
+                some = some[np.concatenate(matches)]
+            yield from self._take(columns.result, some)
 
-    def _matching(self, predicate: Predicate, offsets: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return the offsets of matching rows."""
-        fields, names = self._filter_columns()
-        parts = self._reader.take_batches(fields, names, offsets, self._task.batch_bytes)
-        matches = [matching(predicate, tested) for tested in parts]
-        return offsets[np.concatenate(matches)]
-
-    def _filter_columns(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
-        """Return data and lineage columns of the data predicate."""
-        every = {field.name: field for field in self._task.filter_fields}
-        for field in self._task.fields:
-            every.setdefault(field.name, field)
-        fields = tuple(field for name, field in every.items() if name in self._filter_names)
-        names = tuple(name for name in SYSTEM_COLUMNS if name in self._filter_names)
-        return fields, names if fields or names else (ROW_ADDRESS,)
-
-    def _choose_materialization(self, matched: int, tested: int) -> None:
-        """Choose between eager and late materialization by the recent selectivity.
-
-        Reading all columns at once is cheaper than reading some of them later, and switching has a
-        cost, so small batches at the end of a page do not cause a switch.
-        """
-        self._matched += matched
-        self._seen += tested
-        self._most_seen = max(self._most_seen, tested)
-        if self._seen < self._most_seen // 4:
-            return
-        share = self._matched / self._seen
-        self._matched = self._seen = 0
-        least, enough = (_NARROW_SPARSE, _NARROW_MOSTLY) if self._is_narrow else (_SPARSE, _MOSTLY)
-        if self._is_together:
-            self._is_together = share >= least
-        else:
-            self._is_together = share >= enough and self._can_read_eagerly()
-
-    def _can_read_eagerly(self) -> bool:
-        returned = {field.name for field in self._task.fields}
-        is_apart = any(field.name in returned for field in self._task.filter_fields)
-        return not (self._is_lazy or is_apart or self._nothing_else_needed())
-
-    def _every_column(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
-        """Return the data and lineage columns of the result and the data predicate."""
-        task = self._task
-        more = (field for field in task.filter_fields if field.name in self._filter_names)
-        lineage = self._filter_names.union(task.system_columns)
-        return (*task.fields, *more), tuple(name for name in SYSTEM_COLUMNS if name in lineage)
-
-    def _nothing_else_needed(self) -> bool:
-        fields, names = self._filter_columns()
-        return all(field in fields for field in self._task.fields) and all(
-            name in names for name in self._task.system_columns
-        )
-
-    def _only_returned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        names = [field.name for field in self._task.fields]
-        names += [name for name in SYSTEM_COLUMNS if name in self._task.system_columns]
-        return batch.select(names)
+    def _take(
+        self, columns: tuple[Sequence[Field], Sequence[str]], offsets: NDArray[np.uint32]
+    ) -> Iterator[pa.RecordBatch]:
+        return self._reader.take_batches(*columns, offsets, self._task.batch_bytes)
 
 
 def _is_not_null_test(term: Predicate) -> bool:

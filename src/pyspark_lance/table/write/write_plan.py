@@ -211,65 +211,97 @@ def plan_write(
     table's columns can hold); ``existing``: the latest snapshot, see ``open_existing``.
     """
     _check_names(data_schema)
-    if existing is not None:
-        check_source(existing.version, settings, table.uri)
     if existing is None:
         _reject_file(table)
-        schema = LanceSchema.from_arrow(data_schema)
-        version = new_file_version(schema, settings.file_version)
-        schema = table_schema(data_schema, version)
         stable = settings.enable_stable_row_ids is not False
-        columns = schema
+        target = _plan_create(data_schema, settings)
     else:
-        stable = existing.uses_stable_row_ids
-        if settings.enable_stable_row_ids is not None and settings.enable_stable_row_ids != stable:
-            raise InvalidInputError(
-                f"enableStableRowIds is {str(settings.enable_stable_row_ids).lower()}, but the "
-                f"table was created {'with' if stable else 'without'} stable row ids",
-                where=table.uri,
-                hint="this is fixed when a table is created; write to a new path",
-            )
-        if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
-            version = settings.file_version or existing.manifest.file_version
-            allocated = existing.manifest.max_allocated_field_id
-            # Field ids restart, unless the table never reuses ids.
-            first_id = 0 if allocated is None else allocated + 1
-            schema = table_schema(data_schema, version, first_id)
-            check_overwrite(existing.schema, schema, settings)
-            columns = schema
+        check_source(existing.version, settings, table.uri)
+        stable = _checked_row_ids(existing, settings, table.uri)
+        if settings.replaces_all and not settings.merge_schema:
+            target = _plan_overwrite(existing, data_schema, settings)
         else:
-            schema = existing.schema
-            if settings.merge_schema:
-                schema = merged_table_schema(existing, data_schema)
-            columns = match_columns(schema, data_schema)
-        version = existing_file_version(
-            existing, columns, settings.file_version, replaces_all=settings.replaces_all
-        )
-        if settings.merge_schema and not settings.overwrite:
-            check_null_columns(existing.schema, schema, version)
-    if version != "0.1":
-        check_writable(columns, version)
-    settings = _with_cluster_by(settings, schema, existing)
+            target = _plan_append(existing, data_schema, settings)
+    if target.file_version != "0.1":
+        check_writable(target.columns, target.file_version)
+    settings = _with_cluster_by(settings, target.table_schema, existing)
     return WritePlan(
         request=WriteFragmentsRequest(
             table=table,
-            schema=columns,
-            file_version=version,
+            schema=target.columns,
+            file_version=target.file_version,
             max_rows_per_file=settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
             max_bytes_per_file=settings.max_bytes_per_file or DEFAULT_MAX_BYTES_PER_FILE,
-            dictionaries={} if version != "0.1" else _kept_dictionaries(existing, settings),
+            dictionaries=_kept_dictionaries(existing, settings, target.file_version),
         ),
         settings=settings,
         read_version=0 if existing is None else existing.version,
-        table_schema=schema,
+        table_schema=target.table_schema,
         stable_row_ids=stable,
         transaction_uuid=str(uuid.uuid4()),
         base=None if existing is None else BaseVersion.of(existing.manifest),
-        condition=_condition(settings, columns),
-        order=_order(settings.sort_by, columns),
-        split=_split(settings.split_by, columns),
+        condition=_condition(settings, target.columns),
+        order=_order(settings.sort_by, target.columns),
+        split=_split(settings.split_by, target.columns),
         is_done=existing is not None and settings.is_committed_in(existing),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _WriteTarget:
+    """Schemas and file version of a write."""
+
+    table_schema: LanceSchema  # Schema of the table after the write.
+    columns: LanceSchema  # Columns of the data, with the field ids of the table.
+    file_version: str
+
+
+def _plan_create(data_schema: pa.Schema, settings: WriteSettings) -> _WriteTarget:
+    version = new_file_version(LanceSchema.from_arrow(data_schema), settings.file_version)
+    schema = table_schema(data_schema, version)
+    return _WriteTarget(schema, schema, version)
+
+
+def _plan_overwrite(
+    existing: Snapshot, data_schema: pa.Schema, settings: WriteSettings
+) -> _WriteTarget:
+    """Plan to replace all rows, and the schema with that of the data."""
+    version = settings.file_version or existing.manifest.file_version
+    allocated = existing.manifest.max_allocated_field_id
+    # Field ids restart, unless the table never reuses ids.
+    schema = table_schema(data_schema, version, 0 if allocated is None else allocated + 1)
+    check_overwrite(existing.schema, schema, settings)
+    version = existing_file_version(existing, schema, settings.file_version, replaces_all=True)
+    return _WriteTarget(schema, schema, version)
+
+
+def _plan_append(
+    existing: Snapshot, data_schema: pa.Schema, settings: WriteSettings
+) -> _WriteTarget:
+    """Plan to add or replace rows, and keep the columns of the table."""
+    schema = existing.schema
+    if settings.merge_schema:
+        schema = merged_table_schema(existing, data_schema)
+    columns = match_columns(schema, data_schema)
+    version = existing_file_version(
+        existing, columns, settings.file_version, replaces_all=settings.replaces_all
+    )
+    if settings.merge_schema and not settings.overwrite:
+        check_null_columns(existing.schema, schema, version)
+    return _WriteTarget(schema, columns, version)
+
+
+def _checked_row_ids(existing: Snapshot, settings: WriteSettings, where: str) -> bool:
+    """Return whether the table has stable row ids; reject a write that wants the contrary."""
+    stable = existing.uses_stable_row_ids
+    if settings.enable_stable_row_ids not in (None, stable):
+        raise InvalidInputError(
+            f"enableStableRowIds is {str(settings.enable_stable_row_ids).lower()}, but the "
+            f"table was created {'with' if stable else 'without'} stable row ids",
+            where=where,
+            hint="this is fixed when a table is created; write to a new path",
+        )
+    return stable
 
 
 def _reject_file(table: Table) -> None:
@@ -385,6 +417,10 @@ def merged_table_schema(existing: Snapshot, data_schema: pa.Schema) -> LanceSche
     return merged_schema(existing.schema, data_schema, first_id, file_version=version)
 
 
-def _kept_dictionaries(existing: Snapshot | None, settings: WriteSettings) -> dict[int, pa.Array]:
-    """Return the dictionary items that the write extends."""
-    return {} if existing is None or settings.replaces_all else table_dictionaries(existing)
+def _kept_dictionaries(
+    existing: Snapshot | None, settings: WriteSettings, file_version: str
+) -> dict[int, pa.Array]:
+    """Return the dictionary items that the write extends; only version 0.1 shares them."""
+    if file_version != "0.1" or existing is None or settings.replaces_all:
+        return {}
+    return table_dictionaries(existing)
