@@ -40,6 +40,6 @@ def test_every_section_that_the_code_refers_to_is_there(name):
 
 
 def test_every_helper_of_the_tests_is_in_the_catalogue():
-    catalogue = (ROOT / "CONTRIBUTING.md").read_text()
+    catalogue = (ROOT / "tests" / "support" / "README.md").read_text()
     helpers = {f"tests/support/{path.name}" for path in (ROOT / "tests" / "support").glob("*.py")}
     assert helpers == set(re.findall(r"^\| `(tests/support/\w+\.py)` ", catalogue, re.MULTILINE))
