@@ -50,6 +50,21 @@ MUTANTS = (
         "            pass",
         ("tests/spark/test_service.py",),
     ),
+    # Casts
+    Mutant(
+        "a zone may follow the minutes of a timestamp",
+        "predicate/time_texts.py",
+        'r"(?:\\.(?P<fraction>[0-9]*))?(?P<zone>[^0-9.](?s:.*))?)?)?"',
+        'r"(?:\\.(?P<fraction>[0-9]*))?)?(?P<zone>[^0-9.:](?s:.*))?)?"',
+        ("tests/predicate/test_time_texts.py",),
+    ),
+    Mutant(
+        "the last timestamps overflow in zones east of Greenwich",
+        "predicate/time_texts.py",
+        "    cycles = np.sign(days) * (np.abs(days) > _MAX_DAYS - 9)\n",
+        "    cycles = np.zeros_like(days)\n",
+        ("tests/predicate/test_time_texts.py",),
+    ),
     # Blobs
     Mutant(
         "each batch of a merge opens the files again that its blobs come from",

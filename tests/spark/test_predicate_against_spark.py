@@ -14,6 +14,7 @@ from spark_sessions import session_settings
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.logical_type import plain_type, to_plain
 from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.predicate.loose_casts import cast_or_null
 from pyspark_lance.predicate.parse import parse_predicate
 
 pytestmark = pytest.mark.spark
@@ -406,15 +407,13 @@ def test_failing_conditions_fail_exactly_when_they_do_in_spark(rows):
     assert not found, explain(batch, found)
 
 
-# What we do not evaluate without ANSI mode: strings of a column as dates, and what it refuses, too.
-REFUSED_AS_DATES = [
-    "digits = DATE '2024-02-29'", "flag OR CAST(s AS date) = day", "year(digits) = 2024", "s > DATE'2024-01-01'",
-    "digits = '2024-02-29' AND year(digits) = 2024",
-]  # fmt: skip
-REFUSED = [*REFUSED_AS_DATES, "negative = 1", "dec / 2 > 1", "i = true"]
+# What we do not evaluate without ANSI mode: what it refuses, and moments of the query.
+REFUSED_MOMENTS = ["day > 'today'", "ts < 'Now'", "ntz < CAST(' tomorrow' AS timestamp_ntz)"]
+REFUSED = [*REFUSED_MOMENTS, "negative = 1", "dec / 2 > 1", "i = true"]
 # What ANSI mode refuses, or gives another type: casts, strings beside numbers, overflow, zero.
 LOOSE = [
-    *(text for text in RISKY if text not in REFUSED), "i IN ('1', 2)", "i NOT IN ('01', 2)", "i = '01'", "tiny = '300'", "i <> 'x'", "l < '2.9'", "d = 'x'",
+    *(text for text in RISKY if text not in REFUSED), "s > DATE'2024-01-01'", "digits > ts", "NOT ntz > digits",
+    "hour(digits) = 0", "CAST(s AS timestamp) IS NULL", "CAST(digits AS timestamp_ntz) = '2024-02-29'", "i IN ('1', 2)", "i NOT IN ('01', 2)", "i = '01'", "tiny = '300'", "i <> 'x'", "l < '2.9'", "d = 'x'",
     "d > ' 2.5 '", "f = '0.1'", "f = 0.1", "i = f", "l > f", "16777217 = f + i", "dec = '1.50'", "dec > 'x'", "flag = 'maybe'",
     "bin = 'abc'", "day = 'x'", "ts > 'x'", "ntz > '2024-02-29'", "ts BETWEEN 'x' AND '2024-02-29'", "day >= '2024-02-29'",
     "day IN ('2024-02-29', NULL)", "day NOT IN ('2024-2-29')", "coalesce(i, '01') = '1'", "coalesce(digits, i) = '1'",
@@ -460,4 +459,57 @@ def test_conditions_without_ansi_mode_have_the_answers_of_spark(spark, rows):
     for text in REFUSED:
         refusal = our_answers(batch, text, ansi=False)
         assert isinstance(refusal, LanceError), text
-        assert text not in REFUSED_AS_DATES or "df.where(" in refusal.hint
+        assert text not in REFUSED_MOMENTS or "df.where(" in refusal.hint
+
+
+DAYS = [
+    "2024-02-29", "2023-02-29", "2024-2-9", "2024-12", "2024", "+2024-01-01", "-0044-03-15", "0000-01-01",
+    "10000-01-01", "+294247-01-10", "-290308-12-21", "294248-01-01", "1234567-01-01", "5881580-07-11",
+    "5881580-07-12", "2024-13-01", "2024-01-32", "24-01-01", "2024-03-10", "2024-11-03", "",
+]  # fmt: skip
+CLOCKS = [
+    "", "12", "12:30", "12:30:45", "1:2:3", "23:59:59.999999", "23:59:59.9999999999", "24:00:00", "12:60:00",
+    "12:30:45.", "02:30:00", "01:30:00", "04:00:54.775807", "04:00:54.775808", "19:59:05.224192", "123:00",
+]  # fmt: skip
+TEXT_ZONES = [
+    "", "", "", "Z", "UTC", "UT", "UTC+1", "GMT-03:30", "+01:00", "-8", "+0530", "+01:02:03", "+18:01", "PST",
+    "Europe/Berlin", " America/Los_Angeles", "europe/berlin", "UTC0", "GMT0", "Etc/GMT+5", "posix/UTC", "+1:30",
+    "+01:3", "z", "UTC+01:60", "X", "+", "utc", "Zulu", "+01:00:5", "UTC 1", "Factory", "GMT-03030",
+]  # fmt: skip
+
+
+def texts_of_times(rng):
+    for _ in range(1500):
+        day, clock, zone = rng.choice(DAYS), rng.choice(CLOCKS), rng.choice(TEXT_ZONES)
+        text = day + rng.choice([" ", "T", "T", "  ", "t", ""]) + clock + zone
+        if rng.random() < 0.2:
+            place = rng.randrange(len(text) + 1)
+            text = text[:place] + rng.choice(" -:.T09\té+Z\n") + text[place + rng.randrange(2) :]
+        yield rng.choice(["", "", "", " ", "\0"]) + text + rng.choice(["", "", "", "\t", "\x7f"])
+
+
+def test_texts_are_the_dates_and_timestamps_that_they_are_to_spark(spark):
+    texts = pa.array([None, *texts_of_times(random.Random(23))])
+    frame = spark.createDataFrame(pa.table({"id": range(len(texts)), "x": texts}))
+    zone = "America/Los_Angeles"
+
+    kinds = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}
+
+    def ours():
+        wanted = (pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us"))
+        return [cast_or_null(texts, kind, zone) for kind in wanted]
+
+    settings = {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": zone}
+    with session_settings(spark, settings):
+        casts = [f"CAST(x AS {kind}) AS {kind}" for kind in kinds]
+        before = ours()
+        theirs = frame.selectExpr("id", *casts).toArrow().sort_by("id").columns[1:]
+        after = ours()
+    for kind, arrays in zip(kinds, zip(before, theirs, after, strict=True), strict=True):
+        # Python has no years of five digits.
+        found = [array.cast(kinds[kind]).to_pylist() for array in arrays]
+        # A time without a day is one of today.
+        columns = zip(texts.to_pylist(), *found, strict=True)
+        wrong = [row for row in columns if row[2] not in (row[1], row[3])]
+        assert not wrong, (kind, wrong[:9])
+        assert 90 < sum(value is not None for value in found[1]) < 1300

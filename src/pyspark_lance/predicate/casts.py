@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.predicate.time_texts import TRIMMED, dates_of, times_of, timestamps_of
 from pyspark_lance.predicate.time_zones import date_text, to_instants, to_local, to_local_dates
 from pyspark_lance.predicate.types import (
     BINARY,
@@ -28,8 +29,6 @@ from pyspark_lance.predicate.types import (
     type_name,
 )
 
-# Characters that UTF8String.trimAll removes: control characters and blanks of the ASCII range.
-_TRIMMED = "".join(map(chr, range(0x21))) + "\x7f"
 LEAVE_TO_SPARK = "leave it to Spark: df.where(…)"
 _MICROS_PER_DAY = 86_400_000_000
 
@@ -134,12 +133,15 @@ def _checked(values: pa.Array, pattern: str, wanted: pa.DataType) -> None:
     matches = pc.match_substring_regex(values, rf"\A(?:{pattern})\z")
     bad = values.filter(pc.invert(matches))
     if len(bad):
-        text = bad[0].as_py()
-        shown = repr(text) if len(text) <= 80 else f"{text[:80]!r}…"
-        raise InvalidInputError(
-            f"the string {shown} is not a valid {type_name(wanted)}",
-            hint="correct the value, or compare with a value of the right type",
-        )
+        raise _malformed(bad[0].as_py(), wanted)
+
+
+def _malformed(text: str, wanted: pa.DataType) -> InvalidInputError:
+    shown = repr(text) if len(text) <= 80 else f"{text[:80]!r}…"
+    return InvalidInputError(
+        f"the string {shown} is not a valid {type_name(wanted)}",
+        hint="correct the value, or compare with a value of the right type",
+    )
 
 
 _INTEGER_TEXT = r"[+-]?[0-9]+"
@@ -148,7 +150,7 @@ FLOAT_TEXT = rf"{FLOAT_NUMBER}[dDfF]?|(?i:[+-]?inf(?:inity)?|nan)"
 
 
 def _string_to_number(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
-    text = pc.utf8_trim(values, characters=_TRIMMED)
+    text = pc.utf8_trim(values, characters=TRIMMED)
     if is_integral(wanted):
         _checked(text, _INTEGER_TEXT, wanted)
         return pc.replace_substring_regex(text, r"\A\+", "").cast(wanted)
@@ -172,100 +174,29 @@ _TRUE_TEXT, _FALSE_TEXT = r"t|true|y|yes|1", r"f|false|n|no|0"
 
 
 def _string_to_boolean(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
-    text = pc.ascii_lower(pc.utf8_trim(values, characters=_TRIMMED))
+    text = pc.ascii_lower(pc.utf8_trim(values, characters=TRIMMED))
     _checked(text, f"{_TRUE_TEXT}|{_FALSE_TEXT}", wanted)
     return pc.match_substring_regex(text, rf"\A(?:{_TRUE_TEXT})\z")
 
 
-_DATE = r"(?P<year>[+-]?[0-9]{4,7})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})REST)?)?"
-_DATE_TEXT = _DATE.replace("REST", r"(?:[ T](?s:.*))?")
-_TIME = (
-    r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})"
-    r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?"
-)
-_ZONE = (
-    r"\s*(?P<zone>Z|UTC|GMT|[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+|"
-    r"(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{1,2})?(?::?[0-9]{2})?)"
-)
-_TIMESTAMP_TEXT = _DATE.replace("REST", rf"(?:[ T](?:{_TIME}(?:{_ZONE})?)?)?")
-
-
-def _number(parts: pa.StructArray, name: str, default: int) -> NDArray[np.int64]:
-    text = pc.struct_field(parts, name)
-    text = pc.if_else(pc.equal(text, ""), str(default), text)
-    text = pc.replace_substring_regex(text, r"\A\+", "").fill_null(str(default))
-    return np.asarray(text.cast(pa.int64()))
-
-
-def _days(parts: pa.StructArray, wanted: pa.DataType) -> NDArray[np.int64]:
-    """Return days since 1970 of the ``year``, ``month`` and ``day`` groups; raise if invalid."""
-    year, month, day = (
-        _number(parts, "year", 1970),
-        _number(parts, "month", 1),
-        _number(parts, "day", 1),
-    )
-    in_range = (month >= 1) & (month <= 12)
-    months = (year - 1970) * 12 + np.where(in_range, month - 1, 0)
-    first = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    after = (months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    days = first + day - 1
-    if not np.all(in_range & (day >= 1) & (days < after)):
-        raise InvalidInputError(
-            f"a string that is cast to {type_name(wanted)} has a day that does not exist"
-        )
-    return days
-
-
-def _trimmed_parts(values: pa.Array, pattern: str, wanted: pa.DataType) -> pa.StructArray:
-    text = pc.utf8_trim(values, characters=_TRIMMED)
-    _checked(text, pattern, wanted)
-    return pc.extract_regex(text, rf"\A(?:{pattern})\z")
+def _checked_texts(values: pa.Array, read: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return ``read``; raise for the first text that became NULL."""
+    bad = values.filter(pc.and_(values.is_valid(), read.is_null()))
+    if len(bad):
+        raise _malformed(bad[0].as_py(), wanted)
+    return read
 
 
 def _string_to_date(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
-    days = _days(_trimmed_parts(values, _DATE_TEXT, wanted), wanted)
-    if len(days) and (days.min() < -(2**31) or days.max() >= 2**31):
-        raise InvalidInputError("a string that is cast to date has a day out of range")
-    return pa.array(days.astype(np.int32), mask=_null_mask(values)).cast(DATE)
+    return _checked_texts(values, dates_of(values), wanted)
 
 
 def _string_to_timestamp(values: pa.Array, wanted: pa.DataType, time_zone: str) -> pa.Array:
-    parts = _trimmed_parts(values, _TIMESTAMP_TEXT, wanted)
-    # A text may have years of seven digits, unlike timestamps.
-    days = pa.array(_days(parts, wanted), mask=_null_mask(values))
-    midnight = pc.multiply_checked(days, _MICROS_PER_DAY)
-    local = pc.add_checked(midnight, _time_of_day(parts, wanted)).cast(TIMESTAMP_NTZ)
-    if wanted == TIMESTAMP_NTZ:
-        return local
-    zones = pc.struct_field(parts, "zone").fill_null("")
-    instants = pa.nulls(len(values), TIMESTAMP)
-    for zone in pc.unique(zones).to_pylist():
-        rows = pc.equal(zones, zone)
-        instants = pc.replace_with_mask(
-            instants, rows, to_instants(local.filter(rows), zone or time_zone)
-        )
-    return instants
-
-
-def _time_of_day(parts: pa.StructArray, wanted: pa.DataType) -> NDArray[np.int64]:
-    hour, minute, second = (_number(parts, name, 0) for name in ("hour", "minute", "second"))
-    if not np.all((hour < 24) & (minute < 60) & (second < 60)):
-        raise InvalidInputError(
-            f"a string that is cast to {type_name(wanted)} has a time that does not exist"
-        )
-    # Spark cuts digits beyond the microsecond.
-    digits = pc.struct_field(parts, "fraction").fill_null("")
-    digits = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6)
-    fraction = np.asarray(digits.cast(pa.int64()))
-    seconds = (hour * 60 + minute) * 60 + second
-    micros: NDArray[np.int64] = seconds * 1_000_000 + fraction
-    return micros
+    return _checked_texts(values, timestamps_of(values, wanted, time_zone), wanted)
 
 
 def _string_to_time(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
-    parts = _trimmed_parts(values, _TIME, wanted)
-    nanos = _time_of_day(parts, wanted) * 1000
-    return pa.array(nanos, mask=_null_mask(values)).cast(TIME)
+    return _checked_texts(values, times_of(values), wanted)
 
 
 def _null_mask(values: pa.Array) -> NDArray[np.bool_]:

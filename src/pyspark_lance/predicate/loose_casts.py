@@ -13,8 +13,17 @@ from numpy.typing import NDArray
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.casts import FLOAT_NUMBER, FLOAT_TEXT, LEAVE_TO_SPARK, cast_array
+from pyspark_lance.predicate.time_texts import dates_of, times_of, timestamps_of
 from pyspark_lance.predicate.tree import always_fits
-from pyspark_lance.predicate.types import BINARY, STRING, is_integral, is_numeric, type_name
+from pyspark_lance.predicate.types import (
+    BINARY,
+    DATE,
+    STRING,
+    TIME,
+    is_integral,
+    is_numeric,
+    type_name,
+)
 
 # Characters removed by Java's String.trim, and by UTF8String.trimAll for integers and booleans.
 _BLANKS = "".join(map(chr, range(0x21)))
@@ -35,22 +44,21 @@ def differs_without_ansi(source: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def cast_or_null(values: pa.Array, wanted: pa.DataType, time_zone: str = "UTC") -> pa.Array:
-    """Cast ``values`` to ``wanted``, if ``differs_without_ansi`` is true for the types.
-
-    Strings are cast to dates and times only as constants, one at a time.
-    """
+    """Cast ``values`` to ``wanted``, if ``differs_without_ansi`` is true for the types."""
     kinds = pa.types
     if kinds.is_temporal(wanted):
-        assert len(values) == 1
-        try:
-            return cast_array(values, wanted, time_zone)
-        except InvalidInputError:
-            return pa.nulls(1, wanted)
+        return _to_time(values, wanted, time_zone)
     if kinds.is_decimal(wanted):
         return _to_decimal(values, wanted)
     if kinds.is_string(values.type):
         return _parse(values, wanted)
     return _wrap(values, wanted)
+
+
+def _to_time(text: pa.Array, wanted: pa.DataType, time_zone: str) -> pa.Array:
+    if wanted == DATE:
+        return dates_of(text)
+    return times_of(text) if wanted == TIME else timestamps_of(text, wanted, time_zone)
 
 
 def _parse(text: pa.Array, wanted: pa.DataType) -> pa.Array:

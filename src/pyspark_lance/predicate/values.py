@@ -16,6 +16,7 @@ from pyspark_lance.plain_values import plain_scalar, plain_values
 from pyspark_lance.predicate.casts import LEAVE_TO_SPARK, can_cast, cast_array
 from pyspark_lance.predicate.evaluate import evaluate_expression
 from pyspark_lance.predicate.loose_casts import cast_or_null, differs_without_ansi
+from pyspark_lance.predicate.time_texts import is_name_of_moment
 from pyspark_lance.predicate.tree import (
     BOOLEAN,
     Arithmetic,
@@ -96,13 +97,12 @@ def cast(
         )
     ansi = ansi or not differs_without_ansi(value.type, data_type)
     if isinstance(value, Literal):
+        if pa.types.is_temporal(data_type) and is_name_of_moment(str(value.value)):
+            raise InvalidInputError(
+                f"{value.value!r} is not cast to {type_name(data_type)} here", hint=LEAVE_TO_SPARK
+            )
         convert = cast_array if ansi else cast_or_null
         return Literal(convert(pa.repeat(value.scalar, 1), data_type, time_zone)[0])
-    if not ansi and pa.types.is_string(value.type) and pa.types.is_temporal(data_type):
-        raise InvalidInputError(
-            f"without ANSI mode strings of a column are not cast to {type_name(data_type)} here",
-            hint=LEAVE_TO_SPARK,
-        )
     return Cast(value, data_type, time_zone, ansi)
 
 
