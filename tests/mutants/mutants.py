@@ -50,6 +50,23 @@ MUTANTS = (
         "            pass",
         ("tests/spark/test_service.py",),
     ),
+    # SHOW CREATE TABLE
+    Mutant(
+        "the text of a table of other files makes one of the default version",
+        "spark/types/new_table_options.py",
+        "    if version != DEFAULT_FILE_VERSION:\n",
+        "    if version < DEFAULT_FILE_VERSION:\n",
+        (
+            "tests/spark/plugin/test_session_tables.py::test_the_text_of_a_table_makes_one_of_its_files_and_types",
+        ),
+    ),
+    Mutant(
+        "the text of a table of fixed-size lists makes one of lists",
+        "spark/types/new_table_options.py",
+        "        and sizes[0] == sizes[1]\n",
+        "",
+        ("tests/spark/test_encoding_options.py",),
+    ),
     # Casts
     Mutant(
         "a zone may follow the minutes of a timestamp",

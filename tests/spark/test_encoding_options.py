@@ -19,9 +19,14 @@ from pyspark_lance.codec.encoding_tree import describe
 from pyspark_lance.codec.structural.page_layout import parse_page_layout
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
+from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.spark.types.new_table_options import new_table_options
+from pyspark_lance.spark.types.spark_types import spark_field
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 SCHEMA = StructType(
     [
@@ -86,6 +91,47 @@ def test_every_binary_of_a_column_becomes_a_blob():
     assert not made.field("p").type.field("b").metadata
     with pytest.raises(InvalidInputError, match=r"tags\.blob = true.*holds no binary"):
         stored(tags__blob="true")
+
+
+def test_the_options_of_a_table_are_those_that_make_one_like_it(tmp_path):
+    vectors = pa.list_(pa.field("item", pa.float16()), 3)
+    marked = {"lance-encoding:compression": "zstd", "lance-encoding:compression-level": "9"}
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64()), pa.field("plain", pa.list_(pa.string())),
+            pa.field("v", pa.list_(pa.field("item", pa.float32()), 2)), pa.field("h", vectors),
+            pa.field("u", pa.uint8()), pa.field("big", pa.large_string()),
+            pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+            pa.field("z", pa.string(), metadata=marked), pa.field("day", pa.date32()),
+            pa.field("j", pa.json_()), pa.field("part", pa.struct([pa.field("u", pa.uint8())])),
+        ]
+    )  # fmt: skip
+    found = {}
+    for version in ("2.1", "2.0"):
+        path = str(tmp_path / version)
+        ids = version == "2.1"
+        lance.write_dataset(
+            schema.empty_table(), path, data_storage_version=version, enable_stable_row_ids=ids
+        )
+        snapshot = Snapshot.open(Table(path))
+        found[version] = new_table_options(snapshot)
+        fields = [spark_field(logical_field(f, binary_blobs=True)) for f in snapshot.schema.fields]
+        of_columns = {name: found[version][name] for name in found[version] if "." in name}
+        made = stored_schema(
+            StructType([field for field in fields if field.name != "part"]), of_columns,
+            existing=None, overwrite=False, declared=True,
+        )  # fmt: skip
+        for field in made:
+            own = snapshot.schema.to_arrow().field(field.name)
+            assert field.type == own.type or field.name == "j", field
+            assert field.metadata == own.metadata, field
+    assert found["2.1"] == {
+        "v.fixed_size_list": "2", "h.fixed_size_list": "3", "h.float16": "true", "u.uint8": "true",
+        "big.large_string": "true", "b.blob": "true", "z.compression": "zstd",
+        "z.compression_level": "9", "j.json": "true",
+    }  # fmt: skip
+    others = {"fileFormatVersion": "2.0", "enableStableRowIds": "false"}
+    assert found["2.0"] == found["2.1"] | others
 
 
 @pytest.mark.parametrize(

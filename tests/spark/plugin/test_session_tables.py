@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import lance
 import pyspark
 import pytest
@@ -399,3 +401,35 @@ def test_a_merge_that_names_hidden_columns_inserts(plugin, path, source, conditi
         "ON t._rowid = s._rowid WHEN MATCHED AND s.id = 1 THEN DELETE"
     )
     assert set(found) - {1} == {row for (row,) in sql(plugin, f"SELECT id FROM lance.`{path}`")}
+
+
+@pytest.mark.parametrize("is_external", [False, True])
+def test_the_text_of_a_table_makes_one_of_its_files_and_types(plugin, name, path, is_external):
+    location = f"LOCATION '{path}'" if is_external else ""
+    plugin.sql(
+        f"CREATE TABLE {name} (id INT NOT NULL, c CHAR(3), t VARCHAR(5) DEFAULT 'x', "
+        "v ARRAY<FLOAT>, h FLOAT, j STRING, b BINARY, s STRUCT<a: INT NOT NULL>) "
+        f"USING lance {location} TBLPROPERTIES (fileFormatVersion = '2.2', "
+        "enableStableRowIds = 'false', `v.fixed_size_list` = 2, `v.float16` = 'true', "
+        "`h.float16` = 'true', `j.json` = 'true', `b.blob` = 'true', "
+        "`c.compression` = 'zstd', team = 'web')"
+    )
+    where = LanceTable.forName(plugin, name).detail().first().location
+    before = lance.dataset(where).schema
+    text = plugin.sql(f"SHOW CREATE TABLE {name}").first()[0]
+    shown = dict(sql(plugin, f"SHOW TBLPROPERTIES {name}"))
+    assert shown == {"team": "web"}
+    plugin.sql(f"DROP TABLE {name}")
+    plugin.sql(text)
+    if is_external:  # the files get their name again
+        plugin.sql(f"DROP TABLE {name}")
+        shutil.rmtree(path)
+        plugin.sql(text)
+    made = lance.dataset(LanceTable.forName(plugin, name).detail().first().location)
+    assert made.schema.equals(before, check_metadata=True)
+    assert made.data_storage_version == "2.2" and not made.has_stable_row_ids
+    assert plugin.sql(f"SHOW CREATE TABLE {name}").first()[0] == text
+    if is_external:
+        plugin.sql(f"DROP TABLE {name}")
+        with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT.*without the property"):
+            plugin.sql(text.replace("'h.float16' = 'true'", "'h.float16' = 'false'"))

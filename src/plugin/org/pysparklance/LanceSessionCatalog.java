@@ -135,7 +135,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     Map<String, String> entry = entry(ident, properties);
     Description there = Python.find(Options.ofTable(new CaseInsensitiveStringMap(entry)));
     if (there != null) {
-      checkProperties(there, properties);
+      checkProperties(there, properties, entry);
       PrimaryKeys.checkSame(there, table.constraints());
       ClusterColumns.checkSame(there, table.partitions());
     }
@@ -154,8 +154,15 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   /** Refuse properties for an existing table that is only registered: they would be ignored. */
-  private static void checkProperties(Description there, Map<String, String> given) {
-    StagedLanceTable.kept(given).forEach((name, value) -> {
+  private static void checkProperties(
+      Description there, Map<String, String> given, Map<String, String> entry) {
+    Map<String, String> kept = StagedLanceTable.kept(given);
+    // SHOW CREATE TABLE prints the options of the table, too.
+    if (!there.properties().entrySet().containsAll(kept.entrySet())) {
+      kept.entrySet().removeAll(NamedTable.newTableOptions(
+          Options.ofTable(new CaseInsensitiveStringMap(entry))).entrySet());
+    }
+    kept.forEach((name, value) -> {
       boolean isComment = name.equals(TableCatalog.PROP_COMMENT);
       if (!isComment && !value.equals(there.properties().get(name))) {
         throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the table already exists, "

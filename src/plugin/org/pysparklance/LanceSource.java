@@ -2,6 +2,7 @@ package org.pysparklance;
 
 import java.util.*;
 import org.apache.spark.sql.*;
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.sources.*;
@@ -85,7 +86,13 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       Python.call("absent", options);
     }
     // Spark compares this schema with the one in the CREATE TABLE statement.
-    return new LanceTable(options, found == null ? schema : found.schema(), found, true);
+    return new LanceTable(
+        options, found == null || isDeclared(schema, found) ? schema : found.schema(), found, true);
+  }
+
+  /** Whether a statement declares the columns of the table as SHOW CREATE TABLE prints them. */
+  private static boolean isDeclared(StructType schema, Description found) {
+    return schema.sameType(CharVarcharUtils.getRawSchema(found.written()));
   }
 
   /** {@code df.write.format("lance").save(…)} in every mode. */

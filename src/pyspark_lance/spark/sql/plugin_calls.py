@@ -174,6 +174,12 @@ def _describe(options: Mapping[str, str]) -> Response:
     }
 
 
+def _new_table_options(options: Mapping[str, str]) -> Response:
+    from pyspark_lance.spark.types.new_table_options import new_table_options
+
+    return {"properties": new_table_options(_open(options)[1])}
+
+
 def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
     """Return the Spark types that columns with blobs accept in a write; reads show other types."""
     return {
@@ -544,6 +550,7 @@ def _statement(options: Mapping[str, str]) -> Response:
 
 HANDLERS: dict[str, Callable[[Mapping[str, str]], Response]] = {
     "describe": _describe,
+    "new_table_options": _new_table_options,
     "find": _find,
     "exists": _exists,
     "absent": _absent,

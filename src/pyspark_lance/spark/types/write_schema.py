@@ -63,7 +63,7 @@ _REFUSED = {
     "GeographyType": "geography; store it as WKB with ST_AsBinary",
 }
 
-_WIDTHS = {"float16": pa.float16(), "uint8": pa.uint8(), "uint16": pa.uint16(),
+WIDTHS = {"float16": pa.float16(), "uint8": pa.uint8(), "uint16": pa.uint16(),
            "uint32": pa.uint32(), "uint64": pa.uint64(), "large_string": pa.large_string(),
            "large_binary": pa.large_binary()}  # fmt: skip
 
@@ -407,13 +407,13 @@ def _requested_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> 
         elif kind == BLOB_TYPE and value.lower() in ("true", "false"):
             is_blob = value.lower() == "true" and pa.types.is_binary(stored)
             stored = pa.large_binary() if is_blob else stored
-        elif kind in _WIDTHS and value.lower() in ("true", "false"):
-            stored = _WIDTHS[kind] if value.lower() == "true" else stored
+        elif kind in WIDTHS and value.lower() in ("true", "false"):
+            stored = WIDTHS[kind] if value.lower() == "true" else stored
         else:
             raise InvalidInputError(
                 f"the option {name}.{kind} = {value!r} is unknown",
                 hint="use <column>.fixed_size_list = n, or <column>.<type> = true with one of "
-                f"{', '.join((*_WIDTHS, JSON_TYPE, BLOB_TYPE))}; encodings are"
+                f"{', '.join((*WIDTHS, JSON_TYPE, BLOB_TYPE))}; encodings are"
                 f" {', '.join(ENCODING_KEYS)}",
             )
     if not is_array:

@@ -1,5 +1,6 @@
 package org.pysparklance.catalog;
 
+import com.fasterxml.jackson.core.type.TypeReference;
 import java.util.*;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.catalog.*;
@@ -8,6 +9,8 @@ import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
+import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
 
 /**
  * A table of a catalog: with the declarations of its columns (defaults, NOT NULL, lengths,
@@ -53,7 +56,32 @@ public class NamedTable extends LanceTable {
 
   @Override public String name() { return name; }
 
-  @Override public Map<String, String> properties() { return properties; }
+  @Override public Map<String, String> properties() {
+    if (described() == null || !Running.isCalledBy("ShowCreateTable")) {
+      return properties;
+    }
+    Map<String, String> all = new TreeMap<>(newTableOptions(options()));
+    all.putAll(properties);
+    return all;
+  }
+
+  @Override public Column[] columns() {
+    return described() == null || !Running.isCalledBy("ShowCreateTable") ? super.columns()
+        : new Declared(described().written()).columns();
+  }
+
+  /** Columns by their types: the method that makes them differs between releases of Spark. */
+  private record Declared(StructType schema) implements Table {
+    @Override public String name() { return ""; }
+
+    @Override public Set<TableCapability> capabilities() { return Set.of(); }
+  }
+
+  /** The properties by which a new table gets the files and column types of an existing one. */
+  public static Map<String, String> newTableOptions(CaseInsensitiveStringMap table) {
+    return Python.JSON.convertValue(
+        Python.call("new_table_options", table).get("properties"), new TypeReference<>() {});
+  }
 
   @Override public Constraint[] constraints() {
     Description found = described();

@@ -43,6 +43,15 @@ public record Description(StructType schema, JsonNode facts) {
     return text == null ? schema : (StructType) DataType.fromJson(text.asText());
   }
 
+  /** The declared columns, blob columns with the types that writes accept for them. */
+  public StructType written() {
+    Map<String, DataType> blobs = blobs();
+    return new StructType(Arrays.stream(declared().fields())
+        .map(one -> new StructField(one.name(), blobs.getOrDefault(one.name(), one.dataType()),
+            one.nullable(), one.metadata()))
+        .toArray(StructField[]::new));
+  }
+
   /** The properties that the table stores. */
   public Map<String, String> properties() {
     return facts.has("properties")
