@@ -50,6 +50,20 @@ MUTANTS = (
         "            pass",
         ("tests/spark/test_service.py",),
     ),
+    Mutant(
+        "a set of all numbers is unpacked to find the rows of a small table",
+        "table/index_build/index_plan.py",
+        "bitmap.range_cardinality(0, min(max(end - (high << OFFSET_BITS), 0), 1 << 32))",
+        "len(bitmap) // 8",
+        ("tests/table/index_build/test_index_building.py",),
+    ),
+    Mutant(
+        "the rows of null are not among those that a label list index names",
+        "table/index_build/index_plan.py",
+        "        yield from _numbers(nulls, next_row_id)\n",
+        "        yield from _numbers({}, next_row_id)\n",
+        ("tests/table/index_build/test_index_building.py",),
+    ),
     # SHOW CREATE TABLE
     Mutant(
         "the text of a table of other files makes one of the default version",
@@ -63,8 +77,8 @@ MUTANTS = (
     Mutant(
         "the text of a table of fixed-size lists makes one of lists",
         "spark/types/new_table_options.py",
-        "        and sizes[0] == sizes[1]\n",
-        "",
+        "    return made.type.id == wanted.type.id and all(\n",
+        "    return all(\n",
         ("tests/spark/test_encoding_options.py",),
     ),
     # Casts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -13,6 +14,7 @@ import pytest
 from lance.file import LanceFileReader
 from lance.indices import IndexConfig
 from local_changes import delete_rows
+from pyroaring import BitMap
 from row_changes import set_to
 from zone_map_tables import (
     COLUMNS,
@@ -36,7 +38,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.operation import CreateIndex
-from pyspark_lance.format.row_address import parse_tree_map, row_addresses
+from pyspark_lance.format.row_address import pack_tree_map, parse_tree_map, row_addresses
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
@@ -44,7 +46,7 @@ from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.index.lookups import SegmentState, segment_state
 from pyspark_lance.table.index.value_order import sort_order
-from pyspark_lance.table.index_build import merged_segments
+from pyspark_lance.table.index_build import index_plan, merged_segments
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, num_blocks
 from pyspark_lance.table.index_build.column_indices import (
     build_part,
@@ -54,7 +56,13 @@ from pyspark_lance.table.index_build.column_indices import (
     optimize_indices,
     refresh_indices,
 )
-from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index, plan_index_refresh
+from pyspark_lance.table.index_build.index_plan import (
+    IndexRequest,
+    names_moved_rows,
+    plan_index,
+    plan_index_refresh,
+)
+from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
 from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES, RowSorter
 from pyspark_lance.table.scan import fragment_pruning
@@ -616,6 +624,47 @@ def test_rows_that_moved_are_not_found_by_their_old_values(tmp_path, kind):
         )  # fmt: skip
         assert with_index == without, query
     assert len(covered(path, "c_idx")) == (2 if kind == "btree" else 1)
+
+
+@pytest.mark.parametrize("sets", [2, 10_000])
+def test_what_a_segment_names_is_looked_up_in_bounded_parts(tmp_path, monkeypatch, sets):
+    monkeypatch.setattr(index_plan, "_SETS_AT_ONCE", sets)
+    monkeypatch.setattr(index_plan, "_ROWS_AT_ONCE", 3)
+    path = str(tmp_path / "t")
+    rows = pa.table({"c": pa.array([n % 7 for n in range(40)])})
+    lance.write_dataset(rows, path, max_rows_per_file=20, enable_stable_row_ids=True)
+    create_index(Table(path), IndexRequest(("c",), "bitmap"))
+    snapshot = Snapshot.open(Table(path))
+    (entry,) = snapshot.indices
+    assert not names_moved_rows(snapshot, entry, [0, 1])
+    assert names_moved_rows(snapshot, entry, [0]) and names_moved_rows(snapshot, entry, [1])
+    for num_bytes in (150, 1):  # of one or two sets, or of less than one
+        monkeypatch.setattr(index_plan, "_SET_BYTES_AT_ONCE", num_bytes)
+        assert not names_moved_rows(snapshot, entry, [0, 1])
+        assert names_moved_rows(snapshot, entry, [0])
+
+
+def range_of(count):
+    rows = BitMap()
+    rows.add_range(0, count)
+    return rows
+
+
+def test_a_set_of_every_number_names_no_more_rows_than_the_table_ever_had(tmp_path):
+    path = str(tmp_path / "t")
+    rows = pa.table({"c": pa.array(range(40))})
+    lance.write_dataset(rows, path, max_rows_per_file=20, enable_stable_row_ids=True)
+    create_index(Table(path), IndexRequest(("c",), "bitmap"))
+    snapshot = Snapshot.open(Table(path))
+    (entry,) = snapshot.indices
+    every = pack_tree_map({high: range_of(1 << 32) for high in (0, 7)})
+    schema = schema_of([("keys", pa.int64(), True), ("bitmaps", pa.binary(), True)])
+    (Path(path) / "_indices" / str(entry.uuid) / BITMAP_FILE).unlink()
+    with SegmentOutput(snapshot.files.store_of(None), entry.uuid, BITMAP_FILE, schema) as output:
+        output.write(pa.record_batch([[1], [every]], schema=schema))
+    hostile = replace(entry, file_sizes={BITMAP_FILE: output.size_bytes})
+    assert not names_moved_rows(snapshot, hostile, [0, 1])
+    assert names_moved_rows(snapshot, hostile, [0])
 
 
 @pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap"])

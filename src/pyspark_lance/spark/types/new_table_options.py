@@ -14,7 +14,7 @@ from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.spark.options.encoding_options import ENCODING_KEYS
 from pyspark_lance.spark.types.spark_types import BLOB_TYPE, JSON_TYPE, spark_field
 from pyspark_lance.spark.types.write_schema import WIDTHS, stored_schema
-from pyspark_lance.table.rows.file_versions import DEFAULT_FILE_VERSION
+from pyspark_lance.table.rows.write_fragments import DEFAULT_FILE_VERSION
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _FIXED_SIZE_LIST: Final = "fixed_size_list"
@@ -99,11 +99,8 @@ def _is_same(made: pa.Field, wanted: pa.Field) -> bool:
         return False
     if not count:
         return bool(made.type.equals(wanted.type))
-    sizes = [getattr(one.type, "list_size", None) for one in (made, wanted)]
-    return (
-        made.type.id == wanted.type.id
-        and sizes[0] == sizes[1]
-        and all(_is_same(made.type.field(n), wanted.type.field(n)) for n in range(count))
+    return made.type.id == wanted.type.id and all(
+        _is_same(made.type.field(n), wanted.type.field(n)) for n in range(count)
     )
 
 

@@ -6,15 +6,16 @@ of which tasks make the zones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
-from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
@@ -74,6 +75,10 @@ _BY_ROW_IDS: Final = (BITMAP, LABEL_LIST, NGRAM, INVERTED)
 _EXACT_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
 # Of kinds whose segments are merged where they name rows by their addresses.
 _MERGED: Final = (BTREE, BITMAP, NGRAM)
+
+_SETS_AT_ONCE: Final = 10_000
+_SET_BYTES_AT_ONCE: Final = 64 << 20
+_ROWS_AT_ONCE: Final = 1 << 20
 
 INDEX_KINDS: Final = (*KINDS, ZONEMAP)
 """What can be made."""
@@ -414,26 +419,47 @@ def names_moved_rows(snapshot: Snapshot, entry: IndexMetadata, fragments: Collec
     segment says of a row that any of them covers: as soon as another segment covers the new
     fragment, the old value counts as well.  So such a segment is rebuilt before that.
 
-    Also where that is unknown: its files are damaged, or very large.
+    Also where that is unknown: its files are damaged, or the rows of one value take 64 MiB.
     """
     ids = row_id_index(snapshot)
     try:
-        named = _named_rows(IndexFile.open(snapshot.files, entry, BITMAP_FILE))
+        file = IndexFile.open(snapshot.files, entry, BITMAP_FILE)
+        for named in _named_rows(file, snapshot.manifest.next_row_id):
+            addresses, is_found = ids.addresses_of(named)
+            now = np.unique(addresses[is_found] >> np.uint64(OFFSET_BITS))
+            if not set(now.tolist()) <= set(fragments):
+                return True
     except (LanceError, FileNotFoundError):
         return True
-    if named is None:
-        return True
-    addresses, is_found = ids.addresses_of(named)
-    now = np.unique(addresses[is_found] >> np.uint64(OFFSET_BITS))
-    return not set(now.tolist()) <= set(fragments)
+    return False
 
 
-def _named_rows(file: IndexFile) -> NDArray[np.uint64] | None:
-    sets = read_row_sets(file, np.arange(file.reader.num_rows))
-    if sets is None:
-        return None
+def _named_rows(file: IndexFile, next_row_id: int) -> Iterator[NDArray[np.uint64]]:
+    """Yield the ids below ``next_row_id`` of rows that a segment names, some at a time."""
+    for first in range(0, file.reader.num_rows, _SETS_AT_ONCE):
+        end = min(first + _SETS_AT_ONCE, file.reader.num_rows)
+        yield from _numbers(union_of(_row_sets(file, np.arange(first, end))), next_row_id)
     number = file.reader.schema.metadata.get(LABEL_NULLS_KEY)
     if number is not None:
         of_null = parse_tree_map(bytes(file.reader.global_buffer(int(number))), file.where)
-        sets.append({high: rows for high, rows in of_null.items() if rows is not None})
-    return numbers_of(union_of(sets))
+        nulls = {high: rows for high, rows in of_null.items() if rows is not None}
+        yield from _numbers(nulls, next_row_id)
+
+
+def _row_sets(file: IndexFile, places: NDArray[np.int64]) -> list[dict[int, BitMap]]:
+    """Read row sets; if they are large, unite those of each half."""
+    sets = read_row_sets(file, places, max_bytes=_SET_BYTES_AT_ONCE)
+    if sets is not None:
+        return sets
+    if len(places) == 1:
+        raise UnsupportedFeatureError("a row set of an index is too large to read", file.where)
+    halves = np.array_split(places, 2)
+    return [union_of(_row_sets(file, half)) for half in halves]
+
+
+def _numbers(rows: Mapping[int, BitMap], end: int) -> Iterator[NDArray[np.uint64]]:
+    """Yield the rows below ``end`` as numbers: a set of some bytes may hold billions."""
+    for high, bitmap in rows.items():
+        count = bitmap.range_cardinality(0, min(max(end - (high << OFFSET_BITS), 0), 1 << 32))
+        for first in range(0, count, _ROWS_AT_ONCE):
+            yield numbers_of({high: bitmap[first : min(first + _ROWS_AT_ONCE, count)]})
