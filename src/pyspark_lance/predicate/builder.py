@@ -221,9 +221,10 @@ def rlike(value: Expression, pattern: str) -> Predicate:
 
 
 def match(kind: str, value: Expression, part: Expression) -> Predicate:
-    """Return ``startswith``, ``endswith`` or ``contains`` with a constant part."""
+    """Return a test for a constant part, of a kind of ``Match``."""
     if not isinstance(part, Literal):
-        raise InvalidInputError(f"{kind} needs a constant to look for")
+        name = "contains_tokens" if kind == "tokens" else kind
+        raise InvalidInputError(f"{name} needs a constant to look for")
     if value.type == BINARY == part.type:
         if part.is_null:
             return UNKNOWN
@@ -233,6 +234,13 @@ def match(kind: str, value: Expression, part: Expression) -> Predicate:
         return UNKNOWN
     assert isinstance(part, Literal)
     return fold(Match(kind, text(value), part.value))
+
+
+def contains_tokens(value: Expression, words: Expression) -> Predicate:
+    """Return ``contains_tokens(value, 'words')``, as Lance means it."""
+    if value.type == BINARY or words.type == BINARY:
+        raise InvalidInputError("contains_tokens looks for words in texts, not in bytes")
+    return match("tokens", value, words)
 
 
 def negation(term: Expression) -> Predicate:

@@ -47,6 +47,7 @@ from pyspark_lance.predicate.tree import (
     walk,
 )
 from pyspark_lance.predicate.value_sets import is_in
+from pyspark_lance.predicate.words import contains_words
 
 # Costs of the nodes of a condition; a comparison of numbers costs three.
 _COSTS: dict[type[Expression], int] = {Match: 32, Call: 16, Cast: 16}
@@ -349,6 +350,7 @@ _MATCHES: dict[str, Callable[[_Values, Match], _Values]] = {
     "starts_with": lambda values, node: pc.starts_with(values, pattern=node.pattern),
     "ends_with": lambda values, node: pc.ends_with(values, pattern=node.pattern),
     "contains": lambda values, node: contains(values, node.pattern),
+    "tokens": lambda values, node: contains_words(values, str(node.pattern)),
     "regex": lambda values, node: matches(values, str(node.pattern), node.part),
 }
 

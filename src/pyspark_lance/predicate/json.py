@@ -115,6 +115,7 @@ _OPERATIONS: dict[str, tuple[int | None, Callable[[list[Expression]], Expression
     "STARTS_WITH": (2, lambda given: build.match("starts_with", given[0], given[1])),
     "ENDS_WITH": (2, lambda given: build.match("ends_with", given[0], given[1])),
     "CONTAINS": (2, lambda given: build.match("contains", given[0], given[1])),
+    "CONTAINS_TOKENS": (2, lambda given: build.contains_tokens(given[0], given[1])),
     "BOOLEAN_EXPRESSION": (1, lambda given: build.condition(given[0], "a filter")),
     "-": (1, lambda given: values.call("negative", given)),
 }

@@ -118,6 +118,7 @@ _TESTS: dict[str, Callable[[list[Expression], _Rules], Expression]] = {
     "startswith": lambda given, _: build.match("starts_with", given[0], given[1]),
     "endswith": lambda given, _: build.match("ends_with", given[0], given[1]),
     "contains": lambda given, _: build.match("contains", given[0], given[1]),
+    "contains_tokens": lambda given, _: build.contains_tokens(given[0], given[1]),
     "mod": lambda given, rules: values.arithmetic("%", given[0], given[1], rules[1]),
     "equal_null": lambda given, rules: build.comparison("<=>", given[0], given[1], *rules),
 }

@@ -34,6 +34,7 @@ from pyspark_lance.predicate.tree import (
     can_raise,
     column_paths_of,
 )
+from pyspark_lance.predicate.words import words_of
 
 Rows = TypeVar("Rows")
 Ask: TypeAlias = Callable[[ColumnPath, Predicate], Rows | None]
@@ -119,10 +120,23 @@ def required_texts(predicate: Predicate, path: ColumnPath) -> tuple[str, ...]:
             return (part,)
         case Match("regex", Column(own), part=part) if own == path and part:
             return (part,)
+        case Match("tokens", Column(own), str(words)) if own == path:
+            return tuple(words_of(words))
         case Comparison("=" | "<=>", Column(own), Literal() as whole) if own == path:
             return (whole.value,) if isinstance(whole.value, str) else ()
         case And(terms):
             return tuple(text for term in terms for text in required_texts(term, path))
+        case _:
+            return ()
+
+
+def required_words(predicate: Predicate, path: ColumnPath) -> tuple[str, ...]:
+    """Return words that the texts of a column must have for ``predicate``; empty if none."""
+    match predicate:
+        case Match("tokens", Column(own), str(words)) if own == path:
+            return tuple(words_of(words))
+        case And(terms):
+            return tuple(word for term in terms for word in required_words(term, path))
         case _:
             return ()
 

@@ -151,9 +151,10 @@ class IsNaN:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """``value LIKE …``, ``RLIKE``, or a prefix, suffix or substring test."""
+    """``value LIKE …``, ``RLIKE``, a prefix, suffix or substring test, or a test for words."""
 
-    # ``starts_with``, ``ends_with``, ``contains`` (plain text or bytes) or ``regex`` (RE2 syntax).
+    # ``starts_with``, ``ends_with``, ``contains`` (plain text or bytes), ``regex`` (RE2 syntax) or
+    # ``tokens`` (all words of a text).
     kind: str
     value: Expression  # A string (or, for the plain kinds, binary) expression.
     pattern: str | bytes  # The text or the expression to find.

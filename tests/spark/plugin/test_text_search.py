@@ -96,6 +96,24 @@ def test_the_option_of_a_read(plugin, searched):
     assert min(row.id for row in filtered.collect()) >= 400
 
 
+def test_contains_tokens_is_a_condition_of_scans_and_of_spark(plugin, searched):
+    dataset = lance.dataset(searched)
+    for condition in ("contains_tokens(s, 'cat, dog')", "NOT contains_tokens(s, 'Füße') OR id < 9"):
+        expected = dataset.to_table(columns=["id"], filter=condition)["id"].to_pylist()
+        found = plugin.table("texts").where(condition).select("id")
+        assert sorted(row.id for row in found.collect()) == sorted(expected)
+        assert "contains_tokens" in plan_of(found).split("BatchScan", 1)[1].lower()
+        # Spark evaluates it where it is no condition of a scan.
+        seen = plugin.sql(f"SELECT id, coalesce({condition}, false) AS has FROM texts").collect()
+        assert sorted(row.id for row in seen if row.has) == sorted(expected)
+    one = plugin.sql(
+        "SELECT contains_tokens('½ kg, 中文', '中文 ½') AS a, contains_tokens(NULL, 'b')"
+    )
+    assert tuple(one.first()) == (True, None)
+    with pytest.raises(Exception, match="contains_tokens does not accept 1 arguments"):
+        plugin.sql("SELECT contains_tokens('a')")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

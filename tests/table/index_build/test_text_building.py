@@ -18,6 +18,9 @@ from text_tables import WORDS, assert_same, ours, random_query, texts, theirs
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.index.inverted import token_filters
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index_build import text_build, text_indices
 from pyspark_lance.table.index_build.column_indices import (
     create_index,
@@ -28,10 +31,7 @@ from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.index_build.text_build import TextPostings
 from pyspark_lance.table.refs.branches import create_branch
-from pyspark_lance.table.text import token_filters
 from pyspark_lance.table.text.queries import Match, Operator
-from pyspark_lance.table.text.token_options import TokenizerOptions
-from pyspark_lance.table.text.tokenizers import Tokenizer
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -11,11 +11,15 @@ import pytest
 from text_tables import WORDS, texts
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
-from pyspark_lance.table.text import posting_codec
-from pyspark_lance.table.text.posting_codec import PostingFormat, decode_postings, decode_varints
-from pyspark_lance.table.text.segments import TextPartition, open_text_segment
-from pyspark_lance.table.text.token_sets import ArrowTokens, FstTokens, Nearness
-from pyspark_lance.table.text.tokenizers import PLAIN, Tokenizer
+from pyspark_lance.table.index.inverted import posting_codec
+from pyspark_lance.table.index.inverted.posting_codec import (
+    PostingFormat,
+    decode_postings,
+    decode_varints,
+)
+from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
+from pyspark_lance.table.index.inverted.token_sets import ArrowTokens, FstTokens, Nearness
+from pyspark_lance.table.index.inverted.tokenizers import PLAIN, Tokenizer
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from text_tables import PER_FILE, assert_same, make, ours, random_query, texts, theirs
 
-from pyspark_lance.table.text import flat_search, segments
+from pyspark_lance.table.index.inverted import segments
+from pyspark_lance.table.text import flat_search
 from pyspark_lance.table.text.queries import Boolean, Match, MultiMatch, Operator, Phrase
 
 pytestmark = pytest.mark.interop

@@ -14,8 +14,8 @@ from lance.file import LanceFileReader
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.proto import table_pb2
-from pyspark_lance.table.text.token_options import TEXT_DETAILS_TYPE, TokenizerOptions
-from pyspark_lance.table.text.tokenizers import PLAIN, Tokenizer
+from pyspark_lance.table.index.inverted.token_options import TEXT_DETAILS_TYPE, TokenizerOptions
+from pyspark_lance.table.index.inverted.tokenizers import PLAIN, Tokenizer
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -27,12 +27,17 @@ from pyspark_lance.format.index_metadata import IndexMetadata, ReuseVersions, cu
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.prune import ColumnPath
-from pyspark_lance.predicate.single_column import is_true_for_null, rows_that_may_match
+from pyspark_lance.predicate.single_column import (
+    is_true_for_null,
+    required_words,
+    rows_that_may_match,
+)
 from pyspark_lance.table.index.bitmap import BitmapIndex, LabelIndex
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.indexed_fields import indexed_field_at, path_of
+from pyspark_lance.table.index.inverted.word_lookup import WordLookup
 from pyspark_lance.table.index.ngram import NgramIndex
 from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
 from pyspark_lance.table.index.row_ids import row_id_index
@@ -53,7 +58,7 @@ from pyspark_lance.table.version.table_files import TableFiles
 logger = logging.getLogger(__name__)
 
 # Kinds with false positives.
-_INEXACT: Final = (NGRAM, BLOOMFILTER)
+_INEXACT: Final = (INVERTED, NGRAM, BLOOMFILTER)
 # Rows, and fraction of an index, that are always worth reading.
 _FREE_ROWS: Final = 65_536
 _WORTHWHILE_SHARE: Final = 8
@@ -87,6 +92,7 @@ _OPENERS: Final[dict[str, Callable[..., OpenSegment]]] = {
     LABEL_LIST: LabelIndex.open,
     BLOOMFILTER: BloomIndex.open,
     NGRAM: NgramIndex.open,
+    INVERTED: WordLookup.open,
 }
 
 
@@ -260,6 +266,8 @@ def _ask(
     if indexed is None:
         return None
     segments = usable_segments(snapshot, indexed.id)
+    if not required_words(predicate, path):
+        segments = [segment for segment in segments if segment.kind != INVERTED]
     if not segments:
         return None
     if is_inside_struct and is_true_for_null(predicate, path, indexed.to_arrow().type):

@@ -42,6 +42,7 @@ _NAMES_ROW_IDS: Final = {
     LABEL_LIST: {0: True, 1: True, 2: False},
     BLOOMFILTER: {0: False},
     NGRAM: {0: True, 1: False},
+    INVERTED: {0: True, 1: True, 2: True, 3: True},
 }
 
 

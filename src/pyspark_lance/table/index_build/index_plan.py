@@ -23,6 +23,8 @@ from pyspark_lance.format.row_address import OFFSET_BITS, numbers_of, parse_tree
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
 from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
 from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
 from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import (
@@ -58,8 +60,6 @@ from pyspark_lance.table.index_build.zone_maps import (
 from pyspark_lance.table.scan.column_paths import named_path, path_to
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.text.token_options import TokenizerOptions
-from pyspark_lance.table.text.tokenizers import Tokenizer
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -25,6 +25,7 @@ from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.bloom import BLOOM_FILE
 from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.ngram import NGRAM_FILE, NgramIndex
 from pyspark_lance.table.index.segments import (
     BITMAP,
@@ -50,7 +51,6 @@ from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
-from pyspark_lance.table.text.token_options import TokenizerOptions
 from pyspark_lance.table.work.unit_of_work import remove_files
 
 KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED)

@@ -23,11 +23,11 @@ from pyroaring import BitMap
 from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.plain_values import plain_array, plain_numbers, single_value
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.text.posting_encoder import PostingEncoder, Terms
-from pyspark_lance.table.text.token_options import TokenizerOptions
-from pyspark_lance.table.text.tokenizers import Tokenizer
 
 METADATA_FILE: Final = "metadata.lance"
 TOKENS_FILE: Final = "part_0_tokens.lance"

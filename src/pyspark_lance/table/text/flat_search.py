@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.text.scoring import (
     NO_ROWS,
@@ -24,7 +25,6 @@ from pyspark_lance.table.text.scoring import (
 )
 from pyspark_lance.table.text.search_query import Leaf
 from pyspark_lance.table.text.segment_search import Pairs, documents_with_phrase
-from pyspark_lance.table.text.tokenizers import Tokenizer, Tokens
 
 # So many rows are held before those that cannot be among the best are dropped.
 _MAX_WAITING: Final = 1 << 18

@@ -13,6 +13,13 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.table.index.inverted.segments import (
+    TextPartition,
+    TextSegment,
+    open_text_segment,
+)
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index.inverted.tokenizers import PLAIN
 from pyspark_lance.table.index.segments import kind_of
 from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
 from pyspark_lance.table.nearest.search_plan import matching_by_segment, plan_fetch
@@ -36,9 +43,6 @@ from pyspark_lance.table.text.queries import (
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
 from pyspark_lance.table.text.search_query import Leaf, check_phrase, evaluate, resolve
 from pyspark_lance.table.text.segment_search import TextSegmentTask, search_text_segment
-from pyspark_lance.table.text.segments import TextPartition, TextSegment, open_text_segment
-from pyspark_lance.table.text.token_options import TokenizerOptions
-from pyspark_lance.table.text.tokenizers import PLAIN
 from pyspark_lance.table.version.snapshot import Snapshot
 
 TextTask = TextSegmentTask | TextScanTask

@@ -12,6 +12,10 @@ from typing import Final
 import numpy as np
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.index.inverted.segments import TextPartition
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index.inverted.token_sets import Nearness, token_numbers
+from pyspark_lance.table.index.inverted.tokenizers import PLAIN, Tokenizer
 from pyspark_lance.table.text.queries import (
     Boolean,
     Boost,
@@ -29,10 +33,6 @@ from pyspark_lance.table.text.scoring import (
     sum_of,
     without,
 )
-from pyspark_lance.table.text.segments import TextPartition
-from pyspark_lance.table.text.token_options import TokenizerOptions
-from pyspark_lance.table.text.token_sets import Nearness, token_numbers
-from pyspark_lance.table.text.tokenizers import PLAIN, Tokenizer
 
 # Up to how many bytes words are for no edit, and for one, where the query does not say.
 _EXACT_BYTES: Final = 2

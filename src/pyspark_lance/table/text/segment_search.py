@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.index.inverted.segments import Posting, TextPartition, TextSegment
+from pyspark_lance.table.index.inverted.token_sets import token_numbers
 from pyspark_lance.table.nearest.live_rows import LiveRows
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.text.scoring import (
@@ -21,8 +23,6 @@ from pyspark_lance.table.text.scoring import (
     term_scores,
 )
 from pyspark_lance.table.text.search_query import Leaf, Terms
-from pyspark_lance.table.text.segments import Posting, TextPartition, TextSegment
-from pyspark_lance.table.text.token_sets import token_numbers
 from pyspark_lance.table.version.table_files import TableFiles
 
 _Numbers = NDArray[np.int64]

@@ -29,6 +29,9 @@ from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import is_of_type
+from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
+from pyspark_lance.table.index.inverted.token_sets import Nearness
+from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
 from pyspark_lance.table.index.ngram import NgramIndex
 from pyspark_lance.table.index.row_ids import row_id_index
@@ -56,9 +59,6 @@ from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
 from pyspark_lance.table.scan.column_paths import only_fragments, path_to, values_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.text.segments import TextPartition, open_text_segment
-from pyspark_lance.table.text.token_sets import Nearness
-from pyspark_lance.table.text.tokenizers import Tokenizer
 from pyspark_lance.table.verify.verify_manifest import Finding, finding
 from pyspark_lance.table.version.snapshot import Snapshot
 

@@ -23,6 +23,9 @@ public record PredicateJson(Description table) {
   private static final int FEW = 20;
   /** LIKE with a text, a pattern and an escape character, for which Spark has no name. */
   public static final String LIKE = "LIKE";
+  public static final String CONTAINS_TOKENS = "CONTAINS_TOKENS";
+  /** Of the function, where Spark translates it. */
+  public static final String CANONICAL_NAME = "pysparklance.contains_tokens";
 
   private static final class Untranslatable extends RuntimeException {
     static final Untranslatable HERE = new Untranslatable();
@@ -51,6 +54,10 @@ public record PredicateJson(Description table) {
     if (expression instanceof NamedReference && "boolean".equals(typeOf(expression))) {
       return value(expression);
     }
+    if (expression instanceof UserDefinedScalarFunc call
+        && call.canonicalName().equals(CANONICAL_NAME)) {
+      return operation(CONTAINS_TOKENS, ofConstant(Arrays.asList(call.children())));
+    }
     if (!(expression instanceof Predicate predicate) || depth > MAX_DEPTH) {
       throw Untranslatable.HERE;
     }
@@ -70,8 +77,7 @@ public record PredicateJson(Description table) {
       case "AND", "OR" -> each(connected(predicate), term -> condition(term, depth + 1));
       case "IS_NULL", "IS_NOT_NULL" -> each(children, this::value);
       case "=", "<>", "<", "<=", ">", ">=", "<=>", "IN" -> valuesOfOneType(children);
-      case "STARTS_WITH", "ENDS_WITH", "CONTAINS" ->
-          valuesOfOneType(children.get(1) instanceof Literal ? children : List.of());
+      case "STARTS_WITH", "ENDS_WITH", "CONTAINS", CONTAINS_TOKENS -> ofConstant(children);
       default -> throw Untranslatable.HERE;
     };
     return operation(predicate.name(), arguments);
@@ -124,6 +130,10 @@ public record PredicateJson(Description table) {
       }
     }
     return terms;
+  }
+
+  private ArrayNode ofConstant(List<Expression> children) {
+    return valuesOfOneType(children.get(1) instanceof Literal ? children : List.of());
   }
 
   private ArrayNode valuesOfOneType(List<Expression> expressions) {

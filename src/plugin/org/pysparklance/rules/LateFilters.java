@@ -3,6 +3,7 @@ package org.pysparklance.rules;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.ApplyFunctionExpression;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.Contains;
@@ -22,6 +23,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy$;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.pysparklance.catalog.ContainsTokens;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.read.LanceScan;
 import scala.Option;
@@ -31,9 +33,10 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Pushes conditions to scans that Spark did not push when it built the scan: those that it derives
- * later, when it rewrites subqueries to joins, and LIKE. Conditions that are always true for the
- * rows of a scan are removed, since otherwise equal scans would differ and run twice. Conditions
- * that can prune rows are pushed, and columns that are no longer needed are removed.
+ * later, when it rewrites subqueries to joins, LIKE, and contains_tokens. Conditions that are
+ * always true for the rows of a scan are removed, since otherwise equal scans would differ and run
+ * twice. Conditions that can prune rows are pushed, and columns that are no longer needed are
+ * removed.
  */
 final class LateFilters extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
@@ -75,8 +78,12 @@ final class LateFilters extends Rule<LogicalPlan> {
     return all;
   }
 
-  /** Translates conditions as Spark does for sources, and those with LIKE; null for others. */
+  /** Translates as Spark does for sources, and LIKE and contains_tokens; null for others. */
   private static Predicate translated(Expression term) {
+    if (term instanceof ApplyFunctionExpression call
+        && call.function() instanceof ContainsTokens) {
+      return tokens(call);
+    }
     Option<Predicate> known = DataSourceV2Strategy$.MODULE$.translateFilterV2(term);
     if (known.isDefined()) {
       return known.get();
@@ -105,15 +112,26 @@ final class LateFilters extends Rule<LogicalPlan> {
     @Override public String toString() { return text; }
   }
 
-  /** Translates both sides, as Spark does for other conditions. */
-  private static Predicate pattern(Like like) {
-    Option<Predicate> sides = like.right() instanceof Literal
-        ? DataSourceV2Strategy$.MODULE$.translateFilterV2(new Contains(like.left(), like.right()))
+  /** Both sides of a condition, translated as Spark does for others; null if it cannot. */
+  private static org.apache.spark.sql.connector.expressions.Expression[] sides(
+      Expression left, Expression right) {
+    Option<Predicate> known = right instanceof Literal
+        ? DataSourceV2Strategy$.MODULE$.translateFilterV2(new Contains(left, right))
         : Option.empty();
-    if (sides.isEmpty()) {
+    return known.isEmpty() ? null : known.get().children();
+  }
+
+  private static Predicate tokens(ApplyFunctionExpression call) {
+    var both = sides(call.children().apply(0), call.children().apply(1));
+    return both == null ? null : new PushedPredicate(PredicateJson.CONTAINS_TOKENS,
+        "contains_tokens(" + both[0] + ", " + both[1] + ")", both[0], both[1]);
+  }
+
+  private static Predicate pattern(Like like) {
+    var both = sides(like.left(), like.right());
+    if (both == null) {
       return null;
     }
-    var both = sides.get().children();
     String escape = String.valueOf(like.escapeChar());
     return new PushedPredicate(PredicateJson.LIKE, both[0] + " LIKE " + both[1] + " ESCAPE '" + escape + "'",
         both[0], both[1], new LiteralValue<>(UTF8String.fromString(escape), DataTypes.StringType));

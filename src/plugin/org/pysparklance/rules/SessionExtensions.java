@@ -4,9 +4,10 @@ import java.util.function.Supplier;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
+import org.pysparklance.catalog.ContainsTokens;
 import org.pysparklance.catalog.SearchFunctions;
 
-/** Extensions of a session that starts with this jar: a parser, analyzer rules, a function. */
+/** Extensions of a session that starts with this jar: a parser, analyzer rules, functions. */
 public final class SessionExtensions {
   private SessionExtensions() {}
 
@@ -32,6 +33,7 @@ public final class SessionExtensions {
     extensions.injectPostHocResolutionRule(session -> new ForeignColumns());
     KeptConditions.addTo(extensions);
     SearchFunctions.inject(extensions);
+    ContainsTokens.inject(extensions);
     extensions.injectParser(ForeignStatements::over);
   }
 }

@@ -5,13 +5,14 @@ import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
+import org.pysparklance.catalog.ContainsTokens;
 import org.pysparklance.catalog.SearchFunctions;
 import org.pysparklance.read.LanceScan;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Installs rules, a function, and a setting in a running session. */
+/** Installs rules, functions, and a setting in a running session. */
 public final class SessionRules {
   private static final List<Rule<LogicalPlan>> RULES = List.of(
       new HiddenOptions(), new RefusedAlter(), new RefusedDefinitions(), new AnalyzedTables(),
@@ -37,6 +38,7 @@ public final class SessionRules {
       LanceScan.keepBatchesFromPython(session.get().conf());
       StorageRedaction.addTo(session.get().conf());
       SearchFunctions.addTo(session.get());
+      ContainsTokens.addTo(session.get());
     }
   }
 }

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
-from pyspark_lance.table.text.characters import alphanumeric
-from pyspark_lance.table.text.token_filters import TokenFilters
-from pyspark_lance.table.text.token_options import TokenizerOptions
+from pyspark_lance.predicate.words import character_starts, text_bytes, word_bytes, word_runs
+from pyspark_lance.table.index.inverted.token_filters import TokenFilters
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 
 _Numbers = NDArray[np.int64]
 _Flags = NDArray[np.bool_]
@@ -94,12 +94,12 @@ class Tokenizer:
         if kind == "raw":
             rows = np.flatnonzero(~plain_numbers(texts.is_null()))
             return _Words(texts.drop_null(), rows, np.zeros_like(rows))
-        data, offsets = _bytes_of(texts)
+        data, offsets = text_bytes(texts)
         if kind == "ngram":
             options = self.options
             sizes = range(options.min_ngram_length, options.max_ngram_length + 1)
             return _ngrams(data, offsets, sizes, options.prefix_only)
-        in_word = ~np.isin(data, _SPACES) if kind == "whitespace" else _in_words(data)
+        in_word = ~np.isin(data, _SPACES) if kind == "whitespace" else word_bytes(data)
         return _runs(data, offsets, in_word)
 
     def _filtered(self, words: pa.Array) -> tuple[NDArray[np.int32], list[str]]:
@@ -132,44 +132,9 @@ def _joined(lists: pa.Array) -> pa.LargeStringArray:
     return pc.binary_join(kept, plain_scalar(" ", pa.large_string()))
 
 
-def _bytes_of(texts: pa.LargeStringArray) -> tuple[NDArray[np.uint8], _Numbers]:
-    """UTF-8 of all texts without gaps, and where each begins, the end last."""
-    if texts.null_count:
-        texts = texts.fill_null("")
-    _, offset_buffer, data = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int64, len(texts) + 1, texts.offset * 8)
-    first, last = int(offsets[0]), int(offsets[-1])
-    content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return content[first:last], offsets - first
-
-
-def _in_words(data: NDArray[np.uint8]) -> _Flags:
-    """Whether each byte is of an alphanumeric character."""
-    known = alphanumeric()
-    if not len(data) or data.max() < 0x80:
-        return known[:0x80][data]
-    letters = known[_code_points(data)]
-    return letters[np.cumsum(_character_starts(data)) - 1]
-
-
-def _character_starts(data: NDArray[np.uint8]) -> _Flags:
-    return (data & 0xC0) != 0x80
-
-
-def _code_points(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    return np.frombuffer(data.tobytes().decode().encode("utf-32-le"), "<u4")
-
-
 def _runs(data: NDArray[np.uint8], offsets: _Numbers, in_word: _Flags) -> _Words:
     """Maximal runs of bytes of words, none across texts."""
-    begins = in_word.copy()
-    begins[1:] &= ~in_word[:-1]
-    heads = offsets[:-1][offsets[:-1] < len(data)]
-    begins[heads] = in_word[heads]
-    starts = np.flatnonzero(begins)
-    lengths = np.zeros(len(starts), np.int64)
-    if len(starts):
-        lengths = np.add.reduceat(in_word, starts, dtype=np.int64)
+    starts, lengths = word_runs(offsets, in_word)
     rows = np.searchsorted(offsets, starts, "right") - 1
     firsts = np.searchsorted(starts, offsets[:-1])
     positions = np.arange(len(starts)) - firsts[rows]
@@ -178,7 +143,7 @@ def _runs(data: NDArray[np.uint8], offsets: _Numbers, in_word: _Flags) -> _Words
 
 def _ngrams(data: NDArray[np.uint8], offsets: _Numbers, sizes: range, prefix_only: bool) -> _Words:
     """All runs of some numbers of characters, all at position 0."""
-    places = np.append(np.flatnonzero(_character_starts(data)), len(data))
+    places = np.append(np.flatnonzero(character_starts(data)), len(data))
     ends = np.searchsorted(places, offsets[1:])
     rows = np.searchsorted(offsets, places[:-1], "right") - 1
     first = np.arange(len(rows))

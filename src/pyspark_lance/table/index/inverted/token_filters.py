@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from pyspark_lance.errors import UnsupportedFeatureError
-from pyspark_lance.table.text.characters import ASCII_FORMS, STOP_WORDS
-from pyspark_lance.table.text.token_options import TokenizerOptions
+from pyspark_lance.table.index.inverted.characters import ASCII_FORMS, STOP_WORDS
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 
 # Lance stems by Snowball 3; Snowball 2 has other stems.
 _MIN_SNOWBALL: Final = (3, 1)

@@ -24,14 +24,14 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.text.posting_codec import (
+from pyspark_lance.table.index.inverted.posting_codec import (
     PostingFormat,
     decode_legacy_positions,
     decode_positions,
     decode_postings,
 )
-from pyspark_lance.table.text.token_options import TokenizerOptions
-from pyspark_lance.table.text.token_sets import ArrowTokens, FstTokens, TokenSet
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index.inverted.token_sets import ArrowTokens, FstTokens, TokenSet
 from pyspark_lance.table.version.table_files import TableFiles
 
 METADATA_FILE: Final = "metadata.lance"
