@@ -1233,6 +1233,20 @@ MUTANTS = (
         ("tests/spark/plugin/test_text_search.py",),
     ),
     Mutant(
+        "the best rows of each part of a query are taken for the best of the query",
+        "table/text/batch_search.py",
+        "k = plan.k if place == len(queries) else None",
+        "k = plan.k",
+        ("tests/table/text/test_batch_search.py",),
+    ),
+    Mutant(
+        "queries of several have the rows of the one before them",
+        "table/text/search_plan.py",
+        "{place - first: self.covered[place] for place in places if place in self.covered},",
+        "{place - first: self.covered[place - 1] for place in places if place in self.covered},",
+        ("tests/table/text/test_batch_search.py",),
+    ),
+    Mutant(
         "contains_tokens takes beginnings of words for words",
         "predicate/words.py",
         "here = starts[lengths == len(word)]",

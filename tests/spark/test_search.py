@@ -229,3 +229,39 @@ def test_words_and_a_vector_are_ranked_together(spark, tmp_path):
         table.hybridSearch("river", query, fusion="sum")
     with pytest.raises(InvalidInputError, match="takes one vector"):
         table.hybridSearch("river", [query, query])
+
+
+def test_many_queries_are_searched_by_several_tasks(spark, table, path):
+    asked = [
+        (1, "river cat"),
+        (2, None),
+        (3, "nowhere"),
+        (4, "dog"),
+        (5, '{"match": {"terms": "w3"}}'),
+    ]
+    queries = spark.createDataFrame(asked, "n int, query string")
+    found = table.search(queries, 4, "s", columns=["id"])
+    assert found.columns == ["n", "query", "_rank", "_score", "_rowid", "id"]
+    rows = found.collect()
+    assert {row.n for row in rows} == {1, 4, 5}
+    for number, query in asked[::4]:
+        alone = table.search(query, 4, "s", columns=["id"]).collect()
+        own = sorted((row for row in rows if row.n == number), key=lambda row: row._rank)
+        assert [(row._rank, row._score, row.id) for row in own] == [
+            (row._rank, row._score, row.id) for row in alone
+        ]
+    listed = table.search(["dog", "river cat"], 1, columns=[])
+    assert listed.columns == ["_query", "_rank", "_score", "_rowid"]
+    best = {row._query: row._score for row in listed.collect()}
+    assert best == {0: theirs_best(path, "dog"), 1: theirs_best(path, "river cat")}
+    for wrong, message in (
+        (queries.selectExpr("n"), "no column 'query' of strings"),
+        (queries.selectExpr("query", "n AS id"), "'id' would be in the result twice"),
+        (["a", 7], "the argument query of search cannot be"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            table.search(wrong, column="s")
+
+
+def theirs_best(path, query):
+    return pytest.approx(max(theirs(path, query).values()), rel=1e-5)

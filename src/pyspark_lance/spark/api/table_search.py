@@ -65,7 +65,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, suggest_paths
 from pyspark_lance.table.version.time_travel import VersionSpec
 
-_QUERY: Final = "_query"
+QUERY: Final = "_query"
 _VECTOR: Final = "_vector"
 # Maximum numbers of queries to broadcast: with small columns beside the vector, with others, and
 # of numbers in all vectors.
@@ -166,11 +166,11 @@ class TableSearch:
             own = [field for field in queries.schema.fields if field.name != name]
             return self._nearest_to_rows(queries, name, request, output(own))
         given, is_one = parse_queries(queries, vectors, kind)
-        numbered = [] if is_one else [StructField(_QUERY, LongType(), nullable=False)]
+        numbered = [] if is_one else [StructField(QUERY, LongType(), nullable=False)]
         if len(given) > _max_broadcast_queries(request, own_is_small=True):
-            rows = _rows_of(self._spark, given).repartition(_parallelism(self._spark))
+            rows = _rows_of(self._spark, given).repartition(parallelism_of(self._spark))
             return search_partitioned_queries(output(numbered), rows, _VECTOR)
-        names = pa.RecordBatch.from_arrays([plain_array(given.numbers)], names=[_QUERY])
+        names = pa.RecordBatch.from_arrays([plain_array(given.numbers)], names=[QUERY])
         return search_broadcast_queries(self._spark, output(numbered), given, names)
 
     def _nearest_to_rows(
@@ -183,7 +183,7 @@ class TableSearch:
         )
         some = queries.limit(most + 1).toArrow()
         if some.num_rows > most:
-            spread = queries.repartition(_parallelism(self._spark))
+            spread = queries.repartition(parallelism_of(self._spark))
             return search_partitioned_queries(output, spread, vector)
         place = some.column_names.index(vector)
         lists = some.column(place).combine_chunks()
@@ -389,11 +389,11 @@ def _rows_of(spark: SparkSession, queries: Queries) -> DataFrame:
     vectors = queries.vectors.astype(np.promote_types(queries.vectors.dtype, np.float32))
     lists = pa.FixedSizeListArray.from_arrays(plain_array(vectors.reshape(-1)), vectors.shape[1])
     kind = pa.list_(lists.type.value_type)
-    rows = pa.table({_QUERY: plain_array(queries.numbers), _VECTOR: lists.cast(kind)})
+    rows = pa.table({QUERY: plain_array(queries.numbers), _VECTOR: lists.cast(kind)})
     return spark.createDataFrame(rows)
 
 
-def _parallelism(spark: SparkSession) -> int:
+def parallelism_of(spark: SparkSession) -> int:
     """Return the default parallelism; on Connect, run a query to find it."""
     try:
         return spark.sparkContext.defaultParallelism

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.api.table_search import output_schema, search_filter, table_columns
+from pyspark_lance.format.column_names import named
+from pyspark_lance.plain_values import plain_array, plain_values
+from pyspark_lance.spark.api.table_search import (
+    QUERY,
+    output_schema,
+    parallelism_of,
+    search_filter,
+    table_columns,
+)
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.jobs.hybrid_job import HYBRID_COLUMNS, HybridOutput, search_both
-from pyspark_lance.spark.jobs.search_job import SEARCH_COLUMNS, SearchAnswer, search_texts
+from pyspark_lance.spark.jobs.search_job import (
+    SEARCH_COLUMNS,
+    BatchOutput,
+    SearchAnswer,
+    search_partitioned_texts,
+    search_texts,
+)
 from pyspark_lance.spark.options.spellings import checks_keywords
 from pyspark_lance.spark.source.read_plan import shown_columns
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
+from pyspark_lance.table.text.batch_search import plan_batch
 from pyspark_lance.table.text.hybrid import Fusion
-from pyspark_lance.table.text.queries import parse_query
+from pyspark_lance.table.text.queries import Operator, parse_query
 from pyspark_lance.table.text.search_plan import SearchRequest, check_k, plan_search
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, suggest_paths
 from pyspark_lance.table.version.time_travel import VersionSpec
+
+_TEXT: Final = "_text"
+_QUERY_COLUMN: Final = "query"
 
 
 @checks_keywords
@@ -40,7 +60,7 @@ class TextSearch:
     @typed_errors()
     def search(  # noqa: PLR0913
         self,
-        query: str | Mapping[str, Any],
+        query: str | Mapping[str, Any] | Sequence[str] | DataFrame,
         k: int | None = 10,
         column: str | Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002
@@ -55,16 +75,19 @@ class TextSearch:
         """The rows whose texts match a query best, by BM25, as Lance scores them.
 
         The result has ``_rank`` from 1 on, ``_score`` and ``_rowid``, then the columns of the
-        table. Ties are broken by ``_rowid``. The words of a column with a full-text index
-        (INVERTED, also of pylance or lancedb) become tokens as those of the index: lower case,
-        stems and so on; rows written later are read and scored, too. Without an index every row is
-        read, and words are compared as they are.
+        table; before them, for several queries, ``_query``, numbered from 0, and for those of a
+        DataFrame its columns. Tasks search for some of the queries each. Ties are broken by
+        ``_rowid``. The words of a column with a full-text index (INVERTED, also of pylance or
+        lancedb) become tokens as those of the index: lower case, stems and so on; rows written
+        later are read and scored, too. Without an index every row is read, and words are compared
+        as they are.
 
         Args:
             query: Words; words in double quotes, which are a phrase; or a query as Lance writes it
                 in JSON, as a string or a dict: ``match``, ``phrase``, ``boolean``, ``boost``,
-                ``multi_match``.
-            k: Rows to find; None for all that match.
+                ``multi_match``. Or several of these as strings, or a DataFrame with a column of
+                them, which is named ``query`` or is the only one of strings; NULL finds nothing.
+            k: Rows to find, for each query; None for all that match.
             column: The column to search, or several, of which the best score counts; None for all
                 with a full-text index.
             filter: SQL condition over columns of the table and lineage columns, applied before the
@@ -97,14 +120,22 @@ class TextSearch:
         searched = [column] if isinstance(column, str) else list(column or ())
         options, shown = table_columns(self._read_options(at), self._table, snapshot, columns)
         read, system = narrow(shown_columns(options, snapshot), shown)
+        several = _queries_of(self._spark, query)
         request = SearchRequest(
-            parse_query(query, searched, operator),
+            parse_query("" if several is not None else query, searched, operator),
             k,
             search_filter(self._spark, snapshot, filter),
             read,
             system,
             coveredOnly,
         )
+        if several is not None:
+            rows, texts = several
+            is_numbered = not isinstance(query, DataFrame)
+            own = [one for one in rows.schema.fields if not is_numbered or one.name == QUERY]
+            plan = plan_batch(snapshot, request, searched, Operator.parse(operator))
+            of_rows = output_schema([*own, *SEARCH_COLUMNS], shown.fields)
+            return search_partitioned_texts(BatchOutput(plan, of_rows, len(own), texts), rows)
         schema = output_schema(SEARCH_COLUMNS, shown.fields)
         answer = SearchAnswer(plan_search(snapshot, request), schema)
         return search_texts(self._spark, answer)
@@ -192,3 +223,36 @@ class TextSearch:
             output_schema(HYBRID_COLUMNS, shown.fields),
         )
         return search_both(self._spark, answer)
+
+
+def _queries_of(spark: SparkSession, given: object) -> tuple[DataFrame, str] | None:
+    """Return several queries as rows with a column of texts; None for one query."""
+    if isinstance(given, DataFrame):
+        name = _text_column_of(given.schema)
+        return (given if given.isStreaming else given.repartition(parallelism_of(spark))), name
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        return None
+    rows = pa.table(
+        {QUERY: plain_array(np.arange(len(given))), _TEXT: plain_values(given, pa.string())}
+    )
+    schema = StructType(
+        [StructField(QUERY, LongType(), nullable=False), StructField(_TEXT, StringType())]
+    )
+    return spark.createDataFrame(rows, schema).repartition(parallelism_of(spark)), _TEXT
+
+
+def _text_column_of(schema: StructType) -> str:
+    """Return the name of the column with the texts of queries.
+
+    Raises:
+        InvalidInputError: There is none, or there are several of which none is named ``query``.
+    """
+    known = [field for field in schema.fields if isinstance(field.dataType, StringType)]
+    own = named(known, _QUERY_COLUMN) or (known[0] if len(known) == 1 else None)
+    if own is None:
+        shown = ", ".join(field.name for field in known) or "none"
+        raise InvalidInputError(
+            f"the queries have no column {_QUERY_COLUMN!r} of strings",
+            hint=f"such columns are: {shown}; rename one to {_QUERY_COLUMN!r}",
+        )
+    return own.name

@@ -2,6 +2,7 @@
 
 A small search is one task.  Of a large one each segment of an index is a task, and so are some of
 the rows that no index covers; one more task brings together what they found, and reads the rows.
+Queries of a DataFrame stay partitioned: each task searches all rows for its own ones.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, StructType
 
+from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array, single_value
 from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.jobs.nearest_job import RANK
-from pyspark_lance.spark.jobs.stages import Batches, over_tasks, stage
+from pyspark_lance.spark.jobs.stages import Batches, map_rows, over_tasks, stage
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.nearest.search_task import LateMaterialization, read_found
+from pyspark_lance.table.text.batch_search import BatchPlan, RowsByQuery, search_batch
 from pyspark_lance.table.text.scoring import ScoredRows
 from pyspark_lance.table.text.search_plan import (
     TextFound,
@@ -54,6 +57,21 @@ class SearchAnswer:
     schema: StructType  # ``SEARCH_COLUMNS`` and columns of the table.
 
 
+@dataclass(frozen=True, slots=True)
+class BatchOutput:
+    """The plan of a search for several queries, and the schema of its result."""
+
+    plan: BatchPlan
+    schema: StructType  # Columns of the queries, ``SEARCH_COLUMNS``, columns of the table.
+    num_own: int  # How many of them are of the queries.
+    query: str  # The column with the texts of the queries.
+
+
+def search_partitioned_texts(output: BatchOutput, queries: DataFrame) -> DataFrame:
+    """The rows that the texts of a DataFrame of any size find; its columns come first."""
+    return map_rows(queries, stage(partial(_search_by_batch, output)), output.schema)
+
+
 def search_texts(spark: SparkSession, answer: SearchAnswer) -> DataFrame:
     """The rows that a planned search finds, the best first."""
     tasks = answer.plan.tasks
@@ -81,6 +99,30 @@ def _merged(answer: SearchAnswer, batches: Batches) -> Batches:
     parts: list[TextFound] = load_payloads(batches)
     rows = merge_found(answer.plan.merge, parts)
     yield from result_batches(answer.plan.fetch, answer.schema, rows)
+
+
+def _search_by_batch(output: BatchOutput, batches: Batches) -> Batches:
+    for batch in batches:
+        texts = batch.column(batch.schema.names.index(output.query)).to_pylist()
+        own = batch.select(list(range(output.num_own)))
+        for found in search_batch(output.plan, texts):
+            yield from _of_queries(output, own, found)
+
+
+def _of_queries(output: BatchOutput, own: pa.RecordBatch, found: RowsByQuery) -> Batches:
+    """Yield the rows of some queries, with the columns of these."""
+    target = arrow_schema_of(output.schema)
+    of_table = arrow_schema_of(
+        StructType(output.schema.fields[output.num_own + len(SEARCH_COLUMNS) :])
+    )
+    ranks = found.ranks().astype(np.int32)
+    for part, read in read_found(output.plan.fetch, found.rows):
+        rows = found.rows.at(part)
+        columns = take_rows(own, found.query[part]).columns
+        columns += [plain_array(ranks[part]), plain_array(rows.score), system_array(rows.row_id)]
+        columns += to_spark_batch(read, of_table).columns if len(of_table) else []
+        columns = [column.cast(field.type) for column, field in zip(columns, target, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 def payload_batch(found: object) -> pa.RecordBatch:

@@ -28,6 +28,8 @@ from pyspark_lance.table.text.segment_search import Pairs, documents_with_phrase
 
 # So many rows are held before those that cannot be among the best are dropped.
 _MAX_WAITING: Final = 1 << 18
+# From more leaves on, the tokens of a batch are sorted.
+_FEW_LEAVES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class CountedRows:
 def search_texts(task: TextScanTask) -> dict[int, CountedRows]:
     """The rows of each leaf, by its place."""
     tokenizers = {leaf.options: Tokenizer(leaf.options) for _, leaf in task.leaves}
+    most = _MAX_WAITING // max(1, len(task.leaves))
     waiting: dict[int, list[CountedRows]] = {
         place: [_nothing(_distinct(leaf))] for place, leaf in task.leaves
     }
@@ -67,11 +70,14 @@ def search_texts(task: TextScanTask) -> dict[int, CountedRows]:
         texts = batch.column(names.index(task.column))
         row_ids = plain_numbers(batch.column(names.index(ROW_ID)))
         addresses = plain_numbers(batch.column(names.index(ROW_ADDRESS)))
-        found = {options: one.tokenize(texts) for options, one in tokenizers.items()}
+        found = {
+            options: _BatchTokens(one.tokenize(texts), batch.num_rows, len(task.leaves))
+            for options, one in tokenizers.items()
+        }
         rows = ScoredRows(row_ids, addresses, np.zeros(len(row_ids), np.float32))
         for place, leaf in task.leaves:
             waiting[place].append(_counted(leaf, found[leaf.options], rows))
-            if task.k is not None and sum(len(one.rows) for one in waiting[place]) > _MAX_WAITING:
+            if task.k is not None and sum(len(one.rows) for one in waiting[place]) > most:
                 waiting[place] = [_not_dominated(joined_counts(waiting[place]), task.k)]
     joined = {place: joined_counts(parts) for place, parts in waiting.items()}
     if task.k is None:
@@ -92,35 +98,53 @@ def _nothing(terms: Sequence[str]) -> CountedRows:
     )
 
 
-def _counted(leaf: Leaf, tokens: Tokens, rows: ScoredRows) -> CountedRows:
+class _BatchTokens:
+    """The tokens of a batch, by which several leaves count."""
+
+    def __init__(self, tokens: Tokens, size: int, num_leaves: int) -> None:
+        """Sorts the tokens, if there are many leaves."""
+        self.tokens, self.size = tokens, size
+        self.lengths = np.bincount(tokens.rows, minlength=size).astype(np.int32)
+        self._codes = {term: code for code, term in enumerate(tokens.terms)}
+        self._order = self._firsts = None
+        if num_leaves > _FEW_LEAVES:
+            self._order = np.argsort(tokens.codes, kind="stable")
+            ends = np.arange(len(tokens.terms) + 1)
+            self._firsts = np.searchsorted(tokens.codes[self._order], ends)
+
+    def places_of(self, term: str) -> NDArray[np.int64]:
+        """Return the places of a term among the tokens, ascending."""
+        code = self._codes.get(term)
+        if code is None:
+            return np.empty(0, np.int64)
+        if self._order is None or self._firsts is None:
+            return np.flatnonzero(self.tokens.codes == code)
+        return self._order[self._firsts[code] : self._firsts[code + 1]]
+
+
+def _counted(leaf: Leaf, batch: _BatchTokens, rows: ScoredRows) -> CountedRows:
     """The rows of a batch that a leaf finds."""
-    terms, size = _distinct(leaf), len(rows)
-    codes = {term: code for code, term in enumerate(tokens.terms)}
-    of_code = np.full(len(tokens.terms), -1, np.int64)
-    for number, term in enumerate(terms):
-        if term in codes:
-            of_code[codes[term]] = number
-    lengths = np.bincount(tokens.rows, minlength=size).astype(np.int32)
-    numbers = of_code[tokens.codes]
-    hits = np.flatnonzero(numbers >= 0)
-    cells = tokens.rows[hits] * len(terms) + numbers[hits]
-    counts = np.bincount(cells, minlength=size * len(terms)).reshape(size, -1).astype(np.int32)
+    terms, size, tokens = _distinct(leaf), len(rows), batch.tokens
+    places = [batch.places_of(term) for term in terms]
+    cells = [tokens.rows[own] * len(terms) + number for number, own in enumerate(places)]
+    every = np.concatenate([np.empty(0, np.int64), *cells])
+    counts = np.bincount(every, minlength=size * len(terms)).reshape(size, -1).astype(np.int32)
     statistics = Statistics(
-        int(np.count_nonzero(lengths)),
-        int(lengths.sum()),
+        int(np.count_nonzero(batch.lengths)),
+        int(batch.lengths.sum()),
         tuple(np.count_nonzero(counts, axis=0).tolist()) if terms else (),
     )
     if not terms:
-        return CountedRows(NO_ROWS, counts[:0], lengths[:0], statistics)
+        return CountedRows(NO_ROWS, counts[:0], batch.lengths[:0], statistics)
     chosen = _has_words(leaf, terms, counts > 0)
     if leaf.positions is not None:
         words: list[list[Pairs]] = [[] for _ in leaf.positions]
         for group, token in zip(leaf.flat.groups, leaf.flat.tokens, strict=True):
-            own = hits[numbers[hits] == terms.index(token)]
+            own = places[terms.index(token)]
             words[group].append((tokens.rows[own], tokens.positions[own]))
         with_phrase = documents_with_phrase(words, leaf.positions, leaf.slop)
         chosen &= np.isin(np.arange(size), with_phrase)
-    return CountedRows(rows, counts, lengths, statistics).at(chosen)
+    return CountedRows(rows, counts, batch.lengths, statistics).at(chosen)
 
 
 def _has_words(leaf: Leaf, terms: Sequence[str], hit: NDArray[np.bool_]) -> NDArray[np.bool_]:

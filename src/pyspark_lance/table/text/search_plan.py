@@ -96,6 +96,14 @@ class TextFound:
     covered: dict[int, ScoredRows]
     counted: dict[int, CountedRows]
 
+    def of_leaves(self, first: int, count: int) -> TextFound:
+        """Return what was found for some leaves, whose places then begin with 0."""
+        places = range(first, first + count)
+        return TextFound(
+            {place - first: self.covered[place] for place in places if place in self.covered},
+            {place - first: self.counted[place] for place in places if place in self.counted},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TextIndex:
@@ -136,7 +144,9 @@ def plan_search(snapshot: Snapshot, request: SearchRequest) -> TextPlan:
     """The tasks of a search; reads the tokens of indices, and no data file."""
     query = _with_columns_of_table(snapshot, request.query)
     leaves = leaves_of(query)
-    columns = {name: _column(snapshot.schema, name) for name in dict.fromkeys(map(_name, leaves))}
+    columns = {
+        name: searched_column(snapshot.schema, name) for name in dict.fromkeys(map(_name, leaves))
+    }
     indices = {name: text_index(snapshot, column) for name, column in columns.items()}
     partitions = {name: _partitions(snapshot, index) for name, index in indices.items()}
     resolved = []
@@ -154,7 +164,7 @@ def plan_search(snapshot: Snapshot, request: SearchRequest) -> TextPlan:
         own = tuple(
             (place, resolved[place]) for place, leaf in enumerate(leaves) if _name(leaf) == name
         )
-        tasks += _tasks_of(snapshot, request, column, indices[name], own, k)
+        tasks += column_tasks(snapshot, request, column, indices[name], own, k)
     return TextPlan(
         tuple(tasks),
         TextMerge(query, tuple(resolved), request.k),
@@ -199,22 +209,31 @@ def _partitions(snapshot: Snapshot, index: TextIndex | None) -> list[TextPartiti
 def _with_columns_of_table(snapshot: Snapshot, query: TextQuery) -> TextQuery:
     """The query with a column for each leaf, named as in the table."""
     if any(leaf.column is None for leaf in leaves_of(query)):
-        indexed = [
-            field.name
-            for field in snapshot.schema.fields
-            if any(_is_over(entry, field) for entry in snapshot.indices)
-        ]
-        if not indexed:
-            raise InvalidInputError(
-                "the table has no full-text index: say which column to search",
-                hint=f"columns of texts: {_text_columns(snapshot.schema)}",
-            )
-        query = with_columns(query, indexed)
+        query = with_columns(query, searched_columns(snapshot))
 
     def leaf(one: Match | Phrase) -> TextQuery:
-        return replace(one, column=_column(snapshot.schema, _name(one)).name)
+        return replace(one, column=searched_column(snapshot.schema, _name(one)).name)
 
     return transformed(query, leaf)
+
+
+def searched_columns(snapshot: Snapshot) -> list[str]:
+    """The columns to search where none is named: all with a full-text index.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    indexed = [
+        field.name
+        for field in snapshot.schema.fields
+        if any(_is_over(entry, field) for entry in snapshot.indices)
+    ]
+    if not indexed:
+        raise InvalidInputError(
+            "the table has no full-text index: say which column to search",
+            hint=f"columns of texts: {_text_columns(snapshot.schema)}",
+        )
+    return indexed
 
 
 def _name(leaf: Match | Phrase) -> str:
@@ -222,7 +241,7 @@ def _name(leaf: Match | Phrase) -> str:
     return leaf.column
 
 
-def _column(schema: LanceSchema, name: str) -> Field:
+def searched_column(schema: LanceSchema, name: str) -> Field:
     """The column to search.
 
     Raises:
@@ -251,7 +270,7 @@ def holds_texts(field: Field) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _tasks_of(
+def column_tasks(
     snapshot: Snapshot,
     request: SearchRequest,
     column: Field,
