@@ -1247,6 +1247,13 @@ MUTANTS = (
         ("tests/table/text/test_batch_search.py",),
     ),
     Mutant(
+        "deleted rows take the places of live ones among the best",
+        "table/text/segment_search.py",
+        "if most == len(scores) or np.count_nonzero(is_live) >= (k or 0):",
+        "if True:",
+        ("tests/table/text/test_batch_search.py",),
+    ),
+    Mutant(
         "contains_tokens takes beginnings of words for words",
         "predicate/words.py",
         "here = starts[lengths == len(word)]",

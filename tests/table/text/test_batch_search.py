@@ -77,6 +77,19 @@ def test_words_are_all_needed_and_columns_are_those_with_an_index(path):
     assert by_query[0] == ours(path, Match("river cat", "s", Operator.AND))[0]
 
 
+@pytest.mark.parametrize("boost", [1.0, -1.0])
+def test_the_best_live_rows_are_found_behind_many_deleted_ones(tmp_path, boost):
+    path = str(tmp_path / "t")
+    rows = ["fox " * (1 + number % 7) for number in range(2000)]
+    dataset = lance.write_dataset(pa.table({"id": np.arange(2000), "s": rows}), path)
+    dataset.create_scalar_index("s", "INVERTED", name="by_s")
+    dataset.delete("id % 7 > 1 AND id < 1990")  # nearly all of the best ones
+    every = ours(path, Match("fox", "s", boost=boost))[0]
+    for k in (1, 5, 40, 500):
+        best, _ = ours(path, Match("fox", "s", boost=boost), k=k)
+        assert best == dict(list(every.items())[:k])
+
+
 def test_columns_that_are_not_searched_are_refused(path):
     query = json.dumps({"match": {"column": "t", "terms": "a"}})
     with pytest.raises(InvalidInputError, match="the column 't', which is not searched"):

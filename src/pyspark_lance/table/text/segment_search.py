@@ -29,6 +29,10 @@ _Numbers = NDArray[np.int64]
 Pairs = tuple[_Numbers, _Numbers]
 """Documents and positions in them, ascending as pairs."""
 _QUANTIZED_BLOCKS: Final = 256
+# Candidates that are a larger share of all documents are numbered in an array of all documents.
+_DENSE_SHARE: Final = 16
+# Rows to look up for each row that is wanted, as some are deleted; so many times more at each try.
+_CANDIDATES_BY_ROW: Final = 8
 _PLACE_BITS: Final = 32
 _PLACE: Final = (1 << _PLACE_BITS) - 1
 
@@ -57,7 +61,7 @@ def search_text_segment(task: TextSegmentTask) -> dict[int, ScoredRows]:
     for facts in task.segment.partitions:
         partition = TextPartition(task.files, task.segment.entry, facts)
         for place, leaf in task.leaves:
-            rows = _LeafSearch(partition, leaf).found(live)
+            rows = _LeafSearch(partition, leaf).found(live, task.k)
             found[place].append(rows if task.k is None else best_rows(rows, task.k))
     return {place: joined_rows(parts) for place, parts in found.items()}
 
@@ -68,8 +72,8 @@ class _LeafSearch:
     def __init__(self, partition: TextPartition, leaf: Leaf) -> None:
         self._partition, self._leaf = partition, leaf
 
-    def found(self, live: LiveRows) -> ScoredRows:
-        """The rows with their scores."""
+    def found(self, live: LiveRows, k: int | None) -> ScoredRows:
+        """The rows with their scores; at least the best ``k``, None for all."""
         terms = self._leaf.indexed
         if terms.is_empty:
             return NO_ROWS
@@ -89,9 +93,10 @@ class _LeafSearch:
         if not len(candidates):
             return NO_ROWS
         documents = self._partition.documents(candidates)
-        addresses, is_live = live.addresses_of(documents.row_ids)
-        scores = self._scores(by_term, candidates[is_live], documents.lengths[is_live])
-        rows = ScoredRows(documents.row_ids[is_live], addresses[is_live], scores)
+        scores = self._scores(by_term, candidates, documents.lengths)
+        # By a negative boost the lowest scores are the best.
+        most = k if self._leaf.boost > 0 else None
+        rows = _live_rows(live, documents.row_ids, scores, most)
         return rows if self._leaf.boost == 1 else rows.times(self._leaf.boost)
 
     def _candidates(self, by_term: Sequence[Posting | None]) -> _Numbers:
@@ -118,13 +123,22 @@ class _LeafSearch:
             lengths = quantized(lengths)
         norms = statistics.norms(lengths)
         scores = np.zeros(len(documents), np.float32)
+        place_of: NDArray[np.int64] | None = None
+        if len(documents) * _DENSE_SHARE > self._partition.facts.num_documents:
+            place_of = np.full(self._partition.facts.num_documents, -1, np.int64)
+            place_of[documents] = np.arange(len(documents))
         for weight, posting in zip(statistics.weights(), by_term, strict=True):
             if posting is None:
                 continue
-            places = _contained(posting.documents, documents)
-            here = places >= 0
-            frequencies = posting.frequencies[places[here]]
-            scores[here] += term_scores(weight, frequencies, norms[here])
+            if place_of is not None:
+                places = place_of[posting.documents]
+                here = places >= 0
+                places, frequencies = places[here], posting.frequencies[here]
+            else:
+                own = _contained(posting.documents, documents)
+                places = np.flatnonzero(own >= 0)
+                frequencies = posting.frequencies[own[places]]
+            scores[places] += term_scores(weight, frequencies, norms[places])
         return scores
 
     def _with_phrase(self, by_term: Sequence[Posting | None], candidates: _Numbers) -> _Numbers:
@@ -142,6 +156,26 @@ class _LeafSearch:
                 known[posting.number] = self._partition.positions(posting, candidates)
             words[group].append(known[posting.number])
         return documents_with_phrase(words, leaf.positions, leaf.slop)
+
+
+def _live_rows(
+    live: LiveRows, row_ids: NDArray[np.uint64], scores: NDArray[np.float32], k: int | None
+) -> ScoredRows:
+    """Return the live rows with their scores; at least the best ``k``, None for all.
+
+    Rows are looked up the best first, until enough of them are live.
+    """
+    most = len(scores) if k is None else min(len(scores), _CANDIDATES_BY_ROW * k)
+    while True:
+        chosen = np.arange(len(scores))
+        if most < len(scores):
+            least = np.partition(scores, len(scores) - most)[len(scores) - most]
+            chosen = np.flatnonzero(scores >= least)
+        addresses, is_live = live.addresses_of(row_ids[chosen])
+        if most == len(scores) or np.count_nonzero(is_live) >= (k or 0):
+            chosen = chosen[is_live]
+            return ScoredRows(row_ids[chosen], addresses[is_live], scores[chosen])
+        most = min(len(scores), most * _CANDIDATES_BY_ROW)
 
 
 def documents_with_phrase(

@@ -41,8 +41,11 @@ _FIXED_TAIL: Final = "fixed32_v1"
 _SHARED_STREAM: Final = "shared_stream_v2"
 _PACKED_DELTAS: Final = "packed_delta_v1"
 _KEPT_BYTES: Final = 256 << 20
+_KEPT_COUNTS: Final = 1 << 17
 # Rows of documents that are taken one by one, if they are not a larger share of all.
 _TAKEN_SHARE: Final = 32
+# Of a posting list in memory, beside its arrays.
+_POSTING_BYTES: Final = 512
 _Numbers = NDArray[np.int64]
 
 
@@ -92,6 +95,11 @@ class Posting:
     documents: _Numbers  # Ascending.
     frequencies: _Numbers
 
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        return int(self.documents.nbytes + self.frequencies.nbytes) + _POSTING_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Documents:
@@ -106,7 +114,10 @@ class Documents:
         return int(self.row_ids.nbytes + self.lengths.nbytes)
 
 
-_kept: RecentlyUsed[Documents | TokenSet] = RecentlyUsed(_KEPT_BYTES, lambda value: value.nbytes)
+_kept: RecentlyUsed[Documents | TokenSet | Posting] = RecentlyUsed(
+    _KEPT_BYTES, lambda value: value.nbytes
+)
+_kept_counts: RecentlyUsed[int] = RecentlyUsed(_KEPT_COUNTS, lambda _: 1)
 
 
 def open_text_segment(files: TableFiles, entry: IndexMetadata) -> TextSegment:
@@ -198,7 +209,7 @@ class TextPartition:
         if found is None:
             found = self._read_tokens()
             _kept.put(key, found)
-        assert not isinstance(found, Documents)
+        assert not isinstance(found, Documents | Posting)
         return found
 
     def _read_tokens(self) -> TokenSet:
@@ -213,11 +224,30 @@ class TextPartition:
 
     def document_counts(self, numbers: _Numbers) -> _Numbers:
         """In how many documents each of some tokens is."""
-        found = self._opened().take("_length", numbers)
-        return plain_numbers(found).astype(np.int64)
+        kept = [_kept_counts.get(self._posting_key(number)) for number in numbers.tolist()]
+        counts = np.array([-1 if count is None else count for count in kept], np.int64)
+        missing = np.flatnonzero(counts < 0)
+        if len(missing):
+            counts[missing] = plain_numbers(self._opened().take("_length", numbers[missing]))
+            for place in missing.tolist():
+                _kept_counts.put(self._posting_key(int(numbers[place])), int(counts[place]))
+        return counts
 
     def postings(self, numbers: _Numbers) -> list[Posting]:
         """The documents of each of some tokens."""
+        kept = {number: _kept.get(self._posting_key(number)) for number in numbers.tolist()}
+        missing = [number for number, posting in kept.items() if posting is None]
+        for posting in self._read_postings(np.array(missing, np.int64)) if missing else ():
+            _kept.put(self._posting_key(posting.number), posting)
+            kept[posting.number] = posting
+        found = list(kept.values())
+        assert all(isinstance(posting, Posting) for posting in found)
+        return found  # type: ignore[return-value]
+
+    def _posting_key(self, number: int) -> tuple[object, ...]:
+        return self._entry.uuid, self.facts.number, number
+
+    def _read_postings(self, numbers: _Numbers) -> list[Posting]:
         lengths = self.document_counts(numbers).tolist()
         lists = self._opened().take("_posting", numbers)
         data, offsets, parts = _nested_bytes(lists)

@@ -9,6 +9,7 @@ import importlib
 import importlib.metadata
 import unicodedata
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 from pyspark_lance.errors import UnsupportedFeatureError
@@ -76,6 +77,7 @@ def _ascii_character(character: str) -> str:
     )
 
 
+@cache
 def stemmer(language: str) -> Callable[[str], str]:
     """Return the Snowball stemmer of a language.
 
