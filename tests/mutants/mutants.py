@@ -1254,6 +1254,13 @@ MUTANTS = (
         ("tests/table/text/test_batch_search.py",),
     ),
     Mutant(
+        "hybrid_search of SQL takes the weight of the vector for that of the words",
+        "spark/options/search_option.py",
+        "fusion = tuple(weights)",
+        "fusion = tuple(weights[::-1])",
+        ("tests/spark/plugin/test_text_search.py",),
+    ),
+    Mutant(
         "contains_tokens takes beginnings of words for words",
         "predicate/words.py",
         "here = starts[lengths == len(word)]",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from text_tables import texts, theirs
 
+from pyspark_lance import LanceTable
 from pyspark_lance.table.text.queries import Match, Operator, Phrase
 
 from .conftest import plan_of
@@ -112,6 +113,63 @@ def test_contains_tokens_is_a_condition_of_scans_and_of_spark(plugin, searched):
     assert tuple(one.first()) == (True, None)
     with pytest.raises(Exception, match="contains_tokens does not accept 1 arguments"):
         plugin.sql("SELECT contains_tokens('a')")
+
+
+@pytest.fixture(scope="module")
+def both(plugin, tmp_path_factory):
+    """The path of a table of texts and vectors."""
+    rng = np.random.default_rng(4)
+    path = str(tmp_path_factory.mktemp("both") / "t")
+    vectors = pa.FixedSizeListArray.from_arrays(rng.random(600, np.float32), 2)
+    rows = pa.table({"id": np.arange(300), "s": texts(rng, 300), "v": vectors})
+    lance.write_dataset(rows, path).create_scalar_index("s", "INVERTED", name="by_s")
+    return path
+
+
+def test_hybrid_search_finds_what_the_method_finds(plugin, both):
+    table = LanceTable.forPath(plugin, both)
+    weights = {"text": 0.25, "vector": 0.75}
+    for fusion, arguments in (
+        ("rrf", ""),
+        (weights, ", text_weight => 0.25, vector_weight => 0.75, candidates => 20"),
+    ):
+        more = {} if fusion == "rrf" else {"candidates": 20}
+        expected = table.hybridSearch(
+            "river cat", [0.5, 0.25], 120, fusion, "id > 9", ["id"], **more
+        ).collect()
+        found = plugin.sql(
+            f"SELECT * FROM hybrid_search('{both}', 'river cat', array(0.5, 0.25), 120, "
+            f"columns => array('id', '_score', '_distance'), filter => 'id > 9'{arguments})"
+        )
+        assert found.columns == ["id", "_score", "_text_score", "_distance"]
+        assert [tuple(row) for row in found.collect()] == [
+            (row.id, row._score, row._text_score, row._distance) for row in expected
+        ]
+        assert any(row._text_score is None for row in expected)
+    asked = {"query": "river cat", "vector": [0.5, 0.25], "fusion": weights, "k": 3}
+    reader = plugin.read.format("lance").option("search", json.dumps(asked))
+    best = table.hybridSearch("river cat", [0.5, 0.25], 3, weights, columns=["id"])
+    assert [row.id for row in reader.load(both).collect()] == [row.id for row in best.collect()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("'a'", "hybrid_search has no vector"),
+        ("'a', array(1.0, NULL)", "hybrid_search has no vector"),
+        ("'a', array(0.5, 0.5), 0", "at least 1, not 0"),
+        ("'a', array(0.5, 0.5), 3, text_weight => 1", "the weight of words or of the vector"),
+        ("'a', array(0.5, 0.5), fusion => 'sum'", "rankings cannot be fused by 'sum'"),
+        ("'a', array(0.5, 0.5), candidates => 0", "has 0 candidates"),
+        ("'a', array(0.5, 0.5), covered_only => true", "of a search by words only"),
+        ("'a', array(0.5)", "2"),
+    ],
+)
+def test_hybrid_searches_that_are_refused(plugin, both, arguments, message):
+    with pytest.raises(Exception, match=message):
+        plugin.sql(f"SELECT * FROM hybrid_search('{both}', {arguments})").collect()
+    with pytest.raises(Exception, match="search has metric, but no vector"):
+        ask(plugin, f"'{both}', 'a', metric => 'l2'").collect()
 
 
 @pytest.mark.parametrize(

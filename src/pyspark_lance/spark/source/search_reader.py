@@ -1,9 +1,14 @@
-"""Batch reads of the rows that a full-text query finds; one task, since they come in order."""
+"""Batch reads of the rows that a full-text query finds, or words and a vector together.
+
+One task, since they come in order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import FloatType, StructField, StructType
@@ -11,7 +16,7 @@ from pyspark.sql.types import FloatType, StructField, StructType
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.options.search_option import SCORE, SearchOption
+from pyspark_lance.spark.options.search_option import DISTANCE, SCORE, TEXT_SCORE, SearchOption
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import (
@@ -22,37 +27,50 @@ from pyspark_lance.spark.source.read_plan import (
 )
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
+from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
+from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import read_found
+from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.text.hybrid import Fusion, HybridPlan, search_both
 from pyspark_lance.table.text.queries import parse_query
 from pyspark_lance.table.text.search_plan import (
     SearchRequest,
     TextPlan,
+    check_k,
     merge_found,
     plan_search,
     search_task,
 )
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_identity import PinnedVersion
 
 
 class SearchPartition(InputPartition):
     """The whole search."""
 
-    def __init__(self, plan: TextPlan) -> None:
+    def __init__(self, plan: TextPlan | HybridPlan) -> None:
         self.plan = plan
 
     def __repr__(self) -> str:
-        return f"SearchPartition(tasks={len(self.plan.tasks)})"
+        text = self.plan.text if isinstance(self.plan, HybridPlan) else self.plan
+        return f"SearchPartition(tasks={len(text.tasks)})"
 
 
 def search_schema_of(options: ReadOptions, pinned: PinnedVersion) -> StructType:
-    """The columns of the read, then the score."""
+    """The columns of the read, then the score; of a hybrid search, the scores of both, too."""
     schema = spark_schema_of(options, pinned)
-    if SCORE in {name.lower() for name in schema.names}:
-        raise InvalidInputError(
-            f"the column {SCORE!r} would be in the result twice", hint="choose others by columns"
-        )
-    return StructType([*schema.fields, StructField(SCORE, FloatType(), nullable=False)])
+    added = [StructField(SCORE, FloatType(), nullable=False)]
+    if options.search is not None and options.search.vector is not None:
+        added += [StructField(name, FloatType()) for name in (TEXT_SCORE, DISTANCE)]
+    taken = {name.lower() for name in schema.names}
+    for field in added:
+        if field.name in taken:
+            raise InvalidInputError(
+                f"the column {field.name!r} would be in the result twice",
+                hint="choose others by columns",
+            )
+    return StructType([*schema.fields, *added])
 
 
 class LanceSearchReader(DataSourceReader):
@@ -73,7 +91,8 @@ class LanceSearchReader(DataSourceReader):
         self._schema = schema
         self._limit = pushed.limit
         snapshot = open_analyzed(options, pinned)
-        own = StructType([field for field in schema.fields if field.name.lower() != SCORE])
+        added = (SCORE,) if asked.vector is None else (SCORE, TEXT_SCORE, DISTANCE)
+        own = StructType([field for field in schema.fields if field.name.lower() not in added])
         columns, lineage = narrow(shown_columns(options, snapshot), own)
         request = SearchRequest(
             parse_query(asked.query, asked.columns, asked.operator),
@@ -83,7 +102,11 @@ class LanceSearchReader(DataSourceReader):
             lineage,
             asked.covered_only,
         )
-        self._plan = plan_search(snapshot, request)
+        self._plan: TextPlan | HybridPlan = (
+            plan_search(snapshot, request)
+            if asked.vector is None
+            else _plan_hybrid(snapshot, asked, request)
+        )
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
@@ -97,9 +120,43 @@ class LanceSearchReader(DataSourceReader):
             yield from spark_batches(_found(partition.plan), self._schema, self._limit)
 
 
-def _found(plan: TextPlan) -> Iterator[pa.RecordBatch]:
-    found = merge_found(plan.merge, [search_task(task) for task in plan.tasks])
-    for part, rows in read_found(plan.fetch, found):
+def _plan_hybrid(snapshot: Snapshot, asked: SearchOption, request: SearchRequest) -> HybridPlan:
+    check_k(asked.k)
+    assert asked.k is not None
+    fusion = asked.fusion
+    fused = Fusion.parse(
+        fusion if isinstance(fusion, str) else dict(zip(("text", "vector"), fusion, strict=True))
+    )
+    vectors = vector_column(snapshot.schema, asked.vector_column)
+    kind, segments = metric_and_segments(snapshot, vectors, asked.metric)
+    queries, _ = parse_queries(asked.vector, vectors, kind)
+    of_each = replace(request, k=max(asked.k, asked.candidates))
+    assert of_each.k is not None
+    nearest = NearestRequest(
+        vectors,
+        kind,
+        of_each.k,
+        request.predicate,
+        request.columns,
+        request.system_columns,
+        segments,
+    )
+    return HybridPlan(
+        plan_search(snapshot, of_each), plan_nearest(snapshot, nearest), queries, fused, asked.k
+    )
+
+
+def _found(plan: TextPlan | HybridPlan) -> Iterator[pa.RecordBatch]:
+    if isinstance(plan, HybridPlan):
+        both = search_both(plan)
+        found, fetch = both.rows, plan.text.fetch
+        more = {TEXT_SCORE: both.text_score, DISTANCE: both.distance}
+    else:
+        found = merge_found(plan.merge, [search_task(task) for task in plan.tasks])
+        fetch, more = plan.fetch, {}
+    for part, rows in read_found(fetch, found):
         named = {} if rows is None else dict(zip(rows.schema.names, rows.columns, strict=True))
         named[SCORE] = plain_array(found.score[part])
+        for name, numbers in more.items():
+            named[name] = plain_array(numbers[part], np.isnan(numbers[part]))
         yield pa.RecordBatch.from_arrays(list(named.values()), names=list(named))

@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.nearest.found_rows import FoundRows
+from pyspark_lance.table.nearest.search_plan import NearestPlan
+from pyspark_lance.table.nearest.search_task import merge_found as merge_nearest
+from pyspark_lance.table.nearest.search_task import search
+from pyspark_lance.table.nearest.vectors import Queries
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
+from pyspark_lance.table.text.search_plan import TextPlan, merge_found, search_task
 
 RECIPROCAL_RANKS: Final = "rrf"
 # As in the paper that named it, and in Lance: first ranks count a little more than second ones.
@@ -55,6 +60,25 @@ class HybridRows:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class HybridPlan:
+    """The plans of both searches."""
+
+    text: TextPlan
+    vector: NearestPlan
+    queries: Queries  # One vector.
+    fusion: Fusion
+    k: int
+
+
+def search_both(plan: HybridPlan) -> HybridRows:
+    """Run both searches; return the best rows of both."""
+    words = merge_found(plan.text.merge, [search_task(task) for task in plan.text.tasks])
+    near = [search(plan.vector.tasks, plan.queries)] if plan.vector.tasks else []
+    vector = merge_nearest(plan.vector.merge, near, plan.queries)
+    return fuse(words, vector, plan.fusion, plan.k)
 
 
 def fuse(text: ScoredRows, vector: FoundRows, fusion: Fusion, k: int) -> HybridRows:

@@ -46,10 +46,10 @@ abstract class SearchFunction extends AbstractFunction1<Seq<Expression>, Logical
   private final String exampleOfNamed;
   private final String hintOfConstants;
 
-  SearchFunction(String name, String query, String option, String score, String exampleOfNamed,
-      String hintOfConstants) {
+  SearchFunction(String name, List<String> places, String option, String score,
+      String exampleOfNamed, String hintOfConstants) {
     this.name = name;
-    this.places = List.of("table", query, "num_results");
+    this.places = places;
     this.option = option;
     this.score = score;
     this.exampleOfNamed = exampleOfNamed;
@@ -61,6 +61,12 @@ abstract class SearchFunction extends AbstractFunction1<Seq<Expression>, Logical
 
   /** Whether rows are of one query, so that they come in order. */
   abstract boolean isOne(ObjectNode given);
+
+  /** The columns of the answer that the table does not have. */
+  List<String> added() { return List.of(score); }
+
+  /** Adds to the arguments what tells the function. */
+  void complete(ObjectNode given) {}
 
   /** For sessions that start with this jar. */
   final Tuple3<FunctionIdentifier, ExpressionInfo,
@@ -94,7 +100,7 @@ abstract class SearchFunction extends AbstractFunction1<Seq<Expression>, Logical
       List<String> columns = new ArrayList<>();
       given.get("columns").forEach(one -> columns.add(one.asText()));
       showsIds |= columns.remove(ROW_ID);
-      columns.remove(score);
+      columns.removeAll(added());
       columns.replaceAll(one -> "`" + one.replace("`", "``") + "`");
       // Of a read without any column Spark would know nothing.
       options.put("columns", columns.isEmpty() ? ROW_ID : String.join(",", columns));
@@ -102,6 +108,7 @@ abstract class SearchFunction extends AbstractFunction1<Seq<Expression>, Logical
     options.put("metadataColumns", ROW_ID);
     List.of("table", "columns", "with_row_id").forEach(given::remove);
     OPTIONS.forEach(given::remove);
+    complete(given);
     options.put(option, given.toString());
     SparkSession session = SparkSession.active();
     Dataset<Row> found = session.read().format(Python.SOURCE)

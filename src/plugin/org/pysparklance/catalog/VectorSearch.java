@@ -1,6 +1,7 @@
 package org.pysparklance.catalog;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.List;
 import org.apache.spark.sql.Column;
 
 /**
@@ -9,7 +10,8 @@ import org.apache.spark.sql.Column;
  */
 final class VectorSearch extends SearchFunction {
   VectorSearch() {
-    super("vector_search", "query_vector", "nearest", "_distance", "nprobes => 20",
+    super("vector_search", List.of("table", "query_vector", "num_results"), "nearest",
+        "_distance", "nprobes => 20",
         "for the vectors of rows use LanceTable.nearest");
   }
 
