@@ -38,7 +38,7 @@ from pyspark_lance.table.cdf.changed_rows import (
 )
 from pyspark_lance.table.cdf.column_source import ColumnSource
 from pyspark_lance.table.cdf.common_rows import RowPlaces, in_steps, row_places
-from pyspark_lance.table.cdf.row_differences import differing_rows_or_blobs
+from pyspark_lance.table.cdf.row_differences import differing_rows
 from pyspark_lance.table.cdf.side_reader import (
     BlobSides,
     SideReader,
@@ -278,7 +278,7 @@ class _Update:
         self, rows: RowPlaces, before: pa.RecordBatch, after: pa.RecordBatch
     ) -> NDArray[np.bool_]:
         both = BlobSides(self._old, self._new, rows.before, rows.after)
-        return differing_rows_or_blobs(
+        return differing_rows(
             before,
             after,
             [source.shown for source in self._new.sources],

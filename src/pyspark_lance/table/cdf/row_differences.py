@@ -33,14 +33,6 @@ _BITS_OF_FLOAT: dict[pa.DataType, type[np.unsignedinteger[Any]]] = {
 _Mask = NDArray[np.bool_]
 
 
-def differing_rows(old: pa.RecordBatch, new: pa.RecordBatch) -> _Mask:
-    """Which rows differ in some column, shape (num_rows,); the batches have one schema."""
-    differs = np.zeros(old.num_rows, dtype=np.bool_)
-    for left, right in zip(old.columns, new.columns, strict=True):
-        differs |= differing_values(left, right)
-    return differs
-
-
 def differing_values(old: pa.Array, new: pa.Array) -> _Mask:
     """Which values differ, shape (len(old),); the arrays have one type and length."""
     if not len(old) or pa.types.is_null(old.type):
@@ -133,22 +125,21 @@ def _validity(array: pa.Array) -> _Mask | None:
     return plain_numbers(pc.is_valid(array))
 
 
-_BlobMask = NDArray[np.bool_]
-InOneFile = Callable[[int], _BlobMask]
+InOneFile = Callable[[int], _Mask]
 """Of which rows the blobs of a column, given by its number, are in the same file on both sides."""
 
 ReadBytes = Callable[[int, NDArray[np.intp]], tuple[pa.Array, pa.Array]]
 """Both sides of some rows of a column, with the bytes of its blobs."""
 
 
-def differing_rows_or_blobs(
+def differing_rows(
     old: pa.RecordBatch,
     new: pa.RecordBatch,
     fields: Sequence[Field],
     in_one_file: InOneFile,
     read_bytes: ReadBytes,
     batch_bytes: int,
-) -> _BlobMask:
+) -> _Mask:
     """Which rows differ in some column, shape (num_rows,).
 
     ``new``: as many, with the same schema; ``batch_bytes``: about as many bytes of one side are
