@@ -12,12 +12,14 @@ import argparse
 import hashlib
 import importlib.util
 import os
+import pickle
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "org"
@@ -125,8 +127,34 @@ def has_changelog(jars: Path) -> bool:
     return False
 
 
+class _Call:
+    """Unpickles as the result of a function."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+
+    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
+        return self._function, ()
+
+
+def early_pickles() -> dict[str, bytes]:
+    """What early workers run, and the partition that they read, by names in the jar."""
+    sys.path.insert(0, str(TARGET.parents[2]))
+    try:
+        from pyspark_lance.spark.source.early_worker import reads, writes  # noqa: PLC0415
+    finally:
+        del sys.path[0]
+    # A protocol that every Python of workers reads.
+    values = {"reads": _Call(reads), "writes": _Call(writes), "none": None}
+    return {
+        f"org/pysparklance/python/{name}.pickle": pickle.dumps(value, protocol=2)
+        for name, value in values.items()
+    }
+
+
 def _write_jar(classes: Path, jar: Path) -> None:
     entries = {str(one.relative_to(classes)): one.read_bytes() for one in classes.rglob("*.class")}
+    entries |= early_pickles()
     entries |= {f"META-INF/services/{of}": f"{one}\n".encode() for of, one in _SERVICES.items()}
     # Not compressed: what zlib makes of the same bytes differs from one of its kinds to the next.
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_STORED) as archive:

@@ -95,6 +95,25 @@ MUTANTS = (
         "    cycles = np.sign(days) * (np.abs(days) > _MAX_DAYS - 9)\n",
         "    cycles = np.zeros_like(days)\n",
         ("tests/predicate/test_time_texts.py",),
+        "a read pinned to a version reads the newest one",
+        "spark/service/reads_and_writes.py",
+        "        self._pinned = request.pinned",
+        "        self._pinned = None",
+        ("tests/spark/test_service_reads_and_writes.py",),
+    ),
+    Mutant(
+        "a request with unknown parameters is an error without a code",
+        "spark/sql/plugin_requests.py",
+        "    except TypeError as error:",
+        "    except ZeroDivisionError as error:",
+        ("tests/spark/test_service.py",),
+    ),
+    Mutant(
+        "a query of a path imports what finds names of catalogs",
+        "spark/service/methods.py",
+        "import importlib\n",
+        "import importlib\nimport pyspark_lance.spark.sql.catalog_calls\n",
+        ("tests/spark/test_imports.py",),
     ),
     # Blobs
     Mutant(
@@ -736,8 +755,8 @@ MUTANTS = (
     Mutant(
         "all rows are read where a plan is asked for, to find a few",
         "spark/source/inline_small_scan.py",
-        "    if has_condition and left.rows",
-        "    if has_condition and not left.rows",
+        "    if pushed.filter is not None and left.rows",
+        "    if pushed.filter is not None and not left.rows",
         ("tests/spark/test_inline_small_scan.py",),
     ),
     Mutant(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pyarrow as pa
 import pytest
 from table_access import write_table
@@ -53,10 +51,10 @@ def added(*column):
 )
 def test_a_member_is_added_to_a_struct_alone(table, column, says):
     with pytest.raises(UnsupportedFeatureError, match=f"{says}, and fields") as refused:
-        alter_table(table, json.dumps([added(*column)]), CommitSettings())
+        alter_table(table, [added(*column)], CommitSettings())
     assert ".".join(column) in str(refused.value).replace("`", "")
     assert Snapshot.open(table).version == 1
-    alter_table(table, json.dumps([added("one", "d")]), CommitSettings())
+    alter_table(table, [added("one", "d")], CommitSettings())
     one = next(field for field in Snapshot.open(table).schema.fields if field.name == "one")
     assert [member.name for member in one.children] == ["x", "d"]
 
@@ -67,6 +65,6 @@ def test_columns_are_not_replaced_as_a_whole(table):
         for name in Snapshot.open(table).schema.names
     ]
     with pytest.raises(UnsupportedFeatureError, match="REPLACE COLUMNS") as refused:
-        alter_table(table, json.dumps([*changes, added("n")]), CommitSettings())
+        alter_table(table, [*changes, added("n")], CommitSettings())
     assert table.uri in str(refused.value)
     assert Snapshot.open(table).version == 1

@@ -33,7 +33,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.options.parse_options import WriteOptions, WriteParameters
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -183,9 +183,9 @@ def test_an_overwrite_by_rows_of_a_table_that_was_replaced_is_refused(path, vers
     for number in range(versions):
         writer(path).commit([writer(path).write(rows(100 + number))])
     # As the metadata of columns say it, and as the plugin does.
-    told = {keys.SOURCES: json.dumps({path: [source.version, source.stamp]})}
-    for options, schema in (({}, read), (told, plain)):
-        parsed = WriteOptions.parse({"path": path, **options})
+    told = WriteParameters(sources={path: (source.version, source.stamp)})
+    for parameters, schema in ((WriteParameters(), read), (told, plain)):
+        parsed = WriteOptions.parse({"path": path}, parameters)
         with pytest.raises(TableReplacedError, match="replaced by another"):
             LanceBatchWriter(parsed, schema, overwrite=True)
         LanceBatchWriter(parsed, schema, overwrite=False)

@@ -14,9 +14,9 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.service.methods import methods
 from pyspark_lance.spark.source.change_writer import LanceChangeWriter
 from pyspark_lance.spark.source.pushed_down import PushedDown
-from pyspark_lance.spark.sql.plugin_calls import handle
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -130,7 +130,7 @@ def test_rows_of_others_count_only_where_the_scan_looked(rows, to):
 
 def looked_at(path):
     """What tells the version that Spark looks at, as the plugin hears and hands it on."""
-    return handle("describe", {"path": path})["base"]
+    return methods()["describe"]({"options": {"path": path}})["base"]
 
 
 def test_a_table_made_anew_is_not_changed_as_the_one_that_was_looked_at(rows):

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.sql.plugin_calls import handle
+from pyspark_lance.spark.service.methods import methods
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -29,16 +29,15 @@ def path(tmp_path):
 def plan(path, *, small=1 << 19, **options):
     """What the plugin is told of a scan of the newest version."""
     snapshot = Snapshot.open(Table(path))
-    asked = {
-        "path": path,
-        "_lance.root": snapshot.uri,
-        "_lance.version": str(snapshot.version),
-        "_lance.batches_of": COLUMNS.json(),
-        "_lance.small_bytes": str(small),
+    params = {
+        "root": snapshot.uri,
+        "version": snapshot.version,
+        "columns": COLUMNS.json(),
+        "small_bytes": small,
     }
-    return handle(
-        "plan", asked | {name.replace("lance_", "_lance."): text for name, text in options.items()}
-    )
+    for name in {"filter", "limit", "transfer_mode"} & options.keys():
+        params[name] = options.pop(name)
+    return methods()["plan"]({"options": {"path": path, **options}, "params": params})
 
 
 def rows_of(facts):
@@ -56,7 +55,8 @@ def test_all_rows_come_with_the_plan_where_they_are_few(path):
 
 
 def test_nobody_gets_rows_who_does_not_ask(path):
-    assert handle("plan", {"path": path}) == {"fragments": 1, "rows": 100, "indices": ()}
+    left = {"fragments": 1, "rows": 100, "indices": ()}
+    assert methods()["plan"]({"options": {"path": path}}) == left
 
 
 def test_rows_of_more_bytes_than_asked_for_are_left_to_tasks(path):
@@ -66,16 +66,16 @@ def test_rows_of_more_bytes_than_asked_for_are_left_to_tasks(path):
 
 
 def test_a_limit_is_read_of_each_task(path):
-    assert rows_of(plan(path, lance_limit="3", small=2000)) == [
+    assert rows_of(plan(path, limit=3, small=2000)) == [
         {"id": i, "s": f"row {i}"} for i in range(3)
     ]
 
 
 def test_a_condition_is_tested_where_all_that_metadata_leave_are_few(path):
-    assert [row["id"] for row in rows_of(plan(path, lance_filter=BELOW_TEN))] == list(range(10))
+    assert [row["id"] for row in rows_of(plan(path, filter=BELOW_TEN))] == list(range(10))
     # Ten rows are fewer, but it takes reading all.
-    size = sum(stream.size for stream in plan(path, lance_limit="10")["batches"])
-    assert "batches" not in plan(path, lance_filter=BELOW_TEN, small=size)
+    size = sum(stream.size for stream in plan(path, limit=10)["batches"])
+    assert "batches" not in plan(path, filter=BELOW_TEN, small=size)
 
 
 @pytest.mark.parametrize(("fragments", "is_read"), [(16, True), (17, False)])
@@ -102,6 +102,6 @@ def test_a_damaged_file_is_left_to_tasks(path, tmp_path):
 
 def test_what_no_batch_may_ask_for_is_refused_at_once(path):
     with pytest.raises(InvalidInputError, match="it is shared, copied or off"):
-        plan(path, lance_way="sideways")
+        plan(path, transfer_mode="sideways")
     with pytest.raises(InvalidInputError, match="readChangeFeed"):
         plan(path, startingVersion="1")

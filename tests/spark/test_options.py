@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from pyspark_lance.spark.options.option_table import (
 from pyspark_lance.spark.options.parse_options import (
     ReadOptions,
     WriteOptions,
+    WriteParameters,
     check_full_overwrite,
     split_names,
 )
@@ -364,15 +364,16 @@ def test_properties_that_say_what_a_new_table_is_are_options():
     for word in ("mergeSchema", "commit_retries", "storage.secret", "Storage.key"):
         with pytest.raises(InvalidInputError, match=rf"{word} is an option.*\n.*/t\n.*OPTIONS"):
             split_table_properties({word: "true"}, "/t")
-    stated = {"path": "/t", "_lance.properties": json.dumps({"fileFormatVersion": "9"})}
+    stated = WriteParameters(properties={"fileFormatVersion": "9"})
     with pytest.raises(InvalidInputError, match="fileFormatVersion cannot be '9'"):
-        WriteOptions.parse(stated)
+        WriteOptions.parse({"path": "/t"}, stated)
 
 
 def test_properties_of_columns_are_options_once_the_columns_are_known():
     properties = {"v.fixed_size_list": "3", "team.json": "x", "V.Compression": "zstd", "v": "1"}
-    given = {"path": "/t", "_lance.properties": json.dumps(properties)}
-    options = WriteOptions.parse({**given, "v.compression": "lz4"}).for_columns(["id", "v"])
+    given = WriteParameters(properties=properties)
+    parsed = WriteOptions.parse({"path": "/t", "v.compression": "lz4"}, given)
+    options = parsed.for_columns(["id", "v"])
     assert dict(options.table_properties) == {"team.json": "x", "v": "1"}
     assert options.column_types["v.fixed_size_list"] == "3"
     assert options.column_types["v.compression"] == "lz4"

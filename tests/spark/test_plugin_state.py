@@ -69,9 +69,9 @@ def test_a_jar_of_this_package_passes_and_so_does_none_of_whose_files_are_there(
     ],
 )
 def test_a_jar_of_another_version_says_what_to_install_again(version, digest, hint):
-    options = {keys.PLUGIN: f"{version} {digest} /spark/jars/a b.jar", "path": "/nowhere"}
+    session = {"plugin": f"{version} {digest} /spark/jars/a b.jar"}
     with pytest.raises(UnsupportedFeatureError) as failed:
-        methods()["find"]({"options": options})
+        methods()["find"]({"session": session, "options": {"path": "/nowhere"}})
     text = str(failed.value)
     assert f"is of version {version} ({digest[:7]})" in text
     assert f"of version {pyspark_lance.__version__} ({own_digest()[:7]})" in text

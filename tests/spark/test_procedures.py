@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import lance
 import numpy as np
@@ -13,6 +14,8 @@ from local_changes import delete_rows
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError, VersionNotFoundError
+from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.sql.plugin_requests import ProcedureRequest
 from pyspark_lance.spark.sql.procedures import PROCEDURES, LanceTaskReader, run_procedure
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
 from pyspark_lance.table.version.table import Table
@@ -30,15 +33,14 @@ def path(tmp_path):
 
 
 def ask(path, procedure, /, *, work=None, done=(), **arguments):
-    options = {
-        "path": path,
-        "_lance.procedure": procedure,
-        "_lance.application": "app-7",
-        "_lance.arguments": json.dumps({"table": path, **arguments}),
-    }
-    if work is not None:
-        options |= {"_lance.state": work, "_lance.done": " ".join(done)}
-    return run_procedure(options)
+    request = ProcedureRequest(
+        options={"path": path, keys.APPLICATION: "app-7"},
+        procedure=procedure,
+        arguments={"table": path, **arguments},
+        state=work,
+        results=tuple(done),
+    )
+    return run_procedure(request)
 
 
 def rows(answer):
@@ -92,18 +94,22 @@ def test_where_others_are_always_in_the_way_what_landed_is_told(path, monkeypatc
     settings = {"target_rows_per_fragment": "50"}
     answer = ask(path, "compact", **settings)
     done = run_tasks(answer["state"])
-    options = {"path": path, "commitRetries": "0", "_lance.procedure": "compact"}
-    options |= {"_lance.arguments": json.dumps({"table": path})}
-    options |= {"_lance.state": answer["state"], "_lance.done": " ".join(done)}
+    request = ProcedureRequest(
+        options={"path": path, "commitRetries": "0"},
+        procedure="compact",
+        arguments={"table": path},
+        state=answer["state"],
+        results=tuple(done),
+    )
     delete_rows(path, "id = 1")
-    (told,) = rows(run_procedure(options))
+    (told,) = rows(run_procedure(request))
     assert (told["conflicting_bins"], told["fragments_removed"]) == (1, 2)
     answer = ask(path, "compact", **settings)
     done = run_tasks(answer["state"])
     delete_rows(path, "id IN (0, 2)")
-    options |= {"_lance.state": answer["state"], "_lance.done": " ".join(done)}
+    request = replace(request, state=answer["state"], results=tuple(done))
     with pytest.raises(RetryableCommitError, match="changed all 1 groups"):
-        run_procedure(options)
+        run_procedure(request)
 
 
 def test_arguments_that_cannot_be(path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import inspect
 import io
 import os
 import re
@@ -20,11 +23,18 @@ from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, read_frame, write_frame
-from pyspark_lance.spark.service.methods import methods
+from pyspark_lance.spark.service.methods import METHODS
 from pyspark_lance.spark.service.server import Server
 from pyspark_lance.spark.source.cancellation import check_cancelled
+from pyspark_lance.spark.sql import plugin_requests
+from pyspark_lance.spark.sql.plugin_requests import ScanRequest, Session, TableRequest
 
 JAVA = Path(__file__).parents[2] / "src" / "plugin" / "org" / "pysparklance"
+# The classes that call methods of the service.
+CALLING = ("Python", "PythonRead", "PythonWrite")
+# The parameters of all requests about tables, and of those about scans.
+TABLE = {one.name for one in dataclasses.fields(TableRequest)}
+SCAN = {one.name for one in dataclasses.fields(ScanRequest)} - TABLE
 
 
 def stream_of(*messages: dict) -> io.BytesIO:
@@ -226,14 +236,47 @@ def test_a_process_that_cannot_respond_ends():
         assert process.wait(60) == 70
 
 
-def test_the_plugin_calls_what_there_is_and_speaks_the_same_protocol():
-    java = "\n".join(path.read_text() for path in JAVA.rglob("*.java"))
-    called = set(re.findall(r'(?:Python\.|\b)(?:call|callFrame|ask)\(\s*"(\w+)"', java))
-    known = set(methods())
-    assert called <= known
-    by_name = (  # whose names are chosen elsewhere in Java
-        "tables namespaces namespace alter_namespace drop_namespace create_namespace counts "
-        "statement place register"
-    )
-    assert known - called <= set(by_name.split())
+def test_a_method_with_other_parameters_is_refused(process):
+    response = ask(process, {"id": 1, "method": "describe", "params": {"colour": "red"}})
+    assert response["error"]["code"] == InvalidInputError.code
+    assert "'describe' with other parameters" in response["error"]["what"]
+
+
+def test_the_plugin_calls_every_method_with_its_parameters():
+    java = "".join((JAVA / "python" / f"{name}.java").read_text() for name in CALLING)
+    called = re.findall(r'new Request\("(\w+)"\)(.*?);', java, re.DOTALL)
+    assert {name for name, _ in called} == METHODS.keys()
+    for name, chain in called:
+        kind = METHODS[name].request
+        known = {one.name for one in dataclasses.fields(kind)} - {"options"}
+        if issubclass(kind, TableRequest):
+            known -= TABLE | SCAN if issubclass(kind, ScanRequest) else TABLE
+            assert ".of(" in chain, name
+        assert set(re.findall(r'\.with\(\s*"(\w+)"', chain)) == known, name
+
+
+def test_every_method_has_a_function_of_its_name():
+    for name, method in METHODS.items():
+        function = getattr(importlib.import_module(method.module), name)
+        (parameter,) = inspect.signature(function).parameters.values()
+        assert issubclass(method.request, getattr(plugin_requests, parameter.annotation)), name
+
+
+def test_only_these_classes_call_the_service():
+    calling = {path.stem for path in JAVA.rglob("*.java") if "new Request(" in path.read_text()}
+    assert calling == set(CALLING)
+
+
+def test_requests_about_tables_and_scans_have_the_same_parameters_in_java():
+    java = (JAVA / "python" / "Request.java").read_text()
+    carried = set(re.findall(r'"_lance\.(\w+)", (?:true|false)', java))
+    assert carried == TABLE - {"options"}
+    assert set(re.findall(r'\.with\("(\w+)", scan\.', java)) == SCAN
+    session = java[java.index("ObjectNode session() {") :]
+    settings = {one.name for one in dataclasses.fields(Session)}
+    assert set(re.findall(r'\.(?:put|set)\("(\w+)"', session)) == settings
+
+
+def test_the_plugin_speaks_the_same_protocol():
+    java = (JAVA / "python" / "LanceService.java").read_text()
     assert f"int PROTOCOL = {PROTOCOL};" in java

@@ -32,19 +32,23 @@ def sent(message: dict) -> dict:
 
 def call(method: str, **params) -> dict:
     """The result of a method as the plugin gets it."""
-    return sent(methods()[method](sent(params)))
+    message = {"session": params.pop("session", {}), "options": params.pop("options", {})}
+    return sent(methods()[method](sent(message | {"params": params})))
 
 
-def plan_write(path: str, *, overwrite: bool = False, **options: str) -> dict:
+SESSION = {"application": "app-7"}
+
+
+def plan_write(path: str, *, overwrite: bool = False, **params: object) -> dict:
     """The plan of a write of ``COLUMNS``."""
-    options = {"path": path, "_lance.application": "none", **options}
-    return call("plan_write", options=options, columns=COLUMNS.json(), overwrite=overwrite)
+    params |= {"columns": COLUMNS.json(), "overwrite": overwrite}
+    return call("plan_write", session=SESSION, options={"path": path}, **params)
 
 
-def plan_read(path: str, columns: StructType, **options: str) -> dict:
+def plan_read(path: str, columns: StructType, **params: object) -> dict:
     """The plan of a read."""
-    options = {"path": path, "_lance.application": "none", **options}
-    return call("plan_read", options=options, columns=columns.json())
+    params |= {"columns": columns.json()}
+    return call("plan_read", session=SESSION, options={"path": path}, **params)
 
 
 def function_of(plan: dict):
@@ -61,9 +65,9 @@ def written(plan: dict, *parts: pa.Table) -> list[bytes]:
     return messages
 
 
-def rows_of(path: str, columns: StructType, **options: str) -> pa.Table:
+def rows_of(path: str, columns: StructType, **params: object) -> pa.Table:
     """Run the tasks of a read; return their rows."""
-    plan = plan_read(path, columns, **options)
+    plan = plan_read(path, columns, **params)
     task, batches = function_of(plan), []
     for one in plan["partitions"]:
         given = pa.RecordBatch.from_arrays([pa.array([one])], ["partition"])
@@ -119,8 +123,19 @@ def test_a_planned_read_gives_random_rows_by_whatever_the_plugin_pushed_down(tmp
     table = random_table(seed, 40, "2.1", columns=3).drop_columns("id")
     write_table(path, table.append_column("id", pa.array(range(40))), max_rows_per_file=9)
     condition = {"op": "<", "args": [{"column": ["id"]}, {"literal": 25, "type": "bigint"}]}
-    found = rows_of(path, COLUMNS[:1], **{"_lance.filter": json.dumps(condition)})
+    found = rows_of(path, COLUMNS[:1], filter=json.dumps(condition))
     assert sorted(found["id"].to_pylist()) == list(range(25))
+
+
+def test_a_planned_read_is_of_the_version_that_was_analysed(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, ids(1, 2))
+    described = call("describe", options={"path": path})
+    pinned = {name: described[name] for name in ("root", "version", "base")}
+    plan = plan_write(path)
+    call("commit", writer=plan["writer"], messages=written(plan, ids(3)))
+    assert rows_of(path, COLUMNS, **pinned)["id"].to_pylist() == [1, 2]
+    assert sorted(rows_of(path, COLUMNS)["id"].to_pylist()) == [1, 2, 3]
 
 
 def test_an_empty_table_is_read_by_one_task_that_gives_nothing(tmp_path):
@@ -134,7 +149,7 @@ def test_a_write_that_may_not_be_fails_in_its_plan(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids(1))
     with pytest.raises(TableAlreadyExistsError):
-        plan_write(path, **{"_lance.create": "true"})
+        plan_write(path, create=True)
 
 
 @pytest.mark.parametrize("command", [reads, writes])

@@ -48,7 +48,7 @@ def content(message):
 
 def greeted(batches, **options):
     reader = Batches(batches)
-    messages = SharedBatchReader(reader, options).read(None)
+    messages = SharedBatchReader(reader, "shared").read(None)
     handshake = next(messages).to_pylist()[0]
     return reader, messages, handshake
 
@@ -126,11 +126,11 @@ def test_batches_are_within_rows_as_long_as_nobody_has_seen_the_memory():
 
 def test_batches_are_within_rows_on_demand_and_empty_ones_are_left_out():
     batches = [rows(0, 3), rows(0, 0), rows(3, 4)]
-    reader = SharedBatchReader(Batches(batches), {"_lance.way": "copied"})
+    reader = SharedBatchReader(Batches(batches), "copied")
     given = [content(message)[0] for message in reader.read(None)]
     assert given == [batches[0], batches[2]]
 
 
 def test_a_way_that_there_is_not_is_refused():
     with pytest.raises(InvalidInputError, match="it is shared, copied or off"):
-        SharedBatchReader(Batches([]), {"_lance.way": "by post"})
+        SharedBatchReader(Batches([]), "by post")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.sql.plugin_requests import UnknownProcedureRequest
 from pyspark_lance.spark.sql.procedures import PROCEDURES, refuse_unknown
 
 
@@ -18,12 +19,12 @@ from pyspark_lance.spark.sql.procedures import PROCEDURES, refuse_unknown
 )
 def test_the_nearest_procedure_is_named(asked, near):
     with pytest.raises(InvalidInputError, match=f"did you mean {near}?") as refused:
-        refuse_unknown({"_lance.procedure": asked})
+        refuse_unknown(UnknownProcedureRequest(procedure=asked))
     assert asked in str(refused.value)
     assert all(name in str(refused.value) for name in PROCEDURES)
 
 
 def test_a_name_like_no_other_gets_the_list_alone():
     with pytest.raises(InvalidInputError, match="namespace system: ") as refused:
-        refuse_unknown({"_lance.procedure": "system.zzz"})
+        refuse_unknown(UnknownProcedureRequest(procedure="system.zzz"))
     assert "did you mean" not in str(refused.value)

@@ -102,10 +102,6 @@ def feed(path):
     return source(path, readChangeFeed="true", startingVersion="1").reader(IDS)
 
 
-def question(path):
-    return source(path, **{"_lance.call": "describe"})
-
-
 def read(reader):
     return pa.Table.from_batches(reader.read(reader.partitions()[0])).num_rows
 
@@ -140,7 +136,6 @@ def changed(path):
 REQUESTS = {
     "the source": (str, source),
     "the schema": (source, lambda made: made.schema()),
-    "a question of the plugin": (question, lambda made: made.schema()),
     "the plan of a scan": (source, lambda made: made.reader(IDS)),
     "a task of a scan": (lambda path: source(path).reader(IDS), read),
     "a task of changes": (feed, read),

@@ -19,7 +19,7 @@ from pathlib import Path
 PROCESSES = {
     "look up the source": "pyspark.sql.worker.lookup_data_sources",
     "find the schema": "pyspark.sql.worker.create_data_source",
-    "describe for the plugin": "pyspark.sql.worker.create_data_source",
+    "describe for the plugin": "pyspark.sql.datasource",
     "plan a scan": "pyspark.sql.worker.plan_data_source_read",
     "scan": "pyspark.worker",
     "plan a write": "pyspark.sql.worker.write_into_data_source",
@@ -40,7 +40,8 @@ def work(kind: str, folder: Path) -> None:
     elif kind == "find the schema":
         pickle.dumps(_source(options))
     elif kind == "describe for the plugin":
-        _source(options | {"_lance.call": "describe", "_lance.application": "none"})
+        methods = importlib.import_module("pyspark_lance.spark.service.methods").methods()
+        assert methods["describe"]({"options": options})["rows"] == 10
     elif kind == "plan a scan":
         pickle.dumps(kept("source").reader(kept("schema")).partitions())
     elif kind == "scan":

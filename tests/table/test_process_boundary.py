@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from process_boundary import PACKAGE, sent
 from pyspark import cloudpickle
-from pyspark.sql.datasource import CaseInsensitiveDict
 from table_access import write_table
 
 import pyspark_lance
@@ -40,8 +39,8 @@ from pyspark_lance.format.u64_segment import EncodedU64Array
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.predicate.tree import Literal
 from pyspark_lance.spark.data_source import LanceDataSource
-from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
+from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.source.scan_rows import ScanRows
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -183,13 +182,9 @@ def test_every_class_that_packs_itself_is_looked_at_here():
 def test_tasks_are_sent_what_they_need_of_a_reader_that_plans(tmp_path, limit, top):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(9)}))
-    options = {"path": path}
-    if limit is not None:
-        options[keys.LIMIT] = str(limit)
-    if top is not None:
-        options[keys.TOP] = json.dumps(dataclasses.asdict(top))
-    source = LanceDataSource(CaseInsensitiveDict(options))
-    reader = source.reader(source.schema())
+    source = LanceDataSource({"path": path})
+    text = None if top is None else json.dumps(dataclasses.asdict(top))
+    reader = source._reader(source.schema(), PushedDown(limit=limit, top=text))
     arrived = pickle.loads(cloudpickle.dumps(reader))
     assert type(arrived) is ScanRows
     assert vars(arrived) == {"_schema": reader._schema, "_limit": limit, "_top": top}

@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+    from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, WriteParameters
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
     from pyspark_lance.spark.source.change_feed_plan import PinnedFeed
     from pyspark_lance.spark.source.change_reader import LanceChangeReader
-    from pyspark_lance.spark.source.change_writer import LanceChangeWriter
     from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
+    from pyspark_lance.spark.source.pushed_down import PushedDown
     from pyspark_lance.spark.source.search_reader import LanceSearchReader
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
     from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader, MetadataRead
-    from pyspark_lance.spark.sql.procedures import LanceTaskReader
     from pyspark_lance.table.version.table_identity import PinnedVersion
 
 end_quietly()
@@ -114,37 +113,32 @@ class LanceDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a scan of the pinned version, or of the changes up to it."""
         trim_worker_overhead()
-        if keys.BATCHES_OF not in self.options:
-            return self._reader(schema)
-        from pyspark_lance.spark.source.shared_batches import SharedBatchReader, columns_of_batches
-
-        reader = self._reader(columns_of_batches(self.options), keep_dictionaries=True)
-        return SharedBatchReader(reader, self.options)
+        return self._reader(schema)
 
     def _reader(
-        self, schema: StructType, *, keep_dictionaries: bool = False
+        self,
+        schema: StructType,
+        pushed: PushedDown | None = None,
+        *,
+        keep_dictionaries: bool = False,
+        in_parts: bool = False,
     ) -> (
         LanceBatchReader
         | LanceChangeReader
         | LanceMetadataReader
         | LanceNearestReader
         | LanceSearchReader
-        | LanceTaskReader
     ):
         from pyspark_lance.spark.source.batch_reader import LanceBatchReader
-        from pyspark_lance.spark.source.pushed_down import PushedDown
+        from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
 
         self._restore_options(schema)
-        if keys.STATE in self.options:
-            from pyspark_lance.spark.sql.procedures import LanceTaskReader
-
-            return LanceTaskReader(self.options[keys.STATE])
         about = self._metadata_read()
         if about is not None:
             from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader
 
             return LanceMetadataReader(about, schema)
-        pushed = PushedDown.parse(self.options)
+        pushed = pushed or NOTHING_PUSHED
         read = self._read_options()
         read.check_batch()
         if read.changes is not None:
@@ -155,12 +149,7 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
 
             return LanceNearestReader(
-                read,
-                read.nearest,
-                self._pin(),
-                schema,
-                pushed,
-                in_parts=keys.NEAREST_PARTS in self.options,
+                read, read.nearest, self._pin(), schema, pushed, in_parts=in_parts
             )
         if read.search is not None:
             from pyspark_lance.spark.source.search_reader import LanceSearchReader
@@ -171,24 +160,11 @@ class LanceDataSource(DataSource):
         )
 
     @clean_errors
-    def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
-        """Plan an append or overwrite, or the delta write of an UPDATE, MERGE or DELETE."""
+    def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter:
+        """Plan an append or overwrite."""
         from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
         write, replaces = self._write_options(overwrite)
-        if keys.CHANGE in self.options:
-            from pyspark_lance.spark.source.change_writer import LanceChangeWriter
-            from pyspark_lance.spark.source.pushed_down import PushedDown
-
-            return LanceChangeWriter(
-                write,
-                self._pin(),
-                schema,
-                self.options[keys.CHANGE],
-                base=self.options[keys.BASE],
-                pushed=PushedDown.parse(self.options),
-                retried=self.options.get(keys.RETRIES, ""),
-            )
         return LanceBatchWriter(write, schema, overwrite=replaces)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -218,7 +194,9 @@ class LanceDataSource(DataSource):
         write, _ = self._write_options(overwrite)
         return LanceStreamWriter(write, schema, overwrite=overwrite)
 
-    def _write_options(self, overwrite: bool) -> tuple[WriteOptions, bool]:
+    def _write_options(
+        self, overwrite: bool, parameters: WriteParameters | None = None
+    ) -> tuple[WriteOptions, bool]:
         """Parse the options of a write, and whether it replaces existing rows."""
         from pyspark_lance.spark.options.parse_options import WriteOptions, check_full_overwrite
 
@@ -226,7 +204,7 @@ class LanceDataSource(DataSource):
         about = self._metadata_read(writes=True)
         if about is not None:
             raise about.not_written()
-        write = WriteOptions.parse(self.options)
+        write = WriteOptions.parse(self.options, parameters)
         replaces = overwrite or write.must_overwrite
         if replaces and write.replace_where is None:
             check_full_overwrite(self.options)
@@ -255,10 +233,6 @@ class LanceDataSource(DataSource):
     def _pin(self) -> PinnedVersion:
         """Return the version that this query reads; resolve it once."""
         if self._pinned is None:
-            from pyspark_lance.spark.source.pushed_down import pinned_version
-
-            self._pinned = pinned_version(self.options)
-        if self._pinned is None:
             from pyspark_lance.table.version.snapshot import Snapshot
             from pyspark_lance.table.version.table import suggest_paths
 
@@ -275,7 +249,6 @@ class LanceDataSource(DataSource):
         """Return the change feed that this query reads; resolve its versions once."""
         if self._feed is None:
             from pyspark_lance.spark.source.change_feed_plan import pin_feed
-            from pyspark_lance.spark.source.pushed_down import pinned_version
 
-            self._feed = pin_feed(self._read_options(), pinned_version(self.options))
+            self._feed = pin_feed(self._read_options(), None)
         return self._feed

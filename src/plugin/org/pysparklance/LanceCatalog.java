@@ -35,13 +35,13 @@ public class LanceCatalog
   /** Names of the root, as Spark requires a namespace in every name. */
 
   private String name;
-  private String settings;
+  private JsonNode settings;
   private CaseInsensitiveStringMap options;
 
   @Override public void initialize(String catalogName, CaseInsensitiveStringMap given) {
     name = catalogName;
     Map<String, String> ofTables = new HashMap<>(given.asCaseSensitiveMap());
-    settings = Python.JSON.valueToTree(ofTables).toString();
+    settings = Python.JSON.valueToTree(ofTables);
     ofTables.keySet().removeIf(one -> one.matches(OF_NAMES));
     options = new CaseInsensitiveStringMap(ofTables);
     SessionRules.addToSession();
@@ -62,28 +62,16 @@ public class LanceCatalog
     return ident.namespace().length <= 1 && ident.name().contains("/");
   }
 
-  private static String json(Object names) { return Python.JSON.valueToTree(names).toString(); }
-
-  private static String nameOf(Identifier ident) {
+  private static List<String> nameOf(Identifier ident) {
     List<String> parts = new ArrayList<>(List.of(ident.namespace()));
     parts.add(ident.name());
-    return json(parts);
+    return parts;
   }
 
   /** The options of a request for a table, which Python finds by its name. */
   private CaseInsensitiveStringMap requestOptions(Identifier ident) {
     return isPath(ident) ? Options.with(options, "path", ident.name())
-        : Options.with(options, "_lance.catalog", settings, "_lance.name", nameOf(ident));
-  }
-
-  private CaseInsensitiveStringMap requestOptions(String[] namespace) {
-    return Options.with(CaseInsensitiveStringMap.empty(),
-        "_lance.catalog", settings, "_lance.namespace", json(namespace));
-  }
-
-  private JsonNode ask(String question, String[] namespace, String... more)
-      throws NoSuchNamespaceException {
-    return checked(Python.call(question, requestOptions(namespace), more), namespace);
+        : Options.with(options, "_lance.catalog", settings.toString(), "_lance.name", Python.json(nameOf(ident)));
   }
 
   private static JsonNode checked(JsonNode reply, String[] namespace)
@@ -157,7 +145,7 @@ public class LanceCatalog
   }
 
   @Override public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
-    JsonNode reply = ask("tables", namespace);
+    JsonNode reply = checked(Python.tables(settings, namespace), namespace);
     String[] own = Python.JSON.convertValue(reply.get("namespace"), String[].class);
     List<Identifier> found = new ArrayList<>();
     reply.get("tables").forEach(one -> found.add(Identifier.of(own, one.asText())));
@@ -204,10 +192,9 @@ public class LanceCatalog
           + "\n  hint: leave out LOCATION and the option path");
     }
     CaseInsensitiveStringMap at = isPath(ident) ? asked : Options.merge(options, texts(checked(
-        Python.call("place", asked, "_lance.location", location), ident.namespace())
-            .get("options")));
+        Python.place(asked, location), ident.namespace()).get("options")));
     Runnable made = isPath(ident) ? () -> {}
-        : () -> Python.call("register", asked, "_lance.location", at.get("path"));
+        : () -> Python.register(asked, at.get("path"));
     return new StagedLanceTable(Options.with(Options.merge(at, Options.ofTable(given)),
         "path", at.get("path")), table.columns(), table, replaces, made, () -> {});
   }
@@ -232,14 +219,14 @@ public class LanceCatalog
   @Override public boolean dropTable(Identifier ident) {
     refusePath(ident, "dropped", "DELETE FROM it takes its rows, which its history keeps; to be "
         + "rid of the table, remove the folder by the tools of its store");
-    return Python.call("drop", requestOptions(ident)).path("dropped").asBoolean();
+    return Python.drop(requestOptions(ident));
   }
 
   @Override public void renameTable(Identifier from, Identifier to) {
     for (Identifier one : List.of(from, to)) {
       refusePath(one, "renamed", "move the folder by the tools of its store");
     }
-    Python.call("rename", requestOptions(from), "_lance.new_name", nameOf(to));
+    Python.rename(requestOptions(from), nameOf(to));
   }
 
   /** Refuse to drop a table by path: no catalog owns it, and a typo would remove a folder. */
@@ -257,7 +244,7 @@ public class LanceCatalog
   @Override
   public String[][] listNamespaces(String[] namespace) throws NoSuchNamespaceException {
     List<String[]> found = new ArrayList<>();
-    ask("namespaces", namespace).get("namespaces").forEach(one -> {
+    checked(Python.namespaces(settings, namespace), namespace).get("namespaces").forEach(one -> {
       String[] whole = Arrays.copyOf(namespace, namespace.length + 1);
       whole[namespace.length] = one.asText();
       found.add(whole);
@@ -267,13 +254,12 @@ public class LanceCatalog
 
   @Override public Map<String, String> loadNamespaceMetadata(String[] namespace)
       throws NoSuchNamespaceException {
-    return texts(ask("namespace", namespace).get("properties"));
+    return texts(checked(Python.namespace(settings, namespace), namespace).get("properties"));
   }
 
   @Override public void createNamespace(String[] namespace, Map<String, String> properties)
       throws NamespaceAlreadyExistsException {
-    if (!Python.call("create_namespace", requestOptions(namespace), "_lance.properties", json(properties))
-        .get("done").asBoolean()) {
+    if (!Python.createNamespace(settings, namespace, properties)) {
       throw new NamespaceAlreadyExistsException(namespace);
     }
   }
@@ -288,12 +274,12 @@ public class LanceCatalog
         properties.put(removed.property(), null);
       }
     }
-    ask("alter_namespace", namespace, "_lance.properties", json(properties));
+    checked(Python.alterNamespace(settings, namespace, properties), namespace);
   }
 
   @Override public boolean dropNamespace(String[] namespace, boolean cascade)
       throws NoSuchNamespaceException, NonEmptyNamespaceException {
-    JsonNode reply = ask("drop_namespace", namespace, "_lance.cascade", "" + cascade);
+    JsonNode reply = checked(Python.dropNamespace(settings, namespace, cascade), namespace);
     if (reply.has("not_empty")) {
       throw new NonEmptyNamespaceException(namespace);
     }

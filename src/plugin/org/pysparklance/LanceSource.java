@@ -69,9 +69,8 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       return new LanceTable(options, schema, null, true);
     }
     if (asked) {
-      CaseInsensitiveStringMap checked = Options.with(options, "_lance.schema", schema.json());
       boolean isView = Running.isCalledBy("CreateTempViewUsing");
-      return new LanceTable(options, schema, Python.describe(checked), false, isView);
+      return new LanceTable(options, schema, Python.describe(options, schema), false, isView);
     }
     // Only DataFrameWriter.save() loads a table without its schema or partitioning. Spark only
     // supports append and overwrite for such tables; for a table without capabilities it calls
@@ -83,7 +82,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
     Description found = options.containsKey("path") ? Python.find(options) : null;
     if (asked && found != null && Running.isCalledBy("TableAsSelect")) {
-      Python.call("absent", options);
+      Python.absent(options);
     }
     // Spark compares this schema with the one in the CREATE TABLE statement.
     return new LanceTable(
@@ -104,9 +103,9 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     boolean creates = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;
     CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     if (mode == SaveMode.ErrorIfExists) {
-      Python.call("absent", given);
+      Python.absent(given);
     }
-    if (mode != SaveMode.Ignore || !Python.call("exists", given).get("exists").asBoolean()) {
+    if (mode != SaveMode.Ignore || !Python.exists(given)) {
       options.put(SAVE, "true");
       if (creates) {
         options.put("_lance.create", "true");

@@ -53,6 +53,39 @@ class ChangeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadParameters:
+    """What the JVM plugin sends of a read beside the user's options."""
+
+    after: bool = False  # A change feed starts after its first version,
+    until: bool = False  # and ends before its last one.
+    of_sql: bool = False  # A search is a table function of SQL.
+
+
+OF_OPTIONS_ONLY = ReadParameters()
+"""A read that has only options."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteParameters:
+    """What the JVM plugin sends of a write beside the user's options."""
+
+    create: bool = False  # The table must not exist yet.
+    replace: bool = False  # The table replaces an existing one.
+    replace_where: str | None = None  # A condition of the rows to replace, as JSON text.
+    properties: Mapping[str, str] = field(default_factory=dict)  # Of the table.
+    # The columns that rows are sorted by, and whose values get separate files.
+    split_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None  # None leaves the clustering columns.
+    # By root, the oldest version that the query reads, and its stamp.
+    sources: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of_stream(cls, options: Mapping[str, str]) -> WriteParameters:
+        """Return those of a stream, whose source Spark creates with options only."""
+        return cls(split_by=tuple(json.loads(options.get(keys.SPLIT_BY, "[]"))))
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """The options of a read."""
 
@@ -96,7 +129,9 @@ class ReadOptions:
             )
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+    def parse(
+        cls, options: Mapping[str, str], parameters: ReadParameters = OF_OPTIONS_ONLY
+    ) -> ReadOptions:
         """Read the options of ``spark.read`` or of a view."""
         canonical, storage = canonical_options(options, "read")
         path = _path_to_read(canonical, options)
@@ -118,30 +153,29 @@ class ReadOptions:
             fragments_per_partition=parsed(canonical, "fragmentsPerPartition", parse_count),
             batch_rows=parsed(canonical, "batchSize", parse_count),
             blob_columns=split_names(canonical.get("blobColumns", "")),
-            changes=_changes(canonical, options),
+            changes=_changes(canonical, options, parameters),
             of_streams=_only_of_streams(canonical),
             may_be_stream=any(name in canonical for name in (*_STARTING, *_OF_STREAMS)),
             checks_text=parsed(canonical, "checkText", parse_flag) or False,
-            nearest=_nearest(canonical, options),
-            search=_search(canonical, options),
+            nearest=_nearest(canonical, of_sql=parameters.of_sql),
+            search=_search(canonical, of_sql=parameters.of_sql),
             time_zone=options.get(keys.TIME_ZONE, "UTC"),
             ansi=options.get(keys.ANSI, "true") == "true",
         )
 
 
-def _nearest(canonical: Mapping[str, str], options: Mapping[str, str]) -> NearestOption | None:
+def _nearest(canonical: Mapping[str, str], *, of_sql: bool) -> NearestOption | None:
     text = canonical.get("nearest")
-    of_sql = keys.NEAREST_PARTS in options
     return None if text is None else NearestOption.parse(text, of_sql=of_sql)
 
 
-def _search(canonical: Mapping[str, str], options: Mapping[str, str]) -> SearchOption | None:
+def _search(canonical: Mapping[str, str], *, of_sql: bool) -> SearchOption | None:
     text = canonical.get("search")
     if text is None:
         return None
     if "nearest" in canonical:
         raise InvalidInputError("the options nearest and search at once", hint="leave one out")
-    return SearchOption.parse(text, of_sql=keys.NEAREST_PARTS in options)
+    return SearchOption.parse(text, of_sql=of_sql)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +210,17 @@ class WriteOptions:
     case_sensitive: bool = False
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+    def parse(
+        cls, options: Mapping[str, str], parameters: WriteParameters | None = None
+    ) -> WriteOptions:
         """Read the options of ``df.write`` or of a view."""
+        parameters = parameters or WriteParameters.of_stream(options)
         canonical, storage = canonical_options(options, "write")
         _refuse_other_rows(options)
         mode = parsed(canonical, "writeMode", parse_write_mode)
         path = _path_to_write(canonical)
         table = Table(path, {**_hadoop(path, options), **storage}, canonical.get("branch"))
-        given = json.loads(options.get(keys.PROPERTIES, "{}"))
-        table_properties, as_options = split_table_properties(given, table.root)
+        table_properties, as_options = split_table_properties(parameters.properties, table.root)
         canonical = {**as_options, **canonical}
         return cls(
             table=table,
@@ -194,24 +230,24 @@ class WriteOptions:
             file_format_version=parsed(canonical, "fileFormatVersion", parse_file_version),
             overwrite_schema=parsed(canonical, "overwriteSchema", parse_flag),
             merge_schema=parsed(canonical, "mergeSchema", parse_flag) or False,
-            replace_where=options.get(keys.REPLACE_WHERE) or canonical.get("replaceWhere") or None,
+            replace_where=parameters.replace_where or canonical.get("replaceWhere") or None,
             time_zone=options.get(keys.TIME_ZONE, "UTC"),
             ansi=options.get(keys.ANSI, "true") == "true",
             properties=_properties(canonical, options.get(keys.APPLICATION)),
             commit_retries=_retries(canonical),
             commit_timeout_s=parsed(canonical, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
             column_types={word: value for word, value in canonical.items() if "." in word},
-            must_create=keys.CREATE in options or mode == "create",
+            must_create=parameters.create or mode == "create",
             must_overwrite=mode == "overwrite",
             streaming_query_id=canonical.get("streamingQueryId") or None,
             compact_every=parsed(canonical, "compactEvery", parse_count),
             sort_by=parsed(canonical, "sortBy", parse_sort_by) or (),
-            split_by=tuple(json.loads(options.get(keys.SPLIT_BY, "[]"))),
-            cluster_by=_cluster_by(canonical, options),
+            split_by=parameters.split_by,
+            cluster_by=_cluster_by(canonical, parameters),
             allow_older_source=parsed(canonical, "allowOlderSource", parse_flag) or False,
-            keeps_declarations=keys.REPLACE not in options,
+            keeps_declarations=not parameters.replace,
             table_properties=table_properties,
-            sources=json.loads(options.get(keys.SOURCES, "{}")),
+            sources=parameters.sources,
             case_sensitive=_is_case_sensitive(canonical, options),
         )
 
@@ -296,7 +332,9 @@ _NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragme
     "nearest", "search")  # fmt: skip
 
 
-def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOptions | None:
+def _changes(
+    options: Mapping[str, str], given: Mapping[str, str], parameters: ReadParameters
+) -> ChangeOptions | None:
     if not parsed(options, "readChangeFeed", parse_flag):
         for name in _OF_CHANGES:
             if name in options and name not in _STARTING:
@@ -314,12 +352,12 @@ def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOpti
         starting=Bound(
             None if _is_latest(options) else parsed(options, "startingVersion", parse_whole),
             parsed(options, "startingTimestamp", partial(parse_starting_timestamp, zone=zone)),
-            is_exclusive=keys.AFTER in given,
+            is_exclusive=parameters.after,
         ),
         ending=Bound(
             parsed(options, "endingVersion", parse_whole),
             parsed(options, "endingTimestamp", partial(parse_timestamp, zone=zone)),
-            is_exclusive=keys.UNTIL in given,
+            is_exclusive=parameters.until,
         ),
         mode=parsed(options, "deduplicationMode", parse_deduplication)
         or Deduplication.DROP_CARRYOVERS,
@@ -413,12 +451,12 @@ def _is_case_sensitive(canonical: Mapping[str, str], options: Mapping[str, str])
     return options.get(keys.CASE_SENSITIVE) == "true" if asked is None else asked
 
 
-def _cluster_by(canonical: Mapping[str, str], options: Mapping[str, str]) -> tuple[str, ...] | None:
+def _cluster_by(
+    canonical: Mapping[str, str], parameters: WriteParameters
+) -> tuple[str, ...] | None:
     """Return the columns of the option, which takes precedence, else those of the statement."""
     asked = parsed(canonical, "clusterBy", split_names)
-    if asked is None and keys.CLUSTER_BY in options:
-        return tuple(json.loads(options[keys.CLUSTER_BY]))
-    return asked
+    return parameters.cluster_by if asked is None else asked
 
 
 def _retries(options: Mapping[str, str]) -> int:

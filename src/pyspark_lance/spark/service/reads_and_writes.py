@@ -5,24 +5,37 @@ Tasks get pickles of the same readers and writers as in Spark's own plan of a Py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.data_source import LanceDataSource
+from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.service.frames import Message
+from pyspark_lance.spark.source.clean_errors import clean_errors
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, WriterCommitMessage
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader
+
+    from pyspark_lance.spark.source.change_feed_plan import PinnedFeed
+    from pyspark_lance.spark.sql.plugin_requests import CommitRequest, ReadRequest, WriteRequest
 
 _SERIALIZER: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 _MESSAGE = StructType([StructField("message", BinaryType())])
+MESSAGES = StructType(
+    [
+        StructField("acknowledge", StringType()),
+        StructField("memory", StringType()),
+        StructField("length", LongType()),
+        StructField("bytes", BinaryType()),
+    ]
+)
+"""The rows that transfer batches to the plugin; see ``shared_batches``."""
 
 
 class ReadTask:
@@ -58,50 +71,102 @@ class WriteTask:
         yield pa.RecordBatch.from_arrays([single_value(message, pa.binary())], _MESSAGE.names)
 
 
-def plan_read(request: Message) -> Message:
+class _PlannedSource(LanceDataSource):
+    """The data source with the parameters of the plugin."""
+
+    def __init__(self, request: ReadRequest | WriteRequest) -> None:
+        self._request = request
+        super().__init__(dict(request.options))
+        self.options: Any = request.options
+        self._pinned = request.pinned
+
+    @clean_errors
+    def planned_reader(self, request: ReadRequest) -> DataSourceReader:
+        """Plan a read of rows, or of batches for the plugin."""
+        if request.batches is None:
+            return self._rows_reader(request)
+        from pyspark_lance.spark.source.shared_batches import SharedBatchReader  # noqa: PLC0415
+
+        return SharedBatchReader(self._rows_reader(request), request.batches)
+
+    def _rows_reader(self, request: ReadRequest) -> DataSourceReader:
+        if request.state is not None:
+            from pyspark_lance.spark.sql.procedures import LanceTaskReader  # noqa: PLC0415
+
+            return LanceTaskReader(request.state)
+        return self._reader(
+            request.schema(),
+            request.pushed,
+            keep_dictionaries=request.batches is not None,
+            in_parts=request.of_sql,
+        )
+
+    @clean_errors
+    def planned_writer(self, request: WriteRequest) -> DataSourceArrowWriter:
+        """Plan an append or overwrite, or the delta write of an UPDATE, MERGE or DELETE."""
+        write, replaces = self._write_options(request.overwrite, request.write_parameters())
+        if request.change is None:
+            from pyspark_lance.spark.source.batch_writer import LanceBatchWriter  # noqa: PLC0415
+
+            return LanceBatchWriter(write, request.schema(), overwrite=replaces)
+        from pyspark_lance.spark.source.change_writer import LanceChangeWriter  # noqa: PLC0415
+
+        return LanceChangeWriter(
+            write,
+            self._pin(),
+            request.schema(),
+            request.change,
+            base=request.base,
+            pushed=request.pushed,
+            retried=request.retries,
+        )
+
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions.parse(self.options, self._request.read_parameters())
+
+    def _pin_feed(self) -> PinnedFeed:
+        if self._feed is None:
+            from pyspark_lance.spark.source.change_feed_plan import pin_feed  # noqa: PLC0415
+
+            self._feed = pin_feed(self._read_options(), self._request.pinned)
+        return self._feed
+
+
+def plan_read(request: ReadRequest) -> Message:
     """Return the function and the partitions of the tasks of a read."""
-    columns = _columns(request)
-    reader = _source(request).reader(columns)
+    reader = _PlannedSource(request).planned_reader(request)
     # Spark runs one task for a read without partitions.
     partitions = reader.partitions() or [InputPartition(None)]
+    rows = request.schema() if request.batches is None else MESSAGES
     return {
-        "function": _dumps((ReadTask(reader), columns)),
+        "function": _dumps((ReadTask(reader), rows)),
         "partitions": list(map(_dumps, partitions)),
     }
 
 
-def plan_write(request: Message) -> Message:
+def plan_write(request: WriteRequest) -> Message:
     """Return the function of the tasks of a write, and the writer that commits their output."""
-    writer: Any = _source(request).writer(_columns(request), request["overwrite"])
+    writer: Any = _PlannedSource(request).planned_writer(request)
     return {"function": _dumps((WriteTask(writer), _MESSAGE)), "writer": _dumps(writer)}
 
 
-def commit(request: Message) -> Message:
+def commit(request: CommitRequest) -> Message:
     """Commit a version of what all tasks wrote."""
     writer, messages = _written(request)
     writer.commit(messages)
     return {}
 
 
-def abort(request: Message) -> Message:
-    """Remove what tasks wrote; the message of a task that failed is None."""
+def abort(request: CommitRequest) -> Message:
+    """Remove what tasks wrote."""
     writer, messages = _written(request)
     writer.abort(messages)
     return {}
 
 
-def _source(request: Message) -> LanceDataSource:
-    options: Any = CaseInsensitiveDict(request["options"])
-    return LanceDataSource(options)
-
-
-def _columns(request: Message) -> StructType:
-    return StructType.fromJson(json.loads(request["columns"]))
-
-
-def _written(request: Message) -> tuple[DataSourceArrowWriter, list[WriterCommitMessage | None]]:
-    messages = [None if one is None else _loads(one) for one in request["messages"]]
-    return _loads(request["writer"]), messages
+def _written(request: CommitRequest) -> tuple[DataSourceArrowWriter, list[Any]]:
+    messages = [None if one is None else _loads(one) for one in request.messages]
+    return _loads(request.writer), messages
 
 
 def _dumps(value: object) -> bytes:

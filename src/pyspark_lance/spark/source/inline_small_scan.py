@@ -6,17 +6,15 @@ requests these rows with the plan of a scan and sends them with a task that need
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import LanceError
-from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 from pyspark_lance.spark.source.cancellation import check_cancelled
 from pyspark_lance.spark.source.pushed_down import PushedDown
-from pyspark_lance.spark.source.shared_batches import columns_of_batches, stream_of, transfer_mode
+from pyspark_lance.spark.source.shared_batches import stream_of
 from pyspark_lance.table.scan.plan_scan import column_width
 from pyspark_lance.table.scan.scan_statistics import PrunedScan
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -26,31 +24,27 @@ _MAX_FRAGMENTS = 16
 
 
 def inline_small_scan(
-    options: Mapping[str, str],
     read: ReadOptions,
     snapshot: Snapshot,
+    columns: StructType,
+    pushed: PushedDown,
     left: PrunedScan,
     *,
-    has_condition: bool,
-) -> dict[str, list[pa.Buffer]]:
-    """Return ``{"batches": […]}``, Arrow streams; empty if the scan is not small.
+    max_bytes: int,
+) -> list[pa.Buffer] | None:
+    """Return the rows as Arrow streams; None if the scan is not small.
 
     If the read fails, tasks read the rows, as Spark shows the errors of tasks.
 
-    ``options``: those of the plugin, with the size limit and the columns; ``has_condition``:
-    whether a condition filters the rows that are left.
+    ``left``: the rows that remain of the scan; ``max_bytes``: how large a small scan is.
     """
-    transfer_mode(options)
     read.check_batch()
     # The option that sets the number of partitions applies to tasks.
     if left.fragments > _MAX_FRAGMENTS or read.fragments_per_partition is not None:
-        return {}
-    max_bytes = int(options[keys.SMALL_BYTES])
-    pushed = PushedDown.parse(options)
+        return None
     # Without a condition, the plugin has already compared the size with the limit.
-    if has_condition and left.rows * _row_bytes(snapshot) > max_bytes:
-        return {}
-    columns = columns_of_batches(options)
+    if pushed.filter is not None and left.rows * _row_bytes(snapshot) > max_bytes:
+        return None
     batches: list[pa.Buffer] = []
     try:
         reader = LanceBatchReader(read, snapshot.pinned, columns, pushed, keep_dictionaries=True)
@@ -61,11 +55,11 @@ def inline_small_scan(
             stream = stream_of(batch)
             max_bytes -= stream.size
             if max_bytes < 0:
-                return {}
+                return None
             batches.append(stream)
     except (LanceError, OSError, pa.ArrowException):
-        return {}
-    return {"batches": batches}
+        return None
+    return batches
 
 
 def _row_bytes(snapshot: Snapshot) -> float:

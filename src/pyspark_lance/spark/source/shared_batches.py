@@ -11,20 +11,17 @@ Without shared memory (not Linux, no access to ``/proc``) the row contains the b
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import select
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array, single_value
-from pyspark_lance.spark.options import internal_keys as keys
 
 _SHARED, _COPIED = "shared", "copied"
 
@@ -48,14 +45,8 @@ _KEEP_ALIVE_MS = 1000
 _MAX_BYTES = 1 << 30
 
 
-def columns_of_batches(options: Mapping[str, str]) -> StructType:
-    """Return the columns of the batches."""
-    return StructType.fromJson(json.loads(options[keys.BATCHES_OF]))
-
-
-def transfer_mode(options: Mapping[str, str]) -> str:
-    """Return the transfer mode that the user chose: ``shared`` or ``copied``."""
-    mode = options.get(keys.WAY, _SHARED)
+def check_transfer_mode(mode: str) -> str:
+    """Return the transfer mode that the user chose, if it is ``shared`` or ``copied``."""
     if mode not in (_SHARED, _COPIED):
         raise InvalidInputError(
             f"spark.sql.lance.columnar is {mode!r}", hint="it is shared, copied or off"
@@ -64,11 +55,14 @@ def transfer_mode(options: Mapping[str, str]) -> str:
 
 
 class SharedBatchReader(DataSourceReader):
-    """Transfers the batches of another reader to the plugin."""
+    """Transfers the batches of another reader to the plugin.
 
-    def __init__(self, reader: DataSourceReader, options: Mapping[str, str]) -> None:
+    ``mode``: ``shared`` or ``copied``.
+    """
+
+    def __init__(self, reader: DataSourceReader, mode: str) -> None:
         self._reader = reader
-        self._is_shared = transfer_mode(options) == _SHARED and hasattr(os, "memfd_create")
+        self._is_shared = check_transfer_mode(mode) == _SHARED and hasattr(os, "memfd_create")
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions of the other reader."""

@@ -6,6 +6,7 @@ This runs in the service of the JVM plugin; each change is one version.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,12 +41,13 @@ _COMMENT = "comment"
 _LOCATION = "location"
 
 
-def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
-    """Apply the changes in ``text``, a list of objects named after Spark's ``TableChange``.
+def alter_table(
+    table: Table, changes: Sequence[Mapping[str, Any]], settings: CommitSettings
+) -> None:
+    """Apply changes, whose kinds are named after Spark's ``TableChange``.
 
     Columns that are added together become one version, as do columns that are dropped together.
     """
-    changes: list[dict[str, Any]] = json.loads(text)
     columns = _Columns(table, settings)
     for change in changes:
         if change["kind"] not in _CHANGES:
@@ -66,15 +68,15 @@ class _Columns:
         self._table = table
         self._settings = settings
 
-    def add_key(self, changes: list[dict[str, Any]]) -> None:
+    def add_key(self, changes: Sequence[Mapping[str, Any]]) -> None:
         for change in changes:
             set_primary_key(self._table, change["columns"], self._settings)
 
-    def cluster_by(self, changes: list[dict[str, Any]]) -> None:
+    def cluster_by(self, changes: Sequence[Mapping[str, Any]]) -> None:
         for change in changes:
             set_cluster_by(self._table, change["columns"], settings=self._settings)
 
-    def refuse_replacing(self, changes: list[dict[str, Any]]) -> None:
+    def refuse_replacing(self, changes: Sequence[Mapping[str, Any]]) -> None:
         """Raise an error for REPLACE COLUMNS, which drops all columns and adds others."""
         if {change["kind"] for change in changes} != {"DeleteColumn", "AddColumn"}:
             return  # no other statement both drops and adds
@@ -99,7 +101,7 @@ class _Columns:
                 "one and RENAME the new one",
             )
 
-    def add(self, changes: list[dict[str, Any]]) -> None:
+    def add(self, changes: Sequence[Mapping[str, Any]]) -> None:
         for change in changes:
             if change["placed"]:
                 raise UnsupportedFeatureError(
@@ -129,7 +131,7 @@ class _Columns:
             ]
             add_columns(self._table, schema, constants(values), self._settings)
 
-    def drop(self, changes: list[dict[str, Any]]) -> None:
+    def drop(self, changes: Sequence[Mapping[str, Any]]) -> None:
         there = [
             change for change in changes if not change["ifExists"] or self._has(change["column"])
         ]
@@ -144,11 +146,11 @@ class _Columns:
             return False
         return True
 
-    def rename(self, changes: list[dict[str, Any]]) -> None:
+    def rename(self, changes: Sequence[Mapping[str, Any]]) -> None:
         for change in changes:
             rename_column(self._table, quoted(*change["column"]), change["name"], self._settings)
 
-    def retype(self, changes: list[dict[str, Any]]) -> None:
+    def retype(self, changes: Sequence[Mapping[str, Any]]) -> None:
         for change in changes:
             name, field = quoted(*change["column"]), _arrow_field(change)
             run = copied(change["column"][-1])
@@ -162,13 +164,13 @@ class _Columns:
         field = find_field(Snapshot.open(self._table).schema, quoted(*column))[-1]
         return declared_text(field.metadata, SPARK_TYPE_KEY)
 
-    def set_default(self, changes: list[dict[str, Any]]) -> None:
+    def set_default(self, changes: Sequence[Mapping[str, Any]]) -> None:
         texts = {
             quoted(*change["column"]): {DEFAULT_KEY: change["sql"] or None} for change in changes
         }
         set_metadata(self._table, columns=texts, settings=self._settings)
 
-    def set_property(self, changes: list[dict[str, Any]]) -> None:
+    def set_property(self, changes: Sequence[Mapping[str, Any]]) -> None:
         entries = {change["name"]: change["value"] for change in changes}
         if _LOCATION in entries:
             raise UnsupportedFeatureError(
@@ -180,7 +182,7 @@ class _Columns:
         check_properties(given, Snapshot.open(self._table).schema.names, self._table.uri)
         set_properties(self._table, entries, self._settings)
 
-    def allow_null(self, changes: list[dict[str, Any]]) -> None:
+    def allow_null(self, changes: Sequence[Mapping[str, Any]]) -> None:
         for change in changes:
             change_nullability(
                 self._table,
@@ -190,7 +192,7 @@ class _Columns:
                 settings=self._settings,
             )
 
-    def comment(self, changes: list[dict[str, Any]]) -> None:
+    def comment(self, changes: Sequence[Mapping[str, Any]]) -> None:
         notes = {
             quoted(*change["column"]): {_COMMENT: change[_COMMENT] or None} for change in changes
         }
@@ -233,7 +235,7 @@ def _in_sql(kind: str) -> str:
     return _WORDS.get(kind, kind)
 
 
-def _arrow_field(change: dict[str, Any]) -> pa.Field:
+def _arrow_field(change: Mapping[str, Any]) -> pa.Field:
     """Return the column of a change, in the type in which its values are stored."""
     notes = {"comment": change.get(_COMMENT), "CURRENT_DEFAULT": change.get("sql")}
     field = {

@@ -1,16 +1,19 @@
 """Handlers of the requests of the plugin's catalog.
 
-A request for a table has its name, ``_lance.name``, and the settings of the catalog,
-``_lance.catalog``. The catalog resolves them to the path of the table and its storage options.
+A request for a table has its name and the settings of the catalog, which resolves them to the path
+of the table and its storage options.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from pyspark_lance.errors import (
     NamespaceNotEmptyError,
@@ -20,35 +23,46 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.namespace.namespace import Name, Namespace, shown
 from pyspark_lance.namespace.open_namespace import ROOT_NAME, open_namespace, real_namespace
-from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import sent_hadoop, storage_options_of
 from pyspark_lance.spark.sql.metadata_tables import split_metadata_name
+from pyspark_lance.spark.sql.plugin_requests import (
+    AlterNamespaceRequest,
+    CreateNamespaceRequest,
+    DropNamespaceRequest,
+    NamespaceRequest,
+    PlaceRequest,
+    RegisterRequest,
+    RenameRequest,
+    TableRequest,
+)
 from pyspark_lance.table.version.table import Table
 
 Response = dict[str, Any]
+AnyTableRequest = TypeVar("AnyTableRequest", bound=TableRequest)
+AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Response])
 
 
-def _namespace(options: Mapping[str, str]) -> Namespace:
-    return open_namespace(json.loads(options[keys.CATALOG]), sent_hadoop(options))
+def _namespace(request: TableRequest | NamespaceRequest) -> Namespace:
+    return open_namespace(dict(request.catalog), sent_hadoop(request.options))
 
 
-def _name(names: Namespace, text: str) -> Name:
-    """Parse the name of a table."""
-    *parent, table = json.loads(text)
+def _name(names: Namespace, name: Name) -> Name:
+    """Resolve the root's name in the name of a table."""
+    *parent, table = name
     return (*real_namespace(names, tuple(parent)), table)
 
 
-def _parent(names: Namespace, options: Mapping[str, str]) -> Name:
-    return real_namespace(names, tuple(json.loads(options[keys.NAMESPACE])))
+def _parent(names: Namespace, request: NamespaceRequest) -> Name:
+    return real_namespace(names, request.namespace)
 
 
-def locate_table(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
-    """Return the options with the path of the table instead of its name.
+def locate(request: AnyTableRequest, *, hint: bool) -> AnyTableRequest:
+    """Return the request with the path of the table among its options, instead of its name.
 
     ``hint``: whether the error suggests a similar name, for which it lists the catalog's tables.
     """
-    names = _namespace(options)
-    *parent, last = _name(names, options[keys.NAME])
+    names = _namespace(request)
+    *parent, last = _name(names, request.name)
     own, shown_as = split_metadata_name(last)
     table = names.locate((*parent, own))
     if table is None:
@@ -56,8 +70,8 @@ def locate_table(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
             f"there is no table {shown((*parent, own)) if own else repr(own)} in the catalog",
             hint=_suggest_name(own, names.tables(tuple(parent))) if hint else "",
         )
-    rest = {name: text for name, text in options.items() if name not in (keys.NAME, keys.CATALOG)}
-    return {**rest, **_options_of(table, shown_as)}
+    options = CaseInsensitiveDict({**request.options, **_options_of(table, shown_as)})
+    return replace(request, options=options, name=())
 
 
 def _suggest_name(name: str, tables: Sequence[str]) -> str:
@@ -81,58 +95,81 @@ def opening_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in options.items() if _OPENING.match(name)}
 
 
-def _place(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    return {
-        "options": _options_of(
-            names.place(_name(names, options[keys.NAME]), options.get(keys.LOCATION))
-        )
-    }
+def _or_no_namespace(handler: AnyHandler) -> AnyHandler:
+    """Wrap a handler so that it reports a missing namespace, for which Spark has its own error."""
+
+    @functools.wraps(handler)
+    def handle(request: Any) -> Response:
+        try:
+            return handler(request)
+        except NamespaceNotFoundError:
+            return {"no_namespace": True}
+
+    return cast("AnyHandler", handle)
 
 
-def _register(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    names.register(_name(names, options[keys.NAME]), Table(options[keys.LOCATION]))
+@_or_no_namespace
+def place(request: PlaceRequest) -> Response:
+    """Return the options that open a new table."""
+    names = _namespace(request)
+    return {"options": _options_of(names.place(_name(names, request.name), request.location))}
+
+
+@_or_no_namespace
+def register(request: RegisterRequest) -> Response:
+    """Register a table that exists."""
+    names = _namespace(request)
+    names.register(_name(names, request.name), Table(request.location))
     return {}
 
 
-def _tables(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    parent = _parent(names, options)
+@_or_no_namespace
+def drop(request: TableRequest) -> Response:
+    """Drop a table."""
+    names = _namespace(request)
+    return {"dropped": names.drop_table(_name(names, request.name))}
+
+
+@_or_no_namespace
+def rename(request: RenameRequest) -> Response:
+    """Rename a table."""
+    names = _namespace(request)
+    names.rename_table(_name(names, request.name), _name(names, request.new_name))
+    return {}
+
+
+@_or_no_namespace
+def tables(request: NamespaceRequest) -> Response:
+    """List the tables of a namespace."""
+    names = _namespace(request)
+    parent = _parent(names, request)
     return {"tables": names.tables(parent), "namespace": parent or (ROOT_NAME,)}
 
 
-def _drop(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    return {"dropped": names.drop_table(_name(names, options[keys.NAME]))}
-
-
-def _rename(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    names.rename_table(_name(names, options[keys.NAME]), _name(names, options[keys.NEW_NAME]))
-    return {}
-
-
-def _namespaces(options: Mapping[str, str]) -> Response:
-    names, parent = _namespace(options), json.loads(options[keys.NAMESPACE])
-    listed = names.namespaces(_parent(names, options))
+@_or_no_namespace
+def namespaces(request: NamespaceRequest) -> Response:
+    """List the namespaces in a namespace."""
+    names = _namespace(request)
+    listed = names.namespaces(_parent(names, request))
     # Spark lists tables by namespace, so the root needs a name of its own.
-    return {"namespaces": listed if parent else sorted({*listed, ROOT_NAME})}
+    return {"namespaces": listed if request.namespace else sorted({*listed, ROOT_NAME})}
 
 
-def _describe(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    properties = names.properties(_parent(names, options))
+@_or_no_namespace
+def namespace(request: NamespaceRequest) -> Response:
+    """Return the properties of a namespace."""
+    names = _namespace(request)
+    properties = names.properties(_parent(names, request))
     if properties is None:
-        raise NamespaceNotFoundError(f"there is no namespace {options[keys.NAMESPACE]}")
+        raise NamespaceNotFoundError(f"there is no namespace {list(request.namespace)}")
     return {"properties": dict(properties)}
 
 
-def _create(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    properties = json.loads(options[keys.PROPERTIES])
-    _check_no_location(properties)
-    return {"done": names.create_namespace(_parent(names, options), properties)}
+def create_namespace(request: CreateNamespaceRequest) -> Response:
+    """Create a namespace."""
+    names = _namespace(request)
+    _check_no_location(request.properties)
+    return {"done": names.create_namespace(_parent(names, request), request.properties)}
 
 
 def _check_no_location(properties: Mapping[str, str | None]) -> None:
@@ -142,46 +179,21 @@ def _check_no_location(properties: Mapping[str, str | None]) -> None:
         )
 
 
-def _alter(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    properties = json.loads(options[keys.PROPERTIES])
-    _check_no_location(properties)
-    names.change_properties(_parent(names, options), properties)
+@_or_no_namespace
+def alter_namespace(request: AlterNamespaceRequest) -> Response:
+    """Change the properties of a namespace."""
+    names = _namespace(request)
+    _check_no_location(request.properties)
+    names.change_properties(_parent(names, request), request.properties)
     return {}
 
 
-def _drop_namespace(options: Mapping[str, str]) -> Response:
-    names = _namespace(options)
-    cascade = options[keys.CASCADE] == "true"
+@_or_no_namespace
+def drop_namespace(request: DropNamespaceRequest) -> Response:
+    """Drop a namespace."""
+    names = _namespace(request)
+    parent = _parent(names, request)
     try:
-        return {"done": names.drop_namespace(_parent(names, options), cascade=cascade)}
+        return {"done": names.drop_namespace(parent, cascade=request.cascade)}
     except NamespaceNotEmptyError:
         return {"not_empty": True}
-
-
-def _or_no_namespace(handler: Callable[[Mapping[str, str]], Response]) -> Callable[..., Response]:
-    """Wrap a handler so that it reports a missing namespace, for which Spark has its own error."""
-
-    def handle(options: Mapping[str, str]) -> Response:
-        try:
-            return handler(options)
-        except NamespaceNotFoundError:
-            return {"no_namespace": True}
-
-    return handle
-
-
-HANDLERS: dict[str, Callable[..., Response]] = {
-    name: _or_no_namespace(handler)
-    for name, handler in {
-        "place": _place,
-        "register": _register,
-        "tables": _tables,
-        "drop": _drop,
-        "rename": _rename,
-        "namespaces": _namespaces,
-        "namespace": _describe,
-        "alter_namespace": _alter,
-        "drop_namespace": _drop_namespace,
-    }.items()
-} | {"create_namespace": _create}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -11,8 +10,7 @@ from typing import Any, Final
 from pyspark.sql.types import BooleanType, LongType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.sql.plugin_requests import CreateIndexRequest, TableRequest
 from pyspark_lance.spark.sql.procedure_work import TOKENIZER_ARGUMENTS
 from pyspark_lance.spark.sql.procedures import PROCEDURES
 from pyspark_lance.table.index.index_status import index_columns
@@ -34,18 +32,17 @@ _KINDS: Final = (*INDEX_KINDS, *_OF_VECTORS)
 Response = dict[str, Any]
 
 
-def list_indices(options: Mapping[str, str]) -> Response:
+def list_indices(request: TableRequest) -> Response:
     """Return the name, kind and columns of every index of the newest version."""
-    read = ReadOptions.parse(options)
+    read = request.read_options()
     read.check_follows_table("only the newest version of a table has indices")
     snapshot = Snapshot.open(read.table)
     return {"indices": [one._asdict() for one in index_columns(snapshot)]}
 
 
-def procedure_of_create(options: Mapping[str, str]) -> Response:
+def procedure_of_create(request: CreateIndexRequest) -> Response:
     """Return the procedure for a CREATE INDEX, and its arguments."""
-    said: Response = json.loads(options[keys.ARGUMENTS])
-    paths: list[list[str]] = said["columns"]
+    paths = request.columns
     spelled = [".".join(path) for path in paths]
     if len(paths) != 1:
         raise InvalidInputError(
@@ -57,12 +54,12 @@ def procedure_of_create(options: Mapping[str, str]) -> Response:
             f"SQL cannot name the column {spelled[0]!r} for an index, since it has a comma",
             hint="LanceTable.createIndex can",
         )
-    if said["ofColumn"]:
+    if request.of_column:
         raise InvalidInputError(
             "a column of an index takes no options",
             hint="write them after the columns: OPTIONS (…)",
         )
-    given = {name.lower(): text for name, text in said["properties"].items()}
+    given = {name.lower(): text for name, text in request.index_options.items()}
     kind = index_kind(given.pop("type", BTREE))
     if kind not in _KINDS:
         raise InvalidInputError(
@@ -72,7 +69,7 @@ def procedure_of_create(options: Mapping[str, str]) -> Response:
     name = "create_vector_index" if is_vector else "create_index"
     arguments = {"column" if is_vector else "columns": spelled[0], "kind": kind}
     own = _known(given, PROCEDURES[name].parameters, kind)
-    return {"procedure": name, "arguments": {**own, **arguments, "name": said["name"]}}
+    return {"procedure": name, "arguments": {**own, **arguments, "name": request.index}}
 
 
 def _known(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[str, str]:

@@ -363,6 +363,13 @@ def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> Metada
     return MetadataRead(match["kind"], table, read.at)
 
 
+def refuse_write(options: Mapping[str, str]) -> None:
+    """Check that the options of a write name no metadata table."""
+    named = metadata_read(options, writes=True)
+    if named is not None:
+        raise named.not_written()
+
+
 class RowsPartition(InputPartition):
     """The rows, which the driver has read."""
 

@@ -1,9 +1,9 @@
-"""Handlers of the requests that the JVM plugin sends while it plans: options in, JSON out."""
+"""Handlers of the requests that the JVM plugin sends about tables: a request in, JSON out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,8 @@ from pyspark_lance.predicate.types import (
     spark_type_of,
     type_name,
 )
-from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
-from pyspark_lance.spark.source.pushed_down import PushedDown, pinned_version
+from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.source.read_plan import (
     condition_of,
     open_analyzed,
@@ -42,7 +41,26 @@ from pyspark_lance.spark.source.read_plan import (
     shown_columns,
     spark_schema_of,
 )
-from pyspark_lance.spark.sql import catalog_calls
+from pyspark_lance.spark.sql.plugin_requests import (
+    AlterRequest,
+    AnalysisRequest,
+    AnalyzeRequest,
+    ColumnRequest,
+    ColumnsRequest,
+    CountsRequest,
+    CreateIndexRequest,
+    CreateRequest,
+    DeleteRequest,
+    DescribeRequest,
+    FirstRequest,
+    PlanRequest,
+    ProcedureRequest,
+    Request,
+    ScanRequest,
+    StatementRequest,
+    TableRequest,
+    UnknownProcedureRequest,
+)
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
@@ -68,65 +86,40 @@ _NOT_COMPARABLE = (INTERVAL, NULL, TIME)
 Response = dict[str, Any]
 
 
-def handle(method: str, options: Mapping[str, str]) -> Response:
-    """Call the handler of ``method``, in this module or among those of the catalog."""
-    if method not in HANDLERS:
-        return catalog_calls.HANDLERS[method](options)
-    if keys.NAME in options:
-        return _handle_named(method, options)
-    if method in _WRITES:
-        metadata = _metadata_read(options, writes=True)
-        if metadata is not None:
-            raise metadata.not_written()
-    return HANDLERS[method](options)
-
-
-def _handle_named(method: str, options: Mapping[str, str]) -> Response:
-    """Handle a request for a table of a catalog; add the options that open the table."""
-    try:
-        located = catalog_calls.locate_table(options, hint=method != "find")
-        return {**handle(method, located), "options": catalog_calls.opening_options(located)}
-    except VersionNotFoundError:
-        raise
-    except TableNotFoundError:
-        if method != "find":
-            raise
-        return {"missing": True}
-
-
-def _metadata_read(options: Mapping[str, str], *, writes: bool = False) -> MetadataRead | None:
+def _metadata_read(options: Mapping[str, str]) -> MetadataRead | None:
     if "$" not in options.get("path", ""):
         return None
     from pyspark_lance.spark.sql.metadata_tables import metadata_read
 
-    return metadata_read(options, writes=writes)
+    return metadata_read(options)
 
 
-def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
-    read = ReadOptions.parse(options)
-    pinned = pinned_version(options)
-    if pinned is not None:
-        return read, open_analyzed(read, pinned)
+def _open(request: TableRequest) -> tuple[ReadOptions, Snapshot]:
+    read = request.read_options()
+    if isinstance(request, ScanRequest) and request.pinned is not None:
+        return read, open_analyzed(read, request.pinned)
     with suggest_paths(read.table):
         return read, Snapshot.open(read.table, read.at)
 
 
-def _describe(options: Mapping[str, str]) -> Response:
-    if keys.STATE in options:
+def describe(request: TableRequest) -> Response:
+    """Describe the version that the options select."""
+    if request.state is not None:
         from pyspark_lance.spark.sql.procedures import BIN_RESULTS
 
         return _rows_response(BIN_RESULTS, "the work of a procedure")
-    metadata = _metadata_read(options)
+    metadata = _metadata_read(request.options)
     if metadata is not None:
         return _rows_response(metadata.schema, f"{metadata.table.uri} {metadata.name}")
-    read = ReadOptions.parse(options)
+    own = request.schema if isinstance(request, DescribeRequest) else None
+    read = request.read_options()
     if read.may_be_stream:
         from pyspark_lance.spark.options.stream_options import check_stream
 
-        check_stream(options, read, lambda: _open(options)[1].version)
+        check_stream(request.options, read, lambda: _open(request)[1].version)
     if read.changes is not None:
-        return _describe_feed(options)
-    _, snapshot = _open(options)
+        return _describe_feed(read, own)
+    _, snapshot = _open(request)
     if read.nearest is not None:
         from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
@@ -137,8 +130,8 @@ def _describe(options: Mapping[str, str]) -> Response:
 
         shown = search_schema_of(read, snapshot.pinned)
         return _rows_response(shown, f"{snapshot.uri} search") | _pinned_version(snapshot)
-    if keys.SCHEMA in options:  # the user's own, which a count would never come to read
-        scan_request_of(read, StructType.fromJson(json.loads(options[keys.SCHEMA])), snapshot)
+    if own is not None:  # the user's own, which a count would never come to read
+        scan_request_of(read, _columns(own), snapshot)
     rows = snapshot.num_rows()
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
@@ -174,10 +167,11 @@ def _describe(options: Mapping[str, str]) -> Response:
     }
 
 
-def _new_table_options(options: Mapping[str, str]) -> Response:
-    from pyspark_lance.spark.types.new_table_options import new_table_options
+def new_table_options(request: TableRequest) -> Response:
+    """Return the options with which a new table gets the columns of this one."""
+    from pyspark_lance.spark.types.new_table_options import new_table_options as options_of
 
-    return {"properties": new_table_options(_open(options)[1])}
+    return {"properties": options_of(_open(request)[1])}
 
 
 def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
@@ -232,9 +226,15 @@ def _declared_schema(read: ReadOptions, snapshot: Snapshot) -> StructType:
     )
 
 
-def _describe_feed(options: Mapping[str, str]) -> Response:
-    """Describe a change feed: it has no hidden columns, and only a read counts its rows."""
-    read = ReadOptions.parse(options)
+def _columns(text: str) -> StructType:
+    return StructType.fromJson(json.loads(text))
+
+
+def _describe_feed(read: ReadOptions, own: str | None) -> Response:
+    """Describe a change feed: it has no hidden columns, and only a read counts its rows.
+
+    ``own``: the user's schema, to check.
+    """
     assert read.changes is not None
     from pyspark_lance.spark.source.change_feed_plan import (
         FEED_COLUMNS,
@@ -244,9 +244,9 @@ def _describe_feed(options: Mapping[str, str]) -> Response:
         pin_feed,
     )
 
-    feed = described_feed(read, lambda: pin_feed(read, pinned_version(options)))
-    if keys.SCHEMA in options:
-        feed_request_of(read, feed, StructType.fromJson(json.loads(options[keys.SCHEMA])))
+    feed = described_feed(read, lambda: pin_feed(read, None))
+    if own is not None:
+        feed_request_of(read, feed, _columns(own))
     snapshot = open_analyzed(read, feed.pinned)
     types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
     types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
@@ -282,27 +282,28 @@ def _comparable_types(field: Field) -> str | dict[str, Any] | None:
     return type_name(seen) if seen == shown else None
 
 
-def _find(options: Mapping[str, str]) -> Response:
-    """Describe a table as ``_describe`` does; a missing table is no error."""
+def find(request: TableRequest) -> Response:
+    """Describe a table as ``describe`` does; a missing table is no error."""
     try:
-        return _describe(options)
+        return describe(request)
     except VersionNotFoundError:
         raise
     except TableNotFoundError:
         return {"missing": True}
 
 
-def _open_existing(options: Mapping[str, str]) -> Snapshot | None:
-    return open_existing(WriteOptions.parse(options).table)
+def _open_existing(request: TableRequest) -> Snapshot | None:
+    return open_existing(request.write_options().table)
 
 
-def _exists(options: Mapping[str, str]) -> Response:
-    return {"exists": _open_existing(options) is not None}
+def exists(request: TableRequest) -> Response:
+    """Return whether there is a table."""
+    return {"exists": _open_existing(request) is not None}
 
 
-def _absent(options: Mapping[str, str]) -> Response:
+def absent(request: TableRequest) -> Response:
     """Raise an error if the table exists."""
-    existing = _open_existing(options)
+    existing = _open_existing(request)
     if existing is not None:
         raise TableAlreadyExistsError(
             "there is already a table here",
@@ -313,29 +314,39 @@ def _absent(options: Mapping[str, str]) -> Response:
     return {}
 
 
-def _plan(options: Mapping[str, str]) -> Response:
-    read, snapshot = _open(options)
+def plan(request: PlanRequest) -> Response:
+    """Count the remaining fragments and rows, and read the rows of a small scan."""
+    read, snapshot = _open(request)
     if read.changes is not None or read.is_search:
         return {"rows": -1}
-    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    predicate = request.pushed.predicate(predicate_schema(snapshot.schema))
     left = prune_scan(snapshot, predicate)
     response = left._asdict()
-    if keys.BATCHES_OF not in options:
+    if request.columns is None:
         return response
     from pyspark_lance.spark.source.inline_small_scan import inline_small_scan
+    from pyspark_lance.spark.source.shared_batches import check_transfer_mode
 
-    has_condition = predicate is not None
-    return response | inline_small_scan(options, read, snapshot, left, has_condition=has_condition)
+    check_transfer_mode(request.transfer_mode)
+    batches = inline_small_scan(
+        read,
+        snapshot,
+        _columns(request.columns),
+        request.pushed,
+        left,
+        max_bytes=request.small_bytes,
+    )
+    return response if batches is None else response | {"batches": batches}
 
 
-def _keys(options: Mapping[str, str]) -> Response:
+def task_keys(request: ColumnsRequest) -> Response:
     """Return the columns of the partitioning key and its value in each task, if tasks have one."""
-    read, snapshot = _open(options)
-    pushed = PushedDown.parse(options)
+    read, snapshot = _open(request)
+    pushed = request.pushed
     comparable = tuple(name for name in pushed.key_columns if _has_one_type(snapshot, name))
     if not comparable or read.fragments_per_partition is not None:
         return {}
-    columns = StructType.fromJson(json.loads(options[keys.SCHEMA]))
+    columns = _columns(request.columns)
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 
     pushed = replace(pushed, key_columns=comparable)
@@ -350,16 +361,16 @@ def _keys(options: Mapping[str, str]) -> Response:
     }
 
 
-def _statistics(options: Mapping[str, str]) -> Response:
+def statistics(request: ColumnsRequest) -> Response:
     """Estimate rows and columns for Spark's cost-based optimizer, after the pushed condition."""
-    _, snapshot = _open(options)
-    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    _, snapshot = _open(request)
+    predicate = request.pushed.predicate(predicate_schema(snapshot.schema))
     left = prune_scan(snapshot, predicate).rows
     from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
 
     rows = left if predicate is None else rows_estimate(snapshot, predicate, left)
     columns: Response = {}
-    for field in StructType.fromJson(json.loads(options[keys.SCHEMA])).fields:
+    for field in _columns(request.columns).fields:
         if not _has_one_type(snapshot, field.name):
             continue
         known = column_estimate(snapshot, field.name)
@@ -375,31 +386,31 @@ def _statistics(options: Mapping[str, str]) -> Response:
     return {"rows": rows, "columns": columns}
 
 
-def _analysis(options: Mapping[str, str]) -> Response:
+def analysis(request: AnalysisRequest) -> Response:
     """Return the expressions that ANALYZE TABLE evaluates over all rows of a version."""
-    read, snapshot = _open(options)
+    read, snapshot = _open(request)
     from pyspark_lance.spark.jobs.analyze_job import plan_analysis
 
     schema = spark_schema_of(read, snapshot.pinned)
-    columns = json.loads(options[keys.ARGUMENTS]) if keys.ARGUMENTS in options else None
+    columns = None if request.columns is None else list(request.columns)
     return {"expressions": [one.expression for one in plan_analysis(schema, columns)]}
 
 
-def _analyze(options: Mapping[str, str]) -> Response:
-    """Store the statistics that the expressions of ``_analysis`` returned."""
-    _, snapshot = _open(options)
+def analyze(request: AnalyzeRequest) -> Response:
+    """Store the statistics that the expressions of ``analysis`` returned."""
+    _, snapshot = _open(request)
     from pyspark_lance.spark.jobs.analyze_job import store_statistics
     from pyspark_lance.spark.options.write_settings import commit_settings
 
-    write = WriteOptions.parse(options)
-    found = json.loads(options[keys.DONE])
-    done = store_statistics(write.table, snapshot, found, commit_settings(write))
+    write = request.write_options()
+    done = store_statistics(write.table, snapshot, list(request.results), commit_settings(write))
     return {"version": done.version}
 
 
-def _bounds(options: Mapping[str, str]) -> Response:
-    _, snapshot = _open(options)
-    name = options[keys.COLUMN]
+def bounds(request: ColumnRequest) -> Response:
+    """Return the bounds of a column and the number of its values, where metadata have them."""
+    _, snapshot = _open(request)
+    name = request.column
     if name not in SYSTEM_COLUMNS:
         return _bounds_of_values(snapshot, name)
     known, bounds = lineage_bounds(snapshot, name)
@@ -427,17 +438,17 @@ def _as_json(value: pa.Scalar) -> Any:
     return literal_node(value)["literal"] if value.is_valid else None
 
 
-def _counts(options: Mapping[str, str]) -> Response:
+def counts(request: CountsRequest) -> Response:
     """Count the matching rows, by value if a column is given; empty if no index knows."""
     from pyspark_lance.table.scan.index_only_aggregates import count_where, value_counts
 
-    _, snapshot = _open(options)
-    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
-    if keys.COLUMN not in options and predicate is not None:
+    _, snapshot = _open(request)
+    predicate = request.pushed.predicate(predicate_schema(snapshot.schema))
+    if request.column is None and predicate is not None:
         name = next(iter(columns_of(predicate)), "")
         count = count_where(snapshot, name, predicate) if _has_one_type(snapshot, name) else None
         return {} if count is None else {"rows": [[None, count]]}
-    column = options.get(keys.COLUMN, "")
+    column = request.column or ""
     known = value_counts(snapshot, column) if _has_one_type(snapshot, column) else None
     counts = None if known is None else known.where(predicate, column)
     if counts is None:
@@ -452,11 +463,10 @@ def _has_one_type(snapshot: Snapshot, name: str) -> bool:
     return field is not None and isinstance(_comparable_types(field), str)
 
 
-def _first(options: Mapping[str, str]) -> Response:
+def first(request: FirstRequest) -> Response:
     """Return a condition that the first rows of an order match, and few others."""
-    _, snapshot = _open(options)
-    name, descending = options[keys.COLUMN], options[keys.DESCENDING] == "true"
-    rows = int(options[keys.ROWS])
+    _, snapshot = _open(request)
+    name, rows, descending = request.column, request.rows, request.descending
     if not _has_one_type(snapshot, name):
         return {}
     from pyspark_lance.table.scan.index_only_aggregates import first_values
@@ -474,102 +484,83 @@ def _first(options: Mapping[str, str]) -> Response:
     return {"filter": json.dumps(condition)}
 
 
-def _delete(options: Mapping[str, str]) -> Response:
-    read = ReadOptions.parse(options)
+def delete(request: DeleteRequest) -> Response:
+    """Delete rows on the driver."""
+    read = request.read_options()
     read.check_follows_table(
         "rows of an older version, a change feed or a search cannot be deleted"
     )
-    pushed = PushedDown.parse(options)
+    pushed = PushedDown(filter=request.filter)
 
     def condition(snapshot: Snapshot) -> Predicate:
         return condition_of(read, pushed, predicate_schema(snapshot.schema)) or TRUE
 
     from pyspark_lance.table.dml.run_changes import delete_where
 
-    done = delete_where(read.table, condition, text=options.get(keys.TEXT, ""))
+    done = delete_where(read.table, condition, text=request.text)
     return {"num_deleted_rows": done.numDeletedRows, "version": done.version or 0}
 
 
-def _create(options: Mapping[str, str]) -> Response:
-    """Create an empty table; with ``_lance.replace``, replace an existing one."""
-    write = WriteOptions.parse(options)
-    schema = StructType.fromJson(json.loads(options[keys.SCHEMA]))
+def create(request: CreateRequest) -> Response:
+    """Create an empty table, or replace an existing one by it."""
+    write = request.write_options()
+    schema = _columns(request.schema)
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
-    LanceBatchWriter(write, schema, overwrite=keys.REPLACE in options, declared=True).commit([])
+    LanceBatchWriter(write, schema, overwrite=request.replace, declared=True).commit([])
     return {}
 
 
-def _alter(options: Mapping[str, str]) -> Response:
-    write = WriteOptions.parse(options)
+def alter(request: AlterRequest) -> Response:
+    """Change columns and properties."""
+    write = request.write_options()
     from pyspark_lance.spark.options.write_settings import commit_settings
     from pyspark_lance.spark.sql.alter_table import alter_table
 
-    alter_table(write.table, options[keys.CHANGES], commit_settings(write))
+    alter_table(write.table, request.changes, commit_settings(write))
     return {}
 
 
-def _procedures(_: Mapping[str, str]) -> Response:
+def procedures(request: Request) -> Response:
+    """Describe all procedures."""
     from pyspark_lance.spark.sql.procedures import list_procedures
 
     return list_procedures()
 
 
-def _no_procedure(options: Mapping[str, str]) -> Response:
+def no_procedure(request: UnknownProcedureRequest) -> Response:
+    """Raise the error of an unknown procedure."""
     from pyspark_lance.spark.sql.procedures import refuse_unknown
 
-    return refuse_unknown(options)
+    return refuse_unknown(request)
 
 
-def _procedure(options: Mapping[str, str]) -> Response:
+def procedure(request: ProcedureRequest) -> Response:
+    """Run or continue a procedure."""
     from pyspark_lance.spark.sql.procedures import run_procedure
 
-    return run_procedure(options)
+    return run_procedure(request)
 
 
-def _indices(options: Mapping[str, str]) -> Response:
+def indices(request: TableRequest) -> Response:
+    """List the indices."""
     from pyspark_lance.spark.sql.index_statements import list_indices
 
-    return list_indices(options)
+    return list_indices(request)
 
 
-def _create_index(options: Mapping[str, str]) -> Response:
+def create_index(request: CreateIndexRequest) -> Response:
+    """Translate a CREATE INDEX to a procedure."""
     from pyspark_lance.spark.sql.index_statements import procedure_of_create
 
-    return procedure_of_create(options)
+    return procedure_of_create(request)
 
 
-def _statement(options: Mapping[str, str]) -> Response:
+def statement(request: StatementRequest) -> Response:
+    """Translate a statement that Spark cannot parse."""
     from pyspark_lance.spark.sql.foreign_statements import translate_statement
 
     try:
-        return {"run": translate_statement(options[keys.STATEMENT])}
+        return {"run": translate_statement(request.statement)}
     except LanceError as error:  # Spark's parser must not throw an exception of the analysis
         return {"refused": str(error)}
-
-
-HANDLERS: dict[str, Callable[[Mapping[str, str]], Response]] = {
-    "describe": _describe,
-    "new_table_options": _new_table_options,
-    "find": _find,
-    "exists": _exists,
-    "absent": _absent,
-    "plan": _plan,
-    "keys": _keys,
-    "statistics": _statistics,
-    "analysis": _analysis,
-    "analyze": _analyze,
-    "bounds": _bounds,
-    "counts": _counts,
-    "first": _first,
-    "delete": _delete,
-    "create": _create,
-    "alter": _alter,
-    "procedures": _procedures,
-    "no_procedure": _no_procedure,
-    "procedure": _procedure,
-    "indices": _indices,
-    "create_index": _create_index,
-    "statement": _statement,
-}
-_WRITES = ("analysis", "delete", "create", "alter", "indices", "create_index")

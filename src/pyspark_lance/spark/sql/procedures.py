@@ -35,8 +35,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.times import session_time_zone
 from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
@@ -54,6 +53,7 @@ from pyspark_lance.spark.sql.metadata_tables import (
     history_rows,
     tag_rows,
 )
+from pyspark_lance.spark.sql.plugin_requests import ProcedureRequest, UnknownProcedureRequest
 from pyspark_lance.spark.sql.procedure_work import (
     COMPACTED,
     INDEXED,
@@ -122,9 +122,9 @@ def list_procedures() -> dict[str, Any]:
     return {name: _describe_procedure(procedure) for name, procedure in PROCEDURES.items()}
 
 
-def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
+def refuse_unknown(request: UnknownProcedureRequest) -> dict[str, Any]:
     """Raise an error that lists the procedures, for a CALL of an unknown one."""
-    asked = options[keys.PROCEDURE]
+    asked = request.procedure
     like = difflib.get_close_matches(asked.rpartition(".")[2].lower(), PROCEDURES, n=1)
     near = f"did you mean system.{like[0]}? " if like else ""
     raise InvalidInputError(
@@ -143,22 +143,23 @@ def _describe_procedure(procedure: Procedure) -> dict[str, Any]:
     }
 
 
-def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
+def run_procedure(request: ProcedureRequest) -> dict[str, Any]:
     """Run or continue a procedure; return its rows, or the work for the executors."""
-    procedure = PROCEDURES[options[keys.PROCEDURE]]
-    arguments: dict[str, str] = json.loads(options[keys.ARGUMENTS])
+    procedure, arguments = PROCEDURES[request.procedure], dict(request.arguments)
     for name in _WITHOUT_EFFECT:
         if name in arguments:
             logger.warning("the argument %s has no effect here", name)
     note = arguments.get("user_metadata")
-    write = WriteOptions.parse({**options, **({"userMetadata": note} if note else {})})
-    table = ReadOptions.parse(options).table
+    write = WriteOptions.parse(
+        {**request.options, **({"userMetadata": note} if note else {})}, request.write_parameters()
+    )
+    table = request.read_options().table
     branch = arguments.get("branch")
     line = table.on_branch(branch) if branch else table
-    call = Call(line, arguments, change_settings(write), session_time_zone(options))
-    if keys.STATE in options:
-        work: Work = _unpacked(options[keys.STATE])
-        done = work.go_on(call, [_unpacked(part) for part in options.get(keys.DONE, "").split()])
+    call = Call(line, arguments, change_settings(write), session_time_zone(request.options))
+    if request.state is not None:
+        work: Work = _unpacked(request.state)
+        done = work.go_on(call, list(map(_unpacked, request.results)))
     else:
         with suggest_paths(table):
             done = procedure.run(call)

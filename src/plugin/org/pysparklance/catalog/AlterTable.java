@@ -51,7 +51,7 @@ public final class AlterTable {
         one.put("name", property.property()).putNull("value");
       }
     }
-    Python.call("alter", options, "_lance.changes", all.toString());
+    Python.alter(options, all);
   }
 
   /** The table as it is now; null if it cannot be read, since the change is committed. */

@@ -38,8 +38,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
       JsonNode found = all(ident.namespace()).get(ident.name().toLowerCase(Locale.ROOT));
       if (found == null) {
         // Python suggests similar names. Spark would not show the message of another error.
-        Python.call("no_procedure", CaseInsensitiveStringMap.empty(),
-            "_lance.procedure", ident.toString());
+        Python.noProcedure(ident.toString());
       }
       return new LanceProcedure(this, ident.name().toLowerCase(Locale.ROOT), found);
     }
@@ -53,8 +52,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
 
     private static JsonNode all(String[] namespace) {
       return namespace.length == 1 && namespace[0].equalsIgnoreCase("system")
-          ? Python.call("procedures", CaseInsensitiveStringMap.empty())
-          : Python.JSON.createObjectNode();
+          ? Python.procedures() : Python.JSON.createObjectNode();
     }
   }
 
@@ -110,15 +108,13 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
   /** Runs a procedure in Python, and its tasks on executors; returns the response. */
   static JsonNode run(SparkSession session, CaseInsensitiveStringMap table, String name,
       JsonNode arguments) {
-    CaseInsensitiveStringMap asked = Options.with(
-        table, "_lance.procedure", name, "_lance.arguments", arguments.toString());
-    JsonNode reply = Python.call("procedure", asked);
+    JsonNode reply = Python.procedure(table, name, arguments, List.of());
     while (reply.has("state")) {
       CaseInsensitiveStringMap work =
-          Options.with(asked, "_lance.state", reply.get("state").asText());
+          Options.with(table, "_lance.state", reply.get("state").asText());
       List<String> done = session.read().format(Python.SOURCE)
           .options(work.asCaseSensitiveMap()).load().as(Encoders.STRING()).collectAsList();
-      reply = Python.call("procedure", work, "_lance.done", String.join(" ", done));
+      reply = Python.procedure(work, name, arguments, done);
     }
     return reply;
   }

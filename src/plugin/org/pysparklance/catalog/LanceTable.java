@@ -174,9 +174,8 @@ public class LanceTable
   @Override public void deleteWhere(Predicate[] predicates) {
     Description found = newest();
     if (found != null) {
-      Python.call("delete", options, "_lance.filter", new PredicateJson(found).all(predicates),
-          "_lance.text", Arrays.stream(predicates).map(Predicate::toString)
-              .collect(Collectors.joining(" AND ")));
+      Python.delete(options, new PredicateJson(found).all(predicates),
+          Arrays.stream(predicates).map(Predicate::toString).collect(Collectors.joining(" AND ")));
       onCommitted();
     }
   }
@@ -189,7 +188,7 @@ public class LanceTable
               + String.join(", ", Options.OF_THE_PAST));
     }
     if (described() == null || described().lineage().isEmpty()) {  // Python refuses the latter
-      Python.call("create", options, "_lance.create", "true", "_lance.schema", schema.json());
+      Python.create(Options.with(options, "_lance.create", "true"), schema);
     }
     Description found = described();
     RowChange.refuseLineageValues(found);

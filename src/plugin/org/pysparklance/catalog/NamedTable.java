@@ -80,7 +80,7 @@ public class NamedTable extends LanceTable {
   /** The properties by which a new table gets the files and column types of an existing one. */
   public static Map<String, String> newTableOptions(CaseInsensitiveStringMap table) {
     return Python.JSON.convertValue(
-        Python.call("new_table_options", table).get("properties"), new TypeReference<>() {});
+        Python.newTableOptions(table), new TypeReference<>() {});
   }
 
   @Override public Constraint[] constraints() {

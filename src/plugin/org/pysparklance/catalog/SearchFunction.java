@@ -88,7 +88,7 @@ abstract class SearchFunction extends AbstractFunction1<Seq<Expression>, Logical
 
   @Override public LogicalPlan apply(Seq<Expression> arguments) {
     ObjectNode given = named(CollectionConverters.asJava(arguments));
-    Map<String, String> options = new HashMap<>(Map.of("_lance.nearest_parts", "true"));
+    Map<String, String> options = new HashMap<>(Map.of("_lance.of_sql", "true"));
     String table = given.path("table").asText("");
     boolean showsIds = given.path("with_row_id").asBoolean();
     for (String name : OPTIONS) {

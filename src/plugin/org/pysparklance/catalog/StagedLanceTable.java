@@ -57,7 +57,7 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
 
   @Override public void commitStagedChanges() {
     if (!written) {
-      Python.call("create", options(), "_lance.schema", schema().json());
+      Python.create(options(), schema());
       onCommitted();
     }
     made.run();

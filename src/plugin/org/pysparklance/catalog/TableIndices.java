@@ -1,7 +1,6 @@
 package org.pysparklance.catalog;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.*;
 import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.analysis.IndexAlreadyExistsException;
@@ -19,8 +18,7 @@ final class TableIndices {
   private TableIndices() {}
 
   static TableIndex[] all(LanceTable table) {
-    return StreamSupport.stream(
-        Python.call("indices", table.options()).get("indices").spliterator(), false)
+    return StreamSupport.stream(Python.indices(table.options()).spliterator(), false)
         .map(TableIndices::read).toArray(TableIndex[]::new);
   }
 
@@ -44,13 +42,9 @@ final class TableIndices {
       throw TableIndices.<RuntimeException>unchecked(
           new IndexAlreadyExistsException(name, table.name(), Option.empty()));
     }
-    ObjectNode said = Python.JSON.createObjectNode().put("name", name)
-        .put("ofColumn", ofColumns.values().stream().anyMatch(one -> !one.isEmpty()));
-    said.set("columns", Python.JSON.valueToTree(
-        Arrays.stream(columns).map(NamedReference::fieldNames).toList()));
-    said.set("properties", Python.JSON.valueToTree(properties));
-    JsonNode how =
-        Python.call("create_index", table.options(), "_lance.arguments", said.toString());
+    JsonNode how = Python.createIndex(table.options(), name,
+        Arrays.stream(columns).map(NamedReference::fieldNames).toList(),
+        ofColumns.values().stream().anyMatch(one -> !one.isEmpty()), properties);
     run(table, how.get("procedure").asText(), how.get("arguments"));
   }
 

@@ -1,7 +1,8 @@
 package org.pysparklance.python;
 
-import static java.nio.charset.StandardCharsets.US_ASCII;
-
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Properties;
 import java.util.Set;
@@ -10,18 +11,12 @@ import java.util.stream.IntStream;
 import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskContext$;
-import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.connector.catalog.SupportsRead;
-import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.*;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -33,6 +28,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class EarlyWorkers {
   private static final int MOST = 4;
   private static final long LONGEST_WAIT_MS = 10_000;
+  private static final StructType NOTHING = new StructType().add("nothing", "boolean");
   private static final Set<String> OF_WRITES = Set.of("plan_write", "absent", "exists");
 
   /** The running application; there is one at a time. */
@@ -53,22 +49,21 @@ public final class EarlyWorkers {
     String work = OF_WRITES.contains(question) ? "writes" : "reads";
     if (spark.isLocal()) {
       UnixSocket.use(spark.conf());
-      starting = startAll(spark, new Nothing(work));
+      starting = startAll(spark, work);
     } else {
       starting = List.of();
     }
   }
 
-  private static List<Thread> startAll(SparkContext spark, Nothing source) {
+  private static List<Thread> startAll(SparkContext spark, String work) {
     int workers = Math.min(MOST, spark.defaultParallelism());
-    PythonFunction python = source.source().dataSourceCls();
-    PartitionReaderFactory readers = source.scan().toBatch().createReaderFactory();
     Properties settings = new Properties();
     settings.putAll(CollectionConverters.asJava(SQLConf.get().getAllConfs()));
     return IntStream.range(0, workers).mapToObj(number -> {
       Thread thread = new Thread(() -> {
-        if (!WarmDaemon.use(spark.conf(), python) || number == 0) {
-          run(readers, settings);
+        // Here and not before the request: Spark starts a Python for its version.
+        if (!WarmDaemon.use(spark.conf(), PythonTasks.source().dataSourceCls()) || number == 0) {
+          run(PythonTasks.readers(pickle(work), NOTHING), settings);
         }
       }, "lance-early-worker-" + number);
       thread.setDaemon(true);
@@ -82,7 +77,7 @@ public final class EarlyWorkers {
     task.getLocalProperties().putAll(settings);
     TaskContext$.MODULE$.setTaskContext(task);
     try (PartitionReader<InternalRow> rows =
-        readers.createReader(new PythonInputPartition(0, Nothing.PARTITION))) {
+        readers.createReader(new PythonInputPartition(0, pickle("none")))) {
       while (rows.next()) {
         rows.get();
       }
@@ -108,25 +103,12 @@ public final class EarlyWorkers {
     }
   }
 
-  /** A read that imports the modules of tasks, and returns no row. */
-  private static final class Nothing extends PythonSource {
-    static final byte[] PARTITION = "N.".getBytes(US_ASCII);  // None, as Python pickles it
-    private static final StructType COLUMNS = new StructType().add("nothing", "boolean");
-    private final String command;
-
-    /** @param work the name of the command for the worker */
-    Nothing(String work) { command = "cpyspark_lance.spark.source.early_worker\n" + work + "\n)R."; }
-
-    Scan scan() {
-      CaseInsensitiveStringMap none = CaseInsensitiveStringMap.empty();
-      SupportsRead table = (SupportsRead) getTable(COLUMNS, new Transform[0], none);
-      return table.newScanBuilder(none).build();
-    }
-
-    @Override public synchronized PythonDataSourceReadInfo getOrCreateReadInfo(
-        String name, CaseInsensitiveStringMap options, StructType columns, boolean isStreaming) {
-      Seq<byte[]> partitions = CollectionConverters.asScala(List.of(PARTITION)).toSeq();
-      return new PythonDataSourceReadInfo(command.getBytes(US_ASCII), partitions);
+  /** A pickle that the build puts into the jar; see {@code early_pickles} of {@code build.py}. */
+  private static byte[] pickle(String name) {
+    try (InputStream found = EarlyWorkers.class.getResourceAsStream(name + ".pickle")) {
+      return found.readAllBytes();
+    } catch (IOException unreadable) {
+      throw new UncheckedIOException(unreadable);
     }
   }
 }

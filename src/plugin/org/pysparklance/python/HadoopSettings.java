@@ -22,17 +22,23 @@ final class HadoopSettings {
 
   private HadoopSettings() {}
 
-  /** {@code options} with the settings, if the table is, or may be, in a store that has such. */
+  /** {@code options} of a stream with the settings. */
   static CaseInsensitiveStringMap addTo(CaseInsensitiveStringMap options) {
-    String path = options.get("path");
-    boolean mayBeRemote = path == null ? options.containsKey("_lance.catalog")
-        : path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs)://.*");
-    if (!mayBeRemote) {
-      return options;
-    }
-    Map<String, String> found = read(SparkSession.active().sessionState().newHadoopConf());
+    Map<String, String> found = of(options, false);
     return found.isEmpty() ? options
         : Options.with(options, OPTION, Python.JSON.valueToTree(found).toString());
+  }
+
+  /**
+   * The settings, if the table is, or may be, in a store that has such.
+   *
+   * @param isNamed whether a catalog finds the table by its name
+   */
+  static Map<String, String> of(CaseInsensitiveStringMap options, boolean isNamed) {
+    String path = options.get("path");
+    boolean mayBeRemote = path == null ? isNamed
+        : path.matches("(?i)(s3[an]?|s3\\+ddb|abfss?|az|gcs|gs)://.*");
+    return mayBeRemote ? read(SparkSession.active().sessionState().newHadoopConf()) : Map.of();
   }
 
   /** What is set beyond Hadoop's own defaults, with what its credential files hold. */

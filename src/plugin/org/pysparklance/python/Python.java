@@ -3,98 +3,192 @@ package org.pysparklance.python;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.List;
-import org.apache.spark.sql.connector.catalog.*;
-import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.connector.read.Scan;
-import org.apache.spark.sql.connector.write.LogicalWriteInfo;
-import org.apache.spark.sql.connector.write.WriteBuilder;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
-import org.apache.spark.sql.internal.SQLConf;
+import java.util.Map;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Calls of Python. Each scan and write needs a new {@code PythonSource}: it caches its last plan, so
- * two scans that share one would read each other's rows.
+ * The methods of the service: the whole border to Python, except for reads and writes, which
+ * {@link PythonRead} and {@link PythonWrite} plan. {@code methods.py} has the same methods with the
+ * same parameters; a test compares them.
  */
 public final class Python {
   /** The class of {@code format("lance")}, which identifies it for reads. */
   public static final String SOURCE = "org.pysparklance.LanceSource";
   public static final ObjectMapper JSON = new ObjectMapper();
 
-  private static final StructType MESSAGES = StructType.fromDDL(
-      "acknowledge string, memory string, length bigint, bytes binary");
-  private static final String APPLICATION = "_lance.application";
-
   private Python() {}
-
-  static CaseInsensitiveStringMap ofApplication(CaseInsensitiveStringMap options) {
-    return Options.with(options, APPLICATION, Running.context().applicationId());
-  }
-
-  private static PythonDataSourceV2 source() { return new PythonSource(); }
 
   /** Names, in the syntax of an option. */
   public static String json(List<String> names) { return JSON.valueToTree(names).toString(); }
 
-  /** Calls a method of the service that takes options and returns an object. */
-  public static JsonNode call(String method, CaseInsensitiveStringMap options, String... pairs) {
-    return callFrame(method, options, pairs).head().get("result");
+  // Tables.
+
+  /** Describes the version that options select; fails if there is none. */
+  public static Description describe(CaseInsensitiveStringMap table) {
+    return describe(table, null);
   }
 
-  /** As {@code call}, with the attachments of the response. */
-  public static Frame callFrame(
-      String method, CaseInsensitiveStringMap options, String... pairs) {
-    CaseInsensitiveStringMap all = ofApplication(inSession(Options.with(options, pairs)));
-    return ask(method, new Frame().with("options", JSON.valueToTree(all.asCaseSensitiveMap())));
-  }
-
-  static Frame ask(String method, Frame request) {
-    EarlyWorkers.start(method);
-    return LanceService.call(method, request);
-  }
-
-  /** Describes the version that {@code options} select; fails if there is none. */
-  public static Description describe(CaseInsensitiveStringMap options) {
-    return Description.of(call("describe", options));
+  /** The same, and checks the user's own schema, which may be null. */
+  public static Description describe(CaseInsensitiveStringMap table, StructType own) {
+    return Description.of(new Request("describe").of(table).with("schema", own).result());
   }
 
   /** As {@code describe}; null if there is no table. */
-  public static Description find(CaseInsensitiveStringMap options) {
-    JsonNode facts = call("find", options);
+  public static Description find(CaseInsensitiveStringMap table) {
+    JsonNode facts = new Request("find").of(table).result();
     return facts.has("missing") ? null : Description.of(facts);
   }
 
-  /** With the session's settings: of times, ANSI mode, how names compare, and Hadoop's. */
-  private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
-    SQLConf session = SQLConf.get();
-    return Options.with(HadoopSettings.addTo(options),
-        "_lance.time_zone", session.sessionLocalTimeZone(),
-        "_lance.ansi", String.valueOf(session.ansiEnabled()),
-        "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()),
-        "_lance.plugin", Plugin.identity());
+  public static boolean exists(CaseInsensitiveStringMap table) {
+    return new Request("exists").of(table).result().get("exists").asBoolean();
   }
 
-  public static Scan scan(CaseInsensitiveStringMap options, StructType columns) {
-    CaseInsensitiveStringMap all = inSession(options);
-    Table table = source().getTable(columns, new Transform[0], all.asCaseSensitiveMap());
-    return ((SupportsRead) table).newScanBuilder(all).build();
+  /** Fails if there is a table. */
+  public static void absent(CaseInsensitiveStringMap table) {
+    new Request("absent").of(table).send();
   }
 
-  /** A scan that transfers batches with these columns to a {@code BatchReader}. */
-  public static Scan batches(CaseInsensitiveStringMap options, StructType columns, String way) {
-    return scan(Options.with(options, "_lance.batches_of", columns.json(), "_lance.way", way),
-        MESSAGES);
+  /** The options with which a new table gets the columns of this one. */
+  public static JsonNode newTableOptions(CaseInsensitiveStringMap table) {
+    return new Request("new_table_options").of(table).result().get("properties");
   }
 
-  public static WriteBuilder write(
-      CaseInsensitiveStringMap options, StructType rows, LogicalWriteInfo asked) {
-    CaseInsensitiveStringMap all = ofApplication(inSession(options));
-    LogicalWriteInfo info = new WriteInfo(all, asked.queryId(), rows);
-    Table table = source().getTable(rows, new Transform[0], all.asCaseSensitiveMap());
-    return ((SupportsWrite) table).newWriteBuilder(info);
+  /** Creates an empty table, or replaces one. */
+  public static void create(CaseInsensitiveStringMap table, StructType columns) {
+    new Request("create").of(table).with("schema", columns).send();
   }
 
-  private record WriteInfo(CaseInsensitiveStringMap options, String queryId, StructType schema)
-      implements LogicalWriteInfo {}
+  public static void alter(CaseInsensitiveStringMap table, JsonNode changes) {
+    new Request("alter").of(table).with("changes", changes).send();
+  }
+
+  /** Deletes rows on the driver; {@code text} is the condition as the history shows it. */
+  public static void delete(CaseInsensitiveStringMap table, String filter, String text) {
+    new Request("delete").of(table).with("filter", filter).with("text", text).send();
+  }
+
+  public static JsonNode indices(CaseInsensitiveStringMap table) {
+    return new Request("indices").of(table).result().get("indices");
+  }
+
+  /** The procedure that creates an index, and its arguments. */
+  public static JsonNode createIndex(CaseInsensitiveStringMap table, String index,
+      List<String[]> columns, boolean ofColumn, Map<String, String> options) {
+    return new Request("create_index").of(table).with("index", index).with("columns", columns)
+        .with("of_column", ofColumn).with("index_options", options).result();
+  }
+
+  // Scans.
+
+  /**
+   * The remaining fragments and rows.
+   *
+   * @param smallBytes scans of at most this many bytes are read at once; 0 for none
+   */
+  public static Frame plan(ScanRequest scan, StructType columns, String mode, long smallBytes) {
+    return new Request("plan").of(scan).with("columns", smallBytes > 0 ? columns : null)
+        .with("transfer_mode", mode).with("small_bytes", smallBytes).send();
+  }
+
+  /** The key of each task; empty if tasks have none. */
+  public static JsonNode taskKeys(ScanRequest scan, StructType columns) {
+    return new Request("task_keys").of(scan).with("columns", columns).result();
+  }
+
+  public static JsonNode statistics(ScanRequest scan, StructType columns) {
+    return new Request("statistics").of(scan).with("columns", columns).result();
+  }
+
+  public static JsonNode bounds(ScanRequest scan, String column) {
+    return new Request("bounds").of(scan).with("column", column).result();
+  }
+
+  /** Counts of rows, by value if a column is given; null if no index knows. */
+  public static JsonNode counts(ScanRequest scan, String column) {
+    return new Request("counts").of(scan).with("column", column).result().get("rows");
+  }
+
+  /** A condition of the first rows in the order of a column; null if it is unknown. */
+  public static String first(ScanRequest scan, String column, int rows, boolean descending) {
+    return new Request("first").of(scan).with("column", column).with("rows", rows)
+        .with("descending", descending).result().path("filter").asText(null);
+  }
+
+  /** The expressions of ANALYZE TABLE; {@code columns} may be null for all. */
+  public static JsonNode analysis(ScanRequest scan, List<String> columns) {
+    return new Request("analysis").of(scan).with("columns", columns).result().get("expressions");
+  }
+
+  public static void analyze(ScanRequest scan, List<String> results) {
+    new Request("analyze").of(scan).with("results", results).send();
+  }
+
+  // Procedures and statements.
+
+  public static JsonNode procedures() { return new Request("procedures").result(); }
+
+  /** Fails, and names the procedures that there are. */
+  public static void noProcedure(String procedure) {
+    new Request("no_procedure").with("procedure", procedure).send();
+  }
+
+  /** Runs a procedure, or continues one with the results of its tasks. */
+  public static JsonNode procedure(CaseInsensitiveStringMap table, String procedure,
+      JsonNode arguments, List<String> results) {
+    return new Request("procedure").of(table).with("procedure", procedure)
+        .with("arguments", arguments).with("results", results).result();
+  }
+
+  /** What to run for a statement that Spark cannot parse. */
+  public static JsonNode statement(String statement) {
+    return new Request("statement").with("statement", statement).result();
+  }
+
+  // Catalogs.
+
+  public static JsonNode place(CaseInsensitiveStringMap table, String location) {
+    return new Request("place").of(table).with("location", location).result();
+  }
+
+  public static void register(CaseInsensitiveStringMap table, String location) {
+    new Request("register").of(table).with("location", location).send();
+  }
+
+  public static boolean drop(CaseInsensitiveStringMap table) {
+    return new Request("drop").of(table).result().path("dropped").asBoolean();
+  }
+
+  public static void rename(CaseInsensitiveStringMap table, List<String> newName) {
+    new Request("rename").of(table).with("new_name", newName).send();
+  }
+
+  public static JsonNode tables(JsonNode catalog, String[] namespace) {
+    return new Request("tables").with("catalog", catalog).with("namespace", namespace).result();
+  }
+
+  public static JsonNode namespaces(JsonNode catalog, String[] namespace) {
+    return new Request("namespaces").with("catalog", catalog).with("namespace", namespace).result();
+  }
+
+  public static JsonNode namespace(JsonNode catalog, String[] namespace) {
+    return new Request("namespace").with("catalog", catalog).with("namespace", namespace).result();
+  }
+
+  public static boolean createNamespace(
+      JsonNode catalog, String[] namespace, Map<String, String> properties) {
+    return new Request("create_namespace").with("catalog", catalog).with("namespace", namespace)
+        .with("properties", properties).result().get("done").asBoolean();
+  }
+
+  public static JsonNode alterNamespace(
+      JsonNode catalog, String[] namespace, Map<String, String> properties) {
+    return new Request("alter_namespace").with("catalog", catalog).with("namespace", namespace)
+        .with("properties", properties).result();
+  }
+
+  public static JsonNode dropNamespace(JsonNode catalog, String[] namespace, boolean cascade) {
+    return new Request("drop_namespace").with("catalog", catalog).with("namespace", namespace)
+        .with("cascade", cascade).result();
+  }
 }

@@ -12,10 +12,10 @@ import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.aggregate.*;
 import org.apache.spark.sql.types.*;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.ScanRequest;
 
 /** Counts of rows by value of a column, or by condition, from indices. */
 final class CountedValues {
@@ -23,19 +23,18 @@ final class CountedValues {
 
   /** The rows of {@code SELECT DISTINCT c}, or of counts by value or condition; null if unknown. */
   static LanceScan.LocalRows answer(Description table, StructType columns,
-      CaseInsensitiveStringMap asked, String filter, Aggregation aggregation) {
+      ScanRequest asked, Aggregation aggregation) {
     Expression[] by = aggregation.groupByExpressions();
     AggregateFunc[] functions = aggregation.aggregateExpressions();
     JsonNode counted = table.facts().path("counted");
     StructField column = by.length == 1 ? field(columns, by[0]) : null;
-    boolean isKnown = by.length == 0 ? filter != null && functions.length > 0
+    boolean isKnown = by.length == 0 ? asked.filter() != null && functions.length > 0
         : column != null && counted.has(column.name()) && isKnown(column.dataType());
     if (!isKnown || counted.isEmpty()
         || !Arrays.stream(functions).allMatch(CountStar.class::isInstance)) {
       return null;
     }
-    JsonNode rows = Python.call(
-        "counts", asked, "_lance.column", column == null ? null : column.name()).get("rows");
+    JsonNode rows = Python.counts(asked, column == null ? null : column.name());
     return rows == null ? null : new LanceScan.LocalRows(schema(column, functions.length),
         column == null ? new InternalRow[] {total(rows, functions.length)}
             : each(rows, column.dataType(), functions.length),

@@ -11,15 +11,14 @@ import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.FieldReference;
 import org.apache.spark.sql.connector.read.HasPartitionKey;
 import org.apache.spark.sql.connector.read.InputPartition;
-import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.partitioning.KeyGroupedPartitioning;
 import org.apache.spark.sql.connector.read.partitioning.Partitioning;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.PythonRead;
+import org.pysparklance.python.ScanRequest;
 
 /**
  * The partitioning key of each task of a scan, if zone maps prove that each task has one key.
@@ -34,10 +33,10 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
 
   /** Requests the keys from Python; null if it knows none for these columns. */
   static KeyGroups of(
-      CaseInsensitiveStringMap pinned, StructType columns, Collection<String> wanted) {
+      ScanRequest pinned, StructType columns, Collection<String> wanted) {
     List<String> own = wanted.stream().filter(name -> isKey(columns, name)).toList();
-    JsonNode response = own.isEmpty() ? null : Python.call("keys", pinned,
-        "_lance.schema", columns.json(), "_lance.key_columns", Python.json(own));
+    JsonNode response =
+        own.isEmpty() ? null : Python.taskKeys(pinned.byKey(own, null), columns);
     if (response == null || response.isEmpty()) {
       return null;
     }
@@ -67,17 +66,15 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
         columns.stream().map(FieldReference::column).toArray(Expression[]::new), keys.length);
   }
 
-  /** The options with which Python plans exactly these tasks. */
-  CaseInsensitiveStringMap with(CaseInsensitiveStringMap pinned) {
-    return Options.with(pinned, "_lance.key_columns", Python.json(columns), "_lance.key_tasks", tasks);
-  }
+  /** The request with which Python plans exactly these tasks. */
+  ScanRequest with(ScanRequest pinned) { return pinned.byKey(columns, tasks); }
 
-  /** The tasks of Python's scan with their keys; an empty scan has one task. */
-  InputPartition[] keyed(Scan scan) {
+  /** The tasks of Python's read with their keys; an empty read has one task. */
+  InputPartition[] keyed(PythonRead read) {
     if (keys.length == 0) {
       return new InputPartition[0];
     }
-    InputPartition[] python = scan.toBatch().planInputPartitions();
+    InputPartition[] python = read.partitions();
     if (python.length != keys.length) {
       throw new IllegalStateException(python.length + " tasks for " + keys.length + " keys");
     }

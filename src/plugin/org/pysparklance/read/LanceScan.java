@@ -22,10 +22,12 @@ import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Frame;
-import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.PythonRead;
+import org.pysparklance.python.PythonStreams;
 import org.pysparklance.python.Running;
+import org.pysparklance.python.ScanRequest;
 
 /**
  * A scan of one version: columns of the matching rows, read by Python. {@link LanceScanBuilder}
@@ -54,12 +56,12 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final Predicate[] pushed;
   private final String filter;
   private final int limit;
-  private final CaseInsensitiveStringMap pinned;
+  private final ScanRequest pinned;
   private final String top;
   private final boolean ofRowChange;
-  private Scan python;
+  private PythonRead python;
   /** The last plan. */
-  private Scan planned;
+  private PythonRead planned;
   private JsonNode plan;
   private JsonNode statistics;
   private byte[][] few;
@@ -148,7 +150,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   synchronized InputPartition[] tasks(String keys) {
     if (keyColumns == null) {
       planned = keys == null ? python() : read(narrowedBy(keys));
-      return planned.toBatch().planInputPartitions();
+      return planned.partitions();
     }
     KeyGroups found = keys == null ? byKey() : KeyGroups.of(narrowedBy(keys), columns, keyColumns);
     if (found == null || !found.columns().equals(keyColumns)) {
@@ -161,12 +163,10 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /** The planned tasks. */
   synchronized PartitionReaderFactory readers() {
-    return (planned == null ? python() : planned).toBatch().createReaderFactory();
+    return (planned == null ? python() : planned).readers();
   }
 
-  private CaseInsensitiveStringMap narrowedBy(String keys) {
-    return Options.with(pinned, "_lance.filter", keys);
-  }
+  private ScanRequest narrowedBy(String keys) { return pinned.filtered(keys); }
 
   /** Requested once. */
   private KeyGroups byKey() {
@@ -185,16 +185,15 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   @Override public StructType readSchema() { return columns; }
 
-  public synchronized Scan python() {
+  private synchronized PythonRead python() {
     if (python == null) {
       python = read(byKey() == null ? pinned : byKey.with(pinned));
     }
     return python;
   }
 
-  private Scan read(CaseInsensitiveStringMap how) {
-    return readsBatches()
-        ? Python.batches(how, columns, columnar()) : Python.scan(how, columns);
+  private PythonRead read(ScanRequest how) {
+    return PythonRead.plan(how, columns, readsBatches() ? columnar() : null);
   }
 
   /**
@@ -240,11 +239,11 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   /** A stream continues with every new version, so no version is pinned. */
   @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
     isStream = true;
-    return Python.scan(options, columns).toMicroBatchStream(checkpoint);
+    return PythonStreams.read(options, columns, checkpoint);
   }
 
   @Override public CustomMetric[] supportedCustomMetrics() {
-    return python().supportedCustomMetrics();
+    return PythonRead.metrics();
   }
 
   @Override public ColumnarSupportMode columnarSupportMode() {
@@ -290,8 +289,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private JsonNode ask() {
     isAsked = true;
     long most = readsBatches() ? smallBytes() : 0;
-    Frame response = Python.callFrame("plan", pinned, "_lance.small_bytes", Long.toString(most),
-        "_lance.batches_of", most > 0 ? columns.json() : null, "_lance.way", columnar());
+    Frame response = Python.plan(pinned, columns, columnar(), most);
     JsonNode left = response.head().get("result");
     JsonNode batches = left.get("batches");
     few = batches == null ? null : StreamSupport.stream(batches.spliterator(), false)
@@ -348,7 +346,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     boolean isForSizes = !SQLConf.get().cboEnabled() && !SQLConf.get().planStatsEnabled()
         && Running.isCalledBy("DataSourceV2ScanRelation");
     if (statistics == null && !isForSizes) {
-      statistics = Python.call("statistics", pinned, "_lance.schema", columns.json());
+      statistics = Python.statistics(pinned, columns);
     }
     JsonNode known = statistics == null ? plan() : statistics;
     long left = Math.min(table.rows(), known.get("rows").asLong());

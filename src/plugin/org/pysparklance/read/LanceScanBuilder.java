@@ -13,9 +13,9 @@ import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
-import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.ScanRequest;
 
 /** Builds a scan of one version with the pushdowns of Spark. */
 public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Filters,
@@ -58,11 +58,9 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     return scan;
   }
 
-  /** The options of a request for this version, with the pushdowns. */
-  CaseInsensitiveStringMap pinned() {
-    return Options.with(options, "_lance.root", table.root(), "_lance.version", table.version(),
-        "_lance.base", table.base(), "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit),
-        "_lance.top", top);
+  /** The rows of this version, with the pushdowns. */
+  ScanRequest pinned() {
+    return ScanRequest.of(options, table).filtered(filter).limited(limit < 0 ? null : limit, top);
   }
 
   @Override public Predicate[] pushPredicates(Predicate[] predicates) {
@@ -98,9 +96,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     }
     boolean descending = orders[0].direction() == SortDirection.DESCENDING;
     if (filter == null && table.facts().path("ordered").has(column)) {
-      JsonNode first = Python.call("first", pinned(), "_lance.column", column, "_lance.rows",
-          Integer.toString(rows), "_lance.descending", Boolean.toString(descending));
-      filter = first.has("filter") ? first.get("filter").asText() : null;
+      filter = Python.first(pinned(), column, rows, descending);
     }
     top = JsonNodeFactory.instance.objectNode().put("column", column).put("rows", rows)
         .put("descending", descending)
@@ -130,7 +126,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
       return false;
     }
     if (filter != null || functions.length == 0 || aggregation.groupByExpressions().length > 0) {
-      answer = CountedValues.answer(table, columns, pinned(), filter, aggregation);
+      answer = CountedValues.answer(table, columns, pinned(), aggregation);
       return answer != null;
     }
     Object[] values = new Object[functions.length];
@@ -159,7 +155,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     String column = nameOf(function.children()[0]);
     return (counts || isBound && CountedValues.isKnown(typeOf(function)))
         && (table.lineage().has(column) || table.facts().path("ordered").has(column))
-        ? Python.call("bounds", pinned(), "_lance.column", column)
+        ? Python.bounds(pinned(), column)
             .get(counts ? "count" : function instanceof Min ? "min" : "max")
         : null;
   }

@@ -1,7 +1,7 @@
 package org.pysparklance.rules;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
+import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
@@ -16,6 +16,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.ScanRequest;
 import org.pysparklance.python.Running;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -42,20 +43,16 @@ final class AnalyzedTables extends Rule<LogicalPlan> {
   private static void analyze(LanceTable table, AnalyzeColumn asked) {
     CaseInsensitiveStringMap options = table.options();
     Description found = Python.describe(options);
-    ArrayNode names = asked.columnNames().isEmpty() ? null : Python.JSON.createArrayNode();
-    if (names != null) {
-      CollectionConverters.asJava(asked.columnNames().get()).forEach(names::add);
-    }
-    String[] pinned = {"_lance.root", found.root(), "_lance.version", found.version(),
-        "_lance.base", found.base(), "_lance.arguments", names == null ? null : names.toString(), "_lance.done", null};
+    List<String> names = asked.columnNames().isEmpty() ? null
+        : CollectionConverters.asJava(asked.columnNames().get());
+    ScanRequest all = ScanRequest.of(options, found);
     Dataset<Row> rows = SparkSession.active().read().format(Python.SOURCE)
         .options(options.asCaseSensitiveMap()).option("version", found.version()).load();
-    ArrayNode results = Python.JSON.createArrayNode();
-    for (JsonNode expression : Python.call("analysis", options, pinned).get("expressions")) {
+    List<String> results = new ArrayList<>();
+    for (JsonNode expression : Python.analysis(all, names)) {
       results.add(rows.selectExpr(expression.asText()).head().getString(0));
     }
-    pinned[9] = results.toString();
-    Python.call("analyze", options, pinned);
+    Python.analyze(all, results);
     table.onCommitted();
   }
 

@@ -11,7 +11,6 @@ import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.DescribeColumn;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Python;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -61,8 +60,7 @@ public final class ForeignStatements implements InvocationHandler {
 
   /** The statement to run instead of {@code text}; null if it is unknown. */
   private static String here(String text) {
-    JsonNode response = Python.call(
-        "statement", CaseInsensitiveStringMap.empty(), "_lance.statement", text);
+    JsonNode response = Python.statement(text);
     if (response.hasNonNull("refused")) {
       throw new UnsupportedOperationException(response.path("refused").textValue());
     }

@@ -1,5 +1,6 @@
 package org.pysparklance.write;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.List;
 import org.apache.spark.sql.connector.distributions.Distribution;
@@ -18,7 +19,10 @@ import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.PythonStreams;
+import org.pysparklance.python.PythonWrite;
 import org.pysparklance.python.Running;
+import org.pysparklance.python.ScanRequest;
 import org.pysparklance.read.LanceScan;
 
 /**
@@ -89,21 +93,15 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
         .toArray(SortOrder[]::new);
   }
 
-  private Write python(String sources) {
-    CaseInsensitiveStringMap all =
-        Options.with(options, "_lance.replace_where", replaced, "_lance.sources", sources,
-            "_lance.split_by", split.isEmpty() ? null : Python.json(split));
-    WriteBuilder builder = Python.write(all, info.schema(), info);
-    return (overwrites ? ((SupportsTruncate) builder).truncate() : builder).build();
-  }
-
   /** Called when the query runs, so the versions that it reads are resolved. */
   @Override public BatchWrite toBatch() {
-    return new Batch(python(overwrites ? sources() : null).toBatch(), table);
+    return new Batch(new PythonWrite(ScanRequest.of(options), info.schema(),
+        new PythonWrite.Parameters(overwrites, replaced, split.isEmpty() ? null : split,
+            overwrites ? sources() : null, null, null)), table);
   }
 
   /** By root, the oldest version that the query reads as the newest, and its stamp; may be null. */
-  private static String sources() {
+  private static JsonNode sources() {
     QueryExecution query = Running.id() == null ? null : Running.query();
     ObjectNode oldest = Python.JSON.createObjectNode();
     if (query != null) {
@@ -117,15 +115,16 @@ public record LanceWrite(WriteTarget table, CaseInsensitiveStringMap options, Lo
         }
       }
     }
-    return oldest.isEmpty() ? null : oldest.toString();
+    return oldest.isEmpty() ? null : oldest;
   }
 
   @Override public StreamingWrite toStreaming() {
-    return new Stream(python(null).toStreaming(), table);
+    return new Stream(PythonStreams.write(options,
+        split.isEmpty() ? null : Python.json(split), info, overwrites), table);
   }
 
   @Override public CustomMetric[] supportedCustomMetrics() {
-    return python(null).supportedCustomMetrics();
+    return PythonWrite.metrics();
   }
 
   private record Stream(StreamingWrite python, WriteTarget table) implements StreamingWrite {

@@ -31,7 +31,9 @@ import org.pysparklance.python.Description;
 import org.pysparklance.python.LanceException;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.PythonWrite;
 import org.pysparklance.python.Running;
+import org.pysparklance.python.ScanRequest;
 import org.pysparklance.read.LanceScan;
 import org.pysparklance.read.LanceScanBuilder;
 import scala.Option;
@@ -50,7 +52,7 @@ public final class RowChange implements SupportsDelta {
   private final List<LanceScan> scans = new ArrayList<>();
   private Description version;
   private QueryExecution running;
-  /** The retry state, which the next attempt sends as an option. */
+  /** The retry state, which the next attempt sends. */
   private String retries;
   private int[] set;
 
@@ -115,11 +117,9 @@ public final class RowChange implements SupportsDelta {
       StructField column = info.schema().apply(place);
       rows = rows.add(column.name(), column.dataType(), true);
     }
-    CaseInsensitiveStringMap all = Options.with(Options.merge(table.options(), info.options()),
-        "_lance.change", command.toString(), "_lance.root", version.root(),
-        "_lance.version", version.version(), "_lance.base", version.base(),
-        "_lance.filter", lookedFor(), "_lance.retries", retries);
-    return Python.write(all, rows, info).build().toBatch();
+    CaseInsensitiveStringMap all = Options.merge(table.options(), info.options());
+    return new PythonWrite(ScanRequest.of(all, version).filtered(lookedFor()), rows,
+        new PythonWrite.Parameters(false, null, null, null, command.toString(), retries));
   }
 
   /**

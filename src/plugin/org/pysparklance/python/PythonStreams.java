@@ -1,0 +1,57 @@
+package org.pysparklance.python;
+
+import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsTruncate;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * Streams, which Spark plans in processes of its own, with options only. Each needs a new source, as
+ * Spark's caches its last plan.
+ */
+public final class PythonStreams {
+  private PythonStreams() {}
+
+  public static MicroBatchStream read(
+      CaseInsensitiveStringMap options, StructType columns, String checkpoint) {
+    CaseInsensitiveStringMap all = inSession(options);
+    return ((SupportsRead) table(columns, all)).newScanBuilder(all).build()
+        .toMicroBatchStream(checkpoint);
+  }
+
+  /** {@code splitBy} may be null. */
+  public static StreamingWrite write(CaseInsensitiveStringMap options, String splitBy,
+      LogicalWriteInfo asked, boolean overwrites) {
+    CaseInsensitiveStringMap all = Options.with(inSession(options), "_lance.split_by", splitBy,
+        "_lance.application", Running.context().applicationId());
+    WriteBuilder builder = ((SupportsWrite) table(asked.schema(), all))
+        .newWriteBuilder(new WriteInfo(all, asked.queryId(), asked.schema()));
+    return (overwrites ? ((SupportsTruncate) builder).truncate() : builder).build().toStreaming();
+  }
+
+  private static Table table(StructType columns, CaseInsensitiveStringMap options) {
+    PythonDataSourceV2 source = new PythonDataSourceV2();
+    source.setShortName("lance");
+    return source.getTable(columns, new Transform[0], options.asCaseSensitiveMap());
+  }
+
+  /** With the session's settings: of times, ANSI mode, how names compare, and Hadoop's. */
+  private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
+    SQLConf session = SQLConf.get();
+    return Options.with(HadoopSettings.addTo(options),
+        "_lance.time_zone", session.sessionLocalTimeZone(),
+        "_lance.ansi", String.valueOf(session.ansiEnabled()),
+        "_lance.case_sensitive", String.valueOf(session.caseSensitiveAnalysis()),
+        "_lance.plugin", Plugin.identity());
+  }
+
+  private record WriteInfo(CaseInsensitiveStringMap options, String queryId, StructType schema)
+      implements LogicalWriteInfo {}
+}

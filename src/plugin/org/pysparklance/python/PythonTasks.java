@@ -1,0 +1,75 @@
+package org.pysparklance.python;
+
+import java.lang.reflect.InvocationTargetException;
+import org.apache.spark.JobArtifactSet;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.api.python.PythonUtils$;
+import org.apache.spark.api.python.SimplePythonFunction;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
+import org.apache.spark.sql.execution.datasources.v2.python.*;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+/** Creates the classes of Spark whose tasks run functions in Python workers. */
+final class PythonTasks {
+  private static final String PYTHON = "spark.pyspark.python";
+  private static final String LOGGING = "spark.sql.pyspark.worker.logging.enabled";
+
+  /** Cached, since Spark starts Python for its version to create one. */
+  private static PythonFunction ofDriver;
+
+  private PythonTasks() {}
+
+  /** The Python of workers and its environment; the function of a task is another one. */
+  static UserDefinedPythonDataSource source() {
+    PythonFunction driver = ofDriver();
+    SparkContext spark = Running.context();
+    String python = spark.conf().get(PYTHON, System.getenv("PYSPARK_PYTHON"));
+    // Spark names the driver's Python, which other machines need not have.
+    boolean isSame = spark.isLocal() || python == null || python.equals(driver.pythonExec());
+    return new UserDefinedPythonDataSource(isSame ? driver : new SimplePythonFunction(new byte[0],
+        driver.envVars(), driver.pythonIncludes(), python, driver.pythonVer(),
+        driver.broadcastVars(), driver.accumulator()));
+  }
+
+  private static synchronized PythonFunction ofDriver() {
+    if (ofDriver == null) {
+      ofDriver = PythonUtils$.MODULE$.createPythonFunction(new byte[0]);
+    }
+    return ofDriver;
+  }
+
+  /** Readers of partitions by a pickled function that yields rows. */
+  static PartitionReaderFactory readers(byte[] function, StructType rows) {
+    return (PartitionReaderFactory) create(PythonPartitionReaderFactory.class, function, rows);
+  }
+
+  /** Writers by a pickled function that takes rows. */
+  static DataWriterFactory writers(byte[] function, StructType rows) {
+    return (DataWriterFactory) create(PythonBatchWriterFactory.class, function, rows);
+  }
+
+  /** Spark 4.0 has no logs of workers by session, and so one parameter less. */
+  private static Object create(Class<?> kind, byte[] function, StructType rows) {
+    Option<String> artifacts = JobArtifactSet.getCurrentJobArtifactState().map(one -> one.uuid());
+    var constructor = kind.getConstructors()[0];
+    try {
+      return constructor.getParameterCount() < 5
+          ? constructor.newInstance(source(), function, rows, artifacts)
+          : constructor.newInstance(source(), function, rows, artifacts, session());
+    } catch (InvocationTargetException error) {
+      throw new IllegalStateException(error.getCause());
+    } catch (ReflectiveOperationException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private static Option<String> session() {
+    boolean hasLogs = SQLConf.get().getConfString(LOGGING, "false").equals("true");
+    return hasLogs ? Option.apply(SparkSession.active().sessionUUID()) : Option.empty();
+  }
+}
