@@ -277,6 +277,15 @@ def test_requests_about_tables_and_scans_have_the_same_parameters_in_java():
     assert set(re.findall(r'\.(?:put|set)\("(\w+)"', session)) == settings
 
 
+def test_only_methods_that_change_nothing_are_called_again():
+    java = (JAVA / "python" / "LanceService.java").read_text()
+    (listed,) = re.findall(r"READS = Set\.of\((.*?)\);", java, re.DOTALL)
+    changing = {"commit", "abort", "create", "alter", "delete", "analyze", "procedure", "register",
+                "drop", "rename", "create_namespace", "alter_namespace", "drop_namespace",
+                "no_procedure"}  # fmt: skip
+    assert set(re.findall(r"\w+", listed)) == METHODS.keys() - changing
+
+
 def test_the_plugin_speaks_the_same_protocol():
     java = (JAVA / "python" / "LanceService.java").read_text()
     assert f"int PROTOCOL = {PROTOCOL};" in java

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from kills.killed_service import run, service_processes
 from pyspark.errors import AnalysisException
 from pyspark.sql.functions import udf
 from script_process import run_command
+from table_files import files_of
+
+from pyspark_lance.table.verify.verify import verify
+from pyspark_lance.table.version.table import Table
 
 pytestmark = [
     pytest.mark.spark,
@@ -59,6 +67,107 @@ def test_the_error_of_a_commit_is_raised_though_the_abort_fails_too(plugin, path
     assert plugin.read.format("lance").load(path).count() == 3
 
 
+def kill_idle(process, table, statement):
+    os.kill(process, signal.SIGKILL)
+    return statement()
+
+
+def kill_planning(process, table, statement):
+    """The process is stopped before it sees the request, so it dies with it."""
+    os.kill(process, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        failure = pool.submit(statement)
+        threading.Event().wait(0.5)
+        os.kill(process, signal.SIGKILL)
+        return failure.result()
+
+
+def kill_before_the_put(process, table, statement):
+    """The writer waits for the lock of this process, after its transaction file."""
+    before = set(os.listdir(table / "_transactions"))
+    lock = os.open(table / "_versions", os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with ThreadPoolExecutor(1) as pool:
+            failure = pool.submit(statement)
+            wait_until(lambda: set(os.listdir(table / "_transactions")) > before)
+            os.kill(process, signal.SIGKILL)
+            return failure.result()
+    finally:
+        os.close(lock)
+
+
+def kill_after_the_put(process, table, statement):
+    before = set(os.listdir(table / "_versions"))
+    with ThreadPoolExecutor(1) as pool:
+        failure = pool.submit(statement)
+        wait_until(lambda: set(os.listdir(table / "_versions")) > before)
+        os.kill(process, signal.SIGKILL)
+        return failure.result()
+
+
+def wait_until(is_so):
+    for _ in range(6000):
+        if is_so():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("it never came to that")
+
+
+# What may come of an append of which the process dies in a state.
+STATES = {
+    kill_idle: {(None, 6)},
+    kill_planning: {(None, 6)},
+    kill_before_the_put: {("ended during commit", 3)},
+    kill_after_the_put: {("ended during commit", 6), (None, 6)},
+}
+
+
+@pytest.mark.parametrize("kill", STATES, ids=lambda one: one.__name__)
+def test_a_killed_service_leaves_the_table_and_the_next_statement_right(plugin, path, kill):
+    plugin.range(3).write.format("lance").save(path)
+    (service,) = service_processes()
+
+    def append():
+        try:
+            plugin.range(3, 6).coalesce(1).write.format("lance").mode("append").save(path)
+        except AnalysisException as error:
+            assert str(error).startswith("[LANCE_STORAGE] the Python process")
+            return str(error)
+
+    said = kill(service, Path(path), append)
+    rows = sorted(row.id for row in plugin.read.format("lance").load(path).collect())
+    assert rows == list(range(len(rows)))
+    assert any(
+        len(rows) == count and (said is None if part is None else part in (said or ""))
+        for part, count in STATES[kill]
+    ), (said, rows)
+    assert verify(Table(path), read_data=True).findings == ()
+    assert service not in service_processes()
+
+
+def test_a_cancelled_job_leaves_no_rows_and_the_service(plugin, path):
+    plugin.range(3).write.format("lance").save(path)
+    before, (service,) = files_of(path), service_processes()
+    started = f"{path}-started"
+
+    def endless(number):
+        open(started, "a").close()
+        while True:
+            threading.Event().wait(0.01)
+
+    rows = plugin.range(3, 6).select(udf(endless, "bigint")("id").alias("id"))
+    with ThreadPoolExecutor(1) as pool:
+        failed = pool.submit(rows.write.format("lance").mode("append").save, path)
+        wait_until(lambda: os.path.exists(started))
+        plugin.sparkContext.cancelAllJobs()
+        with pytest.raises(Exception, match="SPARK_JOB_CANCELLED"):
+            failed.result(60)
+    assert plugin.read.format("lance").load(path).count() == 3
+    assert files_of(path) == before
+    assert service_processes() == [service]
+
+
 LACKING = """
 import sys
 from pyspark.sql import SparkSession
@@ -85,3 +194,58 @@ def test_pythons_without_the_package_are_named(path, tmp_path):
     assert out.startswith("[LANCE_STORAGE] no Python of the driver can plan reads and writes")
     assert f"{other}: " in out and "No module named" in out
     assert "hint: pip install pyspark-lance for the Python that" in out
+
+
+PYTHONS = """
+import json, os, sys
+from pyspark.sql import SparkSession
+
+path, driver, worker = sys.argv[1:]
+builder = SparkSession.builder.master("local-cluster[1,1,1024]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.host", "127.0.0.1")
+builder = builder.config("spark.pyspark.driver.python", driver)
+spark = builder.config("spark.pyspark.python", worker).getOrCreate()
+spark.conf.set("spark.sql.lance.smallScanBytes", "0")
+spark.range(3).write.format("lance").save(path)
+assert spark.read.format("lance").load(path).where("hash(id) % 2 < 9").count() == 3
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_executors_have_a_python_of_their_own(path, tmp_path):
+    pythons = []
+    for name in ("driver", "worker"):
+        python = tmp_path / name
+        python.write_text(f'#!/bin/sh\necho "$@" >> {python}.log\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        pythons.append(python)
+    run_command(sys.executable, "-c", PYTHONS, path, *pythons, cwd=tmp_path)
+    driver, worker = ((tmp_path / f"{name}.log").read_text() for name in ("driver", "worker"))
+    assert "-m pyspark_lance.spark.service" in driver and ".daemon" not in driver
+    assert "-m pyspark.daemon pyspark.worker" in worker and ".service" not in worker
+
+
+CONTEXTS = """
+import sys
+sys.path[:0] = [sys.argv[2], sys.argv[3]]
+from kills.killed_service import service_processes
+from pyspark.sql import SparkSession
+
+seen = []
+for number in range(3):
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = builder.getOrCreate()
+    spark.range(3).write.format("lance").mode("append").save(sys.argv[1])
+    assert spark.read.format("lance").load(sys.argv[1]).count() == 3 * (number + 1)
+    seen += service_processes()
+    spark.stop()
+    assert service_processes() == []
+assert len(set(seen)) == 3, seen
+"""
+
+
+@pytest.mark.slow
+def test_each_of_several_contexts_in_a_jvm_has_a_service_until_it_ends(path):
+    tests = Path(__file__).parents[2]
+    run_command(sys.executable, "-c", CONTEXTS, path, tests, tests / "support")

@@ -6,6 +6,7 @@ import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -22,7 +23,13 @@ import org.apache.spark.scheduler.SparkListenerApplicationEnd;
  */
 final class LanceService {
   /** Version of frames and methods; equal to {@code PROTOCOL} in spark/service/frames.py. */
-  static final int PROTOCOL = 1;
+  static final int PROTOCOL = 2;
+
+  /** Methods that change nothing. */
+  private static final Set<String> READS = Set.of(
+      "describe", "find", "exists", "absent", "plan", "task_keys", "statistics", "bounds", "counts",
+      "first", "analysis", "indices", "create_index", "procedures", "statement", "place", "tables",
+      "namespaces", "namespace", "plan_read", "plan_write");
 
   /** The process of the running application; null before the first request. */
   private static LanceService current;
@@ -39,24 +46,38 @@ final class LanceService {
   }
 
   /**
-   * Calls a method and waits for its response.
+   * Calls a method and waits for its response. One that only reads is called once more if the process
+   * ends before it responds, as it may have ended unnoticed before the call.
    *
    * @throws LanceException the method failed, or the process ended before it responded
    */
   static Frame call(String method, Frame request) {
     LanceService service = running();
+    Frame response = service.send(method, request);
+    if (response == null && READS.contains(method)) {
+      service = running();
+      response = service.send(method, request);
+    }
+    if (response == null) {
+      throw LanceException.lost(method, service.process.exit()).raise();
+    }
+    return response;
+  }
+
+  /** Returns null if the process ended. */
+  private Frame send(String method, Frame request) {
     CompletableFuture<Frame> response = new CompletableFuture<>();
-    long id = service.lastId.incrementAndGet();
-    service.pending.put(id, response);
+    long id = lastId.incrementAndGet();
+    pending.put(id, response);
     try {
-      service.process.write(request.with("id", id).with("method", method));
+      process.write(request.with("id", id).with("method", method));
     } catch (IOException failure) {
-      service.close();
+      close();
     }
-    if (service.isClosed) {  // and may have been so before the response was registered
-      service.fail(response);
+    if (isClosed) {  // and may have been so before the response was registered
+      fail(response);
     }
-    return service.await(id, method, response);
+    return await(id, method, response);
   }
 
   private Frame await(long id, String method, CompletableFuture<Frame> response) {
@@ -72,7 +93,7 @@ final class LanceService {
       Thread.currentThread().interrupt();
       throw new UncheckedIOException(new InterruptedIOException("interrupted in " + method));
     } catch (ExecutionException failure) {
-      throw LanceException.lost(method, process.exit()).raise();
+      return null;
     } finally {
       pending.remove(id);
     }
