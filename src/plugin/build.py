@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "org"
-# What later releases of Spark have and the oldest one lacks, in outline: to compile against.
+# What later releases of Spark have and 4.1 lacks, in outline: to compile against.
 STUBS = Path(__file__).parent / "stubs"
 JAR_NAME = "pyspark-lance-plugin.jar"
 TARGET = SOURCES.parents[1] / "pyspark_lance" / "jars" / JAR_NAME
@@ -75,6 +75,8 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
         CannotBuildError: Something that the build needs is missing, or it failed.
     """
     javac, jars = find_javac(), spark_jars or find_spark_jars()
+    if not _has_class(jars, "constraints/Constraint"):
+        raise CannotBuildError("Spark 4.0 lacks classes; build with pyspark 4.1 or later")
     sources = sorted(map(str, SOURCES.rglob("*.java")))
     with tempfile.TemporaryDirectory() as scratch:
         command = [javac, "--release", "17", _LINT, "-Werror", "-proc:none", "-g:source,lines"]
@@ -120,7 +122,11 @@ def unused_imports() -> dict[str, list[str]]:
 
 def has_changelog(jars: Path) -> bool:
     """Whether this Spark has ``SELECT … CHANGES``; its releases before 4.2 have not."""
-    wanted = "org/apache/spark/sql/connector/catalog/Changelog.class"
+    return _has_class(jars, "Changelog")
+
+
+def _has_class(jars: Path, name: str) -> bool:
+    wanted = f"org/apache/spark/sql/connector/catalog/{name}.class"
     for jar in jars.glob("spark-catalyst_*.jar"):
         with zipfile.ZipFile(jar) as archive:
             return wanted in archive.namelist()

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
         raise
     # Without pyspark, the folder with the plugin's jar still looks like a namespace package.
     raise ModuleNotFoundError(
-        "pyspark is not installed, and pyspark-lance needs it: pip install 'pyspark>=4.1'",
+        "pyspark is not installed, and pyspark-lance needs it: pip install 'pyspark>=4.0'",
         name=error.name,
     ) from None
 

@@ -128,7 +128,7 @@ def test_without_pyspark_the_package_says_so_and_leaves_no_file(environment, whe
     failed = environment.runs("import pyspark_lance")
     assert failed.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: pyspark is not installed, and pyspark-lance needs it: "
-        "pip install 'pyspark>=4.1'"
+        "pip install 'pyspark>=4.0'"
     )
     environment.uninstall("pyspark-lance")
     # pip leaves folders that became empty, uv none.

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
+from spark_releases import needs
 from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance import LanceTable
@@ -85,6 +86,7 @@ def in_values(path):
     return sorted((repr(row), i) for row, i in zip(rows, ids, strict=True))
 
 
+@needs("limits of bytes for batches")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("few", [True, False], ids=["few matches", "in a shuffle"])
 def test_the_result_is_that_of_a_join(spark, tmp_path, monkeypatch, shape, few):
@@ -132,6 +134,7 @@ def test_a_source_without_rows_or_without_matches_makes_no_version(spark, tmp_pa
         assert merge.execute() == ChangeResult()
 
 
+@needs("limits of bytes for batches")
 def test_merges_that_need_an_expression_are_left_to_spark(spark, tmp_path):
     path = str(tmp_path / "t")
     make(path)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
+from spark_releases import needs
 from table_access import append
 
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.table.refs.tags import consumers_of
 from pyspark_lance.table.version.table import Table
 
-streaming = pytest.importorskip("pyspark.sql.streaming.datasource")
-pytestmark = pytest.mark.skipif(
-    not hasattr(streaming, "SupportsTriggerAvailableNow"), reason="Spark 4.1 has no limits"
-)
+pytestmark = needs("limits of micro-batches")
 
 
 @pytest.fixture

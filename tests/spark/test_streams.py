@@ -9,6 +9,7 @@ from pathlib import Path
 import lance
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
+from spark_releases import needs
 
 from pyspark_lance import LanceTable
 from pyspark_lance.metafile.transaction_file import transaction_of
@@ -18,7 +19,7 @@ from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
-limited = pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 takes all there is in each batch")
+limited = needs("limits of micro-batches")
 
 
 def write(spark, path, first, last):

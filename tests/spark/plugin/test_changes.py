@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import lance
 import pytest
-from pyspark.sql import DataFrameReader
+from spark_releases import has, needs
 
 from .conftest import plan_of, sql
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
-_HAS_CHANGES = hasattr(DataFrameReader, "changes")
-needs_changes = pytest.mark.skipif(not _HAS_CHANGES, reason="Spark before 4.2 has no CHANGES")
+needs_changes = needs("CHANGES of tables")
 
 _STATEMENTS = (
     "UPDATE {t} SET n = 100 WHERE id < 4",
@@ -324,7 +323,7 @@ def test_what_shows_changes_takes_none(plugin, path):
     assert lance.dataset(path).version == 6
 
 
-@pytest.mark.skipif(_HAS_CHANGES, reason="Spark since 4.2 has CHANGES")
+@pytest.mark.skipif(has("CHANGES of tables"), reason="Spark since 4.2 has CHANGES")
 def test_before_spark_4_2_the_clause_is_an_error_of_syntax(plugin, path):
     with pytest.raises(Exception, match="PARSE_SYNTAX_ERROR"):
         changes(plugin, path, "VERSION 1")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrameReader
+from spark_releases import needs
 
 from pyspark_lance import LanceTable
 
@@ -74,6 +75,7 @@ def test_namespaces_are_made_described_listed_and_dropped(names):
     assert sql(names, "SHOW NAMESPACES IN names") == [("main",)]
 
 
+@needs("column defaults of V2 tables in writes by name")
 def test_a_table_of_a_nested_namespace_lives_a_full_life(names, root):
     names.sql("CREATE NAMESPACE names.life")
     names.sql("CREATE NAMESPACE names.life.deep")

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyspark
-import pyspark.pipelines
 import pytest
 from documents import ROOT, blocks_of
 from local_changes import delete_rows
 from row_changes import set_to
 from script_process import run_command
+from spark_releases import needs
 from table_access import read_ours, write_table
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        not hasattr(pyspark.pipelines, "create_auto_cdc_flow"),
-        reason="auto CDC came with Spark 4.2",
-    ),
-]
+pytestmark = [pytest.mark.spark, needs("auto CDC of pipelines")]
 KEEPS_STATES = not pyspark.__version__.startswith("4.2.")
 
 # One flow at a time and more retries, as Spark allows a Python process ten seconds to connect.

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import lance
 import pyarrow as pa
 import pytest
+from spark_releases import needs
 
 from pyspark_lance import LanceTable
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, needs("constraints of tables")]
 
 COLUMNS = "region STRING NOT NULL, id BIGINT NOT NULL, v STRING"
 MARK = b"lance-schema:unenforced-primary-key"

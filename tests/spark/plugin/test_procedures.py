@@ -7,6 +7,7 @@ from pathlib import Path
 
 import lance
 import pytest
+from spark_releases import needs
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from .conftest import sql
@@ -184,6 +185,7 @@ def test_what_is_no_procedure_or_no_table(plugin, path):
         plugin.sql("CALL lance.system.compact()")
 
 
+@needs("SHOW PROCEDURES")
 def test_procedures_are_listed_and_described(plugin):
     listed = {row[-1] for row in plugin.sql("SHOW PROCEDURES IN lance.system").collect()}
     assert {"compact", "cleanup", "create_tag", "restore", "verify", "history"} <= listed

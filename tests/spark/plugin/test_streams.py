@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import lance
 import pytest
-
-from pyspark_lance.spark.source.stream_reader import HAS_LIMITS
+from spark_releases import needs
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -65,7 +64,7 @@ def followed(plugin, path):
     return name
 
 
-@pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 has no changes of tables")
+@needs("CHANGES of tables")
 def test_changes_are_followed_by_the_name_of_the_table(plugin, followed, path, tmp_path):
     for number, options in enumerate(({"startingVersion": "1"}, {})):
         reader = plugin.readStream.format("lance").options(readChangeFeed=True, **options)

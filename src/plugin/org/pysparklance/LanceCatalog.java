@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
 import org.apache.spark.sql.catalyst.analysis.*;
 import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.AlterTable;
@@ -12,8 +13,10 @@ import org.pysparklance.catalog.CachedTables;
 import org.pysparklance.catalog.ClusterColumns;
 import org.pysparklance.catalog.LanceChanges;
 import org.pysparklance.catalog.NamedTable;
+import org.pysparklance.catalog.NewTable;
 import org.pysparklance.catalog.PathCatalog;
 import org.pysparklance.catalog.StagedLanceTable;
+import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
@@ -52,8 +55,10 @@ public class LanceCatalog
   @Override public CaseInsensitiveStringMap pathOptions() { return options; }
 
   @Override public Set<TableCatalogCapability> capabilities() {
-    return Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE,
-        TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT);
+    Set<TableCatalogCapability> all =
+        EnumSet.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
+    Releases.addConstraints(all);
+    return all;
   }
 
   @Override public String[] defaultNamespace() { return new String[] {ROOT}; }
@@ -154,27 +159,53 @@ public class LanceCatalog
 
   @Override public Table createTable(Identifier ident, TableInfo table)
       throws NoSuchNamespaceException {
+    return createTable(ident, NewTable.of(table));
+  }
+
+  @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
+    return stage(ident, NewTable.of(table), false);
+  }
+
+  @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
+    return stage(ident, NewTable.of(table), true);
+  }
+
+  @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
+    return stage(ident, NewTable.of(table), true);
+  }
+
+  // Spark 4.0 calls these four.
+
+  @Override public Table createTable(Identifier ident, Column[] columns, Transform[] partitions,
+      Map<String, String> properties) throws NoSuchNamespaceException {
+    return createTable(ident, NewTable.of(columns, partitions, properties));
+  }
+
+  @Override public StagedTable stageCreate(Identifier ident, Column[] columns,
+      Transform[] partitions, Map<String, String> properties) throws NoSuchNamespaceException {
+    return stage(ident, NewTable.of(columns, partitions, properties), false);
+  }
+
+  @Override public StagedTable stageReplace(Identifier ident, Column[] columns,
+      Transform[] partitions, Map<String, String> properties) throws NoSuchNamespaceException {
+    return stage(ident, NewTable.of(columns, partitions, properties), true);
+  }
+
+  @Override public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns,
+      Transform[] partitions, Map<String, String> properties) throws NoSuchNamespaceException {
+    return stage(ident, NewTable.of(columns, partitions, properties), true);
+  }
+
+  private Table createTable(Identifier ident, NewTable table) throws NoSuchNamespaceException {
     StagedLanceTable created = stage(ident, table, false);
     created.commitStagedChanges();
     return created;
   }
 
-  @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
-      throws NoSuchNamespaceException {
-    return stage(ident, table, false);
-  }
-
-  @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
-      throws NoSuchNamespaceException {
-    return stage(ident, table, true);
-  }
-
-  @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table)
-      throws NoSuchNamespaceException {
-    return stage(ident, table, true);
-  }
-
-  private StagedLanceTable stage(Identifier ident, TableInfo table, boolean replaces)
+  private StagedLanceTable stage(Identifier ident, NewTable table, boolean replaces)
       throws NoSuchNamespaceException {
     ClusterColumns.check(table);
     String provider = table.properties().getOrDefault(TableCatalog.PROP_PROVIDER, "lance");

@@ -17,10 +17,12 @@ import org.pysparklance.catalog.LanceChanges;
 import org.pysparklance.catalog.LanceProcedure;
 import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.catalog.NamedTable;
+import org.pysparklance.catalog.NewTable;
 import org.pysparklance.catalog.PrimaryKeys;
 import org.pysparklance.catalog.SessionCatalogs;
 import org.pysparklance.catalog.StagedLanceTable;
 import org.pysparklance.catalog.StagedForeignTable;
+import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
@@ -41,11 +43,11 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   @Override public Set<TableCatalogCapability> capabilities() {
     Set<TableCatalogCapability> all = new HashSet<>(super.capabilities());
-    all.add(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT);
+    Releases.addConstraints(all);
     return all;
   }
 
-  private static boolean isLance(TableInfo table) {
+  private static boolean isLance(NewTable table) {
     return NamedTable.isProvider(table.properties().getOrDefault(
         TableCatalog.PROP_PROVIDER, SQLConf.get().defaultDataSourceName()));
   }
@@ -120,15 +122,60 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   @Override public Table createTable(Identifier ident, TableInfo table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return createTable(ident, NewTable.of(table));
+  }
+
+  @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return stageCreate(ident, NewTable.of(table));
+  }
+
+  @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    return replace(ident, NewTable.of(table));
+  }
+
+  @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
+    return createOrReplace(ident, NewTable.of(table));
+  }
+
+  // Spark 4.0 calls these four.
+
+  @Override public Table createTable(Identifier ident, Column[] columns, Transform[] partitions,
+      Map<String, String> properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return createTable(ident, NewTable.of(columns, partitions, properties));
+  }
+
+  @Override public StagedTable stageCreate(Identifier ident, Column[] columns,
+      Transform[] partitions, Map<String, String> properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return stageCreate(ident, NewTable.of(columns, partitions, properties));
+  }
+
+  @Override public StagedTable stageReplace(Identifier ident, Column[] columns,
+      Transform[] partitions, Map<String, String> properties)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    return replace(ident, NewTable.of(columns, partitions, properties));
+  }
+
+  @Override public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns,
+      Transform[] partitions, Map<String, String> properties) throws NoSuchNamespaceException {
+    return createOrReplace(ident, NewTable.of(columns, partitions, properties));
+  }
+
+  private Table createTable(Identifier ident, NewTable table)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (!isLance(table)) {
-      PrimaryKeys.refuseOfOthers(table.constraints().length > 0, ident);
+      PrimaryKeys.refuseOfOthers(!table.constraints().isEmpty(), ident);
       return super.createTable(
           ident, table.columns(), table.partitions(), table.properties());
     }
     return create(ident, table.columns(), table);
   }
 
-  private Table create(Identifier ident, Column[] columns, TableInfo table)
+  private Table create(Identifier ident, Column[] columns, NewTable table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     ClusterColumns.check(table);
     Map<String, String> properties = table.properties();
@@ -175,10 +222,10 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   /** Since Spark 4.3, for DataSource V2; older releases never call it. */
   public Table createTableLike(Identifier ident, TableInfo table, Table source)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    if (!(source instanceof NamedTable) && !isLance(table)) {
+    if (!(source instanceof NamedTable) && !isLance(NewTable.of(table))) {
       throw new UnsupportedOperationException("CREATE TABLE LIKE " + source.name());
     }
-    return create(ident, source.columns(), table);
+    return create(ident, source.columns(), NewTable.of(table));
   }
 
   /** The entry of a new table in the catalog, with its location. */
@@ -206,7 +253,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return Options.ofTable(new CaseInsensitiveStringMap(entry));
   }
 
-  @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
+  private StagedTable stageCreate(Identifier ident, NewTable table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (!isLance(table)) {
       return other(ident, table);
@@ -218,12 +265,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
         options, table.columns(), table, false, () -> {}, () -> dropTable(ident));
   }
 
-  @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
-      throws NoSuchNamespaceException, NoSuchTableException {
-    return replace(ident, table);
-  }
-
-  @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table)
+  private StagedTable createOrReplace(Identifier ident, NewTable table)
       throws NoSuchNamespaceException {
     try {
       return tableExists(ident) ? replace(ident, table) : stageCreate(ident, table);
@@ -232,7 +274,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     }
   }
 
-  private StagedTable replace(Identifier ident, TableInfo table)
+  private StagedTable replace(Identifier ident, NewTable table)
       throws NoSuchNamespaceException, NoSuchTableException {
     V1Table known = lanceTable(ident);
     if (known == null || !isLance(table)) {
@@ -267,7 +309,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     V1Table known = lanceTable(ident);
     if (known == null) {
       PrimaryKeys.refuseOfOthers(Arrays.stream(changes).anyMatch(
-          one -> one instanceof TableChange.AddConstraint), ident);
+          PrimaryKeys::isAddition), ident);
       return super.alterTable(ident, changes);
     }
     AlterTable.run(optionsOf(known), changes);
@@ -296,9 +338,9 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   /** As Spark does for catalogs without staging: create first, drop after a failure. */
-  private StagedTable other(Identifier ident, TableInfo table)
+  private StagedTable other(Identifier ident, NewTable table)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    PrimaryKeys.refuseOfOthers(table.constraints().length > 0, ident);
+    PrimaryKeys.refuseOfOthers(!table.constraints().isEmpty(), ident);
     super.createTable(ident, table.columns(), table.partitions(), table.properties());
     try {
       return new StagedForeignTable(loadTable(ident), () -> dropTable(ident));
@@ -307,7 +349,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     }
   }
 
-  private StagedTable replaceOther(Identifier ident, TableInfo table)
+  private StagedTable replaceOther(Identifier ident, NewTable table)
       throws NoSuchNamespaceException {
     dropTable(ident);
     try {

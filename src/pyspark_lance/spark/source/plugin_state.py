@@ -15,7 +15,7 @@ from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.version import __version__
 
 JAR_NAME: Final = "pyspark-lance-plugin.jar"
-TESTED_RELEASES: Final = ("4.1", "4.2", "4.3")
+TESTED_RELEASES: Final = ("4.0", "4.1", "4.2", "4.3")
 """Releases of Spark in which the jar is active; ``Plugin.java`` has the same list."""
 VARIABLE: Final = "PYSPARK_LANCE_PLUGIN"
 """The environment variable that disables the plugin, and the advice to install it: ``off``."""

@@ -45,7 +45,7 @@ try:
     )
 
     HAS_LIMITS = True
-except ImportError:  # Spark 4.1
+except ImportError:  # Spark 4.0 and 4.1
     HAS_LIMITS = False
 
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.application_versions import ApplicationVersion, recorded_version
@@ -32,6 +32,11 @@ from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WritePlan
 from pyspark_lance.table.write.write_table import abort_write, commit_write
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark 4.0, which passes batches to this class also for a stream
+    from pyspark.sql.datasource import DataSourceArrowWriter as DataSourceStreamArrowWriter  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 

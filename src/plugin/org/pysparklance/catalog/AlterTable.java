@@ -40,8 +40,8 @@ public final class AlterTable {
         one.put("comment", changed.newComment());
       } else if (change instanceof TableChange.UpdateColumnDefaultValue changed) {
         one.put("sql", changed.newDefaultValue());
-      } else if (change instanceof TableChange.AddConstraint added) {
-        one.set("columns", Python.JSON.valueToTree(PrimaryKeys.columnsOf(added.constraint())));
+      } else if (PrimaryKeys.isAddition(change)) {
+        one.set("columns", Python.JSON.valueToTree(PrimaryKeys.columnsOf(change)));
       } else if (change instanceof TableChange.ClusterBy by) {
         one.set("columns", Python.JSON.valueToTree(
             ClusterColumns.namesOf(by.clusteringColumns())));

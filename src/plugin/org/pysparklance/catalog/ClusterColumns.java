@@ -2,7 +2,6 @@ package org.pysparklance.catalog;
 
 import java.util.*;
 import java.util.stream.Collectors;
-import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.expressions.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
@@ -23,7 +22,7 @@ public final class ClusterColumns {
 
   /** The options of a new or replaced table, with its clustering columns. */
   static CaseInsensitiveStringMap with(
-      CaseInsensitiveStringMap options, TableInfo table, boolean replaces) {
+      CaseInsensitiveStringMap options, NewTable table, boolean replaces) {
     List<String> names = clusteringColumns(table.partitions());
     return names.isEmpty() && !replaces
         ? options : Options.with(options, ASKED, Python.json(names));
@@ -37,7 +36,7 @@ public final class ClusterColumns {
   }
 
   /** Refuses a table with partitions or buckets, before it is registered. */
-  public static void check(TableInfo table) { clusteringColumns(table.partitions()); }
+  public static void check(NewTable table) { clusteringColumns(table.partitions()); }
 
   /**
    * The same for a save, and for a table in Spark's own catalog, which would store the columns of

@@ -43,7 +43,8 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
       return new LanceProcedure(this, ident.name().toLowerCase(Locale.ROOT), found);
     }
 
-    @Override default Identifier[] listProcedures(String[] namespace) {
+    /** Since Spark 4.1, which has SHOW PROCEDURES. */
+    default Identifier[] listProcedures(String[] namespace) {
       List<Identifier> found = new ArrayList<>();
       all(namespace).fieldNames().forEachRemaining(
           one -> found.add(Identifier.of(new String[] {"system"}, one)));

@@ -1,6 +1,7 @@
 package org.pysparklance.catalog;
 
 import java.util.*;
+import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.catalog.constraints.PrimaryKey;
 import org.apache.spark.sql.connector.expressions.Expressions;
@@ -19,7 +20,7 @@ public final class PrimaryKeys {
   private PrimaryKeys() {}
 
   /** The columns of a new table, with their positions in its key. */
-  public static StructType marked(StructType columns, Constraint[] constraints) {
+  public static StructType marked(StructType columns, List<Constraint> constraints) {
     StructField[] fields = columns.fields().clone();
     for (Constraint one : constraints) {
       long place = 0;
@@ -47,8 +48,18 @@ public final class PrimaryKeys {
     return exact;
   }
 
+  /** Whether a change adds a constraint. By its name, as Spark 4.0 lacks the class. */
+  public static boolean isAddition(TableChange change) {
+    return change.getClass().getSimpleName().equals("AddConstraint");
+  }
+
+  /** The columns of the key that a change adds. */
+  static List<String> columnsOf(TableChange change) {
+    return columnsOf(((TableChange.AddConstraint) change).constraint());
+  }
+
   /** The names of the columns of a key, with dots for fields of structs. */
-  static List<String> columnsOf(Constraint constraint) {
+  private static List<String> columnsOf(Constraint constraint) {
     List<String> names = new ArrayList<>();
     for (NamedReference column : ((PrimaryKey) constraint).columns()) {
       names.add(String.join(".", column.fieldNames()));
@@ -69,7 +80,7 @@ public final class PrimaryKeys {
   }
 
   /** Refuse a key for an existing table that is only registered: it would be ignored. */
-  public static void checkSame(Description there, Constraint[] constraints) {
+  public static void checkSame(Description there, List<Constraint> constraints) {
     for (Constraint one : constraints) {
       if (!columnsOf(one).equals(there.primaryKey())) {
         throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the table already exists, "

@@ -23,7 +23,7 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
    * @param made called after the commit
    * @param failed called if there is no commit
    */
-  public StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns, TableInfo table,
+  public StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns, NewTable table,
       boolean replaces, Runnable made, Runnable failed) {
     super(Options.with(ClusterColumns.with(options, table, replaces),
         replaces ? "_lance.replace" : "_lance.create", "true",

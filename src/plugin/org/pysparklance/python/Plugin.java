@@ -20,7 +20,7 @@ public final class Plugin {
   /** The environment variable with the same meaning. */
   private static final String VARIABLE = "PYSPARK_LANCE_PLUGIN";
   /** Python has the same list. */
-  private static final List<String> TESTED = List.of("4.1", "4.2", "4.3");
+  private static final List<String> TESTED = List.of("4.0", "4.1", "4.2", "4.3");
   /** The short name of an inactive source, which no query uses. */
   public static final String HIDDEN_NAME = "lance, whose plugin is off";
   /** Python prints once per application how to install the plugin, and creates this file. */

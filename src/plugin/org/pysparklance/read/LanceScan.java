@@ -20,6 +20,7 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Frame;
 import org.pysparklance.python.PredicateJson;
@@ -266,6 +267,11 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     if (conf.isModifiable(KEEPS) && !conf.contains(KEEPS)) {
       conf.set(KEEPS, "false");
     }
+  }
+
+  /** Whether rows must have a column, as their number is lost otherwise. */
+  public static boolean needsColumn() {
+    return !Releases.COUNTS_EMPTY_ROWS && columnar().equals("off");
   }
 
   private static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }

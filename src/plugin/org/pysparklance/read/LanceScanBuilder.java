@@ -76,7 +76,12 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   @Override public Predicate[] pushedPredicates() { return pushed; }
 
   @Override public void pruneColumns(StructType required) {
-    columns = ColumnTypes.withWholeMaps(required, columns);
+    StructType all = columns;
+    columns = ColumnTypes.withWholeMaps(required, all);
+    if (columns.isEmpty() && LanceScan.needsColumn()) {
+      Arrays.stream(all.fields()).min(Comparator.comparing(one -> one.dataType().defaultSize()))
+          .ifPresent(narrow -> columns = new StructType().add(narrow));
+    }
   }
 
   /** Every task stops at the limit; Spark applies it again to all rows. */

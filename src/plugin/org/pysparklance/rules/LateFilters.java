@@ -155,7 +155,7 @@ final class LateFilters extends Rule<LogicalPlan> {
         columns = columns.add(scan.readSchema().fields()[i]);
       }
     }
-    if (output.size() == relation.output().size()) {
+    if (output.size() == relation.output().size() || output.isEmpty() && LanceScan.needsColumn()) {
       return project;
     }
     LogicalPlan fewer = with(

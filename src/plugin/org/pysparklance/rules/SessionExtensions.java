@@ -24,6 +24,8 @@ public final class SessionExtensions {
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectResolutionRule(session -> new BlobAssignments());
     extensions.injectPostHocResolutionRule(session -> new DeferredCommands.Release());
+    extensions.injectPostHocResolutionRule(session -> new RefusedEvolution());
+    extensions.injectPostHocResolutionRule(session -> new RewrittenCommands());
     extensions.injectPostHocResolutionRule(session -> new ValuesOnce());
     extensions.injectPostHocResolutionRule(session ->
         new CorrelatedConditions((SparkSession) session));

@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Python;
 
 /**
@@ -42,7 +43,7 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
     this.places = places;
     this.noValues = new GenericInternalRow(types.length);
     TaskContext context = TaskContext.get();
-    writing = new FutureTask<>(() -> TaskContext.withTaskContext(context, this::writeAll));
+    writing = new FutureTask<>(() -> Releases.inTask(context, this::writeAll));
     thread = new Thread(writing, "lance changes of task " + context.taskAttemptId());
     thread.setDaemon(true);
     thread.start();
