@@ -40,6 +40,9 @@ spark.range(10).write.format("lance").mode("ignore").save(path)
 spark.sql(f"DELETE FROM lance.`{path}` WHERE id < 2")
 assert spark.table(f"lance.`{path}`").count() == 8
 assert spark.sql(f"SELECT * FROM lance.`{path}` VERSION AS OF 1").count() == 10
+# What the parser and the rules of the analyzer add.
+assert spark.sql(f"SELECT * FROM lance.`{path}` TIMESTAMP AS OF now()").count() == 8
+assert spark.sql(f"OPTIMIZE '{path}'").first()["fragments_added"] >= 0
 import io, contextlib
 with contextlib.redirect_stdout(io.StringIO()) as shown:
     frame.where("id < 3").select("id").explain()

@@ -16,11 +16,11 @@ import org.pysparklance.catalog.NamedTable;
 import org.pysparklance.catalog.NewTable;
 import org.pysparklance.catalog.PathCatalog;
 import org.pysparklance.catalog.StagedLanceTable;
+import org.pysparklance.compat.Callers;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
-import org.pysparklance.python.Running;
 import org.pysparklance.rules.SessionRules;
 
 /**
@@ -116,7 +116,7 @@ public class LanceCatalog
     CaseInsensitiveStringMap asked = Options.merge(requestOptions(ident), more);
     Description found = Python.find(asked);
     if (found == null) {
-      if (isFileToSpark(ident) && !mayBeMissing()) {
+      if (isFileToSpark(ident) && !Callers.lookUpMissingTable()) {
         Python.describe(asked);  // which says what is missing, and what is near
       }
       throw new NoSuchTableException(ident);
@@ -134,15 +134,6 @@ public class LanceCatalog
    */
   private boolean isFileToSpark(Identifier ident) {
     return isPath(ident) || ident.namespace().length == 0 && name.equalsIgnoreCase("lance");
-  }
-
-  /**
-   * Two methods of Spark expect its own error for a missing table. They call this like all others,
-   * so only the stack distinguishes them.
-   */
-  private static boolean mayBeMissing() {
-    return StackWalker.getInstance().walk(frames -> frames.anyMatch(
-        frame -> List.of("saveAsTable", "tableExists").contains(frame.getMethodName())));
   }
 
   @Override public boolean tableExists(Identifier ident) {
@@ -233,7 +224,7 @@ public class LanceCatalog
   /** A DataFrame sets the session's default provider if the user sets none. */
   private static boolean isDefault(String provider) {
     return provider.equals(SQLConf.get().defaultDataSourceName())
-        && Running.isCalledBy("DataFrameWriter");
+        && Callers.areIn("DataFrameWriter");
   }
 
   @Override

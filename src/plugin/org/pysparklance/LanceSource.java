@@ -12,11 +12,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.CachedTables;
 import org.pysparklance.catalog.ClusterColumns;
 import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.compat.Callers;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Plugin;
 import org.pysparklance.python.Python;
-import org.pysparklance.python.Running;
 import org.pysparklance.rules.SessionRules;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -59,17 +59,17 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     ClusterColumns.check(parts, inCatalog);
     CaseInsensitiveStringMap options = Options.ofTable(new CaseInsensitiveStringMap(properties));
     if (described != null) {
-      boolean isView = Running.isCalledBy("CreateTempViewUsing");
+      boolean isView = Callers.areIn("CreateTempViewUsing");
       return new LanceTable(options, described.schema(), described, false, isView);
     }
     if (inCatalog) {
       return catalogTable(schema, options);
     }
-    if (asked && Running.isCalledBy("DataStreamWriter")) {
+    if (asked && Callers.areIn("DataStreamWriter")) {
       return new LanceTable(options, schema, null, true);
     }
     if (asked) {
-      boolean isView = Running.isCalledBy("CreateTempViewUsing");
+      boolean isView = Callers.areIn("CreateTempViewUsing");
       return new LanceTable(options, schema, Python.describe(options, schema), false, isView);
     }
     // Only DataFrameWriter.save() loads a table without its schema or partitioning. Spark only
@@ -81,7 +81,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
     Description found = options.containsKey("path") ? Python.find(options) : null;
-    if (asked && found != null && Running.isCalledBy("TableAsSelect")) {
+    if (asked && found != null && Callers.areIn("TableAsSelect")) {
       Python.absent(options);
     }
     // Spark compares this schema with the one in the CREATE TABLE statement.

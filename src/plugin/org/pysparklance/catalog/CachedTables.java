@@ -4,17 +4,14 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.CacheManager;
-import org.apache.spark.sql.execution.CachedData;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.compat.CachedPlans;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.Running;
 import org.slf4j.LoggerFactory;
-import scala.collection.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Refreshes cached relations of tables. After a statement, Spark itself only refreshes relations
@@ -30,11 +27,11 @@ public final class CachedTables {
   public static void refresh(CaseInsensitiveStringMap written) {
     try {
       SparkSession session = SparkSession.active();
-      CacheManager cache = session.sharedState().cacheManager();
+      var cache = session.sharedState().cacheManager();
       if (cache.isEmpty()) {
         return;
       }
-      for (LogicalPlan plan : plans(cache)) {
+      for (LogicalPlan plan : CachedPlans.of(cache)) {
         List<LanceTable> stale = tables(plan).stream().filter(one -> one.shows(written)).toList();
         if (!stale.isEmpty()) {
           stale.forEach(LanceTable::forgetVersion);
@@ -46,17 +43,6 @@ public final class CachedTables {
       LoggerFactory.getLogger(CachedTables.class).warn("a cached table is not cached any more",
           error);
     }
-  }
-
-  /** Spark has no list of cached plans, and only finds plans that are equal. */
-  private static List<LogicalPlan> plans(CacheManager cache) throws ReflectiveOperationException {
-    var entries = CacheManager.class.getDeclaredMethod("cachedData");
-    entries.setAccessible(true);
-    List<LogicalPlan> found = new ArrayList<>();
-    for (Object one : CollectionConverters.asJava((Seq<?>) entries.invoke(cache))) {
-      found.add(((CachedData) one).plan());
-    }
-    return found;
   }
 
   private static List<LanceTable> tables(LogicalPlan plan) {

@@ -10,7 +10,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
-import org.pysparklance.python.Running;
+import org.pysparklance.compat.Callers;
 
 /**
  * A table of a catalog: with the declarations of its columns (defaults, NOT NULL, lengths,
@@ -57,7 +57,7 @@ public class NamedTable extends LanceTable {
   @Override public String name() { return name; }
 
   @Override public Map<String, String> properties() {
-    if (described() == null || !Running.isCalledBy("ShowCreateTable")) {
+    if (described() == null || !Callers.areIn("ShowCreateTable")) {
       return properties;
     }
     Map<String, String> all = new TreeMap<>(newTableOptions(options()));
@@ -66,7 +66,7 @@ public class NamedTable extends LanceTable {
   }
 
   @Override public Column[] columns() {
-    return described() == null || !Running.isCalledBy("ShowCreateTable") ? super.columns()
+    return described() == null || !Callers.areIn("ShowCreateTable") ? super.columns()
         : new Declared(described().written()).columns();
   }
 

@@ -1,11 +1,11 @@
 package org.pysparklance.catalog;
 
-import java.lang.reflect.Field;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Utils;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.compat.CatalogPlace;
 
 /**
  * Replaces Spark's own catalog. The setting {@code spark.sql.catalog.spark_catalog} would do so,
@@ -15,8 +15,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public final class SessionCatalogs {
   private static final String SETTING = "spark.sql.catalog.spark_catalog";
   private static final String NONE = "builtin";
-  /** The field of Spark's CatalogManager that is used unless the setting names a catalog. */
-  private static final String PLACE = "defaultSessionCatalog";
 
   private SessionCatalogs() {}
 
@@ -31,28 +29,16 @@ public final class SessionCatalogs {
       return;
     }
     try {
-      Field place = placeIn(all.getClass());
-      place.setAccessible(true);
-      CatalogPlugin spark = (CatalogPlugin) place.get(all);
+      CatalogPlace place = CatalogPlace.in(all);
+      CatalogPlugin spark = place.get();
       if (spark.getClass() != ours.getClass()) {
         ours.initialize(spark.name(), CaseInsensitiveStringMap.empty());
         ours.setDelegateCatalog(spark);
-        place.set(all, ours);
+        place.set(ours);
       }
     } catch (ReflectiveOperationException otherwiseInside) {
       settings.setConfString(SETTING, ours.getClass().getName());
     }
-  }
-
-  private static Field placeIn(Class<?> kind) throws NoSuchFieldException {
-    for (Class<?> one = kind; one != null; one = one.getSuperclass()) {
-      for (Field field : one.getDeclaredFields()) {
-        if (field.getName().endsWith(PLACE)) {
-          return field;
-        }
-      }
-    }
-    throw new NoSuchFieldException(PLACE);
   }
 
   /** Makes Spark's catalog return tables from its metastore, whatever their source. */

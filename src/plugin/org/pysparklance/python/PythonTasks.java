@@ -1,6 +1,5 @@
 package org.pysparklance.python;
 
-import java.lang.reflect.InvocationTargetException;
 import org.apache.spark.JobArtifactSet;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.python.PythonFunction;
@@ -12,6 +11,7 @@ import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.*;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
+import org.pysparklance.compat.PlanParts;
 import scala.Option;
 
 /** Creates the classes of Spark whose tasks run functions in Python workers. */
@@ -45,27 +45,18 @@ final class PythonTasks {
 
   /** Readers of partitions by a pickled function that yields rows. */
   static PartitionReaderFactory readers(byte[] function, StructType rows) {
-    return (PartitionReaderFactory) create(PythonPartitionReaderFactory.class, function, rows);
+    return create(PythonPartitionReaderFactory.class, function, rows);
   }
 
   /** Writers by a pickled function that takes rows. */
   static DataWriterFactory writers(byte[] function, StructType rows) {
-    return (DataWriterFactory) create(PythonBatchWriterFactory.class, function, rows);
+    return create(PythonBatchWriterFactory.class, function, rows);
   }
 
   /** Spark 4.0 has no logs of workers by session, and so one parameter less. */
-  private static Object create(Class<?> kind, byte[] function, StructType rows) {
+  private static <T> T create(Class<T> kind, byte[] function, StructType rows) {
     Option<String> artifacts = JobArtifactSet.getCurrentJobArtifactState().map(one -> one.uuid());
-    var constructor = kind.getConstructors()[0];
-    try {
-      return constructor.getParameterCount() < 5
-          ? constructor.newInstance(source(), function, rows, artifacts)
-          : constructor.newInstance(source(), function, rows, artifacts, session());
-    } catch (InvocationTargetException error) {
-      throw new IllegalStateException(error.getCause());
-    } catch (ReflectiveOperationException error) {
-      throw new IllegalStateException(error);
-    }
+    return PlanParts.make(kind, source(), function, rows, artifacts, session());
   }
 
   private static Option<String> session() {

@@ -57,16 +57,4 @@ public final class Running {
     plans.forEach(plan -> found.addAll(CollectionConverters.asJava(plan.collectLeaves())));
     return found;
   }
-
-  /**
-   * Spark loads a table of a source by the same call for a read, a view, a stream or CREATE TABLE,
-   * so only the callers on the stack distinguish them. A test fails if a release of Spark calls
-   * other methods: in tests/spark, plugin/
-   * test_session_tables.py (views, {@code TableAsSelect}), plugin/test_refused_statements.py
-   * ({@code DataFrameWriter}), plugin/test_statistics.py (EXPLAIN, DESCRIBE) and test_streams.py.
-   */
-  public static boolean isCalledBy(String name) {
-    return StackWalker.getInstance().walk(
-        frames -> frames.anyMatch(frame -> frame.getClassName().contains(name)));
-  }
 }

@@ -20,6 +20,7 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.compat.Callers;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Frame;
@@ -27,7 +28,6 @@ import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.PythonRead;
 import org.pysparklance.python.PythonStreams;
-import org.pysparklance.python.Running;
 import org.pysparklance.python.ScanRequest;
 
 /**
@@ -350,7 +350,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
       return new Estimate(OptionalLong.empty(), OptionalLong.empty(), Map.of());
     }
     boolean isForSizes = !SQLConf.get().cboEnabled() && !SQLConf.get().planStatsEnabled()
-        && Running.isCalledBy("DataSourceV2ScanRelation");
+        && Callers.areIn("DataSourceV2ScanRelation");
     if (statistics == null && !isForSizes) {
       statistics = Python.statistics(pinned, columns);
     }

@@ -7,9 +7,7 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.plans.logical.AnalyzeColumn;
 import org.apache.spark.sql.catalyst.plans.logical.AnalyzeTable;
-import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -17,22 +15,22 @@ import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.ScanRequest;
-import org.pysparklance.python.Running;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * ANALYZE TABLE. Scans always report the current rows and bytes, so only columns are analysed:
  * Spark evaluates the expressions of Python, which stores the results.
  */
-final class AnalyzedTables extends Rule<LogicalPlan> {
-  @Override public LogicalPlan apply(LogicalPlan plan) {
-    if (plan instanceof AnalyzeColumn columns && table(columns.child()) != null) {
-      if (!Running.isCalledBy("ExplainCommand")) {
-        analyze(table(columns.child()), columns);
-      }
-      return nothing(plan);
+final class AnalyzedTables {
+  private AnalyzedTables() {}
+
+  /** The work of ANALYZE of a Lance table; null for other plans. */
+  static Runnable work(LogicalPlan plan) {
+    if (plan instanceof AnalyzeColumn columns) {
+      LanceTable table = table(columns.child());
+      return table == null ? null : () -> analyze(table, columns);
     }
-    return plan instanceof AnalyzeTable rows && table(rows.child()) != null ? nothing(plan) : plan;
+    return plan instanceof AnalyzeTable rows && table(rows.child()) != null ? () -> {} : null;
   }
 
   private static LanceTable table(LogicalPlan child) {
@@ -54,10 +52,5 @@ final class AnalyzedTables extends Rule<LogicalPlan> {
     }
     Python.analyze(all, results);
     table.onCommitted();
-  }
-
-  private static LogicalPlan nothing(LogicalPlan plan) {
-    return LocalRelation.fromExternalRows(
-        plan.output(), CollectionConverters.asScala(List.<Row>of()).toSeq());
   }
 }

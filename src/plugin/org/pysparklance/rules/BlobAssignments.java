@@ -23,6 +23,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.NullType;
 import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.compat.PlanParts;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**

@@ -31,6 +31,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.compat.PlanParts;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 

@@ -33,6 +33,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.compat.PlanParts;
 import org.pysparklance.write.RowChange;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;

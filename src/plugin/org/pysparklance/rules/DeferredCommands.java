@@ -17,6 +17,7 @@ import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.pysparklance.catalog.NamedTable;
 import org.pysparklance.catalog.PathCatalog;
+import org.pysparklance.compat.PlanParts;
 import scala.Option;
 import scala.Product;
 

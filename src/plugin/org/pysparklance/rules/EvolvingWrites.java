@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.pysparklance.catalog.NamedTable;
+import org.pysparklance.compat.PlanParts;
 import scala.Tuple2;
 
 /**

@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.compat.PlanParts;
 import scala.Option;
 
 /**

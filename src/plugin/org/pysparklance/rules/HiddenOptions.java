@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.pysparklance.catalog.PathCatalog;
+import org.pysparklance.compat.PlanParts;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import scala.collection.immutable.Map;

@@ -9,6 +9,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.IntegralType;
+import org.pysparklance.compat.PlanParts;
 import org.pysparklance.read.LanceScan;
 import scala.Option;
 import scala.collection.immutable.Seq;

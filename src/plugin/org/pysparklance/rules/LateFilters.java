@@ -24,6 +24,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.pysparklance.catalog.ContainsTokens;
+import org.pysparklance.compat.PlanParts;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.read.LanceScan;
 import scala.Option;

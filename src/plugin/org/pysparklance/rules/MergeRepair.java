@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.compat.PlanParts;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 

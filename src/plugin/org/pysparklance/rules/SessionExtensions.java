@@ -9,6 +9,11 @@ import org.pysparklance.catalog.SearchFunctions;
 
 /** Extensions of a session that starts with this jar: a parser, analyzer rules, functions. */
 public final class SessionExtensions {
+  /** The features of the rules and the parser, for sessions that cannot have them. */
+  static final String FEATURES = "bytes as values of blob columns in SQL, DELETE and UPDATE with "
+      + "correlated conditions, mergeSchema of appends by name, times of paths that are "
+      + "computed, OPTIMIZE and VACUUM";
+
   private SessionExtensions() {}
 
   /** Takes the factory of the session catalog, which is in a package above this one. */
@@ -16,6 +21,14 @@ public final class SessionExtensions {
       SparkSessionExtensions extensions, Supplier<DelegatingCatalogExtension> catalogs) {
     extensions.injectHintResolutionRule(
         session -> new SessionCatalogInPlace((SparkSession) session, catalogs));
+    injectRules(extensions);
+    KeptConditions.addTo(extensions);
+    SearchFunctions.inject(extensions);
+    ContainsTokens.inject(extensions);
+  }
+
+  /** The rules of the analyzer, and the parser, which running sessions get, too. */
+  static void injectRules(SparkSessionExtensions extensions) {
     extensions.injectHintResolutionRule(session -> new FirstDefinition());
     extensions.injectHintResolutionRule(session -> new EvolvingWrites((SparkSession) session));
     extensions.injectHintResolutionRule(session -> new TimesOfPaths((SparkSession) session));
@@ -33,9 +46,6 @@ public final class SessionExtensions {
     extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
     extensions.injectPostHocResolutionRule(session -> new BlobWrites());
     extensions.injectPostHocResolutionRule(session -> new ForeignColumns());
-    KeptConditions.addTo(extensions);
-    SearchFunctions.inject(extensions);
-    ContainsTokens.inject(extensions);
     extensions.injectParser(ForeignStatements::over);
   }
 }

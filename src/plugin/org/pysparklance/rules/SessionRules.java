@@ -2,12 +2,16 @@ package org.pysparklance.rules;
 
 import java.util.List;
 import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
 import org.pysparklance.catalog.ContainsTokens;
 import org.pysparklance.catalog.SearchFunctions;
+import org.pysparklance.compat.Commands;
+import org.pysparklance.compat.RunningSession;
 import org.pysparklance.read.LanceScan;
+import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -15,9 +19,9 @@ import scala.jdk.javaapi.CollectionConverters;
 /** Installs rules, functions, and a setting in a running session. */
 public final class SessionRules {
   private static final List<Rule<LogicalPlan>> RULES = List.of(
-      new HiddenOptions(), new RefusedAlter(), new RefusedDefinitions(), new AnalyzedTables(),
-      new MergeRepair(), new LateFilters(), new JoinedKeys(),
-      new TestedKeys());
+      new HiddenOptions(), new RefusedAlter(), new RefusedDefinitions(), new MergeRepair(),
+      new LateFilters(), new JoinedKeys(), new TestedKeys());
+  private static final Commands COMMANDS = new Commands(AnalyzedTables::work);
 
   private SessionRules() {}
 
@@ -32,13 +36,30 @@ public final class SessionRules {
           Seq<Rule<LogicalPlan>> more = (Seq<Rule<LogicalPlan>>) (Seq<?>)
               rules.extraOptimizations().appendedAll(CollectionConverters.asScala(RULES));
           rules.extraOptimizations_$eq(more);
+          rules.extraStrategies_$eq(COMMANDS.after(rules.extraStrategies()));
         }
       }
+      addAnalyzerRules(session.get());
       KeptConditions.addTo(session.get().extensions());
       LanceScan.keepBatchesFromPython(session.get().conf());
       StorageRedaction.addTo(session.get().conf());
       SearchFunctions.addTo(session.get());
       ContainsTokens.addTo(session.get());
+    }
+  }
+
+  /** Adds what {@link SessionExtensions} brings to sessions that start with the jar. */
+  private static synchronized void addAnalyzerRules(SparkSession session) {
+    if (RunningSession.hasHintRule(session, FirstDefinition.class)) {
+      return;
+    }
+    SparkSessionExtensions ours = new SparkSessionExtensions();
+    SessionExtensions.injectRules(ours);
+    try {
+      RunningSession.add(session, ours);
+    } catch (ReflectiveOperationException | RuntimeException | LinkageError failure) {
+      LoggerFactory.getLogger(SessionRules.class).warn("A session that runs already lacks: "
+          + SessionExtensions.FEATURES + ". Start it with the jar for them.", failure);
     }
   }
 }

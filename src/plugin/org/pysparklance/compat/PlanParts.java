@@ -1,4 +1,4 @@
-package org.pysparklance.rules;
+package org.pysparklance.compat;
 
 import java.lang.reflect.Constructor;
 import java.util.ArrayList;
@@ -10,11 +10,11 @@ import scala.Option;
 import scala.Product;
 
 /** Creates plans and expressions whose constructors differ between releases of Spark. */
-final class PlanParts {
+public final class PlanParts {
   private PlanParts() {}
 
   /** The constructor arguments of a plan after a replacement; null if nothing changed. */
-  static Object[] changed(Product whole, UnaryOperator<Object> change) {
+  public static Object[] changed(Product whole, UnaryOperator<Object> change) {
     Object[] parts = of(whole);
     boolean isChanged = false;
     for (int i = 0; i < parts.length; i++) {
@@ -25,7 +25,7 @@ final class PlanParts {
     return isChanged ? parts : null;
   }
 
-  static Object[] of(Product whole) {
+  public static Object[] of(Product whole) {
     Object[] parts = new Object[whole.productArity()];
     for (int i = 0; i < parts.length; i++) {
       parts[i] = whole.productElement(i);
@@ -34,7 +34,7 @@ final class PlanParts {
   }
 
   /** Whether a whole has a part of this name, in this release of Spark, and it is true. */
-  static boolean isSet(Product whole, String name) {
+  public static boolean isSet(Product whole, String name) {
     for (int i = 0; i < whole.productArity(); i++) {
       if (whole.productElementName(i).equals(name)) {
         return Boolean.TRUE.equals(whole.productElement(i));
@@ -43,12 +43,17 @@ final class PlanParts {
     return false;
   }
 
-  /** A whole of its first parts: those that only some releases have come last, and are empty. */
+  /**
+   * A whole of its first parts. Parts that only some releases have come last: they are left out, or
+   * empty if none is given.
+   */
   @SuppressWarnings("unchecked")
-  static <T> T make(Class<T> kind, Object... parts) {
+  public static <T> T make(Class<T> kind, Object... parts) {
     Constructor<?> constructor = kind.getConstructors()[0];
-    List<Object> all = new ArrayList<>(Arrays.asList(parts));
-    while (all.size() < constructor.getParameterCount()) {
+    int count = constructor.getParameterCount();
+    List<Object> all =
+        new ArrayList<>(Arrays.asList(parts).subList(0, Math.min(parts.length, count)));
+    while (all.size() < count) {
       all.add(Option.empty());
     }
     try {

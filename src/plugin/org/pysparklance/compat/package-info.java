@@ -1,0 +1,22 @@
+/**
+ * What depends on Spark's internals, so that a new release of Spark is checked here first. Reflection,
+ * looks at the stack, private fields, strategies and physical plans are in this package only;
+ * {@code tests/architecture/test_java_wall.py} has the rule. Each class, what it is for, and what
+ * happens if Spark no longer has what it uses:
+ *
+ * <ul>
+ * <li>{@code CachedPlans}: the plans in Spark's cache, by a private method. Cached relations do not
+ *     follow writes; a warning is logged.
+ * <li>{@code Callers}: two looks at the stack. Views do not follow their table, a table is created
+ *     where one exists, and errors of missing tables have no hint; tests fail.
+ * <li>{@code CatalogPlace}: Spark's own catalog, in a private field. The setting of the catalog is
+ *     used instead, which Spark stores with views and functions.
+ * <li>{@code Commands}: a strategy, and the physical plan of REFRESH TABLE. ANALYZE fails.
+ * <li>{@code PlanParts}: plans with constructors of several releases, by reflection. Statements
+ *     that need such a plan fail.
+ * <li>{@code Releases}: classes that older releases lack. What they stand for is refused.
+ * <li>{@code RunningSession}: rules and the parser of a running session, in private fields.
+ *     {@code enable} in a running session lacks the features that the logged warning names.
+ * </ul>
+ */
+package org.pysparklance.compat;
