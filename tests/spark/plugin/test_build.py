@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from spark_releases import needs
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plugin import JAR_NAME, install, main, plugin_jar, uninstall
@@ -66,6 +67,7 @@ def test_no_source_imports_what_it_does_not_use(plugin_build, tmp_path, monkeypa
     assert "imports that nothing uses" in capsys.readouterr().err
 
 
+@needs("classes that the plugin compiles against")
 def test_a_warning_of_the_compiler_fails_the_build(plugin_build, tmp_path, monkeypatch):
     try:
         plugin_build.find_javac()
@@ -79,6 +81,7 @@ def test_a_warning_of_the_compiler_fails_the_build(plugin_build, tmp_path, monke
         plugin_build.build(tmp_path / JAR_NAME)
 
 
+@needs("classes that the plugin compiles against")
 def test_a_jar_of_these_sources_with_other_classes_is_noticed(plugin_build, tmp_path):
     try:
         if plugin_build.jdk_release() != plugin_build.JDK:
@@ -112,6 +115,7 @@ def test_without_pyspark_or_a_compiler_the_build_says_what_is_missing(
         plugin_build.build(tmp_path / JAR_NAME)
 
 
+@needs("classes that the plugin compiles against")
 def test_broken_sources_leave_the_old_jar_alone(plugin_build, tmp_path, monkeypatch):
     if not plugin_build.shutil.which("javac"):
         pytest.skip("there is no JDK")
