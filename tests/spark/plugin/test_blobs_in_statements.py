@@ -142,6 +142,20 @@ def test_rows_get_the_bytes_that_clauses_give_them(plugin, path, kind):
     check(plugin, path, rows)
 
 
+@pytest.mark.parametrize("kind", ["2.1", "2.2"])
+def test_clauses_take_blobs_away_from_some_rows(plugin, path, kind):
+    table = new_table(path, BLOBS, kind)
+    plugin.sql(f"UPDATE {table} SET b = if(id = 0, NULL, coalesce(b, NULL)) WHERE id < 2")
+    plugin.sql(
+        f"""MERGE INTO {table} t USING (SELECT 2L AS id) s ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET b = CASE WHEN t.id = 2 THEN NULL ELSE t.b END
+        WHEN NOT MATCHED BY SOURCE AND t.id = 4 THEN UPDATE SET b = if(t.n > 9, NULL, t.b)"""
+    )
+    rows = plugin.read.format("lance").option("blobColumns", "b").load(path).collect()
+    found = {row.id: None if row.b is None else bytes(row.b) for row in rows}
+    assert found == {key: None if key in (0, 2) else blob for key, blob in BLOBS.items()}
+
+
 @pytest.mark.parametrize(("kind", "other"), [("2.1", "2.2"), ("managed", "2.0"), ("2.2", "2.2")])
 def test_blobs_of_another_table_are_copied_by_their_bytes(plugin, tmp_path, kind, other):
     path = str(tmp_path / "target")

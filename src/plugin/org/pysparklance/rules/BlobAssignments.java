@@ -150,7 +150,8 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
         return (Expression) given.withNewChildren(CollectionConverters.asScala(parts).toSeq());
       }
       DataType type = given.dataType();
-      if (type instanceof NullType || given instanceof Literal null_ && null_.value() == null) {
+      // Spark may have cast NULL to the type of descriptors.
+      if (type instanceof NullType || BlobWrites.isNull(given)) {
         return Literal.create(null, column.shown().dataType());
       }
       if (type.sameType(column.written())) {
