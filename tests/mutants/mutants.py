@@ -64,6 +64,13 @@ MUTANTS = (
         "        yield from _numbers({}, next_row_id)\n",
         ("tests/table/index_build/test_index_building.py",),
     ),
+    Mutant(
+        "a writer fails because the mount goes stale while it waits for others",
+        "store/advisory_lock.py",
+        "    except OSError:  # such as ESTALE: then nothing is known of other writers\n",
+        "    except ZeroDivisionError:\n",
+        ("tests/store/test_advisory_lock.py",),
+    ),
     # SHOW CREATE TABLE
     Mutant(
         "the text of a table of other files makes one of the default version",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import subprocess
@@ -131,6 +132,17 @@ def test_where_there_are_no_locks_writers_go_ahead(tmp_path, monkeypatch):
     assert acquires_lock(LocalStore(nothing), LONG_S) is False
     monkeypatch.setattr(tempfile, "tempdir", nothing)
     assert acquires_lock(MemoryStore(), LONG_S) is False
+
+
+def test_writers_go_ahead_where_a_mount_goes_stale_while_they_wait(store, monkeypatch):
+    def stale(_descriptor):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with advisory_lock(store, FOLDER, LONG_S), monkeypatch.context() as patched:
+        patched.setattr(locks.os, "fstat", stale)
+        assert in_a_thread(lambda: acquires_lock(store, 0.001)) is False
+    wait_for_places_left()
+    assert acquires_lock(store)
 
 
 def test_who_came_first_is_the_next(store):

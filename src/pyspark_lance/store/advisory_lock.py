@@ -32,6 +32,7 @@ _MAX_WAIT_FACTOR: Final = 5
 # After a wait that timed out, no new wait for the folder within this time unless it changes.
 _BACKOFF_S: Final = 60.0
 _ANY_CHANGE: Final = -1
+_UNKNOWN_CHANGE: Final = -2
 # Number of lock files for tables in object stores; tables that share a file share the lock.
 _NUM_LOCK_FILES: Final = 4096
 
@@ -182,7 +183,10 @@ def _remember_timeout(folder: str, now: float, change: int) -> None:
 
 
 def _last_change(folder: int) -> int:
-    return os.fstat(folder).st_mtime_ns
+    try:
+        return os.fstat(folder).st_mtime_ns
+    except OSError:  # such as ESTALE: then nothing is known of other writers
+        return _UNKNOWN_CHANGE
 
 
 class _Queue:
