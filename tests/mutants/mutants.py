@@ -71,6 +71,13 @@ MUTANTS = (
         "    except ZeroDivisionError:\n",
         ("tests/store/test_advisory_lock.py",),
     ),
+    Mutant(
+        "names of methods with a verb before them suggest nothing",
+        "spark/api/unsupported_attributes.py",
+        'for verb in ("list", "get", "show")]',
+        "for verb in ()]",
+        ("tests/spark/test_delta_compatibility.py",),
+    ),
     # SHOW CREATE TABLE
     Mutant(
         "the text of a table of other files makes one of the default version",

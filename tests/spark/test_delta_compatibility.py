@@ -355,6 +355,8 @@ def test_a_mistyped_name_is_told_the_one_that_is_meant(path):
     for has, wrong, meant in (
         (table, "vaccum", "vacuum"),
         (table, "cleanup", "cleanupOldVersions"),
+        (table, "listTags", "tags"),
+        (table, "get_history", "history"),
         (LanceTable, "for_path", "forPath"),
         (table.optimize(), "executeCompacton", "executeCompaction"),
         (pyspark_lance, "LanceTabel", "LanceTable"),

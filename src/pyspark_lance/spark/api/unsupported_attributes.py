@@ -191,7 +191,9 @@ def _near_name(name: str, names: Sequence[str]) -> str:
     plain = normalize_name(name)
     near = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.75)
     begun = [own for own in by_plain if len(plain) > 3 and own.startswith(plain)]
-    found = [] if name.startswith("_") else near or begun
+    asked = [plain.removeprefix(verb) for verb in ("list", "get", "show")]
+    without_verb = [own for own in asked if own != plain and own in by_plain]
+    found = [] if name.startswith("_") else without_verb or near or begun
     return by_plain[found[0]] if found else ""
 
 

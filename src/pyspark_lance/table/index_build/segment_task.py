@@ -114,9 +114,10 @@ def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
         kind_of_values = _indexed_type(kind, field) if _is_fitting(kind, field) else None
     is_known = _IS_KNOWN.get(kind, has_order)
     if kind_of_values is None or not is_known(kind_of_values):
+        article = "an" if kind.startswith("i") else "a"
         raise UnsupportedFeatureError(
             f"the column {name!r} of type {type_name(field.to_arrow().type)} cannot "
-            f"have a {kind} index",
+            f"have {article} {kind} index",
             hint=_FITTING.get(kind, "columns of {}, and struct fields").format(_PLAIN),
         )
 
