@@ -402,7 +402,7 @@ def test_a_deferred_compaction_is_followed(tmp_path):
 def test_what_is_asked_is_checked(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"s": ["a"], "n": [1]}), path)
-    with pytest.raises(UnsupportedFeatureError, match="'n' of type .* have an inverted"):
+    with pytest.raises(UnsupportedFeatureError, match=r"'n' of type .* have an inverted"):
         build(path, column="n")
     for kind in ("icu", "jieba/default", "code"):
         with pytest.raises(UnsupportedFeatureError, match=f"tokenizer '{kind}'"):
