@@ -78,6 +78,13 @@ MUTANTS = (
         "for verb in ()]",
         ("tests/spark/test_delta_compatibility.py",),
     ),
+    Mutant(
+        "the option float16 makes floats of integers",
+        "spark/types/write_schema.py",
+        "        fits = kinds.is_floating(stored)\n",
+        "        fits = kinds.is_floating(stored) or kinds.is_integer(stored)\n",
+        ("tests/spark/test_encoding_options.py::test_no_width_changes_the_kind_of_a_column",),
+    ),
     # SHOW CREATE TABLE
     Mutant(
         "the text of a table of other files makes one of the default version",

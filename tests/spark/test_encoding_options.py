@@ -153,6 +153,27 @@ def test_what_cannot_be_written_is_refused_before_anything_is(option, value, err
         stored(**{option: value})
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "id.float16",
+        "text.uint8",
+        "vector.uint64",
+        "vector.large_string",
+        "id.large_binary",
+        "tags.float16",
+    ],
+)
+def test_no_width_changes_the_kind_of_a_column(option):
+    with pytest.raises(InvalidInputError, match="does not fit a column of"):
+        stored_schema(SCHEMA, {option: "true"}, existing=None, overwrite=False)
+    stored_schema(SCHEMA, {option: "false"}, existing=None, overwrite=False)
+    fitting = {"id.uint8": "true", "vector.float16": "true", "text.large_string": "true"}
+    made = stored_schema(SCHEMA, fitting, existing=None, overwrite=False)
+    assert [str(made.field(name).type) for name in ("id", "text")] == ["uint8", "large_string"]
+    assert made.field("vector").type.value_type == pa.float16()
+
+
 def test_other_encodings_than_the_table_has_are_refused():
     made = LanceSchema.from_arrow(stored(text__compression="zstd"))
     stored(made, text__compression="zstd")

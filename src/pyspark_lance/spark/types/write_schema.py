@@ -32,6 +32,7 @@ from pyspark_lance.format.logical_type import (
     plain_type,
 )
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.predicate.types import type_name
 from pyspark_lance.spark.options.encoding_options import (
     ENCODING_KEYS,
     check_same_encodings,
@@ -408,7 +409,9 @@ def _requested_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> 
             is_blob = value.lower() == "true" and pa.types.is_binary(stored)
             stored = pa.large_binary() if is_blob else stored
         elif kind in WIDTHS and value.lower() in ("true", "false"):
-            stored = WIDTHS[kind] if value.lower() == "true" else stored
+            if value.lower() == "true":
+                _check_width(name, kind, stored)
+                stored = WIDTHS[kind]
         else:
             raise InvalidInputError(
                 f"the option {name}.{kind} = {value!r} is unknown",
@@ -419,6 +422,25 @@ def _requested_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> 
     if not is_array:
         return stored
     return pa.list_(pa.field("item", stored)) if size is None else pa.list_(stored, size)
+
+
+def _check_width(name: str, kind: str, stored: pa.DataType) -> None:
+    """Check that values of a type can be of another width: ``float16`` makes no integers floats."""
+    kinds, wanted = pa.types, WIDTHS[kind]
+    if kinds.is_integer(wanted):  # uint64 shows as decimal(20, 0)
+        fits = kinds.is_integer(stored) or (kinds.is_decimal(stored) and stored.scale == 0)
+    elif kinds.is_floating(wanted):
+        fits = kinds.is_floating(stored)
+    elif kinds.is_large_string(wanted):
+        fits = kinds.is_string(stored) or kinds.is_large_string(stored)
+    else:
+        fits = kinds.is_binary(stored) or kinds.is_large_binary(stored)
+    if not fits:
+        raise InvalidInputError(
+            f"{name}.{kind} = true does not fit a column of {type_name(stored)}",
+            hint="float16 is for floats, uint8 to uint64 for integers, large_string for strings, "
+            "large_binary for binary; an array has the width of its elements",
+        )
 
 
 def _lance_names(plain: pa.DataType) -> pa.DataType:
