@@ -32,6 +32,7 @@ ALL = (
     "columnar",
     "merge",
     "nearest",
+    "search",
     "compaction",
     "streams",
     "memory",

@@ -1301,6 +1301,14 @@ MUTANTS = (
         ("tests/spark/plugin/test_text_search.py",),
     ),
     Mutant(
+        "documents of segments without a fragment do not count for scores",
+        "table/text/search_plan.py",
+        "    used = segments\n",
+        "    live = set(snapshot.manifest.fragments.ids.tolist())\n"
+        "    used = tuple(s for s in segments if live & set(s.entry.fragment_bitmap or ()))\n",
+        ("tests/table/text/test_search.py",),
+    ),
+    Mutant(
         "contains_tokens takes beginnings of words for words",
         "predicate/words.py",
         "here = starts[lengths == len(word)]",

@@ -8,11 +8,16 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows
+from random_seeds import seeds
+from row_changes import set_to
 from text_tables import PER_FILE, assert_same, make, ours, random_query, texts, theirs
 
 from pyspark_lance.table.index.inverted import segments
+from pyspark_lance.table.index_build.column_indices import refresh_indices
 from pyspark_lance.table.text import flat_search
 from pyspark_lance.table.text.queries import Boolean, Match, MultiMatch, Operator, Phrase
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -60,7 +65,7 @@ def _through_pickle(plan):
 
 
 @pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(100, in_ci=3))
 def test_histories(tmp_path, stable, seed):
     rng = np.random.default_rng(seed)
     path = tmp_path / "t"
@@ -79,13 +84,16 @@ def test_histories(tmp_path, stable, seed):
 
 
 def _change(path, rng, step, *, may_optimize):
-    """One change by pylance.
+    """One change by pylance, or by this package.
 
     With stable ids an index that is optimized after an update finds rows by their old texts, in
     pylance.
     """
-    dataset = lance.dataset(str(path))
     kind = ("update", "append", "delete", "update", "append", "optimize")[step]
+    if kind != "append" and rng.integers(0, 2):
+        _change_ours(str(path), rng, step, kind)
+        return
+    dataset = lance.dataset(str(path))
     if kind == "append":
         first, count = 10_000 * (step + 1), int(rng.integers(1, 300))
         table = pa.table({"id": np.arange(first, first + count), "s": texts(rng, count)})
@@ -96,6 +104,15 @@ def _change(path, rng, step, *, may_optimize):
         dataset.update({"s": "'river mouse of the house'"}, where=f"id % 13 = {step}")
     elif may_optimize:
         dataset.optimize.optimize_indices(num_indices_to_merge=int(rng.choice([0, 1, 10])))
+
+
+def _change_ours(path, rng, step, kind):
+    if kind == "delete":
+        delete_rows(path, f"id % 11 = {rng.integers(0, 11)} OR (id >= 400 AND id < 800)")
+    elif kind == "update":
+        set_to(path, f"id % 13 = {step}", s="river mouse of the house")
+    else:
+        refresh_indices(Table(path), joins_segments=bool(rng.integers(0, 2)))
 
 
 def test_rows_are_found_by_the_texts_that_they_have_now(tmp_path):

@@ -186,8 +186,8 @@ def _open_index(snapshot: Snapshot, column: Field) -> TextIndex | None:
         return None
     own = [one for one in entries if one.name == entries[0].name]
     segments = tuple(open_text_segment(snapshot.files, entry) for entry in own)
-    live = frozenset(snapshot.manifest.fragments.ids.tolist())
-    used = tuple(one for one in segments if not live.isdisjoint(one.entry.fragment_bitmap or ()))
+    # As in Lance, the documents of a segment count for scores when all of its fragments are gone.
+    used = segments
     if reuse_index_of(snapshot.indices) is not None:
         used = ()  # row addresses in the index are those of before a compaction
     options = segments[0].options
