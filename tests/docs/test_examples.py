@@ -12,7 +12,7 @@ from script_process import run_command
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1100)]
 
-EXAMPLES = ("change_feed.py", "follow_a_table.py")
+EXAMPLES = ("search_documents.py", "change_feed.py", "follow_a_table.py")
 # What needs a package of its own, which may not be there.
 WITH_DIGITS = "similar_images.py"
 HAS_DIGITS = find_spec("sklearn") is not None
@@ -39,6 +39,16 @@ def test_a_copy_and_a_history_follow_a_table(ended):
     assert apart == [0, 0, 0, 0, 0]
     assert seen["versions of the copy"] == 4
     assert seen["states in the history"] > seen["rows in the table"]
+
+
+def test_documents_are_found_by_their_texts_of_now(ended):
+    seen = ended.result("search_documents.py")
+    assert (seen["embedded at first"], seen["embedded again"]) == (8, 1)
+    for way in ("by words", "by meaning", "by both"):
+        assert set(seen[f"a fisherman's boat, {way}"]) == {"Harbour", "Market"}
+        assert seen[f"later, {way}"] == ["Library", "Harbour"]
+    assert seen["bread in the mountains, by both"][0] == "Hut"
+    assert dict(seen["several questions"]) == {"who fishes": "Library", "fresh bread": "Bakery"}
 
 
 @pytest.mark.skipif(not HAS_DIGITS, reason="needs scikit-learn: pip install -e '.[examples]'")
