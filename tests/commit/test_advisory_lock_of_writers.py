@@ -25,7 +25,8 @@ from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work import unit_of_work
-from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 LONG_S = 120.0  # nobody waits for so long unless something is wrong
 

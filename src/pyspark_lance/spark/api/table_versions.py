@@ -43,8 +43,8 @@ from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.version.snapshot import Snapshot, properties_of
 from pyspark_lance.table.version.table import Table, main_branch_of
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.metadata_commits import MetadataResult, restore, set_properties
-from pyspark_lance.table.work.unit_of_work import CommitSettings
 
 
 @checks_keywords

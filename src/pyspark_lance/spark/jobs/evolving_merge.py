@@ -20,7 +20,7 @@ from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import add_missing_columns
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 # These identify an idempotent merge, which is a separate commit from the new columns.
 _OF_MERGE = (APPLICATION_PROPERTY, VERSION_PROPERTY, SOURCE_PROPERTY)

@@ -24,7 +24,7 @@ from pyspark_lance.table.dml.rewrite_columns import (
     rewrite_columns,
 )
 from pyspark_lance.table.dml.row_change import DmlPlan
-from pyspark_lance.table.work.unit_of_work import remove_files
+from pyspark_lance.table.work.written_files import remove_files
 
 _PAYLOAD = "payload binary"
 

@@ -52,7 +52,8 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_identity import PinnedVersion
 from pyspark_lance.table.version.time_travel import VersionSpec
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_unless_committed
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.written_files import remove_unless_committed
 
 
 @dataclass

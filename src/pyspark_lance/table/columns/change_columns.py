@@ -49,7 +49,8 @@ from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import CommitSettings, UnitOfWork, commit_on_newest
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
 
 logger = logging.getLogger(__name__)
 

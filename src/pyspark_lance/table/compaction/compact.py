@@ -52,7 +52,8 @@ from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zon
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest, remove_files
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
+from pyspark_lance.table.work.written_files import remove_files
 
 logger = logging.getLogger(__name__)
 

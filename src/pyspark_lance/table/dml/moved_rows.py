@@ -37,11 +37,11 @@ from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.rows.conform import conform_array, conform_batch
 from pyspark_lance.table.rows.described_blobs import BlobBytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
-from pyspark_lance.table.rows.lineage import spill_lineage
+from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.work.unit_of_work import remove_files
+from pyspark_lance.table.work.written_files import remove_files
 
 # Columns of a batch of changes, in addition to those of the table.
 CLAUSE = "__lance_clause"

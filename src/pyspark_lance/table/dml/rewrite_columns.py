@@ -41,7 +41,8 @@ from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_files
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.written_files import remove_files
 
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20

@@ -51,7 +51,7 @@ from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS
-from pyspark_lance.table.work.unit_of_work import remove_files
+from pyspark_lance.table.work.written_files import remove_files
 
 KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER, NGRAM, INVERTED)
 """The kinds of which this makes segments."""

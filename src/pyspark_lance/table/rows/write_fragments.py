@@ -24,7 +24,7 @@ from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import remove_files
+from pyspark_lance.table.work.written_files import remove_files
 
 if TYPE_CHECKING:
     from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter

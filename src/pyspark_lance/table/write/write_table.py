@@ -34,7 +34,8 @@ from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
-from pyspark_lance.table.work.unit_of_work import UnitOfWork, remove_unless_committed
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.written_files import remove_unless_committed
 from pyspark_lance.table.write.write_plan import (
     WritePlan,
     WriteSettings,
