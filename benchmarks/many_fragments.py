@@ -34,8 +34,12 @@ from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.index.zone_map_file import ZoneMap
-from pyspark_lance.table.index_build.zone_map_task import BuiltZones, ZoneMapTask
-from pyspark_lance.table.index_build.zone_maps import Built, create_zone_maps
+from pyspark_lance.table.index_build.zone_maps import (
+    Built,
+    BuiltZones,
+    ZoneMapTask,
+    create_zone_maps,
+)
 from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot

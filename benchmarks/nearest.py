@@ -36,10 +36,10 @@ from merge import memory, session
 from timing import print_table
 
 from pyspark_lance import LanceTable
+from pyspark_lance.table.index_build.vector_build import VectorIndexRequest, parse_kind
 from pyspark_lance.table.index_build.vector_indices import create_vector_index
-from pyspark_lance.table.index_build.vector_request import VectorIndexRequest, parse_kind
 from pyspark_lance.table.nearest.exact_search import ExactSearch
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.version.table import Table
 
 K = 10

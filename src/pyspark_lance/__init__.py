@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
     from pyspark_lance.spark.api.lance_table import LanceTable
     from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
-    from pyspark_lance.spark.api.table_builder import LanceTableBuilder
+    from pyspark_lance.spark.api.table_creation import LanceTableBuilder
     from pyspark_lance.spark.options.hadoop_settings import hadoop_options
     from pyspark_lance.table.cdf.change_feed import ChangeCounts
     from pyspark_lance.table.cleanup.cleanup import CleanupResult
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark_lance.table.compaction.stable_row_ids import CopyResult
     from pyspark_lance.table.dml.row_change import ChangeResult
     from pyspark_lance.table.index_build.column_indices import IndexResult
-    from pyspark_lance.table.index_build.vector_request import VectorIndexResult
+    from pyspark_lance.table.index_build.vector_build import VectorIndexResult
     from pyspark_lance.table.index_build.zone_maps import ZoneMapResult
     from pyspark_lance.table.refs.tags import Consumer
     from pyspark_lance.table.verify.verify_manifest import Finding, VerifyResult
@@ -61,11 +61,11 @@ _DEFINED_IN = {
     "LanceMergeBuilder": "spark.api.merge_builder",
     "LanceOptimizeBuilder": "spark.api.delta_compatibility",
     "LanceTable": "spark.api.lance_table",
-    "LanceTableBuilder": "spark.api.table_builder",
+    "LanceTableBuilder": "spark.api.table_creation",
     "MetadataResult": "table.work.metadata_commits",
     "OrphanFile": "table.cleanup.orphan_files",
     "Tag": "metafile.refs_file",
-    "VectorIndexResult": "table.index_build.vector_request",
+    "VectorIndexResult": "table.index_build.vector_build",
     "VerifyResult": "table.verify.verify_manifest",
     "ZoneMapResult": "table.index_build.zone_maps",
     "enable": "plugin",

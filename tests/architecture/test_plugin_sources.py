@@ -10,7 +10,7 @@ from pyspark_lance.spark.options import internal_keys
 ROOT = Path(__file__).parents[2]
 # From the bottom: each may use those before it. On top are the classes that users configure, and
 # the name that lance-spark has for one of them.
-LAYERS = ("python", "read", "write", "catalog", "rules", "pysparklance", "spark")
+LAYERS = ("compat", "python", "read", "write", "catalog", "rules", "pysparklance", "spark")
 JAVA = sorted((ROOT / "src" / "plugin" / "org").rglob("*.java"))
 
 
@@ -54,7 +54,7 @@ def test_a_java_file_is_read_in_one_sitting():
     for path in JAVA:
         lines = [line.strip() for line in path.read_text().splitlines()]
         code = [one for one in lines if one and not one.startswith(("import ", "/*", "*", "//"))]
-        if len(code) > 250:
+        if len(code) > 300:
             long[path.name] = len(code)
     assert not long
 

@@ -20,10 +20,9 @@ CALLS = {"eval", "exec", "compile", "__import__"}
 # What these read comes from Spark's own channels between the driver and its workers, within one
 # application, never from a table.
 PICKLES = {
-    "spark/jobs/stages.py": "tasks that the driver gives to executors",
     "spark/jobs/column_jobs.py": "results that executors give to the driver",
-    "spark/jobs/rewrite_job.py": "results that executors give to the driver",
-    "spark/jobs/index_job.py": "results that executors give to the driver",
+    "spark/jobs/update_job.py": "results that executors give to the driver",
+    "spark/jobs/stages.py": "tasks for executors, and their results",
     "spark/jobs/nearest_job.py": "what one stage of a job gives to the next, in a shuffle",
     "spark/jobs/search_job.py": "what one stage of a job gives to the next, in a shuffle",
     "spark/jobs/semi_join.py": "tasks that the driver gives to executors",

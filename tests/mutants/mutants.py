@@ -116,6 +116,8 @@ MUTANTS = (
         "    cycles = np.sign(days) * (np.abs(days) > _MAX_DAYS - 9)\n",
         "    cycles = np.zeros_like(days)\n",
         ("tests/predicate/test_time_texts.py",),
+    ),
+    Mutant(
         "a read pinned to a version reads the newest one",
         "spark/service/reads_and_writes.py",
         "        self._pinned = request.pinned",
@@ -1197,7 +1199,7 @@ MUTANTS = (
     ),
     Mutant(
         "a final sigma becomes another letter in lower case",
-        "table/index/inverted/token_filters.py",
+        "table/index/inverted/tokenizers.py",
         '"".join(map(str.lower, word))',
         "word.lower()",
         ("tests/table/text/test_tokenizers.py",),
@@ -1246,14 +1248,14 @@ MUTANTS = (
     ),
     Mutant(
         "new rows are scored without the statistics of the index",
-        "table/text/flat_search.py",
+        "table/text/segment_search.py",
         "statistics = leaf.flat_statistics + outside",
         "statistics = outside",
         ("tests/table/text/test_search.py",),
     ),
     Mutant(
         "of rows with equal words the longest are kept",
-        "table/text/flat_search.py",
+        "table/text/segment_search.py",
         "np.lexsort((found.rows.row_id, found.lengths, groups))",
         "np.lexsort((found.rows.row_id, -found.lengths, groups))",
         ("tests/table/text/test_search.py",),
@@ -1979,21 +1981,21 @@ MUTANTS = (
     ),
     Mutant(
         "rows behind the last zone are in it",
-        "table/index/zone_pruning.py",
+        "table/index/zone_map_file.py",
         "        is_inside = (place >= 0) & (rows < self.stops[np.maximum(place, 0)])",
         "        is_inside = place >= 0",
         ("tests/table/index/test_zone_maps.py",),
     ),
     Mutant(
         "deleted rows count as values",
-        "table/index/zone_pruning.py",
+        "table/index/zone_map_file.py",
         "    values = stops - starts - nulls - zones.nan_count[chosen].astype(np.int64) - lost",
         "    values = stops - starts - nulls - zones.nan_count[chosen].astype(np.int64)",
         ("tests/table/index/test_scan_facts_of_zones.py",),
     ),
     Mutant(
         "ranges of rows reach over fragments",
-        "table/index/zone_pruning.py",
+        "table/index/zone_map_file.py",
         "    joins = keep[1:] & keep[:-1] & (place[1:] == place[:-1])",
         "    joins = keep[1:] & keep[:-1]",
         ("tests/table/index/test_zone_maps.py",),
@@ -2466,7 +2468,7 @@ MUTANTS = (
     ),
     Mutant(
         "two zone maps tell of the same rows",
-        "table/index/zone_pruning.py",
+        "table/index/zone_map_file.py",
         "covered = index.fragment_bitmap - answered",
         "covered = index.fragment_bitmap",
         (
@@ -2475,14 +2477,14 @@ MUTANTS = (
     ),
     Mutant(
         "zones are asked of fragments that got other values",
-        "table/index/zone_pruning.py",
+        "table/index/zone_map_file.py",
         "np.flatnonzero((places >= 0) & np.isin(zones.fragment_id, ids))",
         "np.flatnonzero(places >= 0)",
         ("tests/table/index_build/test_zone_map_building.py",),
     ),
     Mutant(
         "ranges begin where the one before goes on",
-        "table/index/zone_pruning.py",
+        "table/index/zone_map_file.py",
         "begins = keep & ~np.concatenate([[False], joins])",
         "begins = keep",
         ("tests/table/index/test_zone_maps.py",),
@@ -2648,7 +2650,7 @@ MUTANTS = (
     ),
     Mutant(
         "a zone goes on in the next fragment",
-        "table/index_build/zone_boundaries.py",
+        "table/index_build/zone_maps.py",
         "if fragments[0] == self._fragment:",
         "if self._filled:",
         (
@@ -2838,7 +2840,7 @@ MUTANTS = (
     ),
     Mutant(
         "zones of another type are compared with a column",
-        "table/index/zone_pruning.py",
+        "table/index/zone_map_file.py",
         "if not is_of_type(zones.minimum.type, field):",
         "if False:",
         ("tests/table/index/test_zone_maps.py::test_an_index_that_is_not_known_prunes_nothing",),
@@ -2911,28 +2913,28 @@ MUTANTS = (
     ),
     Mutant(
         "a number beside the least of a set is one of it",
-        "predicate/value_sets.py",
+        "predicate/functions.py",
         "    least, largest = int(numbers.min()) - 1, int(numbers.max()) + 1\n",
         "    least, largest = int(numbers.min()), int(numbers.max())\n",
         ("tests/predicate/test_value_sets.py",),
     ),
     Mutant(
         "null is the least of a set",
-        "predicate/value_sets.py",
+        "predicate/functions.py",
         "    numbers = numbers_with_default(least, values",
         "    numbers = numbers_with_default(least + 1, values",
         ("tests/predicate/test_value_sets.py",),
     ),
     Mutant(
         "a text that begins in one text and ends in the next is found",
-        "predicate/substrings.py",
+        "predicate/functions.py",
         "    has_it[rows[firsts + len(wanted) <= ends[rows + 1]]] = True\n",
         "    has_it[rows] = True\n",
         ("tests/predicate/test_substrings.py",),
     ),
     Mutant(
         "a text that overlaps itself is found once where it is twice",
-        "predicate/substrings.py",
+        "predicate/functions.py",
         "    return any(text.startswith(text[first:]) for first in range(1, len(text)))\n",
         "    return False\n",
         ("tests/predicate/test_substrings.py",),
@@ -3172,14 +3174,14 @@ MUTANTS = (
     # What SQL text says
     Mutant(
         "statements of others are looked for within strings",
-        "spark/sql/sql_text.py",
+        "spark/sql/foreign_statements.py",
         "(piece, piece[0] + _HIDDEN * (len(piece) - 2) + piece[-1])",
         "(piece, piece)",
         (_QUOTED_TEXT,),
     ),
     Mutant(
         "a comment ends where the first one within it does",
-        "spark/sql/sql_text.py",
+        "spark/sql/foreign_statements.py",
         'depth += 1 if found[0] == "/*" else -1',
         'depth -= found[0] == "*/"',
         (_QUOTED_TEXT,),

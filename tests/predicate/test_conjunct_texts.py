@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_lance.predicate.conjunct_texts import on_one_table, split_conjuncts
+from pyspark_lance.predicate.tokens import on_one_table, split_conjuncts
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.predicate import substrings
+from pyspark_lance.predicate import functions
 from pyspark_lance.predicate.builder import like
 from pyspark_lance.predicate.evaluate import evaluate
+from pyspark_lance.predicate.functions import contains
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.predicate.substrings import contains
 from pyspark_lance.predicate.tree import Column
 
 TYPES = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
@@ -62,7 +62,7 @@ def test_a_text_that_is_found_seldom_is_looked_for_in_all_at_once(monkeypatch):
     two = parse_predicate("s NOT LIKE '%example%shop1_/%'", rows.schema)
     wanted = evaluate(two, rows).to_pylist()
     assert wanted.count(False) == 10
-    monkeypatch.setattr(substrings, "pc", None)  # whoever asks Arrow fails
+    monkeypatch.setattr(functions, "pc", None)  # whoever asks Arrow fails
     assert evaluate(one, rows).to_pylist() == [i == 17 for i in range(5_000)]
     with pytest.raises(AttributeError):  # found in all of them
         evaluate(two, rows)

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.predicate.casts import cast_array
+from pyspark_lance.predicate.casts import cast_array, cast_or_null
 from pyspark_lance.predicate.conditions import evaluate
-from pyspark_lance.predicate.loose_casts import cast_or_null
 from pyspark_lance.predicate.parse import parse_predicate
 
 TIMESTAMP, NTZ = pa.timestamp("us", "UTC"), pa.timestamp("us")

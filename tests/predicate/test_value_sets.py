@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.predicate import value_sets
+from pyspark_lance.predicate import functions
+from pyspark_lance.predicate.functions import is_in
 from pyspark_lance.predicate.json import predicate_from_json
 from pyspark_lance.predicate.tree import In
-from pyspark_lance.predicate.value_sets import is_in
 
 TYPES = [pa.int8(), pa.int32(), pa.int64(), pa.uint64(), pa.date32(), pa.timestamp("us", "UTC")]
 
@@ -59,7 +59,7 @@ def test_flags_and_the_hash_table_agree(given_sets):
 
 @pytest.mark.parametrize("data_type", [pa.int32(), pa.int64(), pa.date32()])
 def test_keys_near_each_other_are_looked_up_by_flags(monkeypatch, data_type):
-    monkeypatch.setattr(value_sets, "pc", None)  # whoever asks Arrow fails
+    monkeypatch.setattr(functions, "pc", None)  # whoever asks Arrow fails
     numbers = np.arange(5_000, dtype=np.int32)
     values = pa.array(numbers).cast(pa.int64() if data_type == pa.int64() else pa.int32())
     found = is_in(values.view(data_type), values[100:5_000:7].view(data_type))

@@ -17,8 +17,8 @@ from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.jobs import merge_job
-from pyspark_lance.spark.jobs.merge_condition import parse_merge_condition
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
+from pyspark_lance.spark.jobs.semi_join import parse_merge_condition
 from pyspark_lance.table.dml import plain_merge as plain_merge_stages
 from pyspark_lance.table.dml.row_change import ChangeResult, plan_change
 from pyspark_lance.table.index_build.column_indices import create_index

@@ -13,8 +13,8 @@ from spark_sessions import session_settings
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.logical_type import plain_type, to_plain
+from pyspark_lance.predicate.casts import cast_or_null
 from pyspark_lance.predicate.conditions import evaluate
-from pyspark_lance.predicate.loose_casts import cast_or_null
 from pyspark_lance.predicate.parse import parse_predicate
 
 pytestmark = pytest.mark.spark

@@ -25,7 +25,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.api.table_builder import LanceTableBuilder
+from pyspark_lance.spark.api.table_creation import LanceTableBuilder
 from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
 from pyspark_lance.spark.options.spellings import (

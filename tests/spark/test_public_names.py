@@ -20,7 +20,7 @@ from pyspark_lance.result_names import snake_case
 from pyspark_lance.spark import redaction, threads
 from pyspark_lance.spark.api.delta_compatibility import LanceOptimizeBuilder
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.api.table_builder import LanceTableBuilder
+from pyspark_lance.spark.api.table_creation import LanceTableBuilder
 from pyspark_lance.spark.options.option_table import OPTIONS
 from pyspark_lance.spark.sql import metadata_tables
 from pyspark_lance.spark.sql.procedures import PROCEDURES

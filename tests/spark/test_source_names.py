@@ -15,7 +15,7 @@ from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs import merge_job
-from pyspark_lance.spark.jobs.source_names import SourceNames
+from pyspark_lance.spark.jobs.semi_join import SourceNames
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from table_access import LINEAGE, append, read_ours
 
-from pyspark_lance.table.index.row_ids import row_id_index_of
+from pyspark_lance.table.index.index_file import row_id_index_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

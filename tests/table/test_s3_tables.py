@@ -18,11 +18,11 @@ from pyspark_lance.table.cleanup import cleanup
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index_build.vector_build import VectorIndexRequest
 from pyspark_lance.table.index_build.vector_indices import (
     create_vector_index,
     refresh_vector_indices,
 )
-from pyspark_lance.table.index_build.vector_request import VectorIndexRequest
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan

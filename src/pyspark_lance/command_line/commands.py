@@ -23,7 +23,7 @@ from pyspark_lance.table.compaction.clustering import ClusteringTask
 from pyspark_lance.table.compaction.compact import compact, run_compaction_task
 from pyspark_lance.table.compaction.compaction_plan import CompactionTask
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
-from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask
+from pyspark_lance.table.index_build.zone_maps import ZoneMapTask
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

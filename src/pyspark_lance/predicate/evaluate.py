@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_type import to_plain
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
-from pyspark_lance.predicate.casts import cast_array
-from pyspark_lance.predicate.functions import FUNCTIONS
-from pyspark_lance.predicate.loose_casts import cast_or_null
-from pyspark_lance.predicate.substrings import contains, matches
+from pyspark_lance.predicate.casts import cast_array, cast_or_null
+from pyspark_lance.predicate.functions import FUNCTIONS, contains, is_in, matches
 from pyspark_lance.predicate.tree import (
     FALSE,
     TRUE,
@@ -46,7 +44,6 @@ from pyspark_lance.predicate.tree import (
     conjuncts,
     walk,
 )
-from pyspark_lance.predicate.value_sets import is_in
 from pyspark_lance.predicate.words import contains_words
 
 # Costs of the nodes of a condition; a comparison of numbers costs three.

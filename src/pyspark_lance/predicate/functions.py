@@ -1,17 +1,28 @@
-"""Scalar functions of conditions: their kernels over Arrow arrays.
+"""Scalar functions of conditions: kernels over Arrow arrays, substrings and sets of values.
 
 Every function returns null for a null argument (``coalesce`` is not among them, as it is lazy and
 part of the evaluation).  No I/O.
+
+Substring search in arrays of texts. A rare text is searched in the concatenated bytes of all texts:
+Arrow restarts the search for each text, which takes three times as long.
+
+Membership tests of values in a set. Join keys are often many and close to each other. A bitmap over
+the range of the numbers is 6 to 14 times as fast as Arrow's hash table.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plain_values import numbers_with_default, plain_array, plain_numbers
 from pyspark_lance.predicate.time_zones import to_local_seconds, year_of
 from pyspark_lance.predicate.tree import Call
 from pyspark_lance.predicate.types import TIMESTAMP
@@ -101,3 +112,94 @@ FUNCTIONS: dict[str, Kernel] = {
     "minute": _part(pc.minute),
     "second": _part(pc.second),
 }
+
+
+# Each match costs as much as Arrow's search in some texts.
+_TEXTS_PER_PLACE = 16
+_ENDS = {
+    pa.string(): np.int32, pa.binary(): np.int32,
+    pa.large_string(): np.int64, pa.large_binary(): np.int64,
+}  # fmt: skip
+
+
+def contains(values: pa.Array | pa.Scalar, part: str | bytes) -> pa.Array | pa.Scalar:
+    """Return whether each text, or binary value, contains ``part``; null for null."""
+    wanted = part.encode() if isinstance(part, str) else part
+    is_array = isinstance(values, pa.Array) and values.type in _ENDS
+    if not is_array or not wanted or _can_overlap_itself(wanted):
+        return pc.match_substring(values, pattern=part)
+    ends = np.frombuffer(values.buffers()[1] or bytes(8), _ENDS[values.type])
+    ends = ends[values.offset : values.offset + len(values) + 1]
+    begin, content = int(ends[0]), memoryview(values.buffers()[2] or b"")[ends[0] : ends[-1]]
+    most = len(values) // _TEXTS_PER_PLACE
+    found = re.finditer(re.escape(wanted), content)
+    places = [one.start() + begin for one in islice(found, most + 1)]
+    if len(places) > most:
+        return pc.match_substring(values, pattern=part)
+    firsts = np.array(places, ends.dtype)
+    rows = ends.searchsorted(firsts, "right") - 1
+    has_it = np.zeros(len(values), np.bool_)
+    # Other matches start in one text and end in the next.
+    has_it[rows[firsts + len(wanted) <= ends[rows + 1]]] = True
+    return plain_array(has_it, plain_numbers(values.is_null()) if values.null_count else None)
+
+
+def matches(values: pa.Array | pa.Scalar, pattern: str, part: str) -> pa.Array | pa.Scalar:
+    """Return whether each text has a match of ``pattern`` (RE2 syntax), which contains ``part``."""
+    if not part or isinstance(values, pa.Scalar):
+        return pc.match_substring_regex(values, pattern=pattern)
+    may_match = contains(values, part)
+    if may_match.true_count * 2 > len(values):
+        return pc.match_substring_regex(values, pattern=pattern)
+    some = pc.match_substring_regex(values.filter(may_match), pattern=pattern)
+    if some.true_count == len(some):
+        return may_match
+    return pc.replace_with_mask(may_match, may_match.fill_null(False), some)
+
+
+def _can_overlap_itself(text: bytes) -> bool:
+    """Return whether two occurrences of a text may overlap, so that a search may miss one."""
+    return any(text.startswith(text[first:]) for first in range(1, len(text)))
+
+
+# A flag takes a byte; all are initialized again for each batch.
+_FLAGS_PER_VALUE = 8
+_FEWEST_VALUES = 256
+
+
+def is_in(values: pa.Array, wanted: pa.Array) -> pa.BooleanArray:
+    """Return whether each of ``values`` is one of ``wanted``, which has no null; false for null.
+
+    Both are of one type; floats are compared by their bits.
+    """
+    flags = _bitmap(len(values), wanted)
+    if flags is None:
+        return pc.is_in(values, value_set=wanted, skip_nulls=True)
+    least, is_wanted = flags
+    numbers = numbers_with_default(least, values.view(_INTEGERS.get(values.type, values.type)))
+    # Values outside of the range and nulls map to an end, which no wanted value has.
+    places = np.clip(numbers, least, least + len(is_wanted) - 1) - least
+    return plain_array(is_wanted[places])
+
+
+_INTEGERS = {pa.date32(): pa.int32()}
+
+
+def _bitmap(num_values: int, wanted: pa.Array) -> tuple[int, NDArray[np.bool_]] | None:
+    """Return the number of the first flag, and the flags; None if a bitmap is unsuitable.
+
+    The first and the last flag are of numbers that are not wanted.
+    """
+    kind = _INTEGERS.get(wanted.type, wanted.type)
+    if not len(wanted) or num_values < _FEWEST_VALUES or kind not in (pa.int32(), pa.int64()):
+        return None
+    numbers = plain_numbers(wanted.view(kind))
+    least, largest = int(numbers.min()) - 1, int(numbers.max()) + 1
+    limits = np.iinfo(numbers.dtype)
+    if least < limits.min or largest > limits.max:
+        return None
+    if largest - least >= _FLAGS_PER_VALUE * num_values:
+        return None
+    flags = np.zeros(largest - least + 1, np.bool_)
+    flags[numbers - least] = True
+    return least, flags

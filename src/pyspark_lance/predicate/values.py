@@ -13,9 +13,14 @@ import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.plain_values import plain_scalar, plain_values
-from pyspark_lance.predicate.casts import LEAVE_TO_SPARK, can_cast, cast_array
+from pyspark_lance.predicate.casts import (
+    LEAVE_TO_SPARK,
+    can_cast,
+    cast_array,
+    cast_or_null,
+    differs_without_ansi,
+)
 from pyspark_lance.predicate.evaluate import evaluate_expression
-from pyspark_lance.predicate.loose_casts import cast_or_null, differs_without_ansi
 from pyspark_lance.predicate.time_texts import is_name_of_moment
 from pyspark_lance.predicate.tree import (
     BOOLEAN,

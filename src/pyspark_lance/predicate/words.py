@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.plain_values import plain_array, plain_numbers, single_value
-from pyspark_lance.predicate.substrings import contains
+from pyspark_lance.predicate.functions import contains
 
 _Numbers: TypeAlias = NDArray[np.int64]
 _Flags: TypeAlias = NDArray[np.bool_]

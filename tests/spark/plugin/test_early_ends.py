@@ -12,7 +12,7 @@ from script_process import run_command
 from table_access import write_table
 
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.spark.source.task_end import has_enough
+from pyspark_lance.spark.source.scan_rows import has_enough
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -10,7 +10,7 @@ from random_seeds import seeds
 from spark_releases import has
 
 from pyspark_lance import LanceTable
-from pyspark_lance.spark.sql.sql_text import SqlText
+from pyspark_lance.spark.sql.foreign_statements import SqlText
 
 from .conftest import sql
 

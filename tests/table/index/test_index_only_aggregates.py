@@ -19,7 +19,7 @@ from pyspark_lance.predicate.json import literal_node, predicate_from_json
 from pyspark_lance.predicate.single_column import matching_values
 from pyspark_lance.predicate.tree import And, Column, Comparison, In, IsNull, Literal, Not
 from pyspark_lance.table.compaction.compact import compact
-from pyspark_lance.table.index.indexed_fields import as_seen
+from pyspark_lance.table.index.segments import as_seen
 from pyspark_lance.table.scan import index_only_aggregates
 from pyspark_lance.table.scan.index_only_aggregates import (
     bounds_by_index,

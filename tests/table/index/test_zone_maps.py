@@ -23,7 +23,7 @@ from zone_map_tables import (
 from pyspark_lance.format.index_metadata import indices_from_section, section_of_indices
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.proto import table_pb2
-from pyspark_lance.table.index.zone_pruning import column_zones
+from pyspark_lance.table.index.zone_map_file import column_zones
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -62,9 +62,9 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index,
     plan_index_refresh,
 )
+from pyspark_lance.table.index_build.merged_segments import IDS, VALUES, RowSorter
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
 from pyspark_lance.table.index_build.segment_task import build_segment
-from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES, RowSorter
 from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.verify.verify import verify

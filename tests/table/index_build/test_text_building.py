@@ -18,7 +18,7 @@ from text_tables import WORDS, assert_same, ours, random_query, texts, theirs
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.index.inverted import token_filters
+from pyspark_lance.table.index.inverted import tokenizers
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index_build import text_build, text_indices
@@ -429,7 +429,7 @@ def test_without_the_package_of_stems_an_index_is_refused(tmp_path, monkeypatch)
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(token_filters.importlib, "import_module", missing)
+    monkeypatch.setattr(tokenizers.importlib, "import_module", missing)
     with pytest.raises(UnsupportedFeatureError, match="snowballstemmer") as error:
         build(path)
     assert "pyspark-lance[text]" in error.value.hint

@@ -16,17 +16,17 @@ from pyspark_lance.errors import CommitConflictError, InvalidInputError, Retryab
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.index_build.vector_build import VectorIndexRequest, parse_kind
 from pyspark_lance.table.index_build.vector_indices import (
     create_vector_index,
     refresh_vector_indices,
     run_here,
 )
-from pyspark_lance.table.index_build.vector_request import VectorIndexRequest, parse_kind
 from pyspark_lance.table.nearest import ivf_build
 from pyspark_lance.table.nearest.ivf_build import EncodeTask, TakeTask
 from pyspark_lance.table.nearest.ivf_file import IvfKind
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

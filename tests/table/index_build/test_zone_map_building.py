@@ -24,9 +24,9 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
 from pyspark_lance.table.index.zone_map_file import read_zones_and_nulls
-from pyspark_lance.table.index_build.zone_boundaries import ZoneCutter
-from pyspark_lance.table.index_build.zone_map_task import build_zones
 from pyspark_lance.table.index_build.zone_maps import (
+    ZoneCutter,
+    build_zones,
     commit_zone_maps,
     create_zone_maps,
     plan_zone_maps,

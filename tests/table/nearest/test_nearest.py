@@ -14,10 +14,15 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.nearest.exact_search import ExactSearch, exact_distances
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nearest_of
-from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
 from pyspark_lance.table.nearest.search_task import merge_found, read_found, search
-from pyspark_lance.table.nearest.vectors import matrix_of, parse_queries, queries_in, vector_column
+from pyspark_lance.table.nearest.vectors import (
+    Metric,
+    matrix_of,
+    parse_queries,
+    queries_in,
+    vector_column,
+)
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

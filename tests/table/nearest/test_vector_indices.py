@@ -15,7 +15,7 @@ from pyspark_lance.spark.sql.metadata_tables import index_rows
 from pyspark_lance.table.index.index_status import index_status
 from pyspark_lance.table.nearest import ivf_search
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -15,7 +15,7 @@ from text_tables import PER_FILE, assert_same, make, ours, random_query, texts, 
 
 from pyspark_lance.table.index.inverted import segments
 from pyspark_lance.table.index_build.column_indices import refresh_indices
-from pyspark_lance.table.text import flat_search
+from pyspark_lance.table.text import segment_search
 from pyspark_lance.table.text.queries import Boolean, Match, MultiMatch, Operator, Phrase
 from pyspark_lance.table.version.table import Table
 
@@ -182,7 +182,7 @@ def test_several_columns(tmp_path):
 
 
 def test_the_best_rows_do_not_depend_on_how_many_are_held(tmp_path, monkeypatch):
-    monkeypatch.setattr(flat_search, "_MAX_WAITING", 10)
+    monkeypatch.setattr(segment_search, "_MAX_WAITING", 10)
     rng = np.random.default_rng(6)
     path = tmp_path / "t"
     make(path, rng, 300)

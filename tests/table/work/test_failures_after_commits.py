@@ -16,8 +16,8 @@ from table_access import read_ours, write_table
 from pyspark_lance.errors import StorageError
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index_build.vector_build import VectorIndexRequest
 from pyspark_lance.table.index_build.vector_indices import create_vector_index
-from pyspark_lance.table.index_build.vector_request import VectorIndexRequest
 from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.nearest.ivf_file import IvfKind
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -21,7 +21,7 @@ from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
 from pyspark_lance.format.operation import Append, CreateIndex, UpdateConfig, UpdateMap
 from pyspark_lance.metafile.paths import VERSIONS, index_path
-from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, new_index_entry
+from pyspark_lance.table.index.segments import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

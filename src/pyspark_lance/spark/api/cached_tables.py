@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.errors import PySparkException
 
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.stopped_sessions import is_stopped
+from pyspark_lance.spark.sessions import is_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,42 +6,43 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.format.column_names import ROW_ID
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.delta_compatibility import DeltaCompatibility
-from pyspark_lance.spark.api.described_table import describe_table
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.api.table_at_version import TableAtVersion
 from pyspark_lance.spark.api.table_columns import TableColumns
 from pyspark_lance.spark.api.table_creation import TableCreation
 from pyspark_lance.spark.api.table_feed import TableFeed
 from pyspark_lance.spark.api.table_html import table_html
 from pyspark_lance.spark.api.table_indices import TableIndices
 from pyspark_lance.spark.api.table_maintenance import TableMaintenance
-from pyspark_lance.spark.api.table_search import TableSearch
+from pyspark_lance.spark.api.table_search import TableSearch, TextSearch
 from pyspark_lance.spark.api.table_versions import TableVersions
-from pyspark_lance.spark.api.text_search import TextSearch
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.api.unsupported_attributes import NamesOfClass, UnsupportedAttributes
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression, quoted, readable_columns
-from pyspark_lance.spark.job_descriptions import describing_jobs
-from pyspark_lance.spark.jobs.delete_job import delete_once
-from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
-from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, MergeRequest, merge_once
-from pyspark_lance.spark.jobs.update_job import update_once
+from pyspark_lance.spark.jobs.merge_job import (
+    DEFAULT_TARGET_ALIAS,
+    MergeRequest,
+    add_columns_of_source,
+    merge_once,
+)
+from pyspark_lance.spark.jobs.update_job import delete_once, update_once
 from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.hadoop_settings import session_table
-from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.options.parse_options import ReadOptions, storage_options_of
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
     changes_table,
     checks_keywords,
     naming_table,
+    to_option_strings,
 )
 from pyspark_lance.spark.options.times import is_ansi, session_zone, session_zone_name, with_zone
 from pyspark_lance.spark.options.version_arguments import parse_version_arguments
@@ -50,17 +51,82 @@ from pyspark_lance.spark.options.write_settings import (
     commit_settings,
     options_of_change,
 )
+from pyspark_lance.spark.sessions import check_session, describing_jobs
 from pyspark_lance.spark.source.change_feed_plan import pin_feed
-from pyspark_lance.spark.stopped_sessions import check_session
 from pyspark_lance.table.cdf.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication, Layout
 from pyspark_lance.table.dml.choose_rewrite import rewrite_mode
 from pyspark_lance.table.dml.commit_changes import PreparedCommit
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan, plan_change
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import suggest_paths
-from pyspark_lance.table.version.time_travel import LATEST
+from pyspark_lance.table.version.table import Table, suggest_paths
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+
+def describe_table(spark: SparkSession, name: str) -> dict[str, str]:
+    """Return the rows of DESCRIBE TABLE EXTENDED.
+
+    This first checks that the table exists, since PySpark would log the error otherwise.
+    """
+    hint = "LanceTable.forPath takes the path of a table"
+    try:
+        if not spark.catalog.tableExists(name):
+            raise TableNotFoundError(f"there is no table {name}", hint=hint)
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    except PySparkException as error:
+        raise TableNotFoundError(f"there is no table {name}", hint=hint) from error
+    return {row["col_name"]: row["data_type"] for row in rows}
+
+
+class TableAtVersion:
+    """A table at its newest version, or pinned to a version."""
+
+    _spark: SparkSession
+    _table: Table
+    _at: VersionSpec
+
+    def _version_of(
+        self,
+        version: int | str | None,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> VersionSpec:
+        """Return the version in the arguments, else the version of the object."""
+        asked = parse_version_arguments(self._spark, version, tag, timestamp)
+        return self._at if asked == LATEST else asked
+
+    def _number_of(
+        self,
+        version: int | str | None,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> int | None:
+        """Return the number of that version; None for the latest.
+
+        Raises:
+            VersionNotFoundError: No such tag, no version of that time, or a tag of another branch.
+        """
+        at = self._version_of(version, tag, timestamp)
+        if at == LATEST or at.version is not None:
+            return at.version
+        found = Snapshot.open(self._table, at)
+        if found.table.branch != self._table.branch:
+            raise VersionNotFoundError(
+                f"the tag {tag!r} belongs to branch {found.table.branch!r}",
+                self._table.uri,
+                "open that branch: LanceTable.forPath(spark, path, branch=…)",
+            )
+        return found.version
+
+    def _read_options(self, at: VersionSpec) -> dict[str, str]:
+        branch, number = self._table.branch, at.version
+        if number is None and at != LATEST:
+            found = Snapshot.open(self._table, at)
+            branch, number = found.table.branch, found.version
+        asked = {"branch": branch, "version": number}
+        return {**storage_options_of(self._table), **to_option_strings(asked)}
+
 
 _PROVIDERS = ("lance", "org.pysparklance.lancesource")
 

@@ -8,11 +8,10 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.api.typed_errors import typed_errors
-from pyspark_lance.spark.jobs.index_job import run_on_executors
+from pyspark_lance.spark.jobs.stages import run_on_executors
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
 from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.index_build.all_indices import refresh_all_indices
 from pyspark_lance.table.index_build.column_indices import (
     BuildParts,
     IndexResult,
@@ -22,6 +21,7 @@ from pyspark_lance.table.index_build.column_indices import (
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.index_build.text_indices import index_kind, tokenizer_options
+from pyspark_lance.table.index_build.vector_indices import refresh_all_indices
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult
 

@@ -14,7 +14,7 @@ from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.analyze_job import plan_analysis, store_statistics
-from pyspark_lance.spark.jobs.index_job import run_on_executors
+from pyspark_lance.spark.jobs.stages import run_on_executors
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
@@ -47,9 +47,10 @@ from pyspark_lance.table.compaction.stable_row_ids import (
     copy_with_stable_row_ids,
     enable_stable_row_ids,
 )
-from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zones
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapResult,
+    ZoneMapTask,
+    build_zones,
     create_zone_maps,
     refresh_zone_maps,
 )

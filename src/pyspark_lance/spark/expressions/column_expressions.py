@@ -17,11 +17,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column
 
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.predicate.conjunct_texts import split_conjuncts
 from pyspark_lance.predicate.name_parts import NameParts, name_parts
 from pyspark_lance.predicate.text_names import MentionedNames, mentioned
 from pyspark_lance.predicate.text_names import equation as equation_of_text
 from pyspark_lance.predicate.text_names import reference as reference_of_text
+from pyspark_lance.predicate.tokens import split_conjuncts
 
 Expression = str | Column
 """A SQL text or a Column."""

@@ -17,9 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.spark.expressions.expressions import quoted
-from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
-from pyspark_lance.spark.jobs.source_filter import collected_filter
-from pyspark_lance.spark.jobs.stages import map_rows, numbered_stage, over_tasks, stage
+from pyspark_lance.spark.jobs.semi_join import collected_filter
+from pyspark_lance.spark.jobs.stages import (
+    map_in_arrow,
+    map_rows,
+    numbered_stage,
+    over_tasks,
+    stage,
+)
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.dml.change_stages import PAYLOAD
 from pyspark_lance.table.dml.key_filter import KeyFilter

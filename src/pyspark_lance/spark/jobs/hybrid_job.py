@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import FloatType, StructField, StructType
 
 from pyspark_lance.plain_values import plain_array
-from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
 from pyspark_lance.spark.jobs.nearest_job import DISTANCE
 from pyspark_lance.spark.jobs.search_job import (
     SEARCH_COLUMNS,
@@ -22,7 +21,7 @@ from pyspark_lance.spark.jobs.search_job import (
     payload_batch,
     result_batches,
 )
-from pyspark_lance.spark.jobs.stages import Batches, over_tasks, stage
+from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, over_tasks, stage
 from pyspark_lance.table.nearest.found_rows import Found
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.search_plan import NearestPlan

@@ -19,8 +19,8 @@ from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.spark.jobs.change_job import SparkStages
-from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
-from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
+from pyspark_lance.spark.jobs.stages import map_in_arrow
+from pyspark_lance.spark.jobs.update_job import run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field

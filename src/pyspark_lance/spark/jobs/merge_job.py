@@ -8,13 +8,26 @@ from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_lance.commit.application_versions import (
+    APPLICATION_PROPERTY,
+    SOURCE_PROPERTY,
+    VERSION_PROPERTY,
+)
 from pyspark_lance.commit.conflict_check import ReadSet
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, sources_of, spellings
+from pyspark_lance.format.column_names import (
+    ROW_ADDRESS,
+    ROW_ID,
+    SYSTEM_COLUMNS,
+    matched,
+    sources_of,
+    spellings,
+)
 from pyspark_lance.format.schema import LanceSchema, primary_key
 from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.spark.expressions.column_expressions import (
     Expression,
     names_in,
@@ -32,21 +45,28 @@ from pyspark_lance.spark.expressions.expressions import (
 from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
 from pyspark_lance.spark.jobs.merge_columns import MergeChanges, run_by_columns
-from pyspark_lance.spark.jobs.merge_condition import MergeCondition, parse_merge_condition
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
-from pyspark_lance.spark.jobs.rewrite_job import RepeatedRowError
 from pyspark_lance.spark.jobs.semi_join import (
     MIN_TARGET_ROWS,
     KeyPair,
+    MergeCondition,
+    SourceNames,
+    parse_merge_condition,
     scan_of_keys,
     source_keys,
     usable_pairs,
 )
-from pyspark_lance.spark.jobs.source_names import SourceNames
-from pyspark_lance.spark.jobs.update_job import AssignedTargets, assigned_columns, struct_columns
+from pyspark_lance.spark.jobs.update_job import (
+    AssignedTargets,
+    RepeatedRowError,
+    assigned_columns,
+    struct_columns,
+)
 from pyspark_lance.spark.types.blob_types import as_any_blob, is_descriptor
 from pyspark_lance.spark.types.default_values import default_texts
-from pyspark_lance.spark.types.spark_types import same_type
+from pyspark_lance.spark.types.spark_types import same_type, spark_schema
+from pyspark_lance.spark.types.write_schema import stored_schema
+from pyspark_lance.table.columns.change_columns import add_missing_columns
 from pyspark_lance.table.dml.choose_rewrite import RewriteMode
 from pyspark_lance.table.dml.commit_changes import (
     PreparedCommit,
@@ -70,6 +90,9 @@ from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, 
 from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.dml.run_changes import plain_pieces
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 SparkClause = MergeClause[Expression, Expression]
 
@@ -485,3 +508,50 @@ def _value_of(
     for number, value in others:
         chosen = chosen.when(sf.col(CLAUSE) == number, as_column(value))
     return chosen if kept is None else chosen.otherwise(sf.col(kept))
+
+
+# These identify an idempotent merge, which is a separate commit from the new columns.
+_OF_MERGE = (APPLICATION_PROPERTY, VERSION_PROPERTY, SOURCE_PROPERTY)
+
+
+def add_columns_of_source(table: Table, merge: MergeRequest, settings: CommitSettings) -> None:
+    """Add columns that the merge assigns and the table lacks, null in every row.
+
+    These are, for ``whenMatchedUpdateAll`` and ``whenNotMatchedInsertAll``, all columns of the
+    source and fields of structs, and for other clauses the source columns that they set by name.
+    """
+    schema = Snapshot.open(table).schema
+    missing = _missing(merge, schema)
+    if missing.fields:
+        properties = {k: v for k, v in settings.properties.items() if k not in _OF_MERGE}
+        columns = stored_schema(
+            missing, {}, existing=None, overwrite=False, case_sensitive=settings.case_sensitive
+        )
+        add_missing_columns(table, columns, replace(settings, properties=properties))
+
+
+def _missing(merge: MergeRequest, schema: LanceSchema) -> StructType:
+    source = StructType(
+        [field for field in merge.source.schema.fields if field.name.lower() not in SYSTEM_COLUMNS]
+    )
+    if not any(clause.values is ALL_COLUMNS for clause in merge.clauses):
+        keys = [name_parts(key) for clause in merge.clauses for key in clause.values]
+        own = spellings(source.names)
+        named = {own.spelled(key[0]) for key in keys if len(key) == 1}
+        source = StructType([field for field in source.fields if field.name in named])
+    return _besides(source, spark_schema(schema, ()))
+
+
+def _besides(given: StructType, known: StructType) -> StructType:
+    """Return the columns, and fields of structs, of ``given`` that ``known`` lacks."""
+    pairs = matched(given.names, known.names)
+    fields = []
+    for field in given.fields:
+        kind = known[pairs[field.name]].dataType if field.name in pairs else None
+        if kind is None:
+            fields.append(StructField(field.name, field.dataType, nullable=True))
+        elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
+            members = _besides(field.dataType, kind)
+            if members.fields:
+                fields.append(StructField(pairs[field.name], members, nullable=True))
+    return StructType(fields)

@@ -22,8 +22,7 @@ from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array, single_value
-from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
-from pyspark_lance.spark.jobs.stages import Batches, map_rows, over_tasks, stage
+from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, map_rows, over_tasks, stage
 from pyspark_lance.spark.source.scan_rows import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.nearest.found_rows import Found, FoundRows, joined

@@ -14,9 +14,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.spark.expressions.column_expressions import Expression, node_of, reference
 from pyspark_lance.spark.expressions.expressions import quoted, with_values
-from pyspark_lance.spark.jobs.merge_condition import MergeCondition
-from pyspark_lance.spark.jobs.semi_join import usable_pairs
-from pyspark_lance.spark.jobs.source_names import SourceNames
+from pyspark_lance.spark.jobs.semi_join import MergeCondition, SourceNames, usable_pairs
 from pyspark_lance.spark.jobs.update_job import AssignedTargets
 from pyspark_lance.spark.types.blob_types import has_descriptors, with_descriptors
 from pyspark_lance.spark.types.spark_types import same_type, spark_field

@@ -1,4 +1,4 @@
-"""Convert stages of ``table/`` to functions for ``mapInArrow``."""
+"""Run stages of ``table/`` on the executors by ``mapInArrow``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,31 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
-from pyspark_lance.spark.jobs.map_in_arrow import map_in_arrow
+from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
+
+
+def map_in_arrow(
+    rows: DataFrame,
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    columns: str | StructType,
+) -> DataFrame:
+    """Call ``rows.mapInArrow(work, columns)`` without its check for pandas.
+
+    PySpark's check fails without pandas and warns of pandas 3, though the method does not use it.
+    Only Spark Connect clients need pandas.
+    """
+    java = getattr(rows, "_jdf", None)
+    if java is None:
+        return rows.mapInArrow(work, columns)
+    function = UserDefinedFunction(work, columns, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    every = function(*(rows[name] for name in rows.columns))
+    return DataFrame(java.mapInArrow(every._jc, False, None), rows.sparkSession)
+
 
 _T = TypeVar("_T")
 
@@ -89,3 +110,25 @@ def _run_numbered(work: NumberedStage, batches: Batches) -> Batches:
     trim_worker_overhead()
     context = TaskContext.get()
     yield from work(batches, task=0 if context is None else context.partitionId())
+
+
+_R = TypeVar("_R")
+
+
+def run_on_executors(
+    spark: SparkSession, work: Callable[[_T], _R], tasks: Sequence[_T], /
+) -> list[_R]:
+    """Run ``work`` for each task and return the results in order; commits nothing.
+
+    ``work``: a function of a module that returns a small value. ``tasks``: may be empty.
+    """
+    if not tasks:
+        return []
+    done = over_tasks(spark, tasks, partial(_run_index_task, work), "payload binary")
+    return [pickle.loads(bytes(row[0])) for row in done.collect()]
+
+
+def _run_index_task(work: Callable[[_T], _R], tasks: Iterable[_T]) -> Batches:
+    for task in tasks:
+        done = pickle.dumps(work(task))
+        yield pa.RecordBatch.from_pydict({"payload": single_value(done, pa.binary())})

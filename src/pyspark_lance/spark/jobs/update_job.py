@@ -1,12 +1,15 @@
-"""Update rows that match a condition that Spark evaluates."""
+"""Update or delete rows that match a condition that Spark evaluates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
@@ -15,8 +18,9 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, name_hint, named, spellings
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.plain_values import plain_numbers, single_value
 from pyspark_lance.predicate.name_parts import name_parts
-from pyspark_lance.spark.expressions.column_expressions import Expression
+from pyspark_lance.spark.expressions.column_expressions import Expression, sql_text
 from pyspark_lance.spark.expressions.expressions import (
     as_column,
     name_or_column,
@@ -30,18 +34,86 @@ from pyspark_lance.spark.expressions.expressions import (
 )
 from pyspark_lance.spark.expressions.trailing_aliases import refuse_trailing_aliases
 from pyspark_lance.spark.jobs.change_job import SparkStages, pinned_scan
-from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
+from pyspark_lance.spark.jobs.stages import map_rows
+from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import spark_field
 from pyspark_lance.table.dml.choose_rewrite import RewriteMode, choose_rewrite
 from pyspark_lance.table.dml.commit_changes import (
     PreparedCommit,
+    delete_everything,
     prepare_commit,
     with_rewrite_choice,
 )
 from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
-from pyspark_lance.table.dml.rewrite_columns import commit_rewrite
+from pyspark_lance.table.dml.rewrite_columns import (
+    RewriteColumnsRequest,
+    RewrittenColumns,
+    commit_rewrite,
+    paths_of,
+    plan_rewrite,
+    rewrite_columns,
+)
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.dml.run_changes import run_changes
+from pyspark_lance.table.work.written_files import remove_files
+
+_PAYLOAD = "payload binary"
+
+
+class RepeatedRowError(Exception):
+    """A row would get two new values; raised only within this package."""
+
+    def __init__(self, address: int) -> None:
+        super().__init__(f"the row at address {address} would get two new values")
+        self.address = address
+
+
+def run_rewrite_job(
+    plan: DmlPlan, names: Sequence[str], changes: DataFrame
+) -> tuple[RewriteColumnsRequest, list[RewrittenColumns]]:
+    """Write the new files of touched fragments on the executors; commits nothing.
+
+    ``changes``: ``_rowaddr`` of each row that changes, once, and all of ``names``; in any order.
+    Raises RepeatedRowError: a row comes twice; the new files are removed.
+    """
+    request = plan_rewrite(plan.snapshot(), names)
+    together = changes.repartition(sf.shiftright(sf.col(ROW_ADDRESS), 32))
+    ordered = together.sortWithinPartitions(ROW_ADDRESS)
+    messages = map_rows(ordered, partial(_write, request), _PAYLOAD).collect()
+    done = [result for message in messages for result in pickle.loads(message["payload"])]
+    rewritten = [result for result in done if isinstance(result, RewrittenColumns)]
+    if len(rewritten) < len(done):
+        remove_files(request.files.store_of(None), paths_of(rewritten))
+        raise RepeatedRowError(next(result for result in done if isinstance(result, int)))
+    return request, rewritten
+
+
+@clean_iterator
+def _write(
+    request: RewriteColumnsRequest, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write the new files of fragments in a task, or return the address of a repeated row."""
+    trim_worker_overhead()
+    done: list[RewrittenColumns | int]
+    try:
+        done = list(rewrite_columns(request, _once_each(batches)))
+    except RepeatedRowError as error:
+        done = [error.address]
+    yield pa.RecordBatch.from_pydict({"payload": single_value(pickle.dumps(done), pa.binary())})
+
+
+def _once_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Check that no address is repeated in batches that are sorted by address."""
+    last = -1
+    for batch in batches:
+        addresses = plain_numbers(batch.column(ROW_ADDRESS))
+        again = np.flatnonzero(np.diff(addresses, prepend=last) == 0)
+        if len(again):
+            raise RepeatedRowError(int(addresses[again[0]]))
+        if len(addresses):
+            last = int(addresses[-1])
+        yield batch
 
 
 def update_once(
@@ -184,3 +256,22 @@ class AssignedTargets:
         raise InvalidInputError(
             f"there is no column {key!r} to set", hint=name_hint(key, list(columns))
         )
+
+
+def delete_once(
+    spark: SparkSession, plan: DmlPlan, condition: Expression | None, alias: str
+) -> PreparedCommit:
+    """One attempt, all but its commit; None deletes all rows."""
+    if condition is None:
+        return prepare_commit(delete_everything(plan, "true"))
+    named = named_columns([condition], readable_columns(plan.schema))
+    columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
+    rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
+    refuse_trailing_aliases(rows, [condition])
+    changes = rows.where(as_column(condition)).select(
+        sf.lit(0).alias(CLAUSE), sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS)
+    )
+    done = run_changes(SparkStages(spark), plan, (Clause(RowAction.DELETE),), changes)
+    text = sql_text(condition) or str(condition)
+    reads = reads_of(plan, condition)
+    return prepare_commit(replace(done, only_deletes=True, reads=reads, description=text))

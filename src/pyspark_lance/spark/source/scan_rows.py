@@ -1,13 +1,19 @@
 """The reader of tasks of a batch read.
 
+Early end of Spark tasks that need no more rows. When a limit or a join needs no more rows, the JVM
+plugin creates a file named after the task in Spark's local folder. A worker that then ends its task
+regularly is reused; Spark would kill one that still sends rows.
+
 Executors get this reader, which needs no options, manifests or plans.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -16,11 +22,22 @@ from pyspark_lance.format.column_names import ColumnNames
 from pyspark_lance.format.logical_type import to_plain
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.messages import ScanPartition
-from pyspark_lance.spark.source.task_end import has_enough
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
-from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, never, run
 from pyspark_lance.table.scan.top_rows import TopRows, run_top
+
+# The Java class CancelOnLimit makes it.
+_SIGN = "lance-enough-"
+
+
+def has_enough() -> HasEnough:
+    """Return a function that checks the current task; a call takes microseconds."""
+    task, folders = TaskContext.get(), os.environ.get("SPARK_LOCAL_DIRS")
+    if task is None or not folders:
+        return never
+    sign = os.path.join(folders.split(",")[0], f"{_SIGN}{task.taskAttemptId()}")
+    return lambda: os.path.exists(sign)
 
 
 class ScanRows(DataSourceReader):

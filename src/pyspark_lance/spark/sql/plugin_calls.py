@@ -65,7 +65,7 @@ from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
 from pyspark_lance.table.index.segments import BLOOMFILTER
-from pyspark_lance.table.index.zone_pruning import zoned_columns
+from pyspark_lance.table.index.zone_map_file import zoned_columns
 from pyspark_lance.table.scan.key_groups import key_columns, split_columns
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_statistics import (

@@ -31,7 +31,6 @@ from pyspark_lance.table.compaction.compact import (
 )
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE, CompactionTask
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.index_build.all_indices import vector_indices_named, with_vectors
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (
     ROWS_PER_JOINED_SEGMENT,
@@ -42,16 +41,20 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index_refresh,
 )
 from pyspark_lance.table.index_build.text_indices import index_kind, tokenizer_options
-from pyspark_lance.table.index_build.vector_build import VectorBuild, VectorTask, passing_folder
+from pyspark_lance.table.index_build.vector_build import (
+    VectorBuild,
+    VectorIndexRequest,
+    VectorIndexResult,
+    VectorTask,
+    parse_kind,
+    passing_folder,
+)
 from pyspark_lance.table.index_build.vector_indices import (
     ROWS_OF_SEGMENT,
     plan_vector_index,
     plan_vector_refresh,
-)
-from pyspark_lance.table.index_build.vector_request import (
-    VectorIndexRequest,
-    VectorIndexResult,
-    parse_kind,
+    vector_indices_named,
+    with_vectors,
 )
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapPlan,
@@ -60,7 +63,7 @@ from pyspark_lance.table.index_build.zone_maps import (
     plan_refresh,
     plan_zone_maps,
 )
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec

@@ -37,7 +37,7 @@ from pyspark_lance.metafile.paths import TREE, VERSIONS, name_before_removal, pe
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.store.object_store import ObjectStore, is_out_of_room, missing
-from pyspark_lance.table.cleanup.pending_removal import (
+from pyspark_lance.table.cleanup.orphan_files import (
     manifests_pending_removal,
     move_to_pending_removal,
     pending_location,

@@ -48,7 +48,7 @@ from pyspark_lance.table.compaction.reuse_index import (
     next_reuse_index,
 )
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
-from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zones
+from pyspark_lance.table.index_build.zone_maps import ZoneMapTask, build_zones
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -25,7 +25,7 @@ from pyspark_lance.predicate.single_column import matching_values, required_elem
 from pyspark_lance.predicate.tree import Column, Comparison, Literal
 from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.index.indexed_fields import as_seen
+from pyspark_lance.table.index.segments import as_seen
 from pyspark_lance.table.version.table_files import TableFiles
 
 BITMAP_FILE: Final = "bitmap_page_lookup.lance"

@@ -28,7 +28,7 @@ from pyspark_lance.predicate.conditions import Bounds
 from pyspark_lance.predicate.prune import as_integers
 from pyspark_lance.table.index.column_query import ColumnQuery, Limits
 from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.index.indexed_fields import as_seen
+from pyspark_lance.table.index.segments import as_seen
 from pyspark_lance.table.index.value_order import is_in_order
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -1,4 +1,4 @@
-"""IndexFile: open index files and read their rows."""
+"""IndexFile: open index files, read their rows, and map row ids to addresses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 from pyspark_lance.datafile.file_metadata import TAIL_BYTES
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.table.rows.fragment_reader import row_ids_of
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 
 _MAX_WHOLE_BYTES: Final = 1 << 20
@@ -83,3 +87,20 @@ def _bytes_ahead(size: int, *, whole: bool) -> int | None:
     if whole:
         return size if size <= _MAX_WHOLE_BYTES else None
     return min(TAIL_BYTES, _MIN_METADATA + (size >> _METADATA_SHIFT))
+
+
+def row_id_index(snapshot: Snapshot) -> RowIdIndex:
+    """Return the index of all rows of a version, cached with the snapshot."""
+    key = "row id index"
+    if key not in snapshot.memo:
+        fragments = [f for f in snapshot.manifest.fragments if f.physical_rows]
+        snapshot.memo[key] = row_id_index_of(snapshot, fragments)
+    return snapshot.memo[key]  # type: ignore[return-value]
+
+
+def row_id_index_of(snapshot: Snapshot, fragments: Sequence[Fragment]) -> RowIdIndex:
+    """Return the index of some fragments."""
+    return RowIdIndex.build(
+        (fragment.id, row_ids_of(snapshot.files, fragment), snapshot.deletion_vector(fragment))
+        for fragment in fragments
+    )

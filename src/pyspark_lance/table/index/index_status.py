@@ -9,9 +9,8 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.table.index.indexed_fields import path_of
 from pyspark_lance.table.index.lookups import SegmentState, covered_fragments, segment_state
-from pyspark_lance.table.index.segments import ZONEMAP, kind_of
+from pyspark_lance.table.index.segments import ZONEMAP, kind_of, path_of
 from pyspark_lance.table.index.zone_map_file import is_zone_map, read_zone_map
 from pyspark_lance.table.version.snapshot import Snapshot
 

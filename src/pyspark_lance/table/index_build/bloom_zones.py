@@ -22,7 +22,7 @@ from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bloom import BLOOM_FILE, BLOOM_FILTER, ZONE_PLACES
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
-from pyspark_lance.table.index_build.zone_boundaries import ZoneCutter, note_nulls
+from pyspark_lance.table.index_build.zone_maps import ZoneCutter, note_nulls
 
 FALSE_POSITIVES: Final = 0.00057
 """The share of zones without a value that are read for it, as Lance has it."""

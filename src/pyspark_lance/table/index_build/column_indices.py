@@ -19,7 +19,6 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.dml.row_change import ChangeSettings
-from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, new_index_entry
 from pyspark_lance.table.index.inverted.token_options import TEXT_DETAILS_TYPE
 from pyspark_lance.table.index.segments import (
     BITMAP,
@@ -28,6 +27,9 @@ from pyspark_lance.table.index.segments import (
     INVERTED,
     LABEL_LIST,
     NGRAM,
+    IndexDetails,
+    IndexFiles,
+    new_index_entry,
 )
 from pyspark_lance.table.index_build.index_plan import (
     ROWS_PER_JOINED_SEGMENT,
@@ -43,8 +45,7 @@ from pyspark_lance.table.index_build.index_plan import (
 )
 from pyspark_lance.table.index_build.segment_task import BuiltSegment, SegmentTask, build_segment
 from pyspark_lance.table.index_build.text_build import text_format_version
-from pyspark_lance.table.index_build.zone_map_task import build_zones
-from pyspark_lance.table.index_build.zone_maps import written_zone_maps
+from pyspark_lance.table.index_build.zone_maps import build_zones, written_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata

@@ -22,11 +22,10 @@ from pyspark_lance.format.index_metadata import IndexMetadata, reuse_index_of
 from pyspark_lance.format.row_address import OFFSET_BITS, numbers_of, parse_tree_map, union_of
 from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change
 from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
-from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.index_file import IndexFile, row_id_index
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
-from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
@@ -49,10 +48,12 @@ from pyspark_lance.table.index_build.segment_task import (
     check_can_be_indexed,
 )
 from pyspark_lance.table.index_build.text_indices import names_rows_elsewhere, options_to_refresh
-from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE, check_rows_per_zone
-from pyspark_lance.table.index_build.zone_map_task import BuiltZones, ZoneMapTask
 from pyspark_lance.table.index_build.zone_maps import (
+    ROWS_PER_ZONE,
+    BuiltZones,
     ZoneMapPlan,
+    ZoneMapTask,
+    check_rows_per_zone,
     plan_refresh_of,
     plan_wanted,
     wanted_zone_map,

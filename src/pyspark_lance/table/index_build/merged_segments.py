@@ -1,4 +1,4 @@
-"""Rows of segments that are there already, in order, for one that takes their place.
+"""Merge index segments: rows of existing segments in order, in bounded memory.
 
 Pages of a B-tree, and sets of rows of a bitmap index, are read and merged some at a time; the
 column is not looked at.  Rows that are gone, and those of fragments that a segment no longer
@@ -7,7 +7,7 @@ answers for, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -25,9 +25,38 @@ from pyspark_lance.table.index.bitmap import BitmapIndex, read_row_sets
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.segments import BITMAP, kind_of
 from pyspark_lance.table.index.value_order import is_in_order, sort_order
-from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES
+from pyspark_lance.table.sort import external_sort
+from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS, ExternalSorter
 from pyspark_lance.table.version.row_counts import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
+
+VALUES: Final = "values"
+IDS: Final = "ids"
+
+
+class RowSorter(ExternalSorter):
+    """Sorts rows of two columns, ``values`` and ``ids``: nulls first."""
+
+    def __init__(
+        self, data_type: pa.DataType, most_rows: int = MAX_ROWS, most_bytes: int = MAX_BYTES
+    ) -> None:
+        super().__init__(_places, most_rows, most_bytes)
+        self._schema = pa.schema([pa.field(VALUES, data_type), pa.field(IDS, pa.uint64())])
+
+    def add(self, values: pa.Array, ids: NDArray[np.uint64]) -> None:
+        """Takes rows, in any order."""
+        columns = [values, plain_array(ids)]
+        self.add_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """The rows of sorted streams, sorted; a batch of each is in memory at a time."""
+    return external_sort.merged(streams, _places)
+
+
+def _places(rows: pa.RecordBatch) -> NDArray[np.int64]:
+    return sort_order(rows.column(VALUES), stable=True)
+
 
 _BATCH_ROWS: Final = 64 << 10
 # Of the values of all segments that are merged together.

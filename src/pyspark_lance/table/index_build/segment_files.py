@@ -24,7 +24,7 @@ from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE, PAGE_ROWS_KEY
 from pyspark_lance.table.index.value_order import begins_run
-from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES
+from pyspark_lance.table.index_build.merged_segments import IDS, VALUES
 
 PAGE_ROWS: Final = 4096
 """Rows of a page of a B-tree, as Lance has them."""

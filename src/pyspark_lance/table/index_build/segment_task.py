@@ -37,7 +37,12 @@ from pyspark_lance.table.index.segments import (
 )
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, write_bloom_filters
-from pyspark_lance.table.index_build.merged_segments import StoredSegment, sorted_rows_of
+from pyspark_lance.table.index_build.merged_segments import (
+    RowSorter,
+    StoredSegment,
+    merged,
+    sorted_rows_of,
+)
 from pyspark_lance.table.index_build.ngram_build import (
     NgramPostings,
     merged_postings,
@@ -45,9 +50,8 @@ from pyspark_lance.table.index_build.ngram_build import (
     write_postings,
 )
 from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
-from pyspark_lance.table.index_build.sorted_rows import RowSorter, merged
 from pyspark_lance.table.index_build.text_build import TEXT_FILES, TextPostings, write_text_segment
-from pyspark_lance.table.index_build.zone_boundaries import ROWS_PER_ZONE
+from pyspark_lance.table.index_build.zone_maps import ROWS_PER_ZONE
 from pyspark_lance.table.scan.column_paths import values_at
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS

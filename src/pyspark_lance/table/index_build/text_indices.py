@@ -19,11 +19,10 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.index_file import IndexFile, row_id_index
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
-from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import INVERTED
 from pyspark_lance.table.index_build.text_build import METADATA_FILE
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""Makes vector indices, and brings them up to date: one commit of CreateIndex.
+"""Build vector indices, and refresh the indices of all columns, one commit of CreateIndex.
 
 What is built is planned from one version; rows that others append meanwhile are not covered, and
 compared one by one.  Vectors that others change in place, or rows that they move, are a conflict:
@@ -25,20 +25,24 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.dml.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.index.segments import VECTOR, kind_of
+from pyspark_lance.table.index_build.column_indices import (
+    IndexResult,
+    build_part,
+    optimize_indices,
+    refresh_indices,
+)
 from pyspark_lance.table.index_build.vector_build import (
     VectorBuild,
+    VectorIndexRequest,
+    VectorIndexResult,
     WantedSegment,
     passing_folder,
     run_vector_task,
-)
-from pyspark_lance.table.index_build.vector_request import (
-    VectorIndexRequest,
-    VectorIndexResult,
     shape_of,
 )
 from pyspark_lance.table.nearest.ivf_build import TakeTask, TrainTask
 from pyspark_lance.table.nearest.ivf_file import IvfSegment, open_ivf
-from pyspark_lance.table.nearest.ivf_output import ModelPlace, read_model
+from pyspark_lance.table.nearest.ivf_model import ModelPlace, read_model
 from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
 from pyspark_lance.table.nearest.vectors import vector_column, width_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -277,3 +281,47 @@ def _whole_scan(snapshot: Snapshot, column: Field) -> ScanTask:
     if not scans:
         raise InvalidInputError("the table has no rows to index", where=snapshot.uri)
     return replace(scans[0], slices=tuple(part for scan in scans for part in scan.slices))
+
+
+def refresh_all_indices(
+    table: Table,
+    name: str | None = None,
+    settings: ChangeSettings | None = None,
+    *,
+    run: RunTasks = run_here,
+    joins_segments: bool = False,
+) -> IndexResult:
+    """Adds segments over what indices do not cover.
+
+    ``name``: Of one index; None for all. ``joins_segments``: Whether small segments become few
+    large ones.
+    """
+    settings = settings or ChangeSettings()
+    result = IndexResult()
+    vectors = vector_indices_named(table, name)
+    if name is None or not vectors:
+        of_columns = optimize_indices if joins_segments else refresh_indices
+        result = of_columns(table, name, settings, build=partial(run, build_part))
+    if not vectors:
+        return result
+    made = refresh_vector_indices(table, vectors, settings, run=run, joins_segments=joins_segments)
+    return with_vectors(result, made)
+
+
+def vector_indices_named(table: Table, name: str | None) -> list[str]:
+    """The vector indices of this name, or all of them."""
+    entries = Snapshot.open(table).indices
+    names = {entry.name for entry in entries if is_vector_index(entry)}
+    return sorted(one for one in names if name in (None, one))
+
+
+def with_vectors(result: IndexResult, made: Sequence[VectorIndexResult]) -> IndexResult:
+    """What became of indices of columns, and then of vectors."""
+    if not made:
+        return result
+    return IndexResult(
+        made[0].version,
+        (*result.names, *(one.name for one in made)),
+        result.numSegments + len(made),
+        result.numRows + sum(one.numRows for one in made),
+    )

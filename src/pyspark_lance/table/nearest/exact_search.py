@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nearest_of
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.vectors import Metric
 
 QUERIES_OF_BLOCK: Final = 1024
 # Larger blocks would exceed the caches while products are compared.

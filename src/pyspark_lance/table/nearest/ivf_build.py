@@ -32,20 +32,17 @@ from pyspark_lance.table.nearest.ivf_model import (
     Encoder,
     IvfModel,
     IvfShape,
-    can_be_indexed,
-    train_model,
-)
-from pyspark_lance.table.nearest.ivf_output import (
     ModelPlace,
+    can_be_indexed,
     read_model,
     rows_batch,
     rows_schema,
+    train_model,
     write_index_file,
     write_rows_file,
 )
-from pyspark_lance.table.nearest.metric import Metric
-from pyspark_lance.table.nearest.segment_rows import SegmentRows
-from pyspark_lance.table.nearest.vectors import dtype_of, matrix_of, width_of
+from pyspark_lance.table.nearest.live_rows import SegmentRows
+from pyspark_lance.table.nearest.vectors import Metric, dtype_of, matrix_of, width_of
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.table_files import TableFiles

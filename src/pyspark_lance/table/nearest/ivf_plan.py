@@ -17,8 +17,7 @@ from pyspark_lance.table.nearest.ivf_file import (
     IvfSegment,
     open_ivf,
 )
-from pyspark_lance.table.nearest.metric import Metric
-from pyspark_lance.table.nearest.vectors import width_of
+from pyspark_lance.table.nearest.vectors import Metric, width_of
 from pyspark_lance.table.version.snapshot import Snapshot
 
 

@@ -13,9 +13,8 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.table.nearest.exact_search import ExactSearch
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, joined, nearest_of
 from pyspark_lance.table.nearest.ivf_file import IvfKind, IvfSegment
-from pyspark_lance.table.nearest.metric import Metric
-from pyspark_lance.table.nearest.segment_rows import PartitionRows, SegmentRows
-from pyspark_lance.table.nearest.vectors import Queries
+from pyspark_lance.table.nearest.live_rows import PartitionRows, SegmentRows
+from pyspark_lance.table.nearest.vectors import Metric, Queries
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -19,8 +19,8 @@ from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.nearest.ivf_file import IvfSegment
 from pyspark_lance.table.nearest.ivf_plan import AnySegment, fragments_by_segment
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_task import LateMaterialization, SearchTask, TopKMerge
+from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot

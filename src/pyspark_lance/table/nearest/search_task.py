@@ -28,8 +28,7 @@ from pyspark_lance.table.nearest.found_rows import (
     nearest_of,
 )
 from pyspark_lance.table.nearest.ivf_search import SegmentTask, search_segment
-from pyspark_lance.table.nearest.metric import Metric
-from pyspark_lance.table.nearest.vectors import Queries, matrix_of
+from pyspark_lance.table.nearest.vectors import Metric, Queries, matrix_of
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 

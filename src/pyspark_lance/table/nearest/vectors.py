@@ -1,9 +1,10 @@
-"""Vector columns and query vectors, and their conversion to matrices."""
+"""Vector columns and query vectors as matrices, and the distances that Lance defines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,32 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_dtype, plain_numbers
 from pyspark_lance.predicate.types import type_name
-from pyspark_lance.table.nearest.metric import Metric
+
+
+class Metric(StrEnum):
+    """The metric of ``_distance``; less is nearer."""
+
+    L2 = "l2"
+    """The sum of squared differences."""
+    COSINE = "cosine"
+    """1 - x·q / (‖x‖ ‖q‖)."""
+    DOT = "dot"
+    """1 - x·q."""
+
+    @classmethod
+    def parse(cls, name: str) -> Metric:
+        """Parse the name of a metric, ignoring case."""
+        word = str(name).strip().lower()
+        try:
+            return cls(_OTHER_NAMES.get(word, word))
+        except ValueError:
+            raise InvalidInputError(
+                f"{name!r} is not a vector metric", hint=f"the metrics are {', '.join(cls)}"
+            ) from None
+
+
+_OTHER_NAMES = {"euclidean": "l2"}
+
 
 _KINDS = (pa.float16(), pa.float32(), pa.float64())
 _Floats = NDArray[np.floating[Any]]

@@ -31,8 +31,8 @@ from pyspark_lance.predicate.conditions import (
     row_id_candidates,
 )
 from pyspark_lance.predicate.prune import ColumnPath
-from pyspark_lance.table.index.row_ids import row_id_index_of
-from pyspark_lance.table.index.zone_pruning import zone_slices
+from pyspark_lance.table.index.index_file import row_id_index_of
+from pyspark_lance.table.index.zone_map_file import zone_slices
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, SEQUENCE_OF
 from pyspark_lance.table.rows.scan_split import Slices
 from pyspark_lance.table.version.snapshot import Snapshot

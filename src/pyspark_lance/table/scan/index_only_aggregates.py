@@ -31,9 +31,8 @@ from pyspark_lance.predicate.types import spark_type_of
 from pyspark_lance.table.index.bitmap import BitmapIndex, read_row_sets
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.column_query import ColumnQuery
-from pyspark_lance.table.index.indexed_fields import as_seen, field_at
 from pyspark_lance.table.index.lookups import LockedSegment, lock_segments
-from pyspark_lance.table.index.segments import BITMAP, BTREE
+from pyspark_lance.table.index.segments import BITMAP, BTREE, as_seen, field_at
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_statistics import is_exact
 from pyspark_lance.table.scan.scan_task import run

@@ -27,7 +27,7 @@ from pyspark_lance.plain_values import (
     plain_numbers,
     plain_scalar,
 )
-from pyspark_lance.table.index.zone_pruning import ColumnZones, column_zones
+from pyspark_lance.table.index.zone_map_file import ColumnZones, column_zones
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_splits, scan_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -29,7 +29,7 @@ from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, by_name
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.predicate.conditions import Predicate
-from pyspark_lance.table.index.zone_pruning import column_zones
+from pyspark_lance.table.index.zone_map_file import column_zones
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import source_of
 from pyspark_lance.table.rows.scan_split import ScanSplit

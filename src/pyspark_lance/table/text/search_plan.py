@@ -25,13 +25,6 @@ from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
 from pyspark_lance.table.nearest.search_plan import matching_by_segment, plan_fetch
 from pyspark_lance.table.nearest.search_task import LateMaterialization
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.text.flat_search import (
-    CountedRows,
-    TextScanTask,
-    joined_counts,
-    scored,
-    search_texts,
-)
 from pyspark_lance.table.text.queries import (
     Match,
     Phrase,
@@ -42,7 +35,15 @@ from pyspark_lance.table.text.queries import (
 )
 from pyspark_lance.table.text.scoring import ScoredRows, best_rows, joined_rows
 from pyspark_lance.table.text.search_query import Leaf, check_phrase, evaluate, resolve
-from pyspark_lance.table.text.segment_search import TextSegmentTask, search_text_segment
+from pyspark_lance.table.text.segment_search import (
+    CountedRows,
+    TextScanTask,
+    TextSegmentTask,
+    joined_counts,
+    scored,
+    search_text_segment,
+    search_texts,
+)
 from pyspark_lance.table.version.snapshot import Snapshot
 
 TextTask = TextSegmentTask | TextScanTask

@@ -27,14 +27,12 @@ from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.index.bitmap import BITMAP_FILE, read_row_sets
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
-from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.index.indexed_fields import is_of_type
+from pyspark_lance.table.index.index_file import IndexFile, row_id_index
 from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
 from pyspark_lance.table.index.inverted.token_sets import Nearness
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer
 from pyspark_lance.table.index.lookups import covered_fragments, segment_state
 from pyspark_lance.table.index.ngram import NgramIndex
-from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import (
     BLOOMFILTER,
     BTREE,
@@ -43,6 +41,7 @@ from pyspark_lance.table.index.segments import (
     NGRAM,
     ZONEMAP,
     Segment,
+    is_of_type,
     kind_of,
     segment_of,
 )

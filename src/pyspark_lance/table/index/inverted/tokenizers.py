@@ -1,11 +1,23 @@
 """Tokenizer: texts of an Arrow array to tokens with their rows and positions.
 
+Tables by which Lance makes tokens of words: stop words, and ASCII forms of characters. Observed in
+pylance 14.0.2.
+
+TokenFilters: what becomes of a word: lower case, stem, stop words, ASCII form. The order is
+Lance's. Each distinct word passes once; the result is kept.
+
 Words are found in the UTF-8 bytes of all texts at once; only distinct words pass the filters.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
+import re
+import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -13,10 +25,126 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar, single_value
 from pyspark_lance.predicate.words import character_starts, text_bytes, word_bytes, word_runs
-from pyspark_lance.table.index.inverted.token_filters import TokenFilters
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+
+# The stop words of English, as pylance 14 removes them.
+_ENGLISH: Final = """
+a about above after again against all am an and any are as at be because been before being below
+between both but by can did do does doing down during each few for from further had has have
+having he he'd he'll he's her here hers herself him himself his how i i'd i'll i'm i've if in into
+is it it'd it'll it's its itself just me more most my myself now of off on once only or other our
+ours ourselves out over own re same she she'd she'll she's should should've so some such than that
+that'll the their theirs them themselves then there these they they'd they'll they're they've this
+those through to too under until up very was we we'd we'll we're we've were what when where which
+while who whom why will with you you'd you'll you're you've your yours yourself yourselves
+"""
+STOP_WORDS: Final = {"English": frozenset(_ENGLISH.split())}
+# ASCII forms of letters that NFKD leaves whole.
+_LETTERS: Final = "ßẞÆæŒœØøŁłĐÐđðÞþĦħŦŧŊŋıĸſ"
+_FORMS: Final = "ss SS AE ae OE oe O o L l D D d d TH th H h T t N n i k s"
+ASCII_FORMS: Final = dict(zip(_LETTERS, re.split(" ", _FORMS), strict=True))
+
+
+# Lance stems by Snowball 3; Snowball 2 has other stems.
+_MIN_SNOWBALL: Final = (3, 1)
+_MAX_KEPT: Final = 1 << 20
+
+
+class TokenFilters:
+    """The filters of a tokenizer; equal words have equal tokens."""
+
+    def __init__(self, options: TokenizerOptions) -> None:
+        """Loads the stemmer and the stop words.
+
+        Raises:
+            UnsupportedFeatureError: There is no stemmer, or no list of stop words.
+        """
+        self._lower = options.lower_case
+        self._stem = stemmer(options.language) if options.stem else None
+        self._stop_words = _stop_words(options) if options.remove_stop_words else frozenset()
+        self._fold = options.ascii_folding
+        self._kept: dict[str, str | None] = {}
+
+    def apply(self, word: str) -> str | None:
+        """Return the token of a word, None if it has none."""
+        try:
+            return self._kept[word]
+        except KeyError:
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            token = self._kept[word] = self._apply(word)
+            return token
+
+    def _apply(self, word: str) -> str | None:
+        if self._lower:
+            word = lower_case(word)
+        if self._stem is not None:
+            word = self._stem(word)
+        if word in self._stop_words:
+            return None
+        return ascii_form(word) if self._fold else word
+
+
+def lower_case(word: str) -> str:
+    """Lower case character by character: a final sigma stays what it is elsewhere."""
+    return word.lower() if word.isascii() else "".join(map(str.lower, word))
+
+
+def ascii_form(word: str) -> str:
+    """The word with each character in its ASCII form, if it has one."""
+    return word if word.isascii() else "".join(map(_ascii_character, word))
+
+
+def _ascii_character(character: str) -> str:
+    if character.isascii():
+        return character
+    if character in ASCII_FORMS:
+        return ASCII_FORMS[character]
+    parts = unicodedata.normalize("NFKD", character)
+    return "".join(part if part.isascii() else ASCII_FORMS.get(part, "") for part in parts) or (
+        character
+    )
+
+
+@cache
+def stemmer(language: str) -> Callable[[str], str]:
+    """Return the Snowball stemmer of a language.
+
+    Raises:
+        UnsupportedFeatureError: The package is missing or older than Snowball 3.1.
+    """
+    hint = "pip install 'pyspark-lance[text]', on executors too"
+    name = language.lower()
+    try:
+        version = importlib.metadata.version("snowballstemmer")
+        # By its module: the package itself prefers PyStemmer, of whatever version.
+        module = importlib.import_module(f"snowballstemmer.{name}_stemmer")
+    except ImportError as error:
+        raise UnsupportedFeatureError(
+            f"stems of {language} need the package snowballstemmer", hint=hint
+        ) from error
+    if tuple(map(int, version.split(".")[:2])) < _MIN_SNOWBALL:
+        raise UnsupportedFeatureError(
+            f"snowballstemmer {version} has other stems than Lance, which uses Snowball 3.1",
+            hint=hint,
+        )
+    stem: Callable[[str], str] = getattr(module, f"{language}Stemmer")().stemWord
+    return stem
+
+
+def _stop_words(options: TokenizerOptions) -> frozenset[str]:
+    if options.custom_stop_words is not None:
+        return frozenset(options.custom_stop_words)
+    if options.language not in STOP_WORDS:
+        raise UnsupportedFeatureError(
+            f"the stop words of {options.language} are not known",
+            hint="build the index with custom_stop_words, or with remove_stop_words=false",
+        )
+    return STOP_WORDS[options.language]
+
 
 _Numbers = NDArray[np.int64]
 _Flags = NDArray[np.bool_]

@@ -1,15 +1,23 @@
-"""Errors of tables whose session was stopped, as in a notebook after ``spark.stop()``.
+"""Sessions of ``LanceTable``: descriptions of jobs, and errors of stopped sessions.
 
-Without these checks, PySpark fails with an unrelated error.
+Errors of tables whose session was stopped, as in a notebook after ``spark.stop()``. Without these
+checks, PySpark fails with an unrelated error.
+
+Describe the jobs of ``LanceTable`` in Spark's web UI by the method that the user called. Otherwise
+it would show call sites in this package.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_lance.errors import InvalidInputError, LanceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 _NO_SOURCE: Final = "[DATA_SOURCE_NOT_FOUND]"  # Spark's only error of a failed look-up.
 
@@ -53,3 +61,29 @@ def _stopped(owner: Any) -> InvalidInputError:
         "" if table is None else table.uri,
         "create it again with the active session: LanceTable.forPath(spark, …)",
     )
+
+
+_DESCRIPTION: Final = "spark.job.description"
+
+
+@contextmanager
+def describing_jobs(spark: SparkSession, method: str, uri: str) -> Iterator[None]:
+    """Describe the jobs that this thread starts, unless the user set a description.
+
+    The jobs of a Connect session are described by the server.
+    """
+    # A stopped context has no properties; methods that run no jobs do not need them.
+    if not hasattr(spark, "_jsparkSession") or is_stopped(spark):
+        yield
+        return
+    context = spark.sparkContext
+    if context.getLocalProperty(_DESCRIPTION) is not None:
+        yield
+        return
+    context.setLocalProperty(_DESCRIPTION, f"LanceTable.{method} of {uri}")
+    try:
+        yield
+    finally:
+        # The session may have been stopped since; the work may be committed nevertheless.
+        with suppress(Exception):
+            context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]
