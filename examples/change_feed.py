@@ -3,7 +3,7 @@
     python examples/change_feed.py [folder]
 
 Flights out of New York are corrected and cancelled. The totals of each carrier follow by the
-differences alone, and the vectors of texts are made anew where a text changed, and nowhere else.
+differences alone, and the vectors of texts are computed again only where a text changed.
 """
 
 from __future__ import annotations
@@ -176,16 +176,16 @@ def follow_vectors(spark: SparkSession, folder: str) -> dict[str, object]:
     step("5. One text changes, and the stars of every row")
     notes.update("text LIKE 'UA%'", {"text": "'UA 1 is on time'"})
     notes.update(None, {"stars": "stars + 1"})
-    anew = refresh_vectors(notes)
-    show("vectors made anew", anew)
+    refreshed = refresh_vectors(notes)
+    show("vectors computed again", refreshed)
     rows(notes.toDF().orderBy("text"))
     once_more = refresh_vectors(notes)
-    show("vectors made anew when asked once more", once_more)
+    show("vectors computed again when nothing changed", once_more)
     stale = notes.toDF().where(sf.col("vector") != embed("text")).count()
     show("vectors that do not fit their text", stale)
     return {
         "vectors at first": first,
-        "vectors made anew": anew,
+        "vectors computed again": refreshed,
         "vectors made once more": once_more,
         "stale vectors": stale,
     }

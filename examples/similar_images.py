@@ -3,7 +3,7 @@
     pip install "pyspark-lance[examples]"; python examples/similar_images.py [folder]
 
 The pictures are 1,797 digits written by hand, which scikit-learn brings. Some of them are stored
-upside down at first; once they are corrected, the change feed says which vectors to make anew.
+upside down at first; once they are corrected, the change feed says which vectors to compute again.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main(spark: SparkSession, folder: str) -> dict[str, object]:
     merge = table.merge(right.localCheckpoint(), "target.id = source.id")
     corrected = merge.whenMatchedUpdate(set={"image": "source.image"}).execute()
     seen["pictures corrected"] = corrected.num_updated_rows
-    seen["vectors made anew"] = refresh_vectors(table)
+    seen["vectors computed again"] = refresh_vectors(table)
     (added,) = table.refreshVectorIndices()
     seen["rows added to the index"] = added.num_rows
     seen["same digit, corrected"] = round(share_of_same_digit(table, UPSIDE_DOWN), 2)

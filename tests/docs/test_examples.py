@@ -29,7 +29,7 @@ def test_totals_and_vectors_follow_the_changes_alone(ended):
     assert (seen["wrong totals"], seen["stale vectors"]) == (0, 0)
     assert 1 <= seen["looked at again"] < seen["carriers"] / 2
     assert seen["vectors at first"] == 3
-    assert (seen["vectors made anew"], seen["vectors made once more"]) == (1, 0)
+    assert (seen["vectors computed again"], seen["vectors made once more"]) == (1, 0)
 
 
 def test_a_copy_and_a_history_follow_a_table(ended):
@@ -57,7 +57,7 @@ def test_pictures_that_were_corrected_are_found_by_new_vectors(ended):
     assert seen["vectors made at first"] == seen["rows in the index"] == 1797
     corrected = seen["pictures corrected"]
     assert 0 < corrected < 200
-    assert seen["vectors made anew"] == seen["rows added to the index"] == corrected
+    assert seen["vectors computed again"] == seen["rows added to the index"] == corrected
     assert seen["same digit, corrected"] > seen["same digit, upside down"]
     assert seen["points of the picture"] == 6 * 8 * 10 * 10 * 16
 
