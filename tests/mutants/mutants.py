@@ -141,7 +141,7 @@ MUTANTS = (
     # Blobs
     Mutant(
         "each batch of a merge opens the files again that its blobs come from",
-        "table/rows/described_blobs.py",
+        "table/rows/blob_bytes.py",
         "        if self._blobs is None:\n",
         "        if self._blobs is not self:\n",
         ("tests/table/rows/test_described_blobs.py",),
@@ -2161,7 +2161,7 @@ MUTANTS = (
     # Copies of blobs
     Mutant(
         "where the bytes of blobs are is stored instead of the bytes",
-        "table/rows/described_blobs.py",
+        "table/rows/blob_bytes.py",
         "        if not any(map(holds_located, batch.schema.types)):\n",
         "        if True:\n",
         ("tests/table/rows/test_described_blobs.py",),
@@ -2969,7 +2969,7 @@ MUTANTS = (
     ),
     Mutant(
         "a manifest is believed to have as many rows as it says",
-        "table/version/row_counts.py",
+        "table/version/confirmed_rows.py",
         "TRUSTED_ROWS: Final = 1 << 20\n",
         "TRUSTED_ROWS: Final = 1 << 40\n",
         ("tests/table/verify/test_hostile_numbers.py",),

@@ -429,6 +429,7 @@ def test_without_the_package_of_stems_an_index_is_refused(tmp_path, monkeypatch)
     def missing(name):
         raise ModuleNotFoundError(name)
 
+    tokenizers.stemmer.cache_clear()
     monkeypatch.setattr(tokenizers.importlib, "import_module", missing)
     with pytest.raises(UnsupportedFeatureError, match="snowballstemmer") as error:
         build(path)

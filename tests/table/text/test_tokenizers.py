@@ -15,7 +15,7 @@ from lance.file import LanceFileReader
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.index.inverted.token_options import TEXT_DETAILS_TYPE, TokenizerOptions
-from pyspark_lance.table.index.inverted.tokenizers import PLAIN, Tokenizer
+from pyspark_lance.table.index.inverted.tokenizers import PLAIN, Tokenizer, stemmer
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -179,6 +179,7 @@ def test_options_that_make_no_sense(options, message):
 
 
 def test_stems_need_snowball_3(monkeypatch):
+    stemmer.cache_clear()
     monkeypatch.setattr("importlib.metadata.version", lambda name: "2.2.0")
     with pytest.raises(UnsupportedFeatureError, match=r"snowballstemmer 2\.2\.0 has other stems"):
         tokens("a")

@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries, is_counted_apart
 from pyspark_lance.codec.choose_encoding import PageEncoder
 from pyspark_lance.codec.chunk_buffers import EncodedPage
 from pyspark_lance.codec.compressive.fixed_width import flat, flat_chunks
-from pyspark_lance.codec.decode_memory import data_bytes, has_dictionaries, is_counted_apart
 from pyspark_lance.codec.encoding_requests import blob_limits
 from pyspark_lance.codec.leaf_column import (
     ALL_VALID_ITEM,

@@ -31,8 +31,8 @@ from pyspark_lance.table.dml.moved_rows import CHANGED_ADDRESS, Clause
 from pyspark_lance.table.dml.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
 from pyspark_lance.table.dml.run_changes import packed_changes, run_changes, run_pieces
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_array
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.packed_rows import unpack_rows
 from pyspark_lance.table.version.table import Table
 

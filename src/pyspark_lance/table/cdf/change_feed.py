@@ -33,15 +33,14 @@ from pyspark_lance.metafile.manifest_file import (
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.cdf.change_feed_task import CHANGE_FIELDS, ChangeFeedTask
-from pyspark_lance.table.cdf.change_window import (
+from pyspark_lance.table.cdf.change_steps import (
     Change,
-    ChangeWindow,
-    Deduplication,
     KeptChange,
     PlacedChange,
     Step,
     changes_of_step,
 )
+from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.changed_rows import (
     Commit,
     Side,

@@ -18,14 +18,14 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
 from pyspark_lance.table.cdf.change_feed import VersionStep, read_steps
-from pyspark_lance.table.cdf.change_window import (
+from pyspark_lance.table.cdf.change_steps import (
     Change,
-    Deduplication,
     KeptChange,
     PlacedChange,
     Step,
     changes_of_step,
 )
+from pyspark_lance.table.cdf.change_window import Deduplication
 from pyspark_lance.table.cdf.changed_rows import ChangeType, Commit
 from pyspark_lance.table.cdf.stream_offset import StreamOffset, StreamSettings, Updates
 from pyspark_lance.table.cdf.unchanged_rows import has_rows_of, live_rows

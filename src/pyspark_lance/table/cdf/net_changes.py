@@ -24,7 +24,7 @@ from pyspark_lance.format.row_address import (
     group_by_fragment,
     row_addresses,
 )
-from pyspark_lance.table.cdf.change_window import KeptChange, PlacedChange, Step, changes_of_step
+from pyspark_lance.table.cdf.change_steps import KeptChange, PlacedChange, Step, changes_of_step
 from pyspark_lance.table.cdf.changed_rows import ChangeType, Commit
 from pyspark_lance.table.cdf.common_rows import KeptPlaces, RetainedRows
 from pyspark_lance.table.cdf.version_changes import FragmentRows, bounds_of, live_offsets

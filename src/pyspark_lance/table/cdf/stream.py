@@ -27,7 +27,8 @@ from pyspark_lance.table.cdf.change_feed import (
     check_change_feed,
 )
 from pyspark_lance.table.cdf.change_feed_task import ChangeFeedTask
-from pyspark_lance.table.cdf.change_window import Change, ChangeWindow, Deduplication, Step
+from pyspark_lance.table.cdf.change_steps import Change, Step
+from pyspark_lance.table.cdf.change_window import ChangeWindow, Deduplication
 from pyspark_lance.table.cdf.column_history import ColumnHistory
 from pyspark_lance.table.cdf.followed_table import (
     Budget,

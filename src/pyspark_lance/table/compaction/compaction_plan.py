@@ -44,7 +44,7 @@ from pyspark_lance.table.rows.write_fragments import (
 from pyspark_lance.table.scan.coalesced_fragments import CoalesceLimits
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from pyspark_lance.table.scan.scan_task import ScanTask, run
-from pyspark_lance.table.version.row_counts import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.work.written_files import remove_files
 

@@ -38,8 +38,8 @@ from pyspark_lance.table.dml.moved_rows import (
     write_changes,
 )
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.conform import with_offsets
-from pyspark_lance.table.rows.described_blobs import BlobBytes
 from pyspark_lance.table.rows.packed_rows import RowBuffer, pack_rows, split_rows, unpack_rows
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 

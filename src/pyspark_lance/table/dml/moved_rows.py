@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.decode_memory import BatchTooLargeError, data_bytes
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.commit.commit_outcome import files_of
@@ -34,8 +35,8 @@ from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.table.dml.deletions import TouchedRows, add_touched, touched_rows
 from pyspark_lance.table.dml.inserted_keys import NewKeys, stored_key
 from pyspark_lance.table.dml.row_change import DmlPlan, RowAction
+from pyspark_lance.table.rows.blob_bytes import BlobBytes
 from pyspark_lance.table.rows.conform import conform_array, conform_batch
-from pyspark_lance.table.rows.described_blobs import BlobBytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.spilled_lineage import spill_lineage
 from pyspark_lance.table.rows.write_fragments import write_fragments

@@ -32,13 +32,13 @@ from pyspark_lance.format.operation import Update
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.dml.row_change import ChangeResult, DmlPlan
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.column_files import filler_row, rows_by_fragment
 from pyspark_lance.table.rows.conform import conform_batch
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.row_counts import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.work.unit_of_work import UnitOfWork

@@ -27,7 +27,7 @@ from pyspark_lance.table.index.segments import BITMAP, kind_of
 from pyspark_lance.table.index.value_order import is_in_order, sort_order
 from pyspark_lance.table.sort import external_sort
 from pyspark_lance.table.sort.external_sort import MAX_BYTES, MAX_ROWS, ExternalSorter
-from pyspark_lance.table.version.row_counts import load_deletion_vector
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
 VALUES: Final = "values"

@@ -31,8 +31,8 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_batch
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.written_files import remove_files
 

@@ -2,17 +2,14 @@
 
 Rows read from a blob column have descriptors with the location of the bytes, which pass through the
 query. A task that writes such rows fetches the bytes of several rows at a time.
-
-Fetch the bytes of located blob descriptors in rows to write. Every write imports this module; the
-code that fetches bytes is imported lazily.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import numpy as np
@@ -371,36 +368,3 @@ def _spans(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
         end = max(end, start + 1)
         yield start, end
         start = end
-
-
-_Batch = TypeVar("_Batch", pa.RecordBatch, pa.RecordBatch | None)
-
-
-class BlobBytes:
-    """The bytes for the descriptors that one task writes; keeps the files open they come from.
-
-    ``table``: the target; see ``DescribedBlobs``.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._blobs: DescribedBlobs | None = None
-
-    def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows with bytes for located descriptors at any depth, some at a time."""
-        if not any(map(holds_located, batch.schema.types)):
-            yield batch
-            return
-        if self._blobs is None:
-            self._blobs = DescribedBlobs(self._table)
-        yield from self._blobs.with_bytes(batch)
-
-
-def with_blob_bytes(table: Table, batches: Iterable[_Batch]) -> Iterator[_Batch]:
-    """Batches of one task, with bytes for located descriptors at any depth; others as they are."""
-    blobs = BlobBytes(table)
-    for batch in batches:
-        if batch is None:
-            yield batch
-        else:
-            yield from blobs.of(batch)

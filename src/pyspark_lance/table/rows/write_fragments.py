@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.decode_memory import has_lists, item_counts
+from pyspark_lance.codec.array_bytes import has_lists, item_counts
 from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.fragment import Fragment, new_data_file_name
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.conform import conform_batch
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.written_files import remove_files

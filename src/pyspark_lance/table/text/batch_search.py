@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import named
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.index.inverted.segments import TextPartition, TextSegment
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.tokenizers import PLAIN
@@ -70,6 +71,10 @@ class BatchPlan:
     operator: Operator
     k: int | None
     fetch: LateMaterialization
+
+    def __post_init__(self) -> None:
+        """Refuse a number in the place of the operator."""
+        check_enum(self.operator, Operator)
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,7 +290,7 @@ def _check_texts(
     live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
     named = _Sums(fragments)
     for facts in segment.partitions:
-        partition = TextPartition(snapshot.files, entry, facts)
+        partition = TextPartition(snapshot.files, entry, facts, is_cached=False)
         for hashes, names in _rows_of_partition(snapshot, entry, partition):
             addresses = names
             if snapshot.uses_stable_row_ids:

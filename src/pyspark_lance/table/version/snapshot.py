@@ -29,7 +29,8 @@ from pyspark_lance.metafile.manifest_file import (
     reusable_fragments,
 )
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.version.row_counts import load_deletion_vector, with_row_counts
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import with_row_counts
 from pyspark_lance.table.version.table import Table, TableKey
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.version.table_identity import PinnedVersion, TableIdentity

@@ -1,7 +1,4 @@
-"""WritePlan: plan a write, also of replaceWhere, before any row is processed.
-
-replaceWhere: replace the rows that match a condition, in one version. The new rows must also match
-the condition, so the write is idempotent.
+"""WritePlan: plan a write before any row is processed.
 
 The plan pins the base version, assigns field ids and chooses the transaction UUID, by which the
 outcome of the commit can be determined later.
@@ -11,23 +8,17 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.manifest_committer import CommitResult
 from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.clustering import CLUSTER_BY_KEY, ClusterBy
-from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
-from pyspark_lance.predicate.json import predicate_from_json
-from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
@@ -35,11 +26,6 @@ from pyspark_lance.table.columns.schema_change import (
     merged_schema,
     next_field_id,
 )
-from pyspark_lance.table.dml.commit_changes import commit_row_changes
-from pyspark_lance.table.dml.read_set import predicate_read_set
-from pyspark_lance.table.dml.row_change import ChangeSettings, DmlPlan, plan_change_of
-from pyspark_lance.table.dml.run_changes import rows_deleted
-from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.convert_parts import table_schema
 from pyspark_lance.table.rows.write_fragments import (
     DEFAULT_MAX_BYTES_PER_FILE,
@@ -52,83 +38,10 @@ from pyspark_lance.table.rows.write_fragments import (
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
+    from pyspark_lance.predicate.conditions import Predicate
     from pyspark_lance.table.sort.row_order import RowOrder
-
-
-def parse_condition(text: str, columns: LanceSchema, time_zone: str, ansi: bool) -> Predicate:
-    """Parse the condition over columns that both the table and the data have.
-
-    ``time_zone``: of its timestamps; ``ansi``: whether ANSI mode applies.
-    """
-    schema = columns.to_arrow()
-    if text.startswith("{"):  # a typed predicate from Spark
-        predicate = predicate_from_json(text, schema, time_zone=time_zone)
-    else:
-        predicate = parse_predicate(text, schema, time_zone=time_zone, ansi=ansi)
-    missing = columns_of(predicate) - set(columns.names)
-    if missing:
-        raise InvalidInputError(
-            f"replaceWhere names {min(missing)!r}; it can only name columns that the data have"
-        )
-    return predicate
-
-
-def check_matching(
-    batches: Iterable[pa.RecordBatch], predicate: Predicate, text: str, columns: LanceSchema
-) -> Iterator[pa.RecordBatch]:
-    """Yield the batches in the table's types; raise an error if a row does not match."""
-    for given in batches:
-        batch = conform_batch(given, columns.fields)
-        matches = pc.fill_null(evaluate(predicate, batch), False)
-        if not pc.all(matches, min_count=0).as_py():
-            count = batch.num_rows - int(pc.sum(matches).as_py() or 0)
-            raise SchemaMismatchError(
-                f"{count} of {batch.num_rows} rows of a batch do not match replaceWhere: {text}",
-                hint="filter the data by the same condition before they are written",
-            )
-        yield batch
-
-
-def plan_replacement(
-    newest: Snapshot, properties: Mapping[str, str], transaction_uuid: str
-) -> DmlPlan:
-    """Plan the removal of rows from the newest version.
-
-    ``transaction_uuid``: of the write, which identifies the commit if its outcome is unknown.
-    """
-    change = plan_change_of(newest, ChangeSettings(properties))
-    return replace(change, transaction_uuid=transaction_uuid)
-
-
-def replace_rows(
-    change: DmlPlan,
-    newest: Snapshot,
-    text: str,
-    rules: tuple[str, bool],
-    written: pa.Schema,
-    files: tuple[Fragment, ...],
-    work: UnitOfWork,
-) -> CommitResult | None:
-    """Remove the matching rows and add the written ones, in one version.
-
-    ``rules``: the time zone of the condition ``text``, and whether ANSI mode applies.
-    """
-
-    def condition(snapshot: Snapshot) -> Predicate:
-        return parse_condition(text, match_columns(snapshot.schema, written), *rules)
-
-    changes = replace(
-        rows_deleted(change, condition(newest), text),
-        new_fragments=files,
-        # As in Lance's merge_insert, every column of the new rows counts as assigned.
-        assigned=frozenset(field.name for field in newest.schema.fields),
-        only_deletes=False,
-        reads=predicate_read_set(newest, condition),
-    )
-    return commit_row_changes(changes, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +286,7 @@ def _condition(settings: WriteSettings, columns: LanceSchema) -> Predicate | Non
     if settings.replace_where is None:
         return None
     # Imported lazily: most writes have no condition.
+    from pyspark_lance.table.write.replace_where import parse_condition  # noqa: PLC0415
 
     return parse_condition(settings.replace_where, columns, settings.time_zone, settings.ansi)
 

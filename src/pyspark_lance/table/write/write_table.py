@@ -29,7 +29,7 @@ from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.table.columns.schema_change import match_columns, renumbered, same_columns
-from pyspark_lance.table.rows.described_blobs import with_blob_bytes
+from pyspark_lance.table.rows.blob_bytes import with_blob_bytes
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -50,7 +50,7 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
     """Write the data files of one task; see ``write_fragments``."""
     if plan.condition is not None:
         # Imported lazily: most writes have no condition.
-        from pyspark_lance.table.write.write_plan import check_matching  # noqa: PLC0415
+        from pyspark_lance.table.write.replace_where import check_matching  # noqa: PLC0415
 
         batches = with_blob_bytes(plan.request.table, batches)
         text = plan.settings.replace_where or ""
@@ -168,7 +168,7 @@ class _Write:
 
     def _replace_rows(self, work: UnitOfWork) -> CommitResult | None:
         """Remove the matching rows of the newest version and add the written ones."""
-        from pyspark_lance.table.write.write_plan import plan_replacement, replace_rows  # noqa: PLC0415
+        from pyspark_lance.table.write.replace_where import plan_replacement, replace_rows  # noqa: PLC0415
 
         plan, newest = self._plan, self._newest()
         change = plan_replacement(newest, plan.settings.properties, plan.transaction_uuid)

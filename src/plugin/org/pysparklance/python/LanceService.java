@@ -27,7 +27,7 @@ final class LanceService {
 
   /** Methods that change nothing. */
   private static final Set<String> READS = Set.of(
-      "describe", "find", "exists", "absent", "plan", "task_keys", "statistics", "bounds", "counts",
+      "describe", "find", "exists", "absent", "new_table_options", "plan", "task_keys", "statistics", "bounds", "counts",
       "first", "analysis", "indices", "create_index", "procedures", "statement", "place", "tables",
       "namespaces", "namespace", "plan_read", "plan_write");
 

@@ -114,10 +114,16 @@ class Documents:
         return int(self.row_ids.nbytes + self.lengths.nbytes)
 
 
-_kept: RecentlyUsed[Documents | TokenSet | Posting] = RecentlyUsed(
-    _KEPT_BYTES, lambda value: value.nbytes
-)
-_kept_counts: RecentlyUsed[int] = RecentlyUsed(_KEPT_COUNTS, lambda _: 1)
+def _new_cache() -> RecentlyUsed[Documents | TokenSet | Posting]:
+    return RecentlyUsed(_KEPT_BYTES, lambda value: value.nbytes)
+
+
+def _new_count_cache() -> RecentlyUsed[int]:
+    return RecentlyUsed(_KEPT_COUNTS, lambda _: 1)
+
+
+_kept = _new_cache()
+_kept_counts = _new_count_cache()
 
 
 def open_text_segment(files: TableFiles, entry: IndexMetadata) -> TextSegment:
@@ -194,10 +200,23 @@ def _file_of(number: int, what: str) -> str:
 
 
 class TextPartition:
-    """Reads a partition; tokens and documents are kept by the process for further queries."""
+    """Reads a partition.
 
-    def __init__(self, files: TableFiles, entry: IndexMetadata, facts: PartitionFacts) -> None:
+    ``is_cached``: whether tokens, documents and postings are shared by all queries of the process;
+    a verification reads the files themselves.
+    """
+
+    def __init__(
+        self,
+        files: TableFiles,
+        entry: IndexMetadata,
+        facts: PartitionFacts,
+        *,
+        is_cached: bool = True,
+    ) -> None:
         self.facts = facts
+        self._kept = _kept if is_cached else _new_cache()
+        self._counts = _kept_counts if is_cached else _new_count_cache()
         self._files, self._entry = files, entry
         self._postings: IndexFile | None = None
 
@@ -205,10 +224,10 @@ class TextPartition:
     def tokens(self) -> TokenSet:
         """The tokens and their numbers."""
         key = self._entry.uuid, self.facts.number, "tokens"
-        found = _kept.get(key)
+        found = self._kept.get(key)
         if found is None:
             found = self._read_tokens()
-            _kept.put(key, found)
+            self._kept.put(key, found)
         assert not isinstance(found, Documents | Posting)
         return found
 
@@ -224,21 +243,21 @@ class TextPartition:
 
     def document_counts(self, numbers: _Numbers) -> _Numbers:
         """In how many documents each of some tokens is."""
-        kept = [_kept_counts.get(self._posting_key(number)) for number in numbers.tolist()]
+        kept = [self._counts.get(self._posting_key(number)) for number in numbers.tolist()]
         counts = np.array([-1 if count is None else count for count in kept], np.int64)
         missing = np.flatnonzero(counts < 0)
         if len(missing):
             counts[missing] = plain_numbers(self._opened().take("_length", numbers[missing]))
             for place in missing.tolist():
-                _kept_counts.put(self._posting_key(int(numbers[place])), int(counts[place]))
+                self._counts.put(self._posting_key(int(numbers[place])), int(counts[place]))
         return counts
 
     def postings(self, numbers: _Numbers) -> list[Posting]:
         """The documents of each of some tokens."""
-        kept = {number: _kept.get(self._posting_key(number)) for number in numbers.tolist()}
+        kept = {number: self._kept.get(self._posting_key(number)) for number in numbers.tolist()}
         missing = [number for number, posting in kept.items() if posting is None]
         for posting in self._read_postings(np.array(missing, np.int64)) if missing else ():
-            _kept.put(self._posting_key(posting.number), posting)
+            self._kept.put(self._posting_key(posting.number), posting)
             kept[posting.number] = posting
         found = list(kept.values())
         assert all(isinstance(posting, Posting) for posting in found)
@@ -303,13 +322,13 @@ class TextPartition:
     def documents(self, numbers: _Numbers) -> Documents:
         """Some documents, ascending."""
         key = self._entry.uuid, self.facts.number, "documents"
-        every = _kept.get(key)
+        every = self._kept.get(key)
         if every is None:
             file = IndexFile.open(self._files, self._entry, _file_of(self.facts.number, "docs"))
             if len(numbers) * _TAKEN_SHARE < self.facts.num_documents:
                 return _documents(file, numbers)
             every = _documents(file, None)
-            _kept.put(key, every)
+            self._kept.put(key, every)
         assert isinstance(every, Documents)
         return Documents(every.row_ids[numbers], every.lengths[numbers])
 
