@@ -19,7 +19,7 @@ from pyspark_lance.spark.jobs.search_job import (
     SEARCH_COLUMNS,
     load_payloads,
     payload_batch,
-    result_batches,
+    ranked_batches,
 )
 from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, over_tasks, stage
 from pyspark_lance.table.nearest.found_rows import Found
@@ -86,7 +86,7 @@ def _fused(output: HybridOutput, batches: Batches) -> Batches:
     vector = merge_nearest(output.vector.merge, near, output.queries)
     found = fuse(words, vector, output.fusion, output.k)
     more = (_nullable(found.text_score), _nullable(found.distance))
-    yield from result_batches(output.text.fetch, output.schema, found.rows, more)
+    yield from ranked_batches(output.text.fetch, output.schema, found.rows, more)
 
 
 def _nullable(numbers: NDArray[np.float32]) -> pa.Array:

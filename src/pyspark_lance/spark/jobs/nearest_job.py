@@ -28,7 +28,14 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.nearest.found_rows import Found, FoundRows, joined
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.search_plan import NearestPlan
-from pyspark_lance.table.nearest.search_task import SearchTask, merge_found, read_found, search
+from pyspark_lance.table.nearest.search_task import (
+    HasAddresses,
+    LateMaterialization,
+    SearchTask,
+    merge_found,
+    read_found,
+    search,
+)
 from pyspark_lance.table.nearest.vectors import Queries, queries_in
 
 RANK: Final = "_rank"
@@ -182,14 +189,35 @@ def _blocks(batches: Batches, most: int) -> Iterator[pa.RecordBatch]:
 
 def _result_batches(output: SearchOutput, own: pa.RecordBatch, found: FoundRows) -> Batches:
     """Return the rows of the result, with the columns of the queries."""
-    target = arrow_schema_of(output.schema)
-    table_fields = output.schema.fields[output.num_own + len(FOUND_COLUMNS) :]
-    of_table = arrow_schema_of(StructType(table_fields))
     ranks = found.ranks().astype(np.int32)
-    for part, read in read_found(output.plan.fetch, found):
+
+    def leading(part: slice) -> list[pa.Array]:
         rows = found.at(part)
         columns = take_rows(own, rows.query).columns if output.num_own else []
-        columns += [plain_array(ranks[part]), plain_array(rows.distance), system_array(rows.row_id)]
+        found_columns = plain_array(ranks[part]), plain_array(rows.distance)
+        return [*columns, *found_columns, system_array(rows.row_id)]
+
+    num_leading = output.num_own + len(FOUND_COLUMNS)
+    return result_batches(output.plan.fetch, output.schema, num_leading, found, leading)
+
+
+def result_batches(
+    fetch: LateMaterialization,
+    schema: StructType,
+    num_leading: int,
+    found: HasAddresses,
+    leading: Callable[[slice], list[pa.Array]],
+) -> Batches:
+    """Yield the rows of a search, part by part.
+
+    ``leading``: returns the first ``num_leading`` columns, before those of the table, for a part of
+    the rows.
+    """
+    target = arrow_schema_of(schema)
+    table_fields = schema.fields[num_leading:]
+    of_table = arrow_schema_of(StructType(table_fields))
+    for part, read in read_found(fetch, found):
+        columns = leading(part)
         columns += to_spark_batch(read, of_table).columns if table_fields else []
         columns = [column.cast(field.type) for column, field in zip(columns, target, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=target)

@@ -15,17 +15,16 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, StructType
 
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.column_names import ROW_ID, system_array
 from pyspark_lance.plain_values import plain_array, single_value
-from pyspark_lance.spark.jobs.nearest_job import RANK
+from pyspark_lance.spark.jobs.nearest_job import RANK, result_batches
 from pyspark_lance.spark.jobs.stages import Batches, map_in_arrow, map_rows, over_tasks, stage
-from pyspark_lance.spark.source.scan_rows import to_spark_batch
-from pyspark_lance.spark.types.spark_types import arrow_schema_of
-from pyspark_lance.table.nearest.search_task import LateMaterialization, read_found
+from pyspark_lance.table.nearest.search_task import LateMaterialization
 from pyspark_lance.table.text.batch_search import BatchPlan, RowsByQuery, search_batch
 from pyspark_lance.table.text.scoring import ScoredRows
 from pyspark_lance.table.text.search_plan import (
@@ -87,7 +86,7 @@ def search_texts(spark: SparkSession, answer: SearchAnswer) -> DataFrame:
 def _found_at_once(answer: SearchAnswer, units: Iterable[tuple[TextTask, ...]]) -> Batches:
     for tasks in units:
         rows = merge_found(answer.plan.merge, [search_task(task) for task in tasks])
-        yield from result_batches(answer.plan.fetch, answer.schema, rows)
+        yield from ranked_batches(answer.plan.fetch, answer.schema, rows)
 
 
 def _found(tasks: Iterable[TextTask]) -> Batches:
@@ -97,7 +96,7 @@ def _found(tasks: Iterable[TextTask]) -> Batches:
 def _merged(answer: SearchAnswer, batches: Batches) -> Batches:
     parts: list[TextFound] = load_payloads(batches)
     rows = merge_found(answer.plan.merge, parts)
-    yield from result_batches(answer.plan.fetch, answer.schema, rows)
+    yield from ranked_batches(answer.plan.fetch, answer.schema, rows)
 
 
 def _search_by_batch(output: BatchOutput, batches: Batches) -> Batches:
@@ -109,19 +108,20 @@ def _search_by_batch(output: BatchOutput, batches: Batches) -> Batches:
 
 
 def _of_queries(output: BatchOutput, own: pa.RecordBatch, found: RowsByQuery) -> Batches:
-    """Yield the rows of some queries, with the columns of these."""
-    target = arrow_schema_of(output.schema)
-    of_table = arrow_schema_of(
-        StructType(output.schema.fields[output.num_own + len(SEARCH_COLUMNS) :])
-    )
+    """Return the rows of some queries, with the columns of these."""
     ranks = found.ranks().astype(np.int32)
-    for part, read in read_found(output.plan.fetch, found.rows):
-        rows = found.rows.at(part)
+
+    def leading(part: slice) -> list[pa.Array]:
         columns = take_rows(own, found.query[part]).columns
-        columns += [plain_array(ranks[part]), plain_array(rows.score), system_array(rows.row_id)]
-        columns += to_spark_batch(read, of_table).columns if len(of_table) else []
-        columns = [column.cast(field.type) for column, field in zip(columns, target, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=target)
+        return [*columns, *_found_columns(ranks[part], found.rows.at(part))]
+
+    num_leading = output.num_own + len(SEARCH_COLUMNS)
+    return result_batches(output.plan.fetch, output.schema, num_leading, found.rows, leading)
+
+
+def _found_columns(ranks: NDArray[np.int32], rows: ScoredRows) -> tuple[pa.Array, ...]:
+    """Return the columns of ``SEARCH_COLUMNS``."""
+    return plain_array(ranks), plain_array(rows.score), system_array(rows.row_id)
 
 
 def payload_batch(found: object) -> pa.RecordBatch:
@@ -135,19 +135,18 @@ def load_payloads(batches: Batches) -> list[Any]:
     return [pickle.loads(payload.as_buffer()) for column in columns for payload in column]
 
 
-def result_batches(
+def ranked_batches(
     fetch: LateMaterialization, schema: StructType, found: ScoredRows, more: Sequence[pa.Array] = ()
 ) -> Batches:
-    """Yield the rows of a result; ``more``: columns between the row ids and those of the table."""
-    target = arrow_schema_of(schema)
-    table_fields = schema.fields[len(SEARCH_COLUMNS) + len(more) :]
-    of_table = arrow_schema_of(StructType(table_fields))
+    """Return the rows of one query.
+
+    ``more``: columns between the row ids and those of the table.
+    """
     ranks = np.arange(1, len(found) + 1, dtype=np.int32)
-    for part, read in read_found(fetch, found):
-        rows = found.at(part)
-        columns = [plain_array(ranks[part]), plain_array(rows.score), system_array(rows.row_id)]
-        columns += [column[part] for column in more]
-        if table_fields:
-            columns += to_spark_batch(read, of_table).columns
-        columns = [column.cast(field.type) for column, field in zip(columns, target, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+    def leading(part: slice) -> list[pa.Array]:
+        columns = _found_columns(ranks[part], found.at(part))
+        return [*columns, *(column[part] for column in more)]
+
+    num_leading = len(SEARCH_COLUMNS) + len(more)
+    return result_batches(fetch, schema, num_leading, found, leading)

@@ -124,11 +124,11 @@ def run_on_executors(
     """
     if not tasks:
         return []
-    done = over_tasks(spark, tasks, partial(_run_index_task, work), "payload binary")
+    done = over_tasks(spark, tasks, partial(_run_each, work), "payload binary")
     return [pickle.loads(bytes(row[0])) for row in done.collect()]
 
 
-def _run_index_task(work: Callable[[_T], _R], tasks: Iterable[_T]) -> Batches:
+def _run_each(work: Callable[[_T], _R], tasks: Iterable[_T]) -> Batches:
     for task in tasks:
         done = pickle.dumps(work(task))
         yield pa.RecordBatch.from_pydict({"payload": single_value(done, pa.binary())})

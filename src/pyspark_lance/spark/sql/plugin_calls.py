@@ -60,6 +60,7 @@ from pyspark_lance.spark.sql.plugin_requests import (
     StatementRequest,
     TableRequest,
     UnknownProcedureRequest,
+    parse_columns,
 )
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
@@ -131,7 +132,7 @@ def describe(request: TableRequest) -> Response:
         shown = search_schema_of(read, snapshot.pinned)
         return _rows_response(shown, f"{snapshot.uri} search") | _pinned_version(snapshot)
     if own is not None:  # the user's own, which a count would never come to read
-        scan_request_of(read, _columns(own), snapshot)
+        scan_request_of(read, parse_columns(own), snapshot)
     rows = snapshot.num_rows()
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
@@ -226,10 +227,6 @@ def _declared_schema(read: ReadOptions, snapshot: Snapshot) -> StructType:
     )
 
 
-def _columns(text: str) -> StructType:
-    return StructType.fromJson(json.loads(text))
-
-
 def _describe_feed(read: ReadOptions, own: str | None) -> Response:
     """Describe a change feed: it has no hidden columns, and only a read counts its rows.
 
@@ -246,7 +243,7 @@ def _describe_feed(read: ReadOptions, own: str | None) -> Response:
 
     feed = described_feed(read, lambda: pin_feed(read, None))
     if own is not None:
-        feed_request_of(read, feed, _columns(own))
+        feed_request_of(read, feed, parse_columns(own))
     snapshot = open_analyzed(read, feed.pinned)
     types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
     types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
@@ -331,7 +328,7 @@ def plan(request: PlanRequest) -> Response:
     batches = inline_small_scan(
         read,
         snapshot,
-        _columns(request.columns),
+        parse_columns(request.columns),
         request.pushed,
         left,
         max_bytes=request.small_bytes,
@@ -346,7 +343,7 @@ def task_keys(request: ColumnsRequest) -> Response:
     comparable = tuple(name for name in pushed.key_columns if _has_one_type(snapshot, name))
     if not comparable or read.fragments_per_partition is not None:
         return {}
-    columns = _columns(request.columns)
+    columns = request.schema()
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 
     pushed = replace(pushed, key_columns=comparable)
@@ -370,7 +367,7 @@ def statistics(request: ColumnsRequest) -> Response:
 
     rows = left if predicate is None else rows_estimate(snapshot, predicate, left)
     columns: Response = {}
-    for field in _columns(request.columns).fields:
+    for field in request.schema().fields:
         if not _has_one_type(snapshot, field.name):
             continue
         known = column_estimate(snapshot, field.name)
@@ -504,7 +501,7 @@ def delete(request: DeleteRequest) -> Response:
 def create(request: CreateRequest) -> Response:
     """Create an empty table, or replace an existing one by it."""
     write = request.write_options()
-    schema = _columns(request.schema)
+    schema = parse_columns(request.schema)
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
     LanceBatchWriter(write, schema, overwrite=request.replace, declared=True).commit([])

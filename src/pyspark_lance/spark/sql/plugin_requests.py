@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -195,6 +195,10 @@ class ColumnsRequest(ScanRequest):
 
     columns: str
 
+    def schema(self) -> StructType:
+        """Return the columns."""
+        return parse_columns(self.columns)
+
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ColumnRequest(ScanRequest):
@@ -237,22 +241,16 @@ class AnalyzeRequest(ScanRequest):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class ReadRequest(ScanRequest):
+class ReadRequest(ColumnsRequest):
     """Plan the tasks of a read."""
 
-    columns: str
     batches: str | None = None  # The mode in which batches are transferred; None for rows.
-
-    def schema(self) -> StructType:
-        """Parse the columns."""
-        return StructType.fromJson(json.loads(self.columns))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class WriteRequest(ScanRequest):
+class WriteRequest(ColumnsRequest):
     """Plan the tasks of a write; ``filter`` is the condition of the rows that a change reads."""
 
-    columns: str
     overwrite: bool
     replace_where: str | None = None
     # The columns that rows are sorted by, and whose values get separate files.
@@ -262,17 +260,10 @@ class WriteRequest(ScanRequest):
     change: str | None = None  # DELETE, UPDATE or MERGE.
     retries: str = ""  # The attempts of earlier runs of the command.
 
-    def schema(self) -> StructType:
-        """Parse the columns."""
-        return StructType.fromJson(json.loads(self.columns))
-
     def write_parameters(self) -> WriteParameters:
         """Return the parameters beside the options of a write."""
-        return WriteParameters(
-            create=self.create,
-            replace=self.replace,
-            properties=self.properties,
-            cluster_by=self.cluster_by,
+        return replace(
+            super().write_parameters(),
             replace_where=self.replace_where,
             split_by=self.split_by,
             sources=self.sources,
@@ -364,6 +355,11 @@ class DropNamespaceRequest(NamespaceRequest):
     """Drop a namespace."""
 
     cascade: bool
+
+
+def parse_columns(text: str) -> StructType:
+    """Return the columns that a request has as JSON text."""
+    return StructType.fromJson(json.loads(text))
 
 
 def decode_request(kind: type[AnyRequest], message: Mapping[str, Any]) -> AnyRequest:

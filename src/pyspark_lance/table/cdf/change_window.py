@@ -1,4 +1,4 @@
-"""ChangeWindow: the versions and steps that a change feed covers, and its mode."""
+"""ChangeWindow: the versions that a change feed covers, and what it shows of them."""
 
 from __future__ import annotations
 

@@ -254,8 +254,7 @@ class _Survey:
         """Add the references of manifests that were not read yet."""
         seen = {path for root, path in self.seen if root == store.uri}
         for file in read_all_manifests(store, listed, seen):
-            self.seen.add((store.uri, file.location.path))
-            self.referenced.update(self.uses(store.uri, file))
+            self.add_version(store.uri, file, is_old=False)
 
     def uses(self, root: str, file: ManifestFile, *, is_needed: bool = True) -> Iterator[str]:
         """Yield the files that a version refers to."""

@@ -115,9 +115,6 @@ def note_nulls(nulls: dict[int, BitMap], addresses: NDArray[np.uint64]) -> None:
         nulls.setdefault(fragment, BitMap()).update(offsets)
 
 
-_ROW_OFFSETS: Final = np.uint64(2**32 - 1)
-
-
 @dataclass(frozen=True, slots=True)
 class ZonedColumn:
     """A column that gets a zone map.
@@ -244,7 +241,7 @@ class _ZoneBuilder:
             np.add.reduceat(np.concatenate(pieces.null_count), cuts).astype(np.uint32),
             nan_count,
             first >> np.uint64(32),
-            first & _ROW_OFFSETS,
+            first & _OFFSETS,
             last - first + np.uint64(1),
         )
         return BuiltZones(zones.to_batch(), nulls)

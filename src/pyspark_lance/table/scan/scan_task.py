@@ -215,16 +215,17 @@ def _slices_of(
     task: ScanTask, load_deleted: LoadDeleted | None, has_enough: HasEnough
 ) -> Iterator[pa.RecordBatch]:
     fields = (*task.fields, *task.filter_fields)
+    columns = _ScanColumns(task)
     runs = coalesced_fragments(task.slices, fields, task.batch_rows, task.small)
     if isinstance(task.files.table.store(), LocalStore):
         for run_of_slices in runs:
-            yield from _run_of_slices(task, run_of_slices, load_deleted, has_enough)
+            yield from _run_of_slices(task, columns, run_of_slices, load_deleted, has_enough)
         return
     wanted = frozenset(part.id for field in fields for part in field.walk())
     yield from read_ahead(
         Source(
             _bytes_to_begin(run_of_slices, wanted),
-            partial(_run_of_slices, task, run_of_slices, load_deleted, has_enough),
+            partial(_run_of_slices, task, columns, run_of_slices, load_deleted, has_enough),
         )
         for run_of_slices in runs
     )
@@ -243,6 +244,7 @@ def _bytes_to_begin(slices: Sequence[ScanSplit], wanted: frozenset[int]) -> int:
 
 def _run_of_slices(
     task: ScanTask,
+    columns: _ScanColumns,
     slices: tuple[ScanSplit, ...],
     load_deleted: LoadDeleted | None,
     has_enough: HasEnough,
@@ -250,10 +252,10 @@ def _run_of_slices(
     if has_enough():
         return
     try:
-        yield from _SplitScan(task, slices, load_deleted, has_enough).batches()
+        yield from _SplitScan(task, columns, slices, load_deleted, has_enough).batches()
     except IncompatibleFilesError:  # raised on open, before the first batch
         for scan_split in slices:
-            yield from _SplitScan(task, (scan_split,), load_deleted, has_enough).batches()
+            yield from _SplitScan(task, columns, (scan_split,), load_deleted, has_enough).batches()
 
 
 class _ScanColumns:
@@ -264,7 +266,10 @@ class _ScanColumns:
 
     def __init__(self, task: ScanTask) -> None:
         self.by_lineage, self.by_data = _split(task.predicate)
+        lineage = frozenset() if self.by_lineage is None else columns_of(self.by_lineage)
         used = frozenset() if self.by_data is None else columns_of(self.by_data)
+        # A constant reads no column, but a batch without columns has no row count.
+        self.lineage_names = tuple(n for n in SYSTEM_COLUMNS if n in lineage) or (ROW_ADDRESS,)
         self.result = task.fields, task.system_columns
         self.filter = self._filter_columns(task, used)
         self.all = self._all_columns(task, used)
@@ -303,13 +308,6 @@ class _ScanColumns:
         more = (field for field in task.filter_fields if field.name in used)
         lineage = used.union(task.system_columns)
         return (*task.fields, *more), tuple(name for name in SYSTEM_COLUMNS if name in lineage)
-
-    @property
-    def lineage_names(self) -> tuple[str, ...]:
-        """Return the lineage columns of the lineage predicate."""
-        assert self.by_lineage is not None
-        named = columns_of(self.by_lineage)
-        return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
 
 
 class _Materialization:
@@ -418,11 +416,12 @@ class _SplitScan:
     def __init__(
         self,
         task: ScanTask,
+        columns: _ScanColumns,
         slices: tuple[ScanSplit, ...],
         load_deleted: LoadDeleted | None,
         has_enough: HasEnough,
     ) -> None:
-        self._task = task
+        self._task, self._columns = task, columns
         self._has_enough = has_enough
         self._slices = slices
         fragment, *following = (scan_split.fragment for scan_split in slices)
@@ -435,12 +434,11 @@ class _SplitScan:
             ahead_bytes=task.small.file_bytes,
             checks_text=task.checks_text,
         )
-        self._columns = _ScanColumns(task)
-        self._materialization = _Materialization(self._columns)
+        self._materialization = _Materialization(columns)
         load_deleted = load_deleted or partial(
             load_deletion_vector, files, stable_row_ids=task.stable_row_ids
         )
-        self._candidates = _CandidateRows(self._reader, slices, load_deleted, self._columns)
+        self._candidates = _CandidateRows(self._reader, slices, load_deleted, columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield non-empty batches of matching rows."""

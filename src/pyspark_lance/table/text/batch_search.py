@@ -118,9 +118,9 @@ def search_batch(plan: BatchPlan, texts: Sequence[str | None]) -> Iterator[RowsB
     names = [column.name for column in plan.columns]
     partitions = {
         column.name: [
-            TextPartition(plan.files, segment.entry, facts)
+            partition
             for segment in column.segments
-            for facts in segment.partitions
+            for partition in segment.open_partitions(plan.files)
         ]
         for column in plan.columns
     }

@@ -201,9 +201,9 @@ def _is_over(entry: IndexMetadata, column: Field) -> bool:
 
 def _partitions(snapshot: Snapshot, index: TextIndex | None) -> list[TextPartition]:
     return [
-        TextPartition(snapshot.files, segment.entry, facts)
+        partition
         for segment in (index.segments if index is not None else ())
-        for facts in segment.partitions
+        for partition in segment.open_partitions(snapshot.files)
     ]
 
 

@@ -66,8 +66,7 @@ def search_text_segment(task: TextSegmentTask) -> dict[int, ScoredRows]:
         task.files, task.fragments, stable_row_ids=task.stable_row_ids, matching=task.matching
     )
     found: dict[int, list[ScoredRows]] = {place: [] for place, _ in task.leaves}
-    for facts in task.segment.partitions:
-        partition = TextPartition(task.files, task.segment.entry, facts)
+    for partition in task.segment.open_partitions(task.files):
         for place, leaf in task.leaves:
             rows = _LeafSearch(partition, leaf).found(live, task.k)
             found[place].append(rows if task.k is None else best_rows(rows, task.k))

@@ -289,8 +289,7 @@ def _check_texts(
         return ""  # Rows that a compaction moved are named by where they were.
     live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
     named = _Sums(fragments)
-    for facts in segment.partitions:
-        partition = TextPartition(snapshot.files, entry, facts, is_cached=False)
+    for partition in segment.open_partitions(snapshot.files, is_cached=False):
         for hashes, names in _rows_of_partition(snapshot, entry, partition):
             addresses = names
             if snapshot.uses_stable_row_ids:

@@ -57,7 +57,7 @@ public class NamedTable extends LanceTable {
   @Override public String name() { return name; }
 
   @Override public Map<String, String> properties() {
-    if (described() == null || !Callers.areIn("ShowCreateTable")) {
+    if (!isPrintedAsStatement()) {
       return properties;
     }
     Map<String, String> all = new TreeMap<>(newTableOptions(options()));
@@ -66,8 +66,12 @@ public class NamedTable extends LanceTable {
   }
 
   @Override public Column[] columns() {
-    return described() == null || !Callers.areIn("ShowCreateTable") ? super.columns()
-        : new Declared(described().written()).columns();
+    return isPrintedAsStatement() ? new Declared(described().written()).columns()
+        : super.columns();
+  }
+
+  private boolean isPrintedAsStatement() {
+    return described() != null && Callers.areIn("ShowCreateTable");
   }
 
   /** Columns by their types: the method that makes them differs between releases of Spark. */

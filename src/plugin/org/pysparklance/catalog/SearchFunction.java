@@ -65,7 +65,7 @@ abstract class SearchFunction extends AbstractFunction1<Seq<Expression>, Logical
   /** The columns of the answer that the table does not have. */
   List<String> added() { return List.of(score); }
 
-  /** Adds to the arguments what tells the function. */
+  /** Adds the arguments that select the function. */
   void complete(ObjectNode given) {}
 
   /** For sessions that start with this jar. */

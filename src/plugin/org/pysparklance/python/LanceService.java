@@ -27,9 +27,10 @@ final class LanceService {
 
   /** Methods that change nothing. */
   private static final Set<String> READS = Set.of(
-      "describe", "find", "exists", "absent", "new_table_options", "plan", "task_keys", "statistics", "bounds", "counts",
-      "first", "analysis", "indices", "create_index", "procedures", "statement", "place", "tables",
-      "namespaces", "namespace", "plan_read", "plan_write");
+      "describe", "find", "exists", "absent", "new_table_options", "plan", "task_keys",
+      "statistics", "bounds", "counts", "first", "analysis", "indices", "create_index",
+      "procedures", "statement", "place", "tables", "namespaces", "namespace", "plan_read",
+      "plan_write");
 
   /** The process of the running application; null before the first request. */
   private static LanceService current;

@@ -86,6 +86,15 @@ class TextSegment:
         """Whether phrases can be searched."""
         return all(one.positions is not PositionLayout.NONE for one in self.partitions)
 
+    def open_partitions(
+        self, files: TableFiles, *, is_cached: bool = True
+    ) -> tuple[TextPartition, ...]:
+        """Return a reader of each partition; see ``TextPartition``."""
+        return tuple(
+            TextPartition(files, self.entry, facts, is_cached=is_cached)
+            for facts in self.partitions
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Posting:

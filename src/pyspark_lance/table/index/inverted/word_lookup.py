@@ -40,8 +40,8 @@ class WordLookup:
     def open(cls, files: TableFiles, entry: IndexMetadata, _: Field) -> WordLookup:
         """Read the metadata of the segment."""
         segment = open_text_segment(files, entry)
-        parts = tuple(TextPartition(files, entry, facts) for facts in segment.partitions)
-        return cls(Tokenizer(segment.options) if _keeps_words(segment.options) else None, parts)
+        tokenizer = Tokenizer(segment.options) if _keeps_words(segment.options) else None
+        return cls(tokenizer, segment.open_partitions(files))
 
     @property
     def num_rows(self) -> None:
