@@ -15,7 +15,8 @@ from fuzz.mutations import mutate_bytes, mutate_text
 from pyspark_lance.errors import LanceError, StorageError
 from pyspark_lance.namespace.open_namespace import open_namespace
 from pyspark_lance.store import rest_client
-from pyspark_lance.store.rest_client import Issuer, RestCatalog
+from pyspark_lance.store.credential_issuer import Issuer
+from pyspark_lance.store.rest_client import RestCatalog
 
 HEADERS = {"Authorization": "Bearer s3cr", "x-api-key": "s3cr"}
 

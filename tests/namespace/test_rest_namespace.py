@@ -19,8 +19,9 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.namespace.open_namespace import open_namespace
-from pyspark_lance.store import rest_client
-from pyspark_lance.store.rest_client import Issuer, RestCatalog, with_fresh_credentials
+from pyspark_lance.store import credential_issuer
+from pyspark_lance.store.credential_issuer import Issuer, with_fresh_credentials
+from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.table.version.snapshot import open_existing
 
 pytestmark = pytest.mark.interop
@@ -100,7 +101,7 @@ def test_credentials_are_renewed_before_they_end(names):
 
 
 def test_a_process_remembers_the_renewed_credentials_of_few_tables(names, monkeypatch):
-    monkeypatch.setattr(rest_client, "_MAX_RENEWED", 2)
+    monkeypatch.setattr(credential_issuer, "_MAX_RENEWED", 2)
 
     def renewed(number):
         table = names.place((f"few{number}",))
@@ -110,7 +111,7 @@ def test_a_process_remembers_the_renewed_credentials_of_few_tables(names, monkey
     first = renewed(0)
     for number in (1, 0, 2):
         renewed(number)
-    issuers = [json.loads(issuer)["name"] for issuer in rest_client._renewed]
+    issuers = [json.loads(issuer)["name"] for issuer in credential_issuer._renewed]
     assert issuers == [["few0"], ["few2"]]  # those that were asked for last
     assert renewed(0) == first and int(renewed(1)["storage.expires_at_millis"]) > 10**12
 

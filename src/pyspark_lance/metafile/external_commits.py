@@ -23,10 +23,10 @@ from pyspark_lance.metafile.paths import (
     parse_manifest_name,
     staged_manifest_path,
 )
+from pyspark_lance.store.credential_issuer import with_fresh_credentials
 from pyspark_lance.store.external_manifest_tables import ExternalManifestTable, ManifestEntry
 from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectInfo, ObjectStore, OutputFile
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.store.rest_client import with_fresh_credentials
 from pyspark_lance.store.storage_options import MANIFEST_STORE, PREFIX, named_options
 
 logger = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.metafile.manifest_file import retry_if_removed
-from pyspark_lance.namespace.namespace import DELIMITER, Name, object_id, shown
+from pyspark_lance.namespace.namespace import DELIMITER, Name, object_id, refuse_location, shown
 from pyspark_lance.store.object_store import check_path, missing
 from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -190,6 +190,7 @@ class DirectoryNamespace:
         """See ``Namespace``."""
         if not namespace:
             return False
+        refuse_location(properties)
         key, made = object_id(namespace), True
 
         def edit(rows: pa.Table) -> pa.Table:
@@ -206,6 +207,7 @@ class DirectoryNamespace:
 
     def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
         """See ``Namespace``."""
+        refuse_location(changes)
 
         def edit(rows: pa.Table) -> pa.Table:
             row = _namespace(rows, namespace)

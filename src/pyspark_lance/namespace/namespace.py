@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.table.version.table import Table
 
 Name = tuple[str, ...]
@@ -72,6 +72,14 @@ def object_id(name: Name) -> str:
                 hint=f"leave out {DELIMITER}, slashes and backslashes",
             )
     return DELIMITER.join(name)
+
+
+def refuse_location(properties: Mapping[str, str | None]) -> None:
+    """Raise an error for a LOCATION among the properties of a namespace."""
+    if "location" in properties:
+        raise UnsupportedFeatureError(
+            "namespaces of this catalog have no LOCATION of their own", hint="leave out LOCATION"
+        )
 
 
 def shown(name: Name) -> str:

@@ -7,14 +7,17 @@ from types import MappingProxyType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.namespace.directory import DirectoryNamespace
-from pyspark_lance.namespace.namespace import Name, Namespace, object_id
+from pyspark_lance.namespace.namespace import Name, Namespace, object_id, refuse_location
+from pyspark_lance.namespace.registered import RegisteredNamespace
 from pyspark_lance.namespace.rest import RestNamespace
 from pyspark_lance.store.hadoop_options import hadoop_of
+from pyspark_lance.store.registered_catalog import RegisteredCatalog
 from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.store.storage_options import PREFIX
 from pyspark_lance.table.version.table import Table
 
 _HEADER = ("headers.", "header.")
+_CHOOSING = ("impl", "namespace")
 _FLAGS = {"true": True, "false": False}
 ROOT_NAME = "main"
 """The name of the root in Spark, where every table name has a namespace."""
@@ -26,13 +29,15 @@ def open_namespace(
 ) -> Namespace:
     """The namespace that the settings of a catalog describe.
 
-    ``settings``: ``impl`` (``dir``, the default, or ``rest``), ``root`` or ``path``,
+    ``settings``: ``impl`` or ``namespace`` (``dir``, the default, ``rest``, or an implementation of
+    ``lance_namespace``, which takes all other settings), ``root`` or ``path``,
     ``manifest_enabled``, ``dir_listing_enabled``, ``uri``, ``delimiter``, ``headers.*``,
     ``storage.*``; in any case. ``hadoop``: Hadoop's settings of the session for stores.
     """
     named = {name.lower(): text for name, text in settings.items()}
     storage = {name: text for name, text in settings.items() if name.lower().startswith(PREFIX)}
-    impl = named.get("impl", "rest" if "uri" in named else "dir").lower()
+    given = named.get("impl") or named.get("namespace")
+    impl = (given or ("rest" if "uri" in named else "dir")).lower()
     if impl == "rest" and named.get("uri"):
         headers = {
             name.split(".", 1)[1]: text
@@ -48,10 +53,18 @@ def open_namespace(
             _flag(named, "manifest_enabled"),
             _flag(named, "dir_listing_enabled"),
         )
-    if "impl" in named or "uri" in named:
+    if given and impl not in ("dir", "rest"):
+        properties = {
+            name: text for name, text in settings.items() if name.lower() not in _CHOOSING
+        }
+        catalog = RegisteredCatalog(given, properties)
+        catalog.connect()
+        return RegisteredNamespace(catalog, storage, hadoop)
+    if given or "uri" in named:
         raise InvalidInputError(
             f"the catalog's settings have no location of tables: impl = {impl}",
-            hint="impl = dir with path (or root), or impl = rest with uri",
+            hint="impl = dir with path (or root), impl = rest with uri, or glue, hive2, unity, … "
+            "with the settings of that catalog",
         )
     return NoNamespace()
 
@@ -69,6 +82,7 @@ class NoNamespace:
 
     def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
         """Raise an error: the catalog has no folder."""
+        refuse_location(properties)
         raise _no_place()
 
     def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,9 +13,10 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.namespace.namespace import Name, object_id
+from pyspark_lance.namespace.namespace import Name, object_id, refuse_location
+from pyspark_lance.store.credential_issuer import Issuer
 from pyspark_lance.store.hadoop_options import hadoop_of
-from pyspark_lance.store.rest_client import Issuer, RestCatalog
+from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.table.version.table import Table
 
 # Maximum names in a namespace.
@@ -45,6 +46,7 @@ class RestNamespace:
     def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
         """See ``Namespace``."""
         object_id(namespace)
+        refuse_location(properties)
         try:
             self._namespace("create", namespace, properties=dict(properties))
         except TableAlreadyExistsError:
@@ -122,17 +124,27 @@ class RestNamespace:
         return self._ask("NamespaceApi", f"{verb}_namespace", namespace, request)
 
     def _pages(self, operation: str, parent: Name, attribute: str) -> list[str]:
-        names: list[str] = []
-        token: str | None = None
-        while True:
-            page = self.catalog.call(
+        def page(token: str | None) -> Any:
+            return self.catalog.call(
                 "NamespaceApi", operation, self.catalog.id_of(parent), page_token=token
             )
-            names += getattr(page, attribute) or []
-            before, token = token, page.page_token
-            if not token:
-                return sorted(names)
-            if token == before or len(names) > _MAX_NAMES:
-                raise StorageError(
-                    f"the catalog's list does not end after {len(names)} names", self.catalog.uri
-                )
+
+        return listed_names(page, attribute, self.catalog.uri)
+
+
+def listed_names(page_of: Callable[[str | None], Any], attribute: str, where: str) -> list[str]:
+    """Return the names in all pages of a list, sorted.
+
+    ``page_of``: requests the page of a token, the first one by None. ``attribute``: of a page, its
+    names. ``where``: the catalog, for errors.
+    """
+    names: list[str] = []
+    token: str | None = None
+    while True:
+        page = page_of(token)
+        names += getattr(page, attribute) or []
+        before, token = token, page.page_token
+        if not token:
+            return sorted(names)
+        if token == before or len(names) > _MAX_NAMES:
+            raise StorageError(f"the catalog's list does not end after {len(names)} names", where)

@@ -1,24 +1,16 @@
-"""Client of a REST catalog for one table: its location and the credentials of its store.
-
-Credentials from a catalog expire, so an opened table carries a reference to the catalog that can
-renew them, the storage option ``issuer``.  Executors renew credentials themselves.
-"""
+"""Client of a catalog with the REST protocol of Lance namespaces."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from pyspark_lance.errors import (
-    InvalidInputError,
     LanceError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
@@ -27,15 +19,12 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.store.storage_options import ALLOWED, EXPIRES, ISSUER, PREFIX, named_options
 
-_EARLY_MS: Final = 60_000
-"""Credentials are renewed this long before they expire, so that a request can complete."""
 _MAX_RESPONSE_BYTES: Final = 64 << 20  # after it is decompressed
 _PIECE_BYTES: Final = 1 << 20
 _MAX_ERROR_TEXT: Final = 1000
 _TIMEOUT_S: Final = (10.0, 60.0)  # to connect, to read
-_ERRORS: Final = {
+ERRORS: Final[Mapping[int, type[LanceError]]] = {
     0: UnsupportedFeatureError,
     1: NamespaceNotFoundError,
     2: TableAlreadyExistsError,
@@ -43,6 +32,7 @@ _ERRORS: Final = {
     4: TableNotFoundError,
     5: TableAlreadyExistsError,
 }
+"""Errors by the codes of Lance namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +64,11 @@ class RestCatalog:
             return method(
                 *arguments, delimiter=self.delimiter, _request_timeout=_TIMEOUT_S, **named
             )
+
+    def describe_table(self, name: tuple[str, ...]) -> Any:
+        """Return the response with the location of a table and its storage options."""
+        request = self.request("DescribeTableRequest", vend_credentials=True)
+        return self.call("TableApi", "describe_table", self.id_of(name), request)
 
     def request(self, model: str, **values: object) -> Any:
         """Return the body of a request."""
@@ -131,41 +126,10 @@ class RestCatalog:
         text, code = str(found.get("error", ""))[:_MAX_ERROR_TEXT], found.get("code", -1)
         what = f"the catalog returned {error.status} for {operation}: {text}"
         is_known = isinstance(code, int) and not isinstance(code, bool)
-        kind: type[LanceError] = _ERRORS.get(int(code), StorageError) if is_known else StorageError
+        kind = ERRORS.get(int(code), StorageError) if is_known else StorageError
         if error.status in (401, 403):
             return StorageError(what, self.uri, "set headers.Authorization of the catalog")
         return kind(what, self.uri)
-
-
-@dataclass(frozen=True, slots=True)
-class Issuer:
-    """The catalog that returns the location and the credentials of a table."""
-
-    catalog: RestCatalog
-    name: tuple[str, ...]
-
-    def ask(self) -> tuple[str, dict[str, str]]:
-        """Return location and storage options of the table, including the issuer."""
-        request = self.catalog.request("DescribeTableRequest", vend_credentials=True)
-        reply = self.catalog.call(
-            "TableApi", "describe_table", self.catalog.id_of(self.name), request
-        )
-        return self.read(reply)
-
-    def read(self, reply: Any) -> tuple[str, dict[str, str]]:
-        """Return location and storage options from a response."""
-        if not reply.location:
-            raise StorageError("the catalog returned no location of the table", self.catalog.uri)
-        given = dict(reply.storage_options or {})
-        for name in _OF_USERS:
-            given.pop(name, None)
-        if EXPIRES in given:
-            given[ISSUER] = json.dumps(asdict(self))
-        return reply.location, {f"{PREFIX}{name}": text for name, text in given.items()}
-
-
-# A catalog must neither allow roots outside of a table nor name another catalog.
-_OF_USERS: Final = (ALLOWED, f"{PREFIX}{ALLOWED}", ISSUER, f"{PREFIX}{ISSUER}")
 
 
 def _retries() -> Any:
@@ -173,44 +137,6 @@ def _retries() -> Any:
     from urllib3 import Retry  # noqa: PLC0415  # comes with the client
 
     return Retry(3, redirect=0)
-
-
-# By issuer, in order of the last request.
-_renewed: OrderedDict[str, Mapping[str, str]] = OrderedDict()
-_MAX_RENEWED: Final = 256
-_lock = threading.Lock()
-
-
-def with_fresh_credentials(options: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the storage options, with new credentials if theirs expire soon."""
-    named = dict(named_options(options))
-    issuer = named.get(ISSUER)
-    if issuer is None or not _expires_soon(named):
-        return options
-    with _lock:
-        renewed = _renewed.get(issuer)
-        if renewed is None or _expires_soon(dict(named_options(renewed))):
-            _, renewed = _issuer_of(issuer).ask()
-            _renewed[issuer] = renewed
-            while len(_renewed) > _MAX_RENEWED:
-                _renewed.popitem(last=False)
-        _renewed.move_to_end(issuer)
-    return {**options, **renewed}
-
-
-def _expires_soon(named: Mapping[str, str]) -> bool:
-    try:
-        return int(named.get(EXPIRES, "0")) - _EARLY_MS < time.time() * 1000
-    except ValueError:
-        raise InvalidInputError(f"the storage option {EXPIRES} is not a number") from None
-
-
-def _issuer_of(text: str) -> Issuer:
-    try:
-        value = json.loads(text)
-        return Issuer(RestCatalog(**value["catalog"]), tuple(value["name"]))
-    except (ValueError, TypeError, KeyError):
-        raise InvalidInputError(f"the storage option {ISSUER} is invalid") from None
 
 
 def _client() -> Any:

@@ -49,6 +49,7 @@ _BOOLEANS = frozenset(_TRUE + _FALSE)
 _SHORTEST_SECRET = 4  # hiding shorter values would garble messages and hide little
 _HARMLESS = re.compile(r"region|endpoint|addressing_style|profile|project|encryption$|timeout")
 _NEVER_A_NUMBER = re.compile(r"key|secret|token|password|user|account|name|project|_id$")
+_SECRET = re.compile(r"key|secret|token|password|credential|auth|header|^storage\\.")
 _SIGNED_QUERY = re.compile(
     r"(?i)\b(X-Amz-[\w-]+|X-Goog-[\w-]+|AWSAccessKeyId|Signature|sig|se|sp|sv|access_token)"
     r"=[^&\s\"'<>]+"
@@ -181,6 +182,13 @@ def named_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Options by their names in small letters, without the prefix ``storage.``."""
     for name, text in options.items():
         yield name.strip().lower().removeprefix(PREFIX), text.strip()
+
+
+def hide_values(text: str, settings: Mapping[str, str]) -> str:
+    """Return the text without the values of the settings that might be secrets."""
+    named = {name.lower(): value for name, value in settings.items()}
+    secrets = _secrets({name: value for name, value in named.items() if _SECRET.search(name)})
+    return StorageOptions({}, secrets=tuple(secrets)).scrub(text)
 
 
 def _refuse_misspelt(name: str, table: Mapping[str, Any]) -> None:

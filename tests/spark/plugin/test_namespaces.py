@@ -8,8 +8,10 @@ import lance
 import lance.namespace as theirs
 import pyarrow as pa
 import pytest
+from catalog_servers import unity_and_polaris  # noqa: F401
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrameReader
+from s3_server import running_server
 from spark_releases import needs
 
 from pyspark_lance import LanceTable
@@ -162,3 +164,85 @@ def test_a_rest_service_names_tables_and_gives_credentials_that_end(rest):
     rest.sql("DROP TABLE rest.shop.t")
     rest.sql("DROP NAMESPACE rest.shop")
     assert sql(rest, "SHOW NAMESPACES IN rest") == [("main",)]
+
+
+@pytest.fixture(scope="module")
+def glue(plugin):
+    """The session, with the catalog ``glue`` of a server of AWS Glue."""
+    server = running_server()
+    settings = {
+        "namespace": "glue", "endpoint": server.endpoint, "region": "us-east-1",
+        "access_key_id": server.access_key, "secret_access_key": server.secret_key,
+    }  # fmt: skip
+    plugin.conf.set("spark.sql.catalog.glue", CATALOG)
+    for name, value in settings.items():
+        plugin.conf.set(f"spark.sql.catalog.glue.{name}", value)
+    return plugin
+
+
+def _live_through(spark, table, folder):
+    """Create, change, describe, list and drop a table, and one at a location of the user."""
+    schema, _, name = table.rpartition(".")
+    spark.sql(f"CREATE TABLE {table} COMMENT 'shoes' AS SELECT 1L AS id, 'a' AS s")
+    spark.sql(f"INSERT INTO {table} VALUES (2, 'b'), (3, 'c')")
+    spark.sql(f"UPDATE {table} SET s = 'x' WHERE id = 2")
+    spark.sql(
+        f"MERGE INTO {table} t USING (SELECT 3L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    )
+    assert sql(spark, f"SELECT * FROM {table} ORDER BY id") == [(1, "a"), (2, "x")]
+    assert spark.table(table).count() == 2
+    described = dict(row[:2] for row in sql(spark, f"DESCRIBE EXTENDED {table}"))
+    assert described["Comment"] == "shoes"
+    assert name in [row[1] for row in sql(spark, f"SHOW TABLES IN {schema}")]
+    location = str(folder / "elsewhere")
+    spark.sql(f"CREATE TABLE {schema}.other (id bigint) USING lance LOCATION '{location}'")
+    spark.range(4).writeTo(f"{schema}.other").append()
+    assert lance.dataset(location).count_rows() == 4
+    with pytest.raises(Exception, match=r"SCHEMA_NOT_EMPTY|not empty"):
+        spark.sql(f"DROP NAMESPACE {schema}")
+    spark.sql(f"DROP TABLE {schema}.other")
+    assert lance.dataset(location).count_rows() == 4
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.sql(f"SELECT * FROM {schema}.other")
+    spark.sql(f"DROP TABLE {table}")
+    spark.sql(f"CREATE TABLE {table} AS SELECT 7 AS id")
+    assert sql(spark, f"SELECT * FROM {table}") == [(7,)]
+    spark.sql(f"DROP NAMESPACE {schema} CASCADE")
+    with pytest.raises(Exception, match=r"SCHEMA_NOT_FOUND|no namespace"):
+        spark.sql(f"CREATE TABLE {table} (id int)")
+
+
+def test_tables_of_glue_live_in_databases_with_a_location(glue, tmp_path):
+    glue.sql(f"CREATE NAMESPACE glue.shop COMMENT 'all' LOCATION '{tmp_path / 'shop'}'")
+    assert ("shop",) in sql(glue, "SHOW NAMESPACES IN glue")
+    described = dict(sql(glue, "DESCRIBE NAMESPACE EXTENDED glue.shop"))
+    assert described["Comment"] == "all" and described["Location"].endswith("/shop")
+    _live_through(glue, "glue.shop.orders", tmp_path)
+
+
+def test_tables_of_unity_and_polaris_have_names_of_three_parts(
+    plugin,
+    unity_and_polaris,  # noqa: F811
+    tmp_path,
+):
+    for kind in ("unity", "polaris"):
+        plugin.conf.set(f"spark.sql.catalog.{kind}", CATALOG)
+        plugin.conf.set(f"spark.sql.catalog.{kind}.namespace", kind)
+        plugin.conf.set(f"spark.sql.catalog.{kind}.{kind}.endpoint", unity_and_polaris)
+        plugin.conf.set(f"spark.sql.catalog.{kind}.{kind}.auth_token", "s3cr3t-token")
+        plugin.conf.set(f"spark.sql.catalog.{kind}.{kind}.root", str(tmp_path / kind))
+        plugin.sql(f"CREATE NAMESPACE {kind}.main_catalog.eu COMMENT 'Europe'")
+        assert (
+            dict(sql(plugin, f"DESCRIBE NAMESPACE {kind}.main_catalog.eu"))["Comment"] == "Europe"
+        )
+        (tmp_path / f"of-{kind}").mkdir()
+        _live_through(plugin, f"{kind}.main_catalog.eu.t", tmp_path / f"of-{kind}")
+
+
+def test_the_settings_of_a_catalog_stay_out_of_errors(plugin):
+    plugin.conf.set("spark.sql.catalog.wrong", CATALOG)
+    plugin.conf.set("spark.sql.catalog.wrong.namespace", "unity")
+    plugin.conf.set("spark.sql.catalog.wrong.unity.auth_token", "s3cr3t-token")
+    with pytest.raises(Exception, match=r"unity\.endpoint") as caught:
+        plugin.sql("SHOW NAMESPACES IN wrong")
+    assert "s3cr3t" not in str(caught.value)

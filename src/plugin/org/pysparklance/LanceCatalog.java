@@ -25,15 +25,15 @@ import org.pysparklance.rules.SessionRules;
 
 /**
  * A Lance namespace as a catalog: {@code spark.sql.catalog.x = org.pysparklance.LanceCatalog} and
- * {@code spark.sql.catalog.x.path} for a folder of tables, or {@code x.uri} for a REST service;
- * further keys are options of every table. Python resolves the names. A name with a slash is a
+ * {@code spark.sql.catalog.x.path} for a folder of tables, {@code x.uri} for a REST service, or
+ * {@code x.namespace} for Glue, Hive, Unity, …; further keys are options of every table. Python resolves the names. A name with a slash is a
  * path: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
  */
 public class LanceCatalog
     implements StagingTableCatalog, SupportsNamespaces, PathCatalog {
   /** Settings of the namespace; all others are options of the tables. */
   private static final String OF_NAMES =
-      "(?i)impl|root|path|uri|delimiter|manifest_enabled|dir_listing_enabled|headers?[.].*";
+      "(?i)impl|namespace|root|path|uri|delimiter|manifest_enabled|dir_listing_enabled|headers?[.].*";
 
   /** Names of the root, as Spark requires a namespace in every name. */
 
@@ -45,7 +45,11 @@ public class LanceCatalog
     name = catalogName;
     Map<String, String> ofTables = new HashMap<>(given.asCaseSensitiveMap());
     settings = Python.JSON.valueToTree(ofTables);
-    ofTables.keySet().removeIf(one -> one.matches(OF_NAMES));
+    // Implementations from other packages take all settings, whose names only they know.
+    boolean registered = !given.getOrDefault("impl", given.getOrDefault("namespace", "dir"))
+        .matches("(?i)dir|rest");
+    ofTables.keySet().removeIf(one ->
+        registered ? !one.toLowerCase(Locale.ROOT).startsWith("storage.") : one.matches(OF_NAMES));
     options = new CaseInsensitiveStringMap(ofTables);
     SessionRules.addToSession();
   }

@@ -15,12 +15,7 @@ from typing import Any, TypeVar, cast
 
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from pyspark_lance.errors import (
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    UnsupportedFeatureError,
-)
+from pyspark_lance.errors import NamespaceNotEmptyError, NamespaceNotFoundError, TableNotFoundError
 from pyspark_lance.namespace.namespace import Name, Namespace, shown
 from pyspark_lance.namespace.open_namespace import ROOT_NAME, open_namespace, real_namespace
 from pyspark_lance.spark.options.parse_options import sent_hadoop, storage_options_of
@@ -168,22 +163,13 @@ def namespace(request: NamespaceRequest) -> Response:
 def create_namespace(request: CreateNamespaceRequest) -> Response:
     """Create a namespace."""
     names = _namespace(request)
-    _check_no_location(request.properties)
     return {"done": names.create_namespace(_parent(names, request), request.properties)}
-
-
-def _check_no_location(properties: Mapping[str, str | None]) -> None:
-    if "location" in properties:
-        raise UnsupportedFeatureError(
-            "namespaces of this catalog have no LOCATION of their own", hint="leave out LOCATION"
-        )
 
 
 @_or_no_namespace
 def alter_namespace(request: AlterNamespaceRequest) -> Response:
     """Change the properties of a namespace."""
     names = _namespace(request)
-    _check_no_location(request.properties)
     names.change_properties(_parent(names, request), request.properties)
     return {}
 

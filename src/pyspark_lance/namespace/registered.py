@@ -1,0 +1,223 @@
+"""Tables of a catalog that an implementation of ``lance_namespace`` connects to.
+
+Many implementations raise errors without a type, such as ``RuntimeError("Table does not exist")``.
+Whether a name exists is decided by listing its namespace then, never by the text of an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.namespace.namespace import Name, object_id, shown
+from pyspark_lance.namespace.rest import listed_names
+from pyspark_lance.store.credential_issuer import Issuer
+from pyspark_lance.store.hadoop_options import hadoop_of
+from pyspark_lance.store.registered_catalog import RegisteredCatalog
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_folder import drop_table
+
+IS_MANAGED: Final = "is_managed_location"
+"""Spark's property of tables whose location the catalog chose: their files are dropped, too."""
+_COMMENT, _DESCRIPTION = "comment", "description"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredNamespace:
+    """A namespace of an implementation of ``lance_namespace.LanceNamespace``."""
+
+    catalog: RegisteredCatalog
+    storage: Mapping[str, str]  # Storage options of every table; secret.
+    # Hadoop's settings for stores, over which all others take precedence; secret.
+    hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def namespaces(self, parent: Name) -> list[str]:
+        """See ``Namespace``."""
+        try:
+            listed = self._pages("list_namespaces", parent, "namespaces")
+        except InvalidInputError:
+            return []  # of a level that has none, or does not list them, such as Polaris' catalogs
+        # Polaris lists whole names.
+        return [name.removeprefix(".".join((*parent, ""))) for name in listed]
+
+    def properties(self, namespace: Name) -> Mapping[str, str] | None:
+        """See ``Namespace``; catalogs of several levels describe the innermost one only."""
+        try:
+            reply = self.catalog.call("describe_namespace", namespace)
+        except NamespaceNotFoundError:
+            return None
+        except InvalidInputError:
+            return {} if self._exists(namespace) else None
+        except StorageError:
+            if self._exists(namespace):
+                raise
+            return None
+        found = {name: str(text) for name, text in (reply.properties or {}).items()}
+        if _DESCRIPTION in found:
+            found.setdefault(_COMMENT, found.pop(_DESCRIPTION))
+        return found
+
+    def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
+        """See ``Namespace``."""
+        object_id(namespace)
+        given = dict(properties)
+        if _COMMENT in given:
+            # Glue knows descriptions, Hive comments.
+            given[_DESCRIPTION] = given[_COMMENT]
+        try:
+            self.catalog.call("create_namespace", namespace, properties=given or None)
+        except TableAlreadyExistsError:
+            return False
+        except StorageError:
+            if self.properties(namespace) is None:
+                raise
+            return False
+        return True
+
+    def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
+        """Raise an error, as the interface has no such operation."""
+        raise UnsupportedFeatureError(
+            "properties of namespaces in this catalog cannot be changed", self.catalog.uri
+        )
+
+    def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
+        """See ``Namespace``; few implementations cascade, so that this drops what is inside."""
+        if self.properties(namespace) is None:
+            return False
+        tables, inner = self.tables(namespace), self.namespaces(namespace)
+        if (tables or inner) and not cascade:
+            raise NamespaceNotEmptyError(f"{shown(namespace)} is not empty", self.catalog.uri)
+        for table in tables:
+            self.drop_table((*namespace, table))
+        for name in inner:
+            self.drop_namespace((*namespace, name), cascade=True)
+        self.catalog.call("drop_namespace", namespace)
+        return True
+
+    def tables(self, namespace: Name) -> list[str]:
+        """See ``Namespace``; with tables that are declared and not written yet."""
+        try:
+            listed = self._pages("list_tables", namespace, "tables")
+        except (InvalidInputError, StorageError) as error:
+            if not self._exists(namespace):
+                raise _no_namespace(namespace, self.catalog) from error
+            if isinstance(error, StorageError):
+                raise
+            return []  # of a level that has no tables
+        if not listed and self.properties(namespace) is None:  # Hive lists nothing without error
+            raise _no_namespace(namespace, self.catalog)
+        return listed
+
+    def locate(self, name: Name) -> Table | None:
+        """See ``Namespace``."""
+        reply = self._describe(name)
+        return None if reply is None else self._table(name, reply)
+
+    def place(self, name: Name, location: str | None = None) -> Table:
+        """See ``Namespace``; this declares the name."""
+        object_id(name)
+        known = self.locate(name)
+        if known is not None:
+            return known
+        properties = {IS_MANAGED: "true"} if location is None else None
+        try:
+            reply = self.catalog.call(
+                "declare_table",
+                name,
+                location=location,
+                properties=properties,
+                vend_credentials=True,
+            )
+        except NamespaceNotFoundError:
+            raise
+        except LanceError as error:
+            # Another client may have declared it since.
+            known = self.locate(name)
+            if known is not None:
+                return known
+            if self.properties(name[:-1]) is None:
+                raise _no_namespace(name[:-1], self.catalog) from error
+            raise
+        return self._table(name, reply)
+
+    def register(self, name: Name, table: Table) -> None:
+        """Do nothing, as ``place`` has declared the name."""
+
+    def drop_table(self, name: Name) -> bool:
+        """See ``Namespace``; files at a location that a user chose are kept."""
+        reply = self._describe(name)
+        if reply is None:
+            return False
+        if (reply.properties or {}).get(IS_MANAGED) == "true":
+            # The name is removed last, so that an interrupted drop can be repeated.
+            drop_table(self._table(name, reply))
+        self.catalog.call("deregister_table", name)
+        return True
+
+    def rename_table(self, name: Name, new: Name) -> None:
+        """See ``Namespace``."""
+        object_id(new)
+        if self.locate(name) is None:
+            raise TableNotFoundError(f"there is no table {shown(name)}", self.catalog.uri)
+        self.catalog.call(
+            "rename_table", name, new_table_name=new[-1], new_namespace_id=list(new[:-1])
+        )
+
+    def _describe(self, name: Name) -> Any | None:
+        """Return the description of a table; None if there is no such name."""
+        try:
+            return self.catalog.describe_table(name)
+        except (TableNotFoundError, NamespaceNotFoundError):
+            return None
+        except LanceError:
+            try:
+                tables = self.tables(name[:-1])
+            except NamespaceNotFoundError:
+                return None
+            if not _is_among(name[-1], tables):
+                return None
+            raise
+
+    def _table(self, name: Name, reply: Any) -> Table:
+        location, storage = Issuer(self.catalog, name).read(reply)
+        hadoop = hadoop_of(location, self.hadoop)
+        return Table(location, {**hadoop, **self.storage, **storage})
+
+    def _exists(self, namespace: Name) -> bool:
+        """Return whether a namespace is listed, or others are listed in it."""
+        if not namespace:
+            return True
+        try:
+            return _is_among(namespace[-1], self.namespaces(namespace[:-1])) or bool(
+                self.namespaces(namespace)
+            )
+        except (NamespaceNotFoundError, StorageError):
+            if self._exists(namespace[:-1]):
+                raise
+            return False
+
+    def _pages(self, operation: str, parent: Name, attribute: str) -> list[str]:
+        def page(token: str | None) -> Any:
+            return self.catalog.call(operation, parent, page_token=token)
+
+        return listed_names(page, attribute, self.catalog.uri)
+
+
+def _is_among(name: str, names: list[str]) -> bool:
+    # Hive and Glue store names in small letters.
+    return name.lower() in {one.lower() for one in names}
+
+
+def _no_namespace(namespace: Name, catalog: RegisteredCatalog) -> NamespaceNotFoundError:
+    return NamespaceNotFoundError(f"there is no namespace {shown(namespace)}", catalog.uri)

@@ -1,0 +1,138 @@
+"""Catalogs of the Python interface ``lance_namespace``: AWS Glue, Hive, Unity, Polaris, your own.
+
+An implementation is a class of its own package, found by the short name that it is registered with
+or by its path. Its calls take and return the models of the REST protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    NamespaceNotFoundError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.store.rest_client import ERRORS
+from pyspark_lance.store.storage_options import hide_values
+
+_KNOWN_IMPLEMENTATIONS: Final = "lance_namespace_impls"
+"""It registers ``glue``, ``hive2``, ``hive3``, ``iceberg``, ``polaris`` and ``unity``."""
+_MAX_ERROR_TEXT: Final = 1000
+_MAX_CONNECTIONS: Final = 4  # of a thread
+_ERRORS: Final[Mapping[int, type[LanceError]]] = {**ERRORS, 13: InvalidInputError}
+# That package raises errors of its own, without codes.
+_ERRORS_BY_NAME: Final[Mapping[str, type[LanceError]]] = {
+    "NamespaceNotFoundException": NamespaceNotFoundError,
+    "NamespaceAlreadyExistsException": TableAlreadyExistsError,
+    "TableNotFoundException": TableNotFoundError,
+    "TableAlreadyExistsException": TableAlreadyExistsError,
+    "InvalidInputException": InvalidInputError,
+}
+# Clients of Hive's metastore have one connection, which threads cannot share.
+_connections = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredCatalog:
+    """An implementation of ``lance_namespace.LanceNamespace`` with its properties."""
+
+    implementation: str  # A registered name, or the path of a class.
+    # Properties of the implementation; secret.
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def uri(self) -> str:
+        """The catalog in messages."""
+        return f"lance_namespace implementation {self.implementation}"
+
+    def describe_table(self, name: tuple[str, ...]) -> Any:
+        """Return the response with the location of a table, its storage options and properties."""
+        return self.call("describe_table", name, vend_credentials=True)
+
+    def call(self, operation: str, name: tuple[str, ...], **values: object) -> Any:
+        """Call an operation of the interface, such as ``list_tables``.
+
+        ``values``: fields of the request; those that the installed models do not have, and those
+        that are None, are left out.
+
+        Raises:
+            LanceError: By the code of the implementation's error; StorageError if it has none.
+        """
+        with self._typed_errors(operation):
+            namespace = self.connect()
+            model = getattr(_interface(), f"{operation.title().replace('_', '')}Request")
+            known = {
+                field: value
+                for field, value in values.items()
+                if value is not None and field in model.model_fields
+            }
+            return getattr(namespace, operation)(model(id=list(name), **known))
+
+    def connect(self) -> Any:
+        """Return the connection of this thread.
+
+        Raises:
+            InvalidInputError: No implementation has this name, or it refuses the properties.
+        """
+        known: dict[object, Any] = _connections.__dict__.setdefault("by_catalog", {})
+        key = (self.implementation, *sorted(self.properties.items()))
+        if key not in known:
+            while len(known) >= _MAX_CONNECTIONS:
+                known.pop(next(iter(known)))
+            known[key] = self._new_connection()
+        return known[key]
+
+    def _new_connection(self) -> Any:
+        interface = _interface()
+        if "." not in self.implementation:
+            # Its import registers the short names.
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(_KNOWN_IMPLEMENTATIONS)
+        try:
+            return interface.connect(self.implementation, dict(self.properties))
+        except ValueError as error:
+            raise InvalidInputError(
+                f"the catalog cannot be opened: {self._text_of(error)}",
+                self.uri,
+                "set impl to dir, rest, a registered name (pip install lance-namespace-impls has "
+                "glue, hive2, hive3, iceberg, polaris, unity) or the path of a class",
+            ) from None
+
+    @contextlib.contextmanager
+    def _typed_errors(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except LanceError:
+            raise
+        # Implementations raise errors of their clients, such as those of Thrift, too.
+        except Exception as error:  # noqa: BLE001
+            what = f"the catalog failed in {operation}: {self._text_of(error)}"
+            code = getattr(error, "code", None)
+            kind = _ERRORS.get(code) if isinstance(code, int) else None
+            kind = kind or _ERRORS_BY_NAME.get(type(error).__name__, StorageError)
+            raise kind(what, self.uri) from None  # the original may show properties
+
+    def _text_of(self, error: Exception) -> str:
+        text = hide_values(f"{type(error).__name__}: {error}", self.properties)
+        return " ".join(text.split())[:_MAX_ERROR_TEXT]
+
+
+def _interface() -> Any:
+    try:
+        return importlib.import_module("lance_namespace")
+    except ModuleNotFoundError as error:
+        raise UnsupportedFeatureError(
+            "catalogs by implementations of Lance namespaces need the package lance-namespace",
+            hint="pip install 'pyspark-lance[namespaces]', on executors too if the catalog vends "
+            "credentials",
+        ) from error

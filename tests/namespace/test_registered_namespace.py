@@ -1,0 +1,238 @@
+"""Catalogs by implementations of ``lance_namespace``: Glue, Hive, Unity, Polaris, a user's own."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import traceback
+import types
+
+import lance_namespace
+import pytest
+from catalog_servers import hive_metastore, unity_and_polaris  # noqa: F401
+from s3_server import running_server
+from table_access import append
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    StorageError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.namespace.open_namespace import open_namespace
+from pyspark_lance.store.credential_issuer import with_fresh_credentials
+from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.table import Table
+
+pytestmark = pytest.mark.interop
+TOKEN = "s3cr3t-token"
+
+
+def glue(request, folder):
+    server = running_server()
+    settings = {
+        "namespace": "glue", "region": "us-east-1", "endpoint": server.endpoint,
+        "access_key_id": server.access_key, "secret_access_key": server.secret_key,
+    }  # fmt: skip
+    return settings, ("glue_db",), {"location": str(folder)}
+
+
+def hive(request, folder):
+    uri = request.getfixturevalue("hive_metastore")
+    return {"namespace": "hive2", "uri": uri, "root": str(folder)}, ("hive_db",), {}
+
+
+def unity(request, folder):
+    settings = {
+        "namespace": "unity", "unity.root": str(folder), "unity.auth_token": TOKEN,
+        "unity.endpoint": request.getfixturevalue("unity_and_polaris"),
+    }  # fmt: skip
+    return settings, ("main_catalog", "eu"), {}
+
+
+def polaris(request, folder):
+    settings = {
+        "namespace": "polaris", "polaris.root": str(folder), "polaris.auth_token": TOKEN,
+        "polaris.endpoint": request.getfixturevalue("unity_and_polaris"),
+    }  # fmt: skip
+    return settings, ("main_catalog", "eu"), {}
+
+
+CATALOGS = [glue, pytest.param(hive, marks=pytest.mark.spark), unity, polaris]
+
+
+@pytest.fixture(params=CATALOGS, ids=lambda make: make.__name__)
+def catalog(request, tmp_path):
+    """The catalog, the name of a namespace and the properties that it needs, and a folder."""
+    settings, parent, properties = request.param(request, tmp_path)
+    names = open_namespace(settings)
+    yield names, parent, properties, tmp_path
+    if names.properties(parent) is not None:
+        names.drop_namespace(parent, cascade=True)
+
+
+def test_namespaces_are_created_described_listed_and_dropped(catalog):
+    names, parent, properties, _ = catalog
+    assert names.properties(()) is not None and names.properties(parent) is None
+    assert names.create_namespace(parent, {**properties, "comment": "Europe", "a": "1"})
+    assert not names.create_namespace(parent, properties)
+    described = names.properties(parent)
+    assert described["comment"] == "Europe" and described["a"] == "1"
+    assert parent[-1] in names.namespaces(parent[:-1])
+    assert names.tables(parent) == [] and names.namespaces(parent) == []
+    with pytest.raises(UnsupportedFeatureError, match="properties"):
+        names.change_properties(parent, {"a": "2"})
+    names.place((*parent, "t"))
+    with pytest.raises(NamespaceNotEmptyError):
+        names.drop_namespace(parent, cascade=False)
+    assert names.drop_namespace(parent, cascade=True)
+    assert names.properties(parent) is None
+    assert not names.drop_namespace(parent, cascade=False)
+
+
+def test_missing_names_are_none_and_missing_parents_are_errors(catalog):
+    names, parent, properties, _ = catalog
+    assert names.locate((*parent, "t")) is None  # nor is there the namespace
+    for call in (lambda: names.tables(parent), lambda: names.place((*parent, "t"))):
+        with pytest.raises(NamespaceNotFoundError, match=parent[-1]):
+            call()
+    names.create_namespace(parent, properties)
+    assert names.locate((*parent, "t")) is None
+    assert not names.drop_table((*parent, "t"))
+    with pytest.raises(TableNotFoundError):
+        names.rename_table((*parent, "t"), (*parent, "u"))
+    with pytest.raises(InvalidInputError, match="cannot be the name"):
+        names.place((*parent, "a/b"))
+
+
+def test_dropping_a_table_removes_files_at_a_location_of_the_catalog_only(catalog):
+    names, parent, properties, folder = catalog
+    names.create_namespace(parent, properties)
+    placed = names.place((*parent, "managed"))
+    given = names.place((*parent, "external"), str(folder / "elsewhere"))
+    for table in (placed, given):
+        append(table.root, 0, 5)
+    assert names.tables(parent) == ["external", "managed"]
+    for again in (names.locate((*parent, "managed")), names.place((*parent, "managed"))):
+        assert again.root.removeprefix("file:") == placed.root  # Hive makes it a URI
+    assert open_existing(names.locate((*parent, "external"))).num_rows() == 5
+    with pytest.raises((UnsupportedFeatureError, StorageError), match="rename_table"):
+        names.rename_table((*parent, "managed"), (*parent, "new"))
+    for name in ("managed", "external"):
+        assert names.drop_table((*parent, name)) and not names.drop_table((*parent, name))
+    assert names.tables(parent) == []
+    assert open_existing(placed) is None and open_existing(given).num_rows() == 5
+    # The name is free again.
+    append(names.place((*parent, "managed")).root, 0, 3)
+    assert open_existing(names.locate((*parent, "managed"))).num_rows() == 3
+
+
+def test_errors_name_the_catalog_and_hide_its_secrets(catalog, monkeypatch):
+    names, parent, _, _ = catalog
+    assert TOKEN not in repr(names)
+    connection = names.catalog.connect()
+
+    def fail(*given):
+        raise RuntimeError(f"no route for {dict(names.catalog.properties)}")
+
+    for operation in ("describe_table", "list_tables", "describe_namespace", "list_namespaces"):
+        monkeypatch.setattr(connection, operation, fail, raising=False)
+    calls = (
+        lambda: names.locate((*parent, "t")),
+        lambda: names.tables(()),
+        lambda: names.properties(()),
+        lambda: names.namespaces(()),
+    )
+    for call in calls:
+        with pytest.raises(StorageError, match="lance_namespace implementation") as caught:
+            call()
+        text = "".join(traceback.format_exception(caught.value))
+        assert "no route" in text
+        secrets = [value for name, value in names.catalog.properties.items() if "token" in name]
+        secrets += [names.catalog.properties.get("secret_access_key", TOKEN)]
+        assert not [secret for secret in secrets if secret in text]
+
+
+class VendingNamespace(lance_namespace.LanceNamespace):
+    """A user's own catalog, whose credentials expire."""
+
+    def __init__(self, **properties):
+        self.properties = properties
+
+    def namespace_id(self):
+        return "vending"
+
+    def describe_table(self, request):
+        if request.id[-1] == "denied":
+            raise lance_namespace.PermissionDeniedError("the token abcd1234 is not enough")
+        if request.id[-1] != "t":
+            raise lance_namespace.TableNotFoundError(str(request.id))
+        return lance_namespace.DescribeTableResponse(
+            location=f"{self.properties['root']}/t",
+            storage_options={
+                "expires_at_millis": self.properties["expires"],
+                "aws_session_token": "vended",
+                "allowed_base_paths": "/",
+                "issuer": "another",
+            },
+        )
+
+    def list_tables(self, request):
+        return lance_namespace.ListTablesResponse(tables=["t", "denied"])
+
+
+@pytest.fixture
+def vending(monkeypatch, tmp_path):
+    """Settings of a catalog by the path of its class."""
+    module = types.ModuleType("catalog_of_a_user")
+    module.VendingNamespace = VendingNamespace
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    expires = str(2 * 10**12)
+    return {
+        "impl": "catalog_of_a_user.VendingNamespace", "root": str(tmp_path), "expires": expires,
+        "access_token": "abcd1234", "storage.key": "k",
+    }  # fmt: skip
+
+
+def test_vended_credentials_are_renewed_where_the_table_is_opened(vending):
+    table = pickle.loads(pickle.dumps(open_namespace(vending).locate(("t",))))
+    assert isinstance(table, Table) and table.storage["storage.key"] == "k"
+    assert table.storage["storage.aws_session_token"] == "vended"
+    assert "storage.allowed_base_paths" not in table.storage
+    issuer = json.loads(table.storage["storage.issuer"])
+    assert issuer["name"] == ["t"] and issuer["catalog"]["implementation"] == vending["impl"]
+    assert with_fresh_credentials(table.storage) == table.storage
+    ended = {**table.storage, "storage.expires_at_millis": "1000", "storage.aws_session_token": "x"}
+    renewed = with_fresh_credentials(ended)
+    assert renewed["storage.expires_at_millis"] == vending["expires"]
+    assert renewed["storage.aws_session_token"] == "vended"
+
+
+def test_errors_with_codes_have_the_type_of_their_code(vending):
+    names = open_namespace(vending)
+    assert names.locate(("u",)) is None
+    with pytest.raises(StorageError, match=r"PermissionDeniedError: the token \*\*\* is not"):
+        names.locate(("denied",))
+    with pytest.raises(UnsupportedFeatureError, match="create_namespace"):
+        names.create_namespace(("eu",), {})
+
+
+def test_wrong_settings_are_named_before_anything_is_asked():
+    for implementation, message in (
+        ("nonsense", "set impl to dir, rest"),
+        ("os.path.join", "set impl to dir, rest"),
+        ("unity", "unity.endpoint"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            open_namespace({"impl": implementation})
+    with pytest.raises(InvalidInputError, match="rest with uri"):
+        open_namespace({"namespace": "rest"})
+
+
+def test_without_the_package_the_extra_is_named(vending, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lance_namespace", None)
+    with pytest.raises(UnsupportedFeatureError, match=r"pyspark-lance\[namespaces\]"):
+        open_namespace({**vending, "another": "1"}).tables(())
