@@ -3143,6 +3143,13 @@ MUTANTS = (
         ("tests/namespace/test_registered_namespace.py",),
     ),
     Mutant(
+        "folders are synced where no folder can be opened",
+        "store/local_store.py",
+        'if not hasattr(os, "O_DIRECTORY"):',
+        "if False:",
+        ("tests/store/test_without_posix.py",),
+    ),
+    Mutant(
         "a catalog allows files anywhere",
         "store/credential_issuer.py",
         "            given.pop(name, None)\n",

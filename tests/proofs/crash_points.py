@@ -1,6 +1,6 @@
 """The points at which a writer on a local disk can be killed, and the killing.
 
-A writer makes names and contents in few ways: it syncs a file, gives it its name by ``rename`` or
+A writer makes names and contents in few ways: it syncs a file, gives it its name by ``replace`` or
 by ``link``, or removes it; an external manifest store is told of a version and of its last path.
 Each of these calls is a point, before it and after it; at a sync half of the file can be there.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pyspark_lance.store import local_store
 from pyspark_lance.store.external_manifest_tables import SqliteManifests
 
-WATCHED = ("fsync", "rename", "link", "unlink")
+WATCHED = ("fsync", "replace", "link", "unlink")
 MAX_SECONDS = 120
 
 

@@ -146,13 +146,13 @@ def test_content_is_synced_before_it_gets_its_name(store, monkeypatch):
 
         return call
 
-    for name in ("fsync", "link", "rename"):
+    for name in ("fsync", "link", "replace"):
         monkeypatch.setattr(os, name, spy(name, getattr(os, name)))
     store.put_if_absent("a", b"1")
     assert events == ["fsync", "link", "fsync"]
     events.clear()
     store.put("b", b"1")
-    assert events == ["fsync", "rename", "fsync"]
+    assert events == ["fsync", "replace", "fsync"]
 
 
 def test_a_repeated_link_whose_first_answer_was_lost_is_a_success(store, monkeypatch):

@@ -18,7 +18,7 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-BY_NAME = ("open", "stat", "scandir", "listdir", "link", "rename", "unlink", "mkdir")
+BY_NAME = ("open", "stat", "scandir", "listdir", "link", "replace", "unlink", "mkdir")
 BY_DESCRIPTOR = ("read", "fstat", "fsync")
 
 

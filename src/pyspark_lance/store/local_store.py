@@ -157,6 +157,8 @@ MAX_OPEN_MAPS = 32
 WRITE_BUFFER_BYTES = 1 << 20
 # A read system call returns at most 2 GB.
 _MAX_READ_BYTES = 1 << 30
+# Windows has no O_CLOEXEC, and translates ends of lines without O_BINARY.
+_READING = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 # As in object stores, a folder, or a path below a plain file, is not an object.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -507,7 +509,7 @@ class _OpenMaps:
 
 
 def _map(full: str) -> tuple[tuple[int, ...], memoryview]:
-    descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(full, _READING)
     try:
         status = os.fstat(descriptor)
         if status.st_size == 0:  # an empty file cannot be mapped
@@ -523,7 +525,7 @@ def _map(full: str) -> tuple[tuple[int, ...], memoryview]:
 @contextlib.contextmanager
 def _open(full: str) -> Iterator[tuple[int, int]]:
     """Return a descriptor and the size of the file."""
-    descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(full, _READING)
     try:
         yield descriptor, os.fstat(descriptor).st_size
     finally:
@@ -534,11 +536,21 @@ def _read_range(descriptor: int, start: int, end: int) -> memoryview:
     content = bytearray(end - start)
     left = memoryview(content)
     while left:
-        count = os.preadv(descriptor, [left[:_MAX_READ_BYTES]], end - len(left))
+        count = _read_into(descriptor, left[:_MAX_READ_BYTES], end - len(left))
         if not count:
             raise OSError(errno.EIO, "the file changes while it is read")
         left = left[count:]
     return memoryview(content).toreadonly()
+
+
+def _read_into(descriptor: int, buffer: memoryview, offset: int) -> int:
+    """Fill the buffer from the offset as far as one read does; return the number of bytes."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [buffer], offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)  # each reader has its own descriptor
+    content = os.read(descriptor, len(buffer))
+    buffer[: len(content)] = content
+    return len(content)
 
 
 def _list_folder(full: str) -> tuple[list[os.DirEntry[str]], list[str]]:
@@ -573,7 +585,7 @@ def _names(full: str) -> list[str]:
 
 def _read_small(full: str, most: int) -> memoryview | None:
     """Return a whole file of at most ``most`` bytes, without mapping; None if larger."""
-    descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(full, _READING | getattr(os, "O_NONBLOCK", 0))
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -641,7 +653,7 @@ def _link(staging: str, final: str) -> bool:
 def _rename(staging: str, final: str, number: int) -> None:
     """Rename the staging file, whose inode is ``number``, to its final name."""
     try:
-        retry_stale_handles(lambda: os.rename(staging, final))
+        retry_stale_handles(lambda: os.replace(staging, final))
     except FileNotFoundError:
         # As in ``_link``: the rename succeeded if the response to the first request was lost.
         if retry_stale_handles(lambda: os.stat(final)).st_ino != number:
@@ -655,6 +667,8 @@ def _sync(file: BinaryIO) -> None:
 
 def _sync_folder(final: str) -> None:
     """Make the names in the folder of ``final`` survive a power failure."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no folders
     folder = final.rpartition("/")[0] or "/"
     descriptor = retry_stale_handles(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
     try:

@@ -24,10 +24,7 @@ def main() -> None:
     # Ctrl-C in a shell reaches all of its processes; only the driver decides which ones exit.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if arguments.memory_mb:
-        import resource  # noqa: PLC0415  (only Unix has it)
-
-        limit = arguments.memory_mb << 20
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        _limit_memory(arguments.memory_mb << 20)
     requests = os.fdopen(os.dup(0), "rb")
     responses = os.fdopen(os.dup(1), "wb")
     # Output of user code or libraries must not end up between two frames.
@@ -44,6 +41,14 @@ def main() -> None:
 
     Server(requests, responses, methods).run()
     os._exit(0)
+
+
+def _limit_memory(limit: int) -> None:
+    try:
+        import resource  # noqa: PLC0415
+    except ModuleNotFoundError:
+        return  # Windows limits no process's memory
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 if __name__ == "__main__":
