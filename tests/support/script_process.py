@@ -8,6 +8,22 @@ import sys
 
 from jars_of_spark import home_without_jar
 
+# Whether the workers of a session, which have had tasks without Python Data Sources, use Unix
+# sockets: part of scripts.
+SOCKET_OF_WORKERS = """
+def _kinds(batches):
+    import os, pyarrow as pa
+    for _ in batches:
+        kind = os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "false")
+        yield pa.RecordBatch.from_arrays([pa.array([kind.lower()])], names=["kind"])
+
+def socket_of_workers(spark):
+    sums = spark.sparkContext.accumulator(0)
+    spark.sparkContext.parallelize(range(10), 2).foreach(lambda x: sums.add(x))
+    assert sums.value == 45, sums
+    return spark.range(1).mapInArrow(_kinds, "kind string").collect()[0].kind
+"""
+
 
 def environment(*, jar: bool = True) -> dict[str, str]:
     """Ours without what a running JVM left in it; workers are this Python.

@@ -1,10 +1,8 @@
-"""What Spark has cached of a table follows every write of ours, whoever makes it."""
+"""What Spark has cached of a table follows every write; test_enabling has that of Connect."""
 
 from __future__ import annotations
 
 import pytest
-from connect_script import START_CONNECT
-from script_process import run_script
 
 from pyspark_lance import LanceTable
 
@@ -95,29 +93,3 @@ def test_other_tables_stay_cached_as_they_are(plugin, path, tmp_path, cached):
     assert cached() == {2}
     assert of_other
     assert of_other <= loaded_blocks(plugin)
-
-
-_CONNECT = """
-import sys
-from pyspark_lance import LanceTable
-from pyspark_lance.plugin import enable
-path = sys.argv[1]
-enable(spark)
-row = spark.sql("SELECT 1L AS id, 'a' AS v").coalesce(1)
-row.write.format("lance").mode("append").save(path)
-spark.sql(f"CREATE TEMPORARY VIEW seen USING lance OPTIONS (path '{path}')").collect()
-for name in ("seen", f"lance.`{path}`"):
-    spark.sql(f"CACHE TABLE {name}").collect()
-def counts():
-    return [spark.table(name).count() for name in ("seen", f"lance.`{path}`")]
-print(counts())
-row.write.format("lance").mode("append").save(path)
-print(counts())
-LanceTable.forPath(spark, path).delete("id = 1")
-print(counts())
-"""
-
-
-def test_writes_and_changes_are_seen_in_connect(jar, path):
-    shown = run_script(START_CONNECT + _CONNECT, path).strip().splitlines()
-    assert shown[-3:] == ["[1, 1]", "[2, 2]", "[0, 0]"]

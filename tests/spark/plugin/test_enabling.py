@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import zipfile
 
 import pytest
 from connect_script import START_CONNECT
-from script_process import run_script
+from script_process import SOCKET_OF_WORKERS, run_command, run_script
 
 pytestmark = pytest.mark.spark
 
-_CLASSIC = """
+_CLASSIC = (
+    SOCKET_OF_WORKERS
+    + """
 import sys
 from pyspark.sql import SparkSession
 from pyspark_lance.plugin import registered_class, enable
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-         .config("spark.driver.host", "127.0.0.1").getOrCreate())
+def start(**settings):
+    return (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1").config(map=settings).getOrCreate())
+spark = start()
 spark.sparkContext.setLogLevel("OFF")
 path = sys.argv[1]
-spark.range(10).write.format("lance").mode("append").save(path)
+# A worker without a task of ours prints a traceback when its Unix socket closes.
+assert socket_of_workers(spark) == "false"
+assert spark.conf.get("spark.sql.catalog.lance", None) is None
 assert "Python" in registered_class(spark), registered_class(spark)
+spark.range(10).write.format("lance").mode("append").save(path)
 plain = spark.read.format("lance").load(path)
+for times in (1, 2):
+    spark.range(10).write.format("lance").mode("append").save(path + "-twice")
+    assert spark.read.format("lance").load(path + "-twice").where("id < 3").count() == 3 * times
 enable(spark)
 enable(spark)
+assert registered_class(spark) == "org.pysparklance.LanceSource"
+assert spark.read.format("lance").load(path).where("id < 2").count() == 2
+# Where Spark has a daemon already, workers come from ours as soon as a Lance table is used.
+assert socket_of_workers(spark) == "true"
 """
+)
 _CONNECT = """
 import sys
+from pyspark_lance import LanceTable
 from pyspark_lance.plugin import enable
 path = sys.argv[1]
 spark.range(10).write.format("lance").mode("append").save(path)
@@ -74,13 +91,7 @@ except LanceError as error:
     assert "com.example.ForeignLance" in str(error), error
 else:
     raise AssertionError("the plugin was switched on beside another source")
-"""
-_BOTH = """
-import sys
-from pyspark.sql import SparkSession
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-         .config("spark.driver.host", "127.0.0.1").config("spark.jars", sys.argv[1]).getOrCreate())
-spark.sparkContext.setLogLevel("OFF")
+# Its jar is there by now; Spark does not choose between two, and says which they are.
 try:
     spark.read.format("lance").load("/nowhere")
 except Exception as error:
@@ -89,9 +100,8 @@ except Exception as error:
 else:
     raise AssertionError("Spark chose between two sources")
 """
-
-
-_KEPT_FIRST = """
+# The rule that marks conditions comes to a session whose optimizer has run already.
+_CONDITIONS = """
 other = spark.newSession()
 rows = spark.range(10).selectExpr("CAST(IF(id % 4 = 0, NULL, id) AS smallint) AS i16")
 rows.write.format("lance").save(path + "-first")
@@ -99,20 +109,44 @@ for session in (spark, other, spark.newSession()):
     shown = session.read.format("lance").load(path + "-first").where("(i16 > 32767) IS NULL")
     assert shown.count() == 3 and len(shown.collect()) == 3
 """
+_REFUSED_SOCKETS = """
+spark.stop()
+spark = start(**{"spark.python.unix.domain.socket.enabled": "false"})
+spark.sparkContext.setLogLevel("OFF")
+assert socket_of_workers(spark) == "false"
+enable(spark)
+spark.range(3).write.format("lance").mode("append").save(path + "-sockets")
+assert spark.read.format("lance").load(path + "-sockets").where("id < 2").count() == 2
+assert socket_of_workers(spark) == "false"
+"""
+# What Spark has cached of a table follows every write.
+_CACHED = """
+cached = path + "-cached"
+row = spark.sql("SELECT 1L AS id, 'a' AS v").coalesce(1)
+row.write.format("lance").mode("append").save(cached)
+spark.sql(f"CREATE TEMPORARY VIEW seen USING lance OPTIONS (path '{cached}')").collect()
+for name in ("seen", f"lance.`{cached}`"):
+    spark.sql(f"CACHE TABLE {name}").collect()
+def counts():
+    return [spark.table(name).count() for name in ("seen", f"lance.`{cached}`")]
+assert counts() == [1, 1]
+row.write.format("lance").mode("append").save(cached)
+assert counts() == [2, 2]
+LanceTable.forPath(spark, cached).delete("id = 1")
+assert counts() == [0, 0]
+"""
 
 
 def test_one_call_on_a_running_classic_session(jar, path):
-    run_script(_CLASSIC + _CHECKS, path, jar=False)
-
-
-def test_conditions_stay_with_spark_in_sessions_that_ran_before(jar, path):
-    """The rule that marks them comes to a session whose optimizer has run already."""
-    run_script(_CLASSIC + _KEPT_FIRST, path, jar=False)
+    """Then in a session of the same JVM that refuses Unix sockets."""
+    script = _CLASSIC + _CHECKS + _CONDITIONS + _REFUSED_SOCKETS
+    _, errors = run_command(sys.executable, "-c", script, path, jar=False)
+    assert errors.count("pyspark-lance: the JVM plugin") == 1
 
 
 def test_one_call_on_a_connect_session(jar, path):
     pytest.importorskip("grpc")
-    run_script(START_CONNECT + _CONNECT + _CHECKS, path, jar=False)
+    run_script(START_CONNECT + _CONNECT + _CHECKS + _CACHED, path, jar=False)
 
 
 def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, plugin_build):
@@ -136,48 +170,3 @@ def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, plugin_buil
         )
     foreign = str(tmp_path / "foreign.jar")
     run_script(_FOREIGN, foreign, jar=False)
-    # Spark does not choose between two, and says which they are.
-    run_script(_BOTH, foreign)
-
-
-_SOCKETS = """
-import sys
-from pyspark.sql import SparkSession
-from pyspark_lance.plugin import enable
-def socket_of(batches):
-    import os, pyarrow as pa
-    for _ in batches:
-        kind = os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "false")
-        yield pa.RecordBatch.from_arrays([pa.array([kind.lower()])], names=["kind"])
-def kind():
-    return spark.range(1).mapInArrow(socket_of, "kind string").collect()[0].kind
-builder = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-           .config("spark.driver.host", "127.0.0.1"))
-if sys.argv[1] == "refused":
-    builder = builder.config("spark.python.unix.domain.socket.enabled", "false")
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-sums = spark.sparkContext.accumulator(0)
-def work():
-    assert spark.sparkContext.parallelize(range(10), 2).foreach(lambda x: sums.add(x)) is None
-    return kind()
-# A worker without a task of ours prints a traceback when its Unix socket closes.
-assert work() == "false"
-if sys.argv[1] != "from the start":
-    enable(spark)
-spark.range(3).write.format("lance").mode("append").save(sys.argv[2])
-assert spark.read.format("lance").load(sys.argv[2]).where("id < 2").count() == 2
-print(work())
-assert sums.value in (45, 90), sums
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "kind"),
-    [("from the start", "true"), ("enabled after work", "true"), ("refused", "false")],
-)
-def test_workers_of_local_sessions_use_unix_sockets_unless_refused(how, kind, tmp_path):
-    """Where Spark has a daemon already, workers come from ours as soon as a Lance table is used."""
-    has_jar = how == "from the start"
-    shown = run_script(_SOCKETS, how, tmp_path / "table", seconds=900, jar=has_jar)
-    assert shown.splitlines()[-1] == kind
