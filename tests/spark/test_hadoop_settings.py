@@ -7,24 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import lance
 import pytest
-from connect_script import start_connect
 from s3_server import s3_server  # noqa: F401
 from script_process import run_command
 from spark_sessions import session_settings
 
-from pyspark_lance import LanceTable, hadoop_options, plugin_jar
+from pyspark_lance import LanceTable, hadoop_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.interop]
-
-
-def settings_of(server):
-    return {
-        "fs.s3a.access.key": server.access_key,
-        "fs.s3a.secret.key": server.secret_key,
-        "fs.s3a.endpoint": server.endpoint,
-        "fs.s3a.endpoint.region": "us-east-1",
-        "fs.s3a.path.style.access": "true",
-    }
 
 
 @pytest.fixture
@@ -38,7 +27,7 @@ def ids(server, path):
 
 
 def test_a_lance_table_is_made_changed_and_read(spark, s3_server, path):  # noqa: F811
-    with session_settings(spark, settings_of(s3_server)):
+    with session_settings(spark, s3_server.hadoop_settings):
         table = LanceTable.create(spark, path, "id bigint")
         spark.range(5).write.format("lance").mode("append").options(
             **hadoop_options(spark, path)
@@ -59,7 +48,7 @@ def test_a_lance_table_is_made_changed_and_read(spark, s3_server, path):  # noqa
 
 
 def test_options_for_reads_writes_and_streams(spark, s3_server, path, tmp_path):  # noqa: F811
-    with session_settings(spark, settings_of(s3_server)):
+    with session_settings(spark, s3_server.hadoop_settings):
         options = hadoop_options(spark, path)
     assert options == {
         "storage.key": s3_server.access_key,
@@ -91,55 +80,54 @@ _SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
 from pyspark_lance import LanceTable, hadoop_options
-folder, path, jar, key = sys.argv[4], sys.argv[1], sys.argv[2], sys.argv[3]
-builder = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+folder, path, key = sys.argv[3], sys.argv[1], sys.argv[2]
+spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     .config("spark.driver.host", "127.0.0.1").config("spark.eventLog.enabled", "true")
     .config("spark.eventLog.dir", "file:" + folder + "/log")
     .config("spark.eventLog.compress", "false").config("spark.sql.shuffle.partitions", "2")
     .config("spark.sql.warehouse.dir", folder + "/warehouse")
+    .config("spark.sql.catalog.lance", "org.pysparklance.LanceCatalog")
     .config("spark.hadoop.fs.s3a.access.key", key)
-    .config("spark.hadoop.fs.s3a.endpoint.region", "us-east-1"))
-if jar != "-":
-    builder = builder.config("spark.jars", jar).config(
-        "spark.sql.catalog.lance", "org.pysparklance.LanceCatalog")
-spark = builder.getOrCreate()
-options = {} if jar != "-" else hadoop_options(spark, path)
-modes = ("append", "overwrite") if jar == "-" else ("error", "append", "overwrite", "ignore")
-for mode in modes:
-    spark.range(3).write.format("lance").mode(mode).options(**options).save(path)
-assert spark.read.format("lance").options(**options).load(path).where("id > 0").count() == 2
-table = LanceTable.forPath(spark, path)
-table.update("id = 1", {"id": "10"})
-table.toDF().createOrReplaceTempView("v")
-print(spark.sql("EXPLAIN EXTENDED SELECT * FROM v WHERE id > 1").collect()[0][0])
-print(table, spark.table("v")._jdf.queryExecution().toString())
-rows = spark.readStream.format("lance").options(**options).option("readChangeFeed", "true")
-query = (rows.option("startingVersion", "0").load(path).select("id").writeStream.format("lance")
-    .options(**options).option("checkpointLocation", folder + "/c")
-    .trigger(availableNow=True).start(path + "2"))
-query.awaitTermination()
-print(query.lastProgress)
-if jar != "-":
-    spark.sql(f"CREATE TABLE lance.`{path}3` AS SELECT * FROM lance.`{path}`")
-    spark.sql(f"DELETE FROM lance.`{path}3` WHERE id = 0")
-    spark.sql(f"CALL lance.system.compact('{path}3')").show()
-    try:
-        spark.read.format("lance").load(path + "none").count()
-    except Exception as error:
-        print(error)
-        assert "LANCE_TABLE_NOT_FOUND" in str(error), error
+    .config("spark.hadoop.fs.s3a.endpoint.region", "us-east-1").getOrCreate())
+def use(path, options, modes):
+    for mode in modes:
+        spark.range(3).write.format("lance").mode(mode).options(**options).save(path)
+    read = spark.read.format("lance").options(**options).load(path)
+    assert read.where("id > 0").count() == 2
+    table = LanceTable.forPath(spark, path)
+    table.update("id = 1", {"id": "10"})
+    table.toDF().createOrReplaceTempView("v")
+    print(spark.sql("EXPLAIN EXTENDED SELECT * FROM v WHERE id > 1").collect()[0][0])
+    print(table, spark.table("v")._jdf.queryExecution().toString())
+    rows = spark.readStream.format("lance").options(**options).option("readChangeFeed", "true")
+    rows = rows.option("startingVersion", "0").load(path).select("id")
+    query = (rows.writeStream.format("lance").options(**options)
+        .option("checkpointLocation", folder + "/c" + str(len(options)))
+        .trigger(availableNow=True).start(path + "2"))
+    query.awaitTermination()
+    print(query.lastProgress)
+use(path, hadoop_options(spark, path), ("append", "overwrite"))
+path += "-of-the-session"
+use(path, {}, ("error", "append", "overwrite", "ignore"))
+spark.sql(f"CREATE TABLE lance.`{path}3` AS SELECT * FROM lance.`{path}`")
+spark.sql(f"DELETE FROM lance.`{path}3` WHERE id = 0")
+spark.sql(f"CALL lance.system.compact('{path}3')").show()
+try:
+    spark.read.format("lance").load(path + "none").count()
+except Exception as error:
+    print(error)
+    assert "LANCE_TABLE_NOT_FOUND" in str(error), error
 spark.stop()
 """
 
 
-@pytest.mark.parametrize("jar", ["plugin", "-"])
 def test_settings_of_a_file_and_of_the_application_are_hidden(
     s3_server,  # noqa: F811
     path,
     tmp_path,
     monkeypatch,
-    jar,
 ):
+    """As options that ``hadoop_options`` returns, and where no option is given."""
     secret, key = "MARKER/secret+key", "MARKERkey"
     (tmp_path / "log").mkdir()
     (tmp_path / "core-site.xml").write_text(
@@ -147,33 +135,9 @@ def test_settings_of_a_file_and_of_the_application_are_hidden(
     )
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     s3_server.access_keys.clear()
-    arguments = [path, plugin_jar() if jar == "plugin" else jar, key]
-    command = [sys.executable, "-c", _SCRIPT, *arguments, tmp_path]
+    command = [sys.executable, "-c", _SCRIPT, path, key, tmp_path]
     shown = "".join(run_command(*command, cwd=tmp_path))
     assert set(s3_server.access_keys) == {key}
     log = "".join(part.read_text() for part in (tmp_path / "log").rglob("*") if part.is_file())
     assert "SparkListenerSQLExecutionStart" in log
     assert "MARKER" not in shown + log
-
-
-_CONNECT = """
-from pyspark_lance import LanceTable
-path, secrets = sys.argv[1], {"key": sys.argv[2], "secret": sys.argv[3]}
-table = LanceTable.create(spark, path, "id bigint", storageOptions=secrets)
-spark.sql("SELECT 1L AS id").createOrReplaceTempView("one")
-table.merge(spark.table("one"), "target.id = source.id").whenNotMatchedInsertAll().execute()
-assert [row.id for row in table.toDF().collect()] == [1]
-spark.stop()
-"""
-
-
-def test_a_client_of_connect_takes_what_it_is_shown_which_are_no_secrets(
-    s3_server,  # noqa: F811
-    path,
-    tmp_path,
-):
-    settings = {f"spark.hadoop.{name}": text for name, text in settings_of(s3_server).items()}
-    code = start_connect({**settings, "spark.sql.warehouse.dir": str(tmp_path)}) + _CONNECT
-    arguments = [path, s3_server.access_key, s3_server.secret_key]
-    run_command(sys.executable, "-c", f"import sys\n{code}", *arguments, cwd=tmp_path)
-    assert ids(s3_server, path) == [1]

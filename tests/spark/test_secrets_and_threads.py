@@ -10,8 +10,10 @@ import os
 import sys
 from pathlib import Path
 
+import lance
 import pytest
 from connect_script import start_connect
+from s3_server import s3_server  # noqa: F401
 from script_process import run_command
 
 from pyspark_lance.plugin import plugin_jar
@@ -160,13 +162,20 @@ said = "'storage.account_key' 'a MARKER', 'storage.unknown' 'MARKER, too'"
 spark.range(3).write.format("lance").option("storage.key", "MARKER").save(folder + "/table")
 spark.sql(f"CREATE TEMPORARY VIEW v USING lance OPTIONS (path '{folder}/table', {said})")
 _CREATE(spark, folder, said, (0, 2))
+# A client takes what the server shows it of Hadoop's settings, which are no secrets.
+from pyspark_lance import LanceTable
+stored, secrets = sys.argv[2], {"key": sys.argv[3], "secret": sys.argv[4]}
+table = LanceTable.create(spark, stored, "id bigint", storageOptions=secrets)
+spark.sql("SELECT 1L AS id").createOrReplaceTempView("one")
+table.merge(spark.table("one"), "target.id = source.id").whenNotMatchedInsertAll().execute()
+assert [row.id for row in table.toDF().collect()] == [1]
 spark.stop()
 """
 
 
-def run(command, folder, *, jar=True):
+def run(command, folder, *arguments, jar=True):
     """Everything that a command printed."""
-    return "".join(run_command(*command, folder, cwd=folder, jar=jar))
+    return "".join(run_command(*command, folder, *arguments, cwd=folder, jar=jar))
 
 
 def python(code):
@@ -219,14 +228,22 @@ def test_a_submitted_script_with_the_recommended_settings_shows_no_storage_optio
     assert "MARKER" not in log + shown
 
 
-def test_no_storage_option_of_a_connect_session_is_in_the_event_log(folder):
+@pytest.mark.s3
+@pytest.mark.interop
+def test_no_storage_option_of_a_connect_session_is_in_the_event_log(folder, s3_server):  # noqa: F811
+    path = f"s3a://{s3_server.new_bucket()}/warehouse/table"
+    hadoop = {f"spark.hadoop.{name}": text for name, text in s3_server.hadoop_settings.items()}
     start = start_connect(
         {
+            **hadoop,
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": f"file:{folder}/log",
             "spark.eventLog.compress": "false",
             "spark.sql.warehouse.dir": f"{folder}/warehouse",
         }
     )
-    shown = run(python(start + _CONNECT), folder)
+    keys = (s3_server.access_key, s3_server.secret_key)
+    shown = run(python(start + _CONNECT), folder, path, *keys)
     assert "MARKER" not in event_log(folder) + shown
+    written = lance.dataset(path.replace("s3a:", "s3:"), storage_options=s3_server.options)
+    assert written.to_table(columns=["id"])["id"].to_pylist() == [1]

@@ -49,6 +49,17 @@ class S3Server:
             "allow_http": "true",
         }
 
+    @property
+    def hadoop_settings(self):
+        """Settings of Hadoop's S3A file system."""
+        return {
+            "fs.s3a.access.key": self.access_key,
+            "fs.s3a.secret.key": self.secret_key,
+            "fs.s3a.endpoint": self.endpoint,
+            "fs.s3a.endpoint.region": "us-east-1",
+            "fs.s3a.path.style.access": "true",
+        }
+
     def client(self, service="s3"):
         """A boto3 client, to see what is really there."""
         import boto3
