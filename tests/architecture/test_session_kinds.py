@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from session_kinds import BOTH_KINDS, FOLDER, KINDS, ONE_KIND, PLAIN, kinds_of
+from session_kinds import BOTH_KINDS, FOLDER, KINDS, ONE_KIND, PLAIN, PLUGIN, WITH_PLUGIN, kinds_of
 
 
 def with_a_session() -> dict[str, set[str]]:
@@ -29,22 +29,29 @@ def _name(decorator: ast.expr) -> str:
 
 
 def test_every_file_with_a_session_is_in_one_of_the_tables():
-    sorted_files = {name for name in {**BOTH_KINDS, **ONE_KIND} if "::" not in name}
+    tables = (BOTH_KINDS, ONE_KIND, WITH_PLUGIN)
+    names = [name for table in tables for name in table]
+    sorted_files = {name for name in names if "::" not in name}
     there = set(with_a_session())
     assert there - sorted_files == set(), "say in session_kinds.py in which kinds they run"
     assert sorted_files - there == set(), "these have no test with a session any more"
-    assert not {name for name in BOTH_KINDS if name in ONE_KIND}
+    assert len(names) == len(set(names))
 
 
 def test_tests_that_are_named_by_themselves_are_there():
-    alone = [name.split("::") for name in BOTH_KINDS if "::" in name]
+    alone = [name.split("::") for name in {**BOTH_KINDS, **WITH_PLUGIN} if "::" in name]
     there = with_a_session()
     assert all(file in ONE_KIND and test in there[file] for file, test in alone)
 
 
-def test_what_is_in_no_table_runs_in_both():
+def test_what_is_in_no_table_runs_in_both(monkeypatch):
+    monkeypatch.delenv("PYSPARK_LANCE_BOTH_KINDS", raising=False)
     assert kinds_of(FOLDER / "test_of_tomorrow.py", "test_a") == KINDS
     assert kinds_of(FOLDER / "test_types.py", "test_a") == KINDS
     assert kinds_of(FOLDER / "test_maintenance.py", "test_a") == (PLAIN,)
-    assert kinds_of(FOLDER / "test_real_sizes.py", "test_a_hundred_thousand_vectors") == KINDS
+    assert kinds_of(FOLDER / "test_variants.py", "test_a") == (PLUGIN,)
+    assert kinds_of(FOLDER / "test_real_sizes.py", "test_a_hundred_thousand_vectors") == (PLUGIN,)
+    assert kinds_of(FOLDER / "test_real_sizes.py", "test_a") == (PLAIN,)
     assert kinds_of(FOLDER.parent / "docs" / "test_types.py", "test_a") == (PLAIN,)
+    monkeypatch.setenv("PYSPARK_LANCE_BOTH_KINDS", "1")
+    assert kinds_of(FOLDER / "test_variants.py", "test_a") == KINDS

@@ -6,6 +6,7 @@ import os
 
 import lance
 import pytest
+from session_kinds import PLUGIN
 
 from pyspark_lance import LanceTable
 from pyspark_lance.store.fsspec_store import open_fsspec_store
@@ -96,11 +97,11 @@ def check_statements(spark, text, number):
 
 
 def test_tables_and_parquet_lie_in_folders_of_the_same_names(spark, tmp_path, session_kind):
-    check(spark, tmp_path, SAMPLE, has_plugin=session_kind == "companion")
+    check(spark, tmp_path, SAMPLE, has_plugin=session_kind == PLUGIN)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(NAMES), 4))
 def test_tables_and_parquet_lie_in_folders_of_all_these_names(spark, tmp_path, session_kind, first):
     names = NAMES[first : first + 4]
-    check(spark, tmp_path, names, has_plugin=session_kind == "companion")
+    check(spark, tmp_path, names, has_plugin=session_kind == PLUGIN)

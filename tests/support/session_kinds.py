@@ -1,9 +1,10 @@
-"""Which files of ``tests/spark`` run in a session without the plugin and once more with it.
+"""Which session the files of ``tests/spark`` run in: without the plugin, with it, or in both.
 
 A process has one JVM, so each kind has a process of its own.  In a session with the plugin Spark
 plans scans, writes, streams and statements in Java, and rows and batches take other ways to
-Python; what LanceTable does is the same Python in both.  A new file goes into one of the tables.
-``poe nightly`` has all of them in both kinds.
+Python; what LanceTable does is the same Python in both, and so are the readers and writers that
+plans carry.  A new file goes into one of the tables.  ``poe nightly`` has all of them in both
+kinds.
 """
 
 from __future__ import annotations
@@ -17,24 +18,31 @@ PLAIN, PLUGIN = KINDS = ("plain", "plugin")
 
 # What is another way with the plugin. A test of a file may be named by itself.
 BOTH_KINDS = {
-    "test_change_feed.py": "scans of the feed: columns, filters, counts, what is refused",
-    "test_change_rows.py": "pinned scans with lineage, and the words of errors in them",
     "test_columns_in_spark.py::"
     "test_merge_schema_replace_where_and_batches_of_an_application": "options of a write",
-    "test_copies_of_blobs.py": "every way from one table into another",
-    "test_encoding_options.py": "options of columns in a write",
     "test_errors_of_workers.py": "errors cross Java on their way from a worker",
     "test_json_and_blobs.py": "their batches and rows",
-    "test_hadoop_settings.py::test_a_lance_table_is_made_changed_and_read": "whose reads find them",
+    "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the plugin",
+    "test_nearest.py::test_an_option_of_a_read_gives_the_nearest_rows": "a read of its own kind",
+    "test_options.py": "names of options, which Java passes on",
+    "test_read_and_write.py": "every read and every write",
+    "test_streams.py::test_a_table_follows_another_over_restarts": "Python's source and sink",
+    "test_support_matrix.py": "every statement, of which each kind has its own",
+    "test_types.py": "values of every type, in batches and rows",
+}
+
+# Once, with the plugin, as users have it: without it the same readers and writers are carried by
+# plans that test_read_and_write, test_types and the files of ONE_KIND go through, too.
+WITH_PLUGIN = {
+    "test_change_feed.py": "scans of the feed: columns, filters, counts, what is refused",
+    "test_change_rows.py": "pinned scans with lineage, and the words of errors in them",
+    "test_copies_of_blobs.py": "every way from one table into another",
+    "test_encoding_options.py": "options of columns in a write",
     "test_metadata_tables.py": "scans of tables that have no files",
     **{
         f"test_names_of_paths.py::test_tables_and_parquet_lie_in_folders_of_{which}": "statements"
         for which in ("the_same_names", "all_these_names")
     },
-    "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the companion",
-    "test_nearest.py::test_an_option_of_a_read_gives_the_nearest_rows": "a read of its own kind",
-    "test_options.py": "names of options, which Java passes on",
-    "test_read_and_write.py": "every read and every write",
     "test_real_sizes.py::"
     "test_a_large_fragment_is_read_by_several_tasks_in_several_batches_each": "large batches",
     "test_real_sizes.py::test_a_hundred_thousand_vectors": "large batches of lists",
@@ -43,7 +51,6 @@ BOTH_KINDS = {
     **{
         f"test_streams.py::{test}": "what reaches Python's source and sink through Java"
         for test in (
-            "test_a_table_follows_another_over_restarts",
             "test_what_a_sink_cannot_do_is_refused",
             "test_a_feed_shows_the_columns_and_changes_that_it_is_asked_for",
             "test_progress_shows_how_far_the_stream_is_behind",
@@ -53,20 +60,18 @@ BOTH_KINDS = {
             "test_a_query_that_meets_other_columns_ends_and_shows_them_when_it_is_started_again",
         )
     },
-    "test_support_matrix.py": "every statement, of which each kind has its own",
-    "test_types.py": "values of every type, in batches and rows",
     "test_user_types.py": "types of users, which Java sees as what they hold",
     "test_variants.py": "values that reach Python as something else",
 }
 
-# Why once is enough.
+# Once, without the plugin, and why that is enough.
 ONE_KIND = {
-    "test_apply_changes.py": "a merge, behind a feed that test_change_feed reads in both",
+    "test_apply_changes.py": "a merge, behind a feed, which test_change_feed reads",
     "test_clustering_columns.py": "LanceTable and options; test_cluster_by has the plugin's",
     "test_column_expressions.py": "Spark's own trees, which no jar changes",
     "test_columns_in_spark.py": "jobs of Python functions",
     "test_create.py": "LanceTable alone; the plugin's CREATE TABLE has tests of its own",
-    "test_debezium_layout.py": "columns that Python arranges; test_change_feed reads in both",
+    "test_debezium_layout.py": "columns that Python arranges; test_change_feed reads the feed",
     "test_evolving_merge.py": "columns are added by the driver, before merges of other files",
     "test_hadoop_settings.py": "LanceTable and options; the plugin has tests of its own",
     "test_delta_compatibility.py": "names of methods and options, which are Python",
@@ -84,16 +89,19 @@ ONE_KIND = {
     "test_worker_overhead.py": "Python's workers, whoever starts them",
     "test_streams.py": "which rows a batch has, which is Python",
     "test_source_names.py": "what Spark's analysis says of names",
+    "test_killed_batches.py": "a merge in a batch, which is jobs of Python functions",
     "test_maintenance.py": "jobs of Python functions",
     "test_values_of_merges.py": "what LanceTable asks of Spark, whose plan is the same in both",
 }
 
 
 def kinds_of(path: Path, test: str) -> tuple[str, ...]:
-    """The kinds of sessions that a test runs in; those of files that nobody sorted run in both."""
-    name = path.name
-    if path.parent == FOLDER and os.environ.get("PYSPARK_LANCE_BOTH_KINDS"):
-        return KINDS
-    if path.parent != FOLDER or (name in ONE_KIND and f"{name}::{test}" not in BOTH_KINDS):
+    """The kinds of sessions that a test runs in; those of files in no table are both."""
+    if path.parent != FOLDER:
         return (PLAIN,)
-    return KINDS
+    if os.environ.get("PYSPARK_LANCE_BOTH_KINDS"):
+        return KINDS
+    file, own = path.name, f"{path.name}::{test}"
+    if file in WITH_PLUGIN or own in WITH_PLUGIN:
+        return (PLUGIN,)
+    return (PLAIN,) if file in ONE_KIND and own not in BOTH_KINDS else KINDS
