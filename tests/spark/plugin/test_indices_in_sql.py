@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import lance
 import pytest
@@ -13,15 +14,21 @@ from .conftest import plan_of, sql
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
-@pytest.fixture
-def table(plugin, path):
-    """A table with columns for every kind of index, in two fragments."""
+@pytest.fixture(scope="module")
+def written(plugin, tmp_path_factory):
+    """Columns for every kind of index, in two fragments; each test has a copy."""
+    path = str(tmp_path_factory.mktemp("written") / "table")
     columns = (
         "id", "id % 3 AS kind", "array(id, id % 5) AS tags", "named_struct('lat', id) AS place",
         "concat('The row ', id, IF(id % 2 = 0, ' Ran', ' walks')) AS note",
     )  # fmt: skip
     plugin.range(0, 1200, 1, 2).selectExpr(*columns).write.format("lance").save(path)
-    return f"lance.`{path}`"
+    return path
+
+
+@pytest.fixture
+def table(written, path):
+    return f"lance.`{shutil.copytree(written, path)}`"
 
 
 def indices(session, table):

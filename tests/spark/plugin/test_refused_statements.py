@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import lance
 import pytest
@@ -25,12 +26,19 @@ def name(plugin, request):
     plugin.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-@pytest.fixture
-def table(plugin, path):
-    """A path with a table, as SQL names it."""
+@pytest.fixture(scope="module")
+def written(plugin, tmp_path_factory):
+    """A table of which each test has a copy."""
+    path = str(tmp_path_factory.mktemp("written") / "table")
     plugin.sql(f"CREATE TABLE lance.`{path}` (id bigint, v string)")
     plugin.sql(f"INSERT INTO lance.`{path}` VALUES (1, 'a')")
-    return f"lance.`{path}`"
+    return path
+
+
+@pytest.fixture
+def table(written, path):
+    """A path with a table, as SQL names it."""
+    return f"lance.`{shutil.copytree(written, path)}`"
 
 
 def properties(session, name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from uuid import uuid4
 
 import lance
@@ -20,13 +21,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.interop]
 LINEAGE = "_rowid, _row_created_at_version, _row_last_updated_at_version"
 
 
-@pytest.fixture
-def name(plugin, path):
-    """100 rows in four fragments."""
+@pytest.fixture(scope="module")
+def written(plugin, tmp_path_factory):
+    """100 rows in four fragments, of which each test has a copy."""
+    path = str(tmp_path_factory.mktemp("written") / "table")
     plugin.range(0, 100, 1, 1).selectExpr(
         "id", "id % 7 AS m", "cast(id AS string) AS s", "named_struct('a', id, 'b', 'x') AS st"
     ).write.format("lance").option("max_row_per_file", "25").save(path)
-    return f"lance.`{path}`"
+    return path
+
+
+@pytest.fixture
+def name(written, path):
+    return f"lance.`{shutil.copytree(written, path)}`"
 
 
 def test_an_update_keeps_row_ids_and_writes_only_what_changed(plugin, path, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -31,11 +32,17 @@ def path(tmp_path):
     return str(tmp_path / "rows")
 
 
-@pytest.fixture
-def table(plugin, path):
-    """A table of 20,000 rows and nine columns."""
+@pytest.fixture(scope="module")
+def written(plugin, tmp_path_factory):
+    """A table of 20,000 rows and nine columns, of which each test has a copy."""
+    path = str(tmp_path_factory.mktemp("written") / "rows")
     plugin.range(0, 20_000, 1, 2).selectExpr(*ROWS).write.format("lance").save(path)
-    return LanceTable.forPath(plugin, path)
+    return path
+
+
+@pytest.fixture
+def table(plugin, written, path):
+    return LanceTable.forPath(plugin, shutil.copytree(written, path))
 
 
 def described(spark, path, column):
