@@ -1,15 +1,9 @@
-"""Spark's own trees of Columns say what a condition demands and names, in both kinds of session."""
+"""Spark's trees of Columns say what a condition demands and names; test_connect has them again."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
-from connect_script import START_CONNECT
 from pyspark.sql import functions as sf
 from table_access import read_ours, write_table
 
@@ -123,43 +117,6 @@ def test_the_text_of_an_expression_is_kept(spark):
 
 def test_names_as_connect_keeps_them():
     assert name_parts("t.`a.b`.`c``d`.e f") == ("t", "a.b", "c`d", "e f")
-
-
-def test_a_spark_connect_session_shows_the_same():
-    """The cases above, without the fixture of a classic session."""
-    script = (
-        START_CONNECT
-        + """
-import test_column_expressions as cases
-for name, (make, expected) in cases.CONDITIONS.items():
-    assert cases.found_equations(make) == expected, (name, cases.found_equations(make))
-for name, (make, expected) in cases.MENTIONS.items():
-    assert cases.found_names(make) == expected, (name, cases.found_names(make))
-frame, plus = spark.range(3), cases.sf.udf(lambda x: x + 1, "bigint")
-assert cases.found_equations(lambda: frame["id"] == cases.COL("s.id")) == [None]
-assert cases.names_in([plus(cases.COL("t.id")) > 1]).ends == {"id"}
-assert cases.names_in([frame.select(cases.sf.max("id")).scalar()]).may_be_any
-print("same", len(cases.CONDITIONS), len(cases.MENTIONS))
-spark.stop()
-"""
-    )
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent / "support")])
-    environment = {
-        **os.environ,
-        "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
-        "PYTHONPATH": path,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        # ``functions`` asks for the kind of session when its functions are made.
-        "SPARK_CONNECT_MODE_ENABLED": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=400,
-        env=environment, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [f"same {len(CONDITIONS)} {len(MENTIONS)}"]
 
 
 def test_changes_with_columns_of_odd_names_find_their_rows(spark, tmp_path):

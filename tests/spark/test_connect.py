@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 from connect_script import START_CONNECT
 from documents import ROOT
 from script_process import run_command
+from spark.test_column_expressions import CONDITIONS, MENTIONS
 
 pytestmark = pytest.mark.spark
 
@@ -112,13 +114,27 @@ try:
     spark.read.format("lance").load(path + "-nothing").count()
 except Exception as error:
     print("error", "LANCE_TABLE_NOT_FOUND" in str(error))
+# Trees of Columns, as a classic session shows them.
+import test_column_expressions as cases
+for name, (make, expected) in cases.CONDITIONS.items():
+    assert cases.found_equations(make) == expected, (name, cases.found_equations(make))
+for name, (make, expected) in cases.MENTIONS.items():
+    assert cases.found_names(make) == expected, (name, cases.found_names(make))
+frame, plus = spark.range(3), cases.sf.udf(lambda x: x + 1, "bigint")
+assert cases.found_equations(lambda: frame["id"] == cases.COL("s.id")) == [None]
+assert cases.names_in([plus(cases.COL("t.id")) > 1]).ends == {"id"}
+assert cases.names_in([frame.select(cases.sf.max("id")).scalar()]).may_be_any
+print("columns", len(cases.CONDITIONS), len(cases.MENTIONS))
 spark.stop()
 """
 )
 
 
-def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
-    command = [sys.executable, "-c", SCRIPT, tmp_path / "t", ROOT / "examples"]
+def test_connect_reads_changes_and_streams(tmp_path):
+    paths = os.pathsep.join(str(ROOT / "tests" / one) for one in ("spark", "support"))
+    # ``functions`` asks for the kind of session when its functions are made.
+    start = ["env", "SPARK_CONNECT_MODE_ENABLED=1", f"PYTHONPATH={paths}"]
+    command = [*start, sys.executable, "-c", SCRIPT, tmp_path / "t", ROOT / "examples"]
     printed, errors = run_command(*command)
     assert "UNRESOLVED" not in errors  # which PySpark prints though somebody catches it
     assert "CANNOT_RESOLVE" not in errors
@@ -148,4 +164,5 @@ def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
         "blobs [b'one']",
         "typed True",
         "error True",
+        f"columns {len(CONDITIONS)} {len(MENTIONS)}",
     ]
