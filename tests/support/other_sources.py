@@ -2,8 +2,8 @@
 
     other_sources.py came.json folder [source of files ...]
 
-That is its rows, columns and plans, or its error.  Run with the plugin's jar among Spark's and
-without it, the two files are the same.
+That is its rows, columns and plans, or its error, and behind ``plan:`` how it is analyzed.  Run
+with the plugin's jar among Spark's and without it, the two files are the same.
 """
 
 from __future__ import annotations
@@ -167,6 +167,27 @@ SELECT v
 BEGIN SELECT 1; END
 DROP DATABASE other
 DROP DATABASE other CASCADE
+CREATE TABLE files (a INT, b STRING) USING parquet
+CREATE VIEW kept_files AS SELECT * FROM files
+CREATE TEMP VIEW numbers AS SELECT 1 AS a
+plan: UPDATE missing SET a = 1
+plan: UPDATE missing SET a = 1 WHERE a = 3
+plan: UPDATE nowhere.x.y SET a = 1
+plan: UPDATE parquet.`/nowhere` SET a = 1
+plan: UPDATE IDENTIFIER('mis' || 'sing') SET a = 1
+plan: UPDATE files SET a = 1
+plan: UPDATE files SET a = b WHERE a > (SELECT max(a) FROM numbers)
+plan: UPDATE IDENTIFIER('fi' || 'les') SET a = 1 WHERE a > 1
+plan: UPDATE files SET c = 1
+plan: UPDATE files AS f SET a = 1 WHERE f.c > 1
+plan: UPDATE kept_files SET a = 1
+plan: UPDATE numbers SET a = 1
+plan: MERGE INTO missing t USING files s {matched}
+plan: MERGE INTO files t USING missing s {matched}
+plan: MERGE INTO files t USING numbers s {matched}
+plan: MERGE INTO kept_files t USING numbers s {matched}
+plan: MERGE INTO files t USING numbers s ON t.a = s.c WHEN MATCHED THEN DELETE
+plan: WITH s AS (SELECT 1 AS a) MERGE INTO files t USING s {matched}
 py: spark.catalog.listTables()
 py: spark.catalog.listCatalogs()
 py: spark.catalog.tableExists('t_parquet')
@@ -178,6 +199,7 @@ py: spark.read.format('nosuchsource').load('{folder}/x')
 py: spark.readStream.format('rate').load().isStreaming
 py: spark.createDataFrame([(1, 'a')], 'i int, s string').where('i = 1')
 """
+_MATCHED = "ON t.a = s.a WHEN MATCHED THEN UPDATE SET *"
 # What differs from one process to the next.
 _NUMBERS = (
     (re.compile(r"#\d+L?"), "#"),
@@ -198,13 +220,26 @@ _NUMBERS = (
 def statements(folder: str, files: Sequence[str]) -> list[str]:
     """All statements, in their order; each runs in the state that those before it left."""
     texts = [_OF_FILES.replace("{s}", one) for one in files] + [_OTHERS]
-    lines = "\n".join(texts).replace("{folder}", folder).splitlines()
+    text = "\n".join(texts).replace("{folder}", folder).replace("{matched}", _MATCHED)
+    lines = text.splitlines()
     return [line for line in lines if line.strip()]
+
+
+def _analyzed(spark, text: str) -> object:
+    """The plan of a statement as Spark's analyzer leaves it, before any check of it."""
+    state = spark._jsparkSession.sessionState()
+    try:
+        return state.analyzer().execute(state.sqlParser().parsePlan(text)).toString()
+    except Exception as error:  # noqa: BLE001 - whatever Spark says
+        return error
 
 
 def _came(spark, text: str, plain: Callable[[object], str]) -> dict[str, object]:
     from pyspark.sql import DataFrame
 
+    if text.startswith("plan: "):
+        text = text.removeprefix("plan: ")
+        return {"analyzed": plain(_analyzed(spark, text)), **_came(spark, text, plain)}
     try:
         code = text.removeprefix("py: ")
         result = eval(code, {"spark": spark}) if code != text else spark.sql(text)

@@ -1,71 +1,12 @@
-"""UPDATE and MERGE of tables of other sources: the same plans and errors as without the jar."""
+"""Names and errors of statements that may concern tables of other sources, too."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from blob_tables import blobs_by_id, new_blob_table
 from pyspark.errors import AnalysisException
-from script_process import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
-
-_STATEMENTS = """
-import json, re, sys
-from pyspark.sql import SparkSession
-builder = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-           .config("spark.driver.host", "127.0.0.1").config("spark.sql.warehouse.dir", sys.argv[1]))
-if len(sys.argv) > 2:
-    builder = builder.config("spark.jars", sys.argv[2])
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-spark.sql("CREATE TABLE files (a INT, b STRING) USING parquet")
-spark.sql("CREATE VIEW kept AS SELECT * FROM files")
-spark.sql("CREATE TEMP VIEW shown AS SELECT 1 AS a")
-state = spark._jsparkSession.sessionState()
-MATCHED = "ON t.a = s.a WHEN MATCHED THEN UPDATE SET *"
-answers = {}
-for text in (
-    "UPDATE missing SET a = 1",
-    "UPDATE missing SET a = 1 WHERE a = 3",
-    "UPDATE nowhere.x.y SET a = 1",
-    "UPDATE parquet.`/nowhere` SET a = 1",
-    "UPDATE IDENTIFIER('mis' || 'sing') SET a = 1",
-    "UPDATE files SET a = 1",
-    "UPDATE files SET a = b WHERE a > (SELECT max(a) FROM shown)",
-    "UPDATE IDENTIFIER('fi' || 'les') SET a = 1 WHERE a > 1",
-    "UPDATE files SET c = 1",
-    "UPDATE files AS f SET a = 1 WHERE f.c > 1",
-    "UPDATE kept SET a = 1",
-    "UPDATE shown SET a = 1",
-    f"MERGE INTO missing t USING files s {MATCHED}",
-    f"MERGE INTO files t USING missing s {MATCHED}",
-    f"MERGE INTO files t USING shown s {MATCHED}",
-    f"MERGE INTO kept t USING shown s {MATCHED}",
-    "MERGE INTO files t USING shown s ON t.a = s.c WHEN MATCHED THEN DELETE",
-    f"WITH s AS (SELECT 1 AS a) MERGE INTO files t USING s {MATCHED}",
-):
-    try:
-        plan = state.analyzer().execute(state.sqlParser().parsePlan(text)).toString()
-    except Exception as error:
-        plan = str(error)
-    try:
-        spark.sql(text)
-        error = "none"
-    except Exception as raised:
-        error = str(raised).split("JVM stacktrace")[0]
-    answers[text] = [re.sub(r"#\\d+L?", "#", part) for part in (plan, error)]
-print(json.dumps(answers))
-"""
-
-
-def test_plans_and_errors_are_those_without_the_jar(jar, tmp_path):
-    plain = json.loads(run_script(_STATEMENTS, tmp_path / "w", cwd=tmp_path).splitlines()[-1])
-    assert "UpdateTable" in plain["UPDATE files SET a = 1"][0]
-    assert all(error != "none" for _, error in plain.values())
-    with_jar = run_script(_STATEMENTS, tmp_path / "v", jar, cwd=tmp_path).splitlines()[-1]
-    assert json.loads(with_jar) == json.loads(json.dumps(plain).replace("/w/", "/v/"))
 
 
 @pytest.mark.parametrize("has_blobs", [False, True])
