@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from pyspark.sql import functions as sf
 
@@ -11,16 +13,21 @@ from pyspark_lance.errors import InvalidInputError, LanceError
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def table(spark, tmp_path):
-    """Two rows with a struct."""
+@pytest.fixture(scope="module")
+def written(spark, tmp_path_factory):
+    """Two rows with a struct, of which each test has a copy."""
     rows = spark.sql(
         "SELECT 1L AS id, 'a' AS s, named_struct('x', 1) AS st UNION ALL SELECT 2L, 'b', "
         "named_struct('x', 2)"
     )
-    path = str(tmp_path / "table")
+    path = str(tmp_path_factory.mktemp("written") / "table")
     rows.write.format("lance").mode("append").save(path)
-    return LanceTable.forPath(spark, path)
+    return path
+
+
+@pytest.fixture
+def table(spark, written, tmp_path):
+    return LanceTable.forPath(spark, shutil.copytree(written, str(tmp_path / "table")))
 
 
 def rows_of(table, *columns):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from directed_store import Director, directed, in_charge
 from pyspark.sql import functions as sf
@@ -14,11 +16,17 @@ from pyspark_lance.table.version.table import Table
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def path(spark, tmp_path):
-    path = str(tmp_path / "t")
+@pytest.fixture(scope="module")
+def written(spark, tmp_path_factory):
+    """A table of which each test has a copy."""
+    path = str(tmp_path_factory.mktemp("written") / "t")
     spark.range(100).selectExpr("id", "id AS n").write.format("lance").mode("append").save(path)
     return path
+
+
+@pytest.fixture
+def path(written, tmp_path):
+    return shutil.copytree(written, str(tmp_path / "t"))
 
 
 def newest(path):
