@@ -7,8 +7,8 @@ Import the fixture into a test module, and parametrize it with the names of ``CL
     pytestmark = pytest.mark.parametrize("cloud", CLOUDS, indirect=True)
 
 Each is a process of its own, which ends with the process of the tests.  fake-gcs-server comes in a
-wheel; azurite comes through npm, 365 MB of it, which are installed once, into ``build/azurite``;
-where npm cannot do so, its tests are skipped.
+wheel; azurite comes through npm, 365 MB of it, which are installed once for all clones, into the
+user's cache; where npm cannot do so, its tests are skipped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import fcntl
 import functools
 import itertools
 import json
+import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
@@ -32,7 +34,8 @@ import pytest
 CLOUDS = ["gcs", "azure"]
 
 _PACKAGE = "azurite@3.37.0"
-_AZURITE_FOLDER = Path(__file__).parents[2] / "build" / "azurite"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-lance-tests"
+_AZURITE_FOLDER = _CACHE / _PACKAGE
 _AZURITE = _AZURITE_FOLDER / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 # The account that azurite always has; both are in its documentation.
 _ACCOUNT = "devstoreaccount1"
@@ -122,16 +125,20 @@ def _azure() -> Cloud:
 @functools.cache
 def _has_azurite() -> bool:
     """Whether it is there; installs it, one process of the tests for all."""
-    _AZURITE_FOLDER.parent.mkdir(exist_ok=True)
-    with _AZURITE_FOLDER.with_suffix(".lock").open("w") as lock:
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / "azurite.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         npm = shutil.which("npm")
         if not _AZURITE.exists() and npm is not None:
-            command = [npm, "install", "--silent", "--prefix", str(_AZURITE_FOLDER), _PACKAGE]
+            # Half an installation, of a process that was killed, must not stay under its name.
+            part = tempfile.mkdtemp(prefix="part-", dir=_CACHE)
+            command = [npm, "install", "--silent", "--prefix", part, _PACKAGE]
             try:
                 subprocess.run(command, check=True, timeout=_MAX_SECONDS_TO_INSTALL)
-            except subprocess.SubprocessError:
                 shutil.rmtree(_AZURITE_FOLDER, ignore_errors=True)
+                os.rename(part, _AZURITE_FOLDER)
+            except (subprocess.SubprocessError, OSError):
+                shutil.rmtree(part, ignore_errors=True)
         return _AZURITE.exists()
 
 
