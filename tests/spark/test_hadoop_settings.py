@@ -121,7 +121,7 @@ spark.stop()
 """
 
 
-def test_settings_of_a_file_and_of_the_application_are_hidden(
+def test_hadoop_settings_are_hidden(
     s3_server,  # noqa: F811
     path,
     tmp_path,

@@ -57,7 +57,7 @@ follow(spark, sys.argv[1], functools.partial(print, flush=True), end)
 )
 
 
-def test_a_merge_of_a_batch_whose_driver_was_killed_is_not_made_again(spark, tmp_path):
+def test_killed_driver_merges_batch_once(spark, tmp_path):
     ids = pa.array(range(20), pa.int64())
     write_table(str(tmp_path / "source"), pa.table({"id": ids}))
     counts = str(tmp_path / "counts")

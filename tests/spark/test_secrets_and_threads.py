@@ -230,7 +230,7 @@ def test_a_submitted_script_with_the_recommended_settings_shows_no_storage_optio
 
 @pytest.mark.s3
 @pytest.mark.interop
-def test_no_storage_option_of_a_connect_session_is_in_the_event_log(folder, s3_server):  # noqa: F811
+def test_connect_event_log_has_no_storage_option(folder, s3_server):  # noqa: F811
     path = f"s3a://{s3_server.new_bucket()}/warehouse/table"
     hadoop = {f"spark.hadoop.{name}": text for name, text in s3_server.hadoop_settings.items()}
     start = start_connect(

@@ -128,13 +128,13 @@ for number in range(2):
 """
 
 
-def test_sessions_with_the_jar_have_everything_unless_off_or_stopped(tmp_path):
+def test_sessions_with_jar_default_off_and_stopped(tmp_path):
     command = [sys.executable, "-c", _START + _DEFAULT + _OFF + _STOPPED, tmp_path, "plugin"]
     _, errors = run_command(*command)
     assert "pyspark-lance: the JVM plugin" not in errors
 
 
 @pytest.mark.slow
-def test_stopped_sessions_without_the_jar(tmp_path):
+def test_stopped_sessions_without_jar(tmp_path):
     """What LanceTable says is the same Python with the jar."""
     run_command(sys.executable, "-c", _START + _STOPPED, tmp_path, "plain", jar=False)

@@ -137,19 +137,19 @@ assert counts() == [0, 0]
 """
 
 
-def test_one_call_on_a_running_classic_session(jar, path):
+def test_enable_in_running_classic_session(jar, path):
     """Then in a session of the same JVM that refuses Unix sockets."""
     script = _CLASSIC + _CHECKS + _CONDITIONS + _REFUSED_SOCKETS
     _, errors = run_command(sys.executable, "-c", script, path, jar=False)
     assert errors.count("pyspark-lance: the JVM plugin") == 1
 
 
-def test_one_call_on_a_connect_session(jar, path):
+def test_enable_in_connect_session(jar, path):
     pytest.importorskip("grpc")
     run_script(START_CONNECT + _CONNECT + _CHECKS + _CACHED, path, jar=False)
 
 
-def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, plugin_build):
+def test_foreign_lance_jar_is_named(jar, tmp_path, plugin_build):
     source = tmp_path / "com" / "example" / "ForeignLance.java"
     source.parent.mkdir(parents=True)
     source.write_text(
