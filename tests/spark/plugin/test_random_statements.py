@@ -21,7 +21,7 @@ from spark_sessions import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
-STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "60"))
+STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "30"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
 PER_SETTINGS = 10
 TEXTS = [None, "a", "ab", "b", "", "😀a", "a\0b", "a" * 3000]
