@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import shutil
 
 import pytest
 
@@ -54,13 +55,20 @@ def test_every_public_name_says_what_it_does_with_an_example(name):
     assert bool(examples_of(name).examples) != (name in _WITHOUT_EXAMPLE)
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("name", sorted(set(_NAMES) - _WITHOUT_EXAMPLE))
-def test_the_example_of_a_docstring_is_true(name, spark, tmp_path):
-    path = str(tmp_path / "events")
+@pytest.fixture(scope="module")
+def written(spark, tmp_path_factory):
+    """A table of which each example has a copy."""
+    path = tmp_path_factory.mktemp("written") / "events"
     rows = [(1, "click", 0.5), (2, "view", 1.5), (3, "click", 2.5)]
     frame = spark.createDataFrame(rows, "id bigint, kind string, price double").coalesce(1)
-    frame.write.format("lance").mode("append").save(path)
+    frame.write.format("lance").mode("append").save(str(path))
+    return path
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", sorted(set(_NAMES) - _WITHOUT_EXAMPLE))
+def test_the_example_of_a_docstring_is_true(name, spark, written, tmp_path):
+    path = shutil.copytree(written, str(tmp_path / "events"))
     test = examples_of(name)
     test.globs.update(
         spark=spark,
