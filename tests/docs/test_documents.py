@@ -1,15 +1,26 @@
-"""What the documents show is what happens."""
+"""What the documents show is what happens; the examples do what they say."""
 
 from __future__ import annotations
 
 import functools
 import re
+from importlib.util import find_spec
 
 import pytest
-from documents import NEEDS_PLUGIN, ROOT, Block, blocks_of, documents, no_answers, run_document
+from documents import (
+    EXAMPLES,
+    NEEDS_PLUGIN,
+    ROOT,
+    WITH_DIGITS,
+    Block,
+    blocks_of,
+    documents,
+    no_answers,
+    run_document,
+)
 
 _PAGES = documents()
-
+HAS_DIGITS = find_spec("sklearn") is not None
 
 _KIND_OF = {
     str(page.relative_to(ROOT)): "plugin" if NEEDS_PLUGIN in page.read_text() else "plain"
@@ -19,11 +30,14 @@ _KIND_OF = {
 
 @pytest.fixture(scope="module")
 def ended(run_documents):
-    """All documents, those that need the plugin in a session with it."""
+    """All documents, those that need the plugin in a session with it; the others and examples."""
+    # The processes of streams may still say something when others run, so these come last.
+    examples = [*([WITH_DIGITS] if HAS_DIGITS else []), *EXAMPLES]
 
     @functools.cache
     def of_kind(kind):
-        return run_documents(kind, [page for page, needed in _KIND_OF.items() if needed == kind])
+        pages = [page for page, needed in _KIND_OF.items() if needed == kind]
+        return run_documents(kind, pages + (examples if kind == "plain" else []))
 
     return of_kind
 
@@ -35,6 +49,52 @@ def test_every_block_of_a_document_runs_and_prints_what_it_shows_and_nothing_els
     count = ended(_KIND_OF[page]).result(page)
     languages = [block.language for block in blocks_of((ROOT / page).read_text())]
     assert count == languages.count("python") + languages.count("sql")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1100)
+def test_example_change_feed(ended):
+    seen = ended("plain").result("change_feed.py")
+    assert (seen["wrong totals"], seen["stale vectors"]) == (0, 0)
+    assert 1 <= seen["looked at again"] < seen["carriers"] / 2
+    assert seen["vectors at first"] == 3
+    assert (seen["vectors computed again"], seen["vectors made once more"]) == (1, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1100)
+def test_example_follow_a_table(ended):
+    seen = ended("plain").result("follow_a_table.py")
+    assert seen["rows in which the copy differs"] == 0
+    apart = [value for name, value in seen.items() if name.startswith("rows apart")]
+    assert apart == [0, 0, 0, 0, 0]
+    assert seen["versions of the copy"] == 4
+    assert seen["states in the history"] > seen["rows in the table"]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1100)
+def test_example_search_documents(ended):
+    seen = ended("plain").result("search_documents.py")
+    assert (seen["embedded at first"], seen["embedded again"]) == (8, 1)
+    for way in ("by words", "by meaning", "by both"):
+        assert set(seen[f"a fisherman's boat, {way}"]) == {"Harbour", "Market"}
+        assert seen[f"later, {way}"] == ["Library", "Harbour"]
+    assert seen["bread in the mountains, by both"][0] == "Hut"
+    assert dict(seen["several questions"]) == {"who fishes": "Library", "fresh bread": "Bakery"}
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not HAS_DIGITS, reason="needs scikit-learn: pip install -e '.[examples]'")
+@pytest.mark.timeout(1100)
+def test_example_similar_images(ended):
+    seen = ended("plain").result(WITH_DIGITS)
+    assert seen["vectors made at first"] == seen["rows in the index"] == 1797
+    corrected = seen["pictures corrected"]
+    assert 0 < corrected < 200
+    assert seen["vectors computed again"] == seen["rows added to the index"] == corrected
+    assert seen["same digit, corrected"] > seen["same digit, upside down"]
+    assert seen["points of the picture"] == 6 * 8 * 10 * 10 * 16
 
 
 @pytest.mark.spark

@@ -19,6 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_PLUGIN = "<!-- needs the plugin -->"
+# Examples with a function ``main`` of a session and a folder.
+EXAMPLES = ("search_documents.py", "change_feed.py", "follow_a_table.py")
+# What needs a package of its own, which may not be there.
+WITH_DIGITS = "similar_images.py"
 _BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```$"
     r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
