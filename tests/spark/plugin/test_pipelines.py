@@ -28,20 +28,26 @@ SETTINGS = """
   spark.sql.session.timeZone: UTC
 """
 
+# Of the catalog of the pipeline, and with a prefix of another.
 TABLES = """
-CREATE STREAMING TABLE streamed USING lance AS
+CREATE STREAMING TABLE {catalog}streamed USING lance AS
     SELECT id, text FROM STREAM lance.`{folder}/added`;
-CREATE MATERIALIZED VIEW counted USING lance AS
-    SELECT text, count(*) AS rows FROM streamed GROUP BY text;
-CREATE STREAMING TABLE spark_catalog.default.streamed USING lance AS
-    SELECT id, text FROM STREAM lance.`{folder}/added`;
-CREATE MATERIALIZED VIEW spark_catalog.default.counted USING lance AS
-    SELECT text, count(*) AS rows FROM spark_catalog.default.streamed GROUP BY text;
+CREATE MATERIALIZED VIEW {catalog}counted USING lance AS
+    SELECT text, count(*) AS rows FROM {catalog}streamed GROUP BY text;
 """
+# How the names of its tables end as folders.
+OTHER_CATALOG = "spark_catalog.default."
+FOLDERS = {"copies": ".lance", "spark-warehouse": ""}
 
 
 @pytest.fixture
-def pipeline(tmp_path):
+def catalogs(request):
+    """Those of the streaming tables and views; the documented flows have both in every run."""
+    return getattr(request, "param", ["copies"])
+
+
+@pytest.fixture
+def pipeline(tmp_path, catalogs):
     shown = {
         block.language: block.code for block in blocks_of((ROOT / "docs/streams.md").read_text())
     }
@@ -52,7 +58,10 @@ def pipeline(tmp_path):
     (tmp_path / "pipeline").mkdir()
     files = {
         "pipeline/follow.py": flows,
-        "pipeline/tables.sql": TABLES.replace("{folder}", str(tmp_path)),
+        "pipeline/tables.sql": "".join(
+            TABLES.format(folder=tmp_path, catalog="" if one == "copies" else OTHER_CATALOG)
+            for one in catalogs
+        ),
         "spark-pipeline.yaml": shown["yaml"].rstrip() + SETTINGS,
     }
     for file, text in files.items():
@@ -63,9 +72,9 @@ def pipeline(tmp_path):
     return tmp_path, shown["bash"]
 
 
-def test_the_documented_command_fills_tables_and_views(pipeline):
+def test_the_documented_command_fills_tables_and_views(pipeline, catalogs):
     folder, _ = pipeline
-    _check_added(folder, [("a", 2)])
+    _check_added(folder, catalogs, [("a", 2)])
     rows = [(n, "a") for n in range(5)]
     assert _rows(_newest(folder)) == rows
     if KEEPS_STATES:
@@ -73,7 +82,8 @@ def test_the_documented_command_fills_tables_and_views(pipeline):
 
 
 @pytest.mark.slow
-def test_the_documented_command_keeps_tables_and_all_states_over_runs(pipeline):
+@pytest.mark.parametrize("catalogs", [list(FOLDERS)], indirect=True)
+def test_the_documented_command_keeps_tables_and_all_states_over_runs(pipeline, catalogs):
     folder, command = pipeline
     followed = str(folder / "followed")
     set_to(followed, "id = 1", text="b")
@@ -83,7 +93,7 @@ def test_the_documented_command_keeps_tables_and_all_states_over_runs(pipeline):
     _write(folder / "added", range(2, 5), "b")
     _run(command, folder)
 
-    _check_added(folder, [("a", 2), ("b", 3)])
+    _check_added(folder, catalogs, [("a", 2), ("b", 3)])
     assert _rows(_newest(folder)) == [(0, "a"), (1, "b"), (3, "c"), (4, "a"), (7, "d")]
     if KEEPS_STATES:
         assert _rows(_states(folder)) == [
@@ -92,9 +102,10 @@ def test_the_documented_command_keeps_tables_and_all_states_over_runs(pipeline):
         ]  # fmt: skip
 
 
-def _check_added(folder, counts):
+def _check_added(folder, catalogs, counts):
     ids = list(range(sum(rows for _, rows in counts)))
-    for catalog, suffix in (("copies", ".lance"), ("spark-warehouse", "")):
+    for catalog in catalogs:
+        suffix = FOLDERS[catalog]
         streamed = read_ours(str(folder / catalog / f"streamed{suffix}"))
         assert sorted(streamed["id"].to_pylist()) == ids
         counted = read_ours(str(folder / catalog / f"counted{suffix}"))
