@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from pyspark_lance.cancellation import CANCELLED, CancelledRequestError
 from pyspark_lance.store import advisory_lock as locks
 from pyspark_lance.store.advisory_lock import advisory_lock
 from pyspark_lance.store.local_store import LocalStore
@@ -236,4 +237,23 @@ def test_who_gives_up_waiting_leaves_no_lock_and_no_descriptor(store):
     while any(thread.name == "advisory-lock" for thread in threading.enumerate()):
         time.sleep(0.001)
     assert len(os.listdir("/dev/fd")) == before
+    assert acquires_lock(store)
+
+
+def test_a_cancelled_request_does_not_wait_any_longer(store):
+    cancelled = threading.Event()
+
+    def wait():
+        CANCELLED.set(cancelled)
+        with pytest.raises(CancelledRequestError):
+            acquires_lock_after(cancelled.set)
+        return "cancelled"
+
+    def acquires_lock_after(meanwhile):
+        with advisory_lock(store, FOLDER, 5.0, meanwhile=meanwhile):
+            pass
+
+    with advisory_lock(store, FOLDER, LONG_S):
+        assert in_a_thread(wait) == "cancelled"
+    wait_for_places_left()
     assert acquires_lock(store)

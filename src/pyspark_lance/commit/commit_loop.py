@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pyspark_lance.cancellation import CancelledRequestError, check_cancelled
 from pyspark_lance.commit.application_versions import (
     application_version,
     is_committed,
@@ -121,6 +122,7 @@ def commit(
             an Append on the newest version and commits that.
         StorageError: The store failed. Only with this error the outcome is uncertain, and files
             written for the transaction must stay.
+        CancelledRequestError: The request was cancelled, and nothing was committed.
     """
     left = retries or Retries()
     clock = left.environment.monotonic
@@ -131,9 +133,15 @@ def commit(
         while True:
             try:
                 with advisory_lock(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):
+                    if not work.is_outcome_unknown:
+                        check_cancelled()
                     result = work.attempt()
                     if result is None and work.used_stale_listing:
                         result = work.attempt()  # the version existed before the attempt
+            except CancelledRequestError as error:
+                if work.is_outcome_unknown:
+                    raise work.exhausted_error(attempts, clock() - started) from error
+                raise
             except (LanceError, OSError) as error:
                 if not work.is_outcome_unknown or isinstance(error, TableGoneError):
                     raise

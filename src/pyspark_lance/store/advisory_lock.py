@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from zlib import crc32
 
+from pyspark_lance.cancellation import check_cancelled
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
 
@@ -165,6 +166,7 @@ def _wait_for_progress(folder: str, descriptor: int, queue: _Queue, patience_s: 
     began = since = time.monotonic()
     seen = _last_change(descriptor)
     while not queue.wait(min(_POLL_S, patience_s)):
+        check_cancelled()
         now, change = time.monotonic(), _last_change(descriptor)
         if change != seen:
             seen, since = change, now

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
+import fcntl
+import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -10,6 +14,7 @@ import pyarrow as pa
 import pytest
 from table_access import write_table
 
+from pyspark_lance.cancellation import CANCELLED, CancelledRequestError
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_handler import (
@@ -130,6 +135,78 @@ def test_nothing_is_removed_while_the_commit_is_in_doubt(table, arrives):
     work = UnitOfWork(table, CommitSettings(retries=2), environment=quick(NoAnswer(arrives)))
     with pytest.raises(StorageError):
         work.run(attempt)
+    assert len(files(table) - before) == 1
+
+
+def run_cancelled_by(cancelled: threading.Event, work: UnitOfWork, attempt):
+    """Run an operation in a request that the event cancels."""
+
+    def run():
+        CANCELLED.set(cancelled)
+        return work.run(attempt)
+
+    return contextvars.copy_context().run(run)
+
+
+def test_a_cancelled_commit_leaves_nothing(table):
+    before, cancelled = files(table), threading.Event()
+
+    def attempt(work):
+        fragments = written(table)
+        work.register(fragments)
+        cancelled.set()
+        append_by(work, table, fragments)
+
+    with pytest.raises(CancelledRequestError):
+        run_cancelled_by(cancelled, UnitOfWork(table, CommitSettings()), attempt)
+    assert files(table) == before
+    assert len(list(Path(table.root, "_transactions").iterdir())) == 1
+    assert Snapshot.open(table).version == 1
+
+
+class CancelledMeanwhile:
+    """The request is cancelled while the put of its version is under way, which has no answer."""
+
+    def __init__(self, *, arrives: bool) -> None:
+        self.cancelled = threading.Event()
+        self._arrives = arrives
+
+    def put(self, store, location, data, *, uuid):
+        if self._arrives:
+            ConditionalPutCommitHandler().put(store, location, data, uuid=uuid)
+        self.cancelled.set()
+        return Undecided(OSError("no answer"))
+
+
+def test_a_cancelled_commit_whose_put_may_have_happened_looks_for_it(table):
+    handler = CancelledMeanwhile(arrives=True)
+
+    def attempt(work):
+        fragments = written(table)
+        work.register(fragments)
+        return append_by(work, table, fragments)
+
+    work = UnitOfWork(table, CommitSettings(), environment=quick(handler))
+    assert run_cancelled_by(handler.cancelled, work, attempt).version == 2
+    assert len(Snapshot.open(table).manifest.fragments) == 2
+
+
+def test_nothing_is_removed_if_a_commit_in_doubt_is_cancelled_while_it_waits(table):
+    before, handler = files(table), CancelledMeanwhile(arrives=False)
+    lock = os.open(Path(table.root, VERSIONS), os.O_RDONLY)
+    environment = Environment(handler, sleep=lambda seconds: fcntl.flock(lock, fcntl.LOCK_EX))
+
+    def attempt(work):
+        fragments = written(table)
+        work.register(fragments)
+        return append_by(work, table, fragments)
+
+    work = UnitOfWork(table, CommitSettings(), environment=environment)
+    try:
+        with pytest.raises(StorageError, match="may exist or appear yet"):
+            run_cancelled_by(handler.cancelled, work, attempt)
+    finally:
+        os.close(lock)
     assert len(files(table) - before) == 1
 
 

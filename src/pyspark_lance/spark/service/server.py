@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
+from pyspark_lance.cancellation import CANCELLED, CancelledRequestError
 from pyspark_lance.errors import InvalidInputError, LanceError, RetryableCommitError, shorten
 from pyspark_lance.spark.service.frames import Message, encode_frame, read_frame, write_frame
-from pyspark_lance.spark.source.cancellation import CANCELLED, CancelledRequestError
 
 Method = Callable[[Message], Message]
 
@@ -67,8 +67,9 @@ class Server:
         try:
             result = self._method(request["method"])(request)
             response = encode_frame({"id": number, "result": result})
-        except CancelledRequestError:
-            return
+        except CancelledRequestError as error:
+            cancelled = {"message": str(error), "cancelled": True}
+            response = encode_frame({"id": number, "error": cancelled})
         except BaseException as error:  # noqa: BLE001  (the plugin waits for it, whatever it is)
             response = encode_frame({"id": number, "error": error_value(error)})
         finally:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
+from pyspark_lance.cancellation import CancelledRequestError
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import CommitRequest, commit
 from pyspark_lance.commit.commit_outcome import files_of, fragments_named
@@ -196,7 +197,7 @@ class UnitOfWork:
                     self._retries,
                     read=cached_manifest_reader(self._table),
                 )
-        except LanceError as error:
+        except (LanceError, CancelledRequestError) as error:
             self._unknown_outcome = isinstance(error, StorageError | TableGoneError)
             raise
         self._unknown_outcome = False

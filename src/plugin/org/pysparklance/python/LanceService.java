@@ -50,6 +50,10 @@ final class LanceService {
    * Calls a method and waits for its response. One that only reads is called once more if the process
    * ends before it responds, as it may have ended unnoticed before the call.
    *
+   * <p>An interrupt of the thread cancels the request. The wait for one that only reads ends then.
+   * Others end or have happened before this returns: Spark removes the files of a failed write, and
+   * a commit that went on would refer to them.
+   *
    * @throws LanceException the method failed, or the process ended before it responded
    */
   static Frame call(String method, Frame request) {
@@ -82,25 +86,43 @@ final class LanceService {
   }
 
   private Frame await(long id, String method, CompletableFuture<Frame> response) {
+    boolean isInterrupted = false;
     try {
-      Frame frame = response.get();
-      JsonNode error = frame.head().get("error");
-      if (error != null) {
-        throw LanceException.of(error).raise();
+      while (true) {
+        try {
+          return checked(response.get(), method);
+        } catch (InterruptedException interrupt) {
+          isInterrupted = true;
+          cancel(id);
+          if (READS.contains(method)) {
+            throw interrupted(method);
+          }
+        }
       }
-      return frame;
-    } catch (InterruptedException cancelled) {
-      cancel(id);
-      Thread.currentThread().interrupt();
-      throw new UncheckedIOException(new InterruptedIOException("interrupted in " + method));
     } catch (ExecutionException failure) {
       return null;
     } finally {
       pending.remove(id);
+      if (isInterrupted) {
+        Thread.currentThread().interrupt();
+      }
     }
   }
 
-  /** Cancels a request; its response is ignored. */
+  private static Frame checked(Frame response, String method) {
+    JsonNode error = response.head().get("error");
+    if (error == null) {
+      return response;
+    }
+    throw error.has("cancelled") ? interrupted(method) : LanceException.of(error).raise();
+  }
+
+  /** An error that Spark's streams take for their own end. */
+  private static UncheckedIOException interrupted(String method) {
+    return new UncheckedIOException(new InterruptedIOException("interrupted in " + method));
+  }
+
+  /** Cancels a request, which ends at its next check. */
   private void cancel(long id) {
     ObjectNode head = Python.JSON.createObjectNode().put("cancel", id);
     try {

@@ -1,4 +1,8 @@
-"""Cancellation of work on the driver once Spark no longer waits for its result."""
+"""Cancellation of work on the driver whose statement was interrupted.
+
+Scans are cancelled between batches. A commit is cancelled while it waits for other writers, and
+before each attempt: once its manifest may be put, it is finished.
+"""
 
 from __future__ import annotations
 
@@ -19,4 +23,4 @@ def check_cancelled() -> None:
     """Raise ``CancelledRequestError`` if the request that this thread serves was cancelled."""
     cancelled = CANCELLED.get()
     if cancelled is not None and cancelled.is_set():
-        raise CancelledRequestError
+        raise CancelledRequestError("the statement was interrupted")
