@@ -227,7 +227,7 @@ def test_executors_have_a_python_of_their_own(path, tmp_path):
 
 
 CONTEXTS = """
-import sys
+import os, signal, sys
 sys.path[:0] = [sys.argv[2], sys.argv[3]]
 from kills.killed_service import service_processes
 from pyspark.sql import SparkSession
@@ -238,7 +238,10 @@ for number in range(3):
     spark = builder.getOrCreate()
     spark.range(3).write.format("lance").mode("append").save(sys.argv[1])
     assert spark.read.format("lance").load(sys.argv[1]).count() == 3 * (number + 1)
-    seen += service_processes()
+    (service,) = service_processes()
+    seen.append(service)
+    if number == 1:
+        os.kill(service, signal.SIGKILL)  # and the context ends without another one
     spark.stop()
     assert service_processes() == []
 assert len(set(seen)) == 3, seen
