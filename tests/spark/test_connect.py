@@ -8,6 +8,7 @@ import sys
 import pytest
 from connect_script import START_CONNECT
 from documents import ROOT
+from s3_server import s3_server  # noqa: F401
 from script_process import run_command
 from spark.test_column_expressions import CONDITIONS, MENTIONS
 
@@ -166,3 +167,118 @@ def test_connect_reads_changes_and_streams(tmp_path):
         "error True",
         f"columns {len(CONDITIONS)} {len(MENTIONS)}",
     ]
+
+
+USERS = (
+    START_CONNECT
+    + """
+import fcntl, os, sys, threading, time
+folder, bucket, endpoint, secret = sys.argv[1:5]
+sys.path[:0] = sys.argv[5:]
+from pyspark_lance import LanceTable
+from pyspark_lance.table.verify.verify import verify
+from pyspark_lance.table.version.table import Table
+
+ZONES = {"ann": "UTC", "bob": "America/New_York", "cy": "Asia/Tokyo"}
+TIMES = {"ann": "2024-01-01 00:00", "bob": "2023-12-31 19:00", "cy": "2024-01-01 09:00"}
+spark.range(1).selectExpr("id", "timestamp_seconds(1704067200) AS at").write.format("lance").save(
+    folder + "/times")
+users = {}
+for name, zone in ZONES.items():
+    channel = f"sc://localhost:{free_port}/;user_id={name}"
+    users[name] = SparkSession.builder.remote(channel).create()
+    for key, value in {
+        "spark.sql.session.timeZone": zone, "fs.s3a.access.key": f"key-of-{name}",
+        "fs.s3a.secret.key": f"{secret}-of-{name}", "fs.s3a.endpoint": endpoint,
+        "fs.s3a.endpoint.region": "us-east-1", "fs.s3a.path.style.access": "true",
+    }.items():
+        users[name].conf.set(key, value)
+ready, failures = threading.Barrier(len(users)), []
+
+def work(name):
+    session = users[name]
+    path, remote = f"{folder}/{name}", f"s3a://{bucket}/{name}"
+    ready.wait(60)
+    for target in (path, remote):
+        session.range(10).selectExpr("id", f"'{name}' AS who").write.format("lance").save(target)
+    session.read.format("lance").load(path).createOrReplaceTempView("mine")
+    ready.wait(60)
+    for _ in range(3):
+        assert session.sql("SELECT DISTINCT who FROM mine").collect()[0].who == name
+        read = session.read.format("lance").option("filter", f"at = '{TIMES[name]}:00'")
+        assert read.load(folder + "/times").count() == 1, name
+        assert session.read.format("lance").load(remote).where("id > 1").count() == 8, name
+    LanceTable.forPath(session, path).update("id = 1", {"who": "'x'"})
+    session.sql(f"UPDATE lance.`{path}` SET who = 'y' WHERE id = 2")
+    changed = session.read.format("lance").load(path).where("who IN ('x', 'y')")
+    assert changed.count() == 2, changed.collect()
+    try:
+        session.read.format("lance").load(f"s3a://{bucket}/none").count()
+    except Exception as error:
+        assert secret not in str(error), error
+
+def checked(name):
+    try:
+        work(name)
+    except BaseException as error:
+        failures.append((name, error))
+        ready.abort()
+
+threads = [threading.Thread(target=checked, args=(name,)) for name in users]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not failures, failures
+assert not spark.catalog.tableExists("mine")
+print("users")
+
+# A user who interrupts a statement that waits for its commit ends neither those of others.
+ann, bob = users["ann"], users["bob"]
+path = folder + "/ann"
+lock = os.open(path + "/_transactions", os.O_RDONLY)
+fcntl.flock(lock, fcntl.LOCK_EX)
+def waits():
+    inode = f":{os.stat(lock).st_ino}"
+    lines = [line.split() for line in open("/proc/locks").read().splitlines()]
+    return any(line[1] == "->" and line[6].endswith(inode) for line in lines)
+def interrupt():
+    while not waits():
+        time.sleep(0.01)
+    assert bob.read.format("lance").load(folder + "/bob").count() == 10
+    ann.interruptAll()
+interrupting = threading.Thread(target=interrupt)
+interrupting.start()
+try:
+    ann.range(3).selectExpr("id", "'z' AS who").write.format("lance").mode("overwrite").save(path)
+except Exception as error:
+    assert "cancel" in str(error).lower() or "interrupt" in str(error).lower(), error
+    print("interrupted")
+interrupting.join()
+os.close(lock)
+bob.range(10, 12).selectExpr("id", "'bob' AS who").write.format("lance").mode("append").save(path)
+assert ann.read.format("lance").load(path).count() == 12
+assert verify(Table(path), read_data=True).findings == ()
+sys.stdout.flush()
+spark.stop()
+os._exit(0)  # at their exit, the clients of the users would wait for the server
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.s3
+def test_users_of_a_connect_server_have_settings_views_and_keys_of_their_own(tmp_path, s3_server):  # noqa: F811
+    bucket = s3_server.new_bucket()
+    before = len(s3_server.requests)
+    arguments = [tmp_path, bucket, s3_server.endpoint, "hidden", ROOT / "tests"]
+    out, errors = run_command(sys.executable, "-c", USERS, *arguments)
+    assert out.splitlines() == ["users", "interrupted"]
+    assert "hidden" not in errors
+    keys = {}
+    for (_, path, _), key in zip(s3_server.requests, s3_server.access_keys, strict=True):
+        for name in ("ann", "bob", "cy"):
+            if path.startswith(f"/{bucket}/{name}/"):
+                keys.setdefault(name, set()).add(key)
+    assert len(s3_server.requests) > before
+    assert keys == {name: {f"key-of-{name}"} for name in ("ann", "bob", "cy")}
