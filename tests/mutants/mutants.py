@@ -174,6 +174,20 @@ MUTANTS = (
         ("tests/spark/test_service.py",),
     ),
     Mutant(
+        "a field of a response that is None is sent as null",
+        "spark/sql/plugin_responses.py",
+        "vars(value).items() if own is not None}",
+        "vars(value).items()}",
+        ("tests/spark/test_service.py",),
+    ),
+    Mutant(
+        "a response has a field that the plugin does not read",
+        "spark/sql/plugin_responses.py",
+        '    """Whether there was such a table."""',
+        '    table: str = ""',
+        ("tests/spark/test_service.py",),
+    ),
+    Mutant(
         "a query of a path imports what finds names of catalogs",
         "spark/service/methods.py",
         "import importlib\n",

@@ -55,14 +55,14 @@ def test_all_rows_come_with_the_plan_where_they_are_few(path):
 
 
 def test_nobody_gets_rows_who_does_not_ask(path):
-    left = {"fragments": 1, "rows": 100, "indices": ()}
+    left = {"fragments": 1, "rows": 100, "indices": []}
     assert methods()["plan"]({"options": {"path": path}}) == left
 
 
 def test_rows_of_more_bytes_than_asked_for_are_left_to_tasks(path):
     size = sum(stream.size for stream in plan(path)["batches"])
     assert len(rows_of(plan(path, small=size))) == 100
-    assert plan(path, small=size - 1) == {"fragments": 1, "rows": 100, "indices": ()}
+    assert plan(path, small=size - 1) == {"fragments": 1, "rows": 100, "indices": []}
 
 
 def test_a_limit_is_read_of_each_task(path):
@@ -97,7 +97,7 @@ def test_who_chooses_partitions_gets_them(path):
 def test_a_damaged_file_is_left_to_tasks(path, tmp_path):
     (data,) = (tmp_path / "t" / "data").iterdir()
     data.write_bytes(data.read_bytes()[:-20])
-    assert plan(path) == {"fragments": 1, "rows": 100, "indices": ()}
+    assert plan(path) == {"fragments": 1, "rows": 100, "indices": []}
 
 
 def test_what_no_batch_may_ask_for_is_refused_at_once(path):

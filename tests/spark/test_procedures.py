@@ -44,7 +44,7 @@ def ask(path, procedure, /, *, work=None, done=(), **arguments):
 
 
 def rows(answer):
-    return json.loads(answer["rows"])
+    return json.loads(answer.rows)
 
 
 def run_tasks(state):
@@ -58,11 +58,11 @@ def compact(path, between=lambda: None, **arguments):
     """Runs a compaction, with something between its plan and its commit the first time."""
     answer = ask(path, "compact", target_rows_per_fragment="50", **arguments)
     rounds = 0
-    while "state" in answer:
-        done = run_tasks(answer["state"])
+    while answer.state is not None:
+        done = run_tasks(answer.state)
         between()
         between = lambda: None  # noqa: E731
-        answer = ask(path, "compact", work=answer["state"], done=done)
+        answer = ask(path, "compact", work=answer.state, done=done)
         rounds += 1
     return rounds, rows(answer)[0]
 
@@ -93,21 +93,21 @@ def test_nothing_to_do_takes_no_task(path):
 def test_where_others_are_always_in_the_way_what_landed_is_told(path, monkeypatch):
     settings = {"target_rows_per_fragment": "50"}
     answer = ask(path, "compact", **settings)
-    done = run_tasks(answer["state"])
+    done = run_tasks(answer.state)
     request = ProcedureRequest(
         options={"path": path, "commitRetries": "0"},
         procedure="compact",
         arguments={"table": path},
-        state=answer["state"],
+        state=answer.state,
         results=tuple(done),
     )
     delete_rows(path, "id = 1")
     (told,) = rows(run_procedure(request))
     assert (told["conflicting_bins"], told["fragments_removed"]) == (1, 2)
     answer = ask(path, "compact", **settings)
-    done = run_tasks(answer["state"])
+    done = run_tasks(answer.state)
     delete_rows(path, "id IN (0, 2)")
-    request = replace(request, state=answer["state"], results=tuple(done))
+    request = replace(request, state=answer.state, results=tuple(done))
     with pytest.raises(RetryableCommitError, match="changed all 1 groups"):
         run_procedure(request)
 
@@ -139,22 +139,22 @@ def test_every_procedure_gives_rows_of_its_columns(path):
         if name == "create_vector_index":
             continue  # which wants vectors, and has a test of its own
         answer = ask(path, name, **given.get(name, {}))
-        if "state" in answer:
-            answer = ask(path, name, work=answer["state"], done=run_tasks(answer["state"]))
-        assert json.loads(answer["schema"]) == procedure.result.jsonValue()
+        if answer.state is not None:
+            answer = ask(path, name, work=answer.state, done=run_tasks(answer.state))
+        assert json.loads(answer.schema) == procedure.result.jsonValue()
         for row in rows(answer):
             assert list(row) == procedure.result.names
 
 
 def test_zone_maps_are_made_by_tasks_and_refreshed(path):
     answer = ask(path, "create_zonemap", columns="id", rows_per_zone="40")
-    done = run_tasks(answer["state"])
+    done = run_tasks(answer.state)
     append(path, 200, 3)
-    (made,) = rows(ask(path, "create_zonemap", work=answer["state"], done=done, columns="id"))
+    (made,) = rows(ask(path, "create_zonemap", work=answer.state, done=done, columns="id"))
     assert (made["columns"], made["num_fragments"], made["num_zones"]) == (["id"], 5, 7)
     answer = ask(path, "refresh_zonemaps")
-    (refreshed,) = rows(ask(path, "refresh_zonemaps", work=answer["state"],
-                            done=run_tasks(answer["state"])))  # fmt: skip
+    (refreshed,) = rows(ask(path, "refresh_zonemaps", work=answer.state,
+                            done=run_tasks(answer.state)))  # fmt: skip
     assert (refreshed["columns"], refreshed["num_fragments"]) == (["id"], 1)
     (nothing,) = rows(ask(path, "refresh_zonemaps"))
     assert nothing["version"] is None
@@ -164,31 +164,31 @@ def test_zone_maps_are_made_by_tasks_and_refreshed(path):
 
 def test_zone_maps_of_rows_that_were_moved_meanwhile_are_made_again(path):
     answer = ask(path, "create_zonemap", columns="id")
-    done = run_tasks(answer["state"])
+    done = run_tasks(answer.state)
     compact(path)
-    again = ask(path, "create_zonemap", work=answer["state"], done=done, columns="id")
-    done = run_tasks(again["state"])
-    (made,) = rows(ask(path, "create_zonemap", work=again["state"], done=done, columns="id"))
+    again = ask(path, "create_zonemap", work=answer.state, done=done, columns="id")
+    done = run_tasks(again.state)
+    (made,) = rows(ask(path, "create_zonemap", work=again.state, done=done, columns="id"))
     assert made["num_fragments"] == lance.dataset(path).stats.dataset_stats()["num_fragments"]
 
 
 def test_indices_are_made_by_tasks_refreshed_optimized_and_dropped(path):
     answer = ask(path, "create_index", columns="id", kind="BTREE", name="keys")
-    done = run_tasks(answer["state"])
+    done = run_tasks(answer.state)
     append(path, 200, 3)
-    (made,) = rows(ask(path, "create_index", work=answer["state"], done=done, columns="id"))
+    (made,) = rows(ask(path, "create_index", work=answer.state, done=done, columns="id"))
     assert (made["names"], made["num_segments"]) == (["keys"], 1)
     with pytest.raises(InvalidInputError, match="there is an index 'keys'"):
         ask(path, "create_index", columns="id", name="keys")
-    assert "state" in ask(path, "create_index", columns="id", name="keys", replace="true")
+    assert ask(path, "create_index", columns="id", name="keys", replace="true").state is not None
     answer = ask(path, "refresh_indices", name="keys")
-    (refreshed,) = rows(ask(path, "refresh_indices", work=answer["state"],
-                            done=run_tasks(answer["state"])))  # fmt: skip
+    (refreshed,) = rows(ask(path, "refresh_indices", work=answer.state,
+                            done=run_tasks(answer.state)))  # fmt: skip
     assert (refreshed["names"], refreshed["num_rows"]) == (["keys"], 3)
     assert "@keys(BTree)" in lance.dataset(path).scanner(filter="id = 201").explain_plan()
     answer = ask(path, "optimize_indices")
-    (joined,) = rows(ask(path, "optimize_indices", work=answer["state"],
-                         done=run_tasks(answer["state"])))  # fmt: skip
+    (joined,) = rows(ask(path, "optimize_indices", work=answer.state,
+                         done=run_tasks(answer.state)))  # fmt: skip
     assert joined["num_segments"] == 1
     assert joined["num_rows"] == lance.dataset(path).count_rows()
     (nothing,) = rows(ask(path, "optimize_indices"))
@@ -209,12 +209,12 @@ def vectors(path, count, start=0):
 def through(path, procedure, between=lambda: None, **arguments):
     """The rows of a procedure, and how many stages of tasks it took."""
     answer, stages = ask(path, procedure, **arguments), 0
-    while "state" in answer:
-        done = run_tasks(answer["state"])
+    while answer.state is not None:
+        done = run_tasks(answer.state)
         stages += 1
         if stages == 2:
             between()
-        answer = ask(path, procedure, work=answer["state"], done=done, **arguments)
+        answer = ask(path, procedure, work=answer.state, done=done, **arguments)
     return rows(answer), stages
 
 
@@ -261,10 +261,10 @@ def test_a_vector_index_of_rows_that_were_moved_meanwhile_is_made_again(tmp_path
 
 def test_indices_of_rows_that_were_moved_meanwhile_are_made_again(path):
     answer = ask(path, "create_index", columns="id")
-    done = run_tasks(answer["state"])
+    done = run_tasks(answer.state)
     compact(path)
-    again = ask(path, "create_index", work=answer["state"], done=done, columns="id")
-    done = run_tasks(again["state"])
-    (made,) = rows(ask(path, "create_index", work=again["state"], done=done, columns="id"))
+    again = ask(path, "create_index", work=answer.state, done=done, columns="id")
+    done = run_tasks(again.state)
+    (made,) = rows(ask(path, "create_index", work=again.state, done=done, columns="id"))
     assert made["num_rows"] == lance.dataset(path).count_rows()
     assert "@id_idx(BTree)" in lance.dataset(path).scanner(filter="id = 7").explain_plan()

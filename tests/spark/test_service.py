@@ -26,8 +26,15 @@ from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, read_frame, write_frame
 from pyspark_lance.spark.service.methods import METHODS
 from pyspark_lance.spark.service.server import Server
-from pyspark_lance.spark.sql import plugin_requests
+from pyspark_lance.spark.sql import plugin_requests, plugin_responses
 from pyspark_lance.spark.sql.plugin_requests import ScanRequest, Session, TableRequest
+from pyspark_lance.spark.sql.plugin_responses import (
+    BoundsResponse,
+    ColumnEstimate,
+    CountsResponse,
+    StatisticsResponse,
+    encode_response,
+)
 
 JAVA = Path(__file__).parents[2] / "src" / "plugin" / "org" / "pysparklance"
 # The classes that call methods of the service.
@@ -249,11 +256,70 @@ def test_the_plugin_calls_every_method_with_its_parameters():
         assert set(re.findall(r'\.with\(\s*"(\w+)"', chain)) == known, name
 
 
+# How Java reads a field of a response.
+_READ = re.compile(r'\.(?:get|path|has)\("(\w+)"\)')
+
+
+def fields_that_java_reads() -> dict[str, set[str]]:
+    """By method, the names of fields, also those of the values in its response."""
+    texts = [(JAVA / "python" / f"{name}.java").read_text() for name in CALLING]
+    calls = [part for text in texts for part in re.split(r"\n  }\n", text)]
+    parts = re.split(r"  public record ", (JAVA / "python" / "Responses.java").read_text())
+    read_by = {one[: one.index("(")]: set(_READ.findall(one)) - {"result"} for one in parts[1:]}
+    read_by["Estimates"] |= read_by["ColumnEstimate"]
+    read_by["Description"] = set(_READ.findall((JAVA / "python" / "Description.java").read_text()))
+    fields = {}
+    for part in calls:
+        for method in re.findall(r'new Request\("(\w+)"\)', part):
+            classes = re.findall(r"(\w+)(?:\.of\(|::of)", part)
+            own = set(_READ.findall(part)) - {"result"}
+            fields[method] = own.union(*(read_by.get(one, set()) for one in classes))
+            if "checked(" in part:
+                fields[method].add("no_namespace")
+    return fields
+
+
+def all_fields(kind) -> set[str]:
+    """The names of the fields of a response, and of the values in it."""
+    inner = [
+        getattr(plugin_responses, name)
+        for one in dataclasses.fields(kind)
+        for name in re.findall(r"\w+(?:Description|Estimate)\b", one.type)
+    ]
+    return {one.name for one in dataclasses.fields(kind)}.union(*map(all_fields, inner))
+
+
+def test_the_plugin_reads_every_field_of_a_response_and_no_other():
+    read = fields_that_java_reads()
+    assert read == {name: all_fields(method.response) for name, method in METHODS.items()}
+
+
+def test_only_the_package_of_the_client_reads_responses():
+    others = [path for path in JAVA.rglob("*.java") if path.parent.name != "python"]
+    read = re.compile(r"facts\(\)\.(?:get|path|has)|\.result\(\)")
+    assert [path.name for path in others if read.search(path.read_text())] == []
+
+
+def test_a_response_is_encoded_without_the_fields_that_are_none():
+    estimate = ColumnEstimate(
+        distinct=2, nulls=0, min=None, max=7, average_bytes=None, most_bytes=8
+    )
+    response = StatisticsResponse(rows=3, columns={"id": estimate})
+    encoded = {"distinct": 2, "nulls": 0, "max": 7, "most_bytes": 8}
+    assert encode_response(response) == {"rows": 3, "columns": {"id": encoded}}
+    assert encode_response(BoundsResponse()) == {}
+    # A value may be null.
+    assert encode_response(BoundsResponse(bounds=(None, None))) == {"bounds": [None, None]}
+    assert encode_response(CountsResponse(rows=[[None, 3]])) == {"rows": [[None, 3]]}
+
+
 def test_every_method_has_a_function_of_its_name():
     for name, method in METHODS.items():
         function = getattr(importlib.import_module(method.module), name)
-        (parameter,) = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
+        (parameter,) = signature.parameters.values()
         assert issubclass(method.request, getattr(plugin_requests, parameter.annotation)), name
+        assert method.response is getattr(plugin_responses, signature.return_annotation), name
 
 
 def test_only_these_classes_call_the_service():

@@ -1,6 +1,5 @@
 package org.pysparklance;
 
-import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
 import org.apache.spark.sql.catalyst.analysis.*;
@@ -83,18 +82,6 @@ public class LanceCatalog
         : Options.with(options, "_lance.catalog", settings.toString(), "_lance.name", Python.json(nameOf(ident)));
   }
 
-  private static JsonNode checked(JsonNode reply, String[] namespace)
-      throws NoSuchNamespaceException {
-    if (reply.has("no_namespace")) {
-      throw new NoSuchNamespaceException(namespace);
-    }
-    return reply;
-  }
-
-  private static Map<String, String> texts(JsonNode node) {
-    return Python.JSON.convertValue(node, new TypeReference<>() {});
-  }
-
   @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
     return load(ident, Map.of());
   }
@@ -126,7 +113,7 @@ public class LanceCatalog
       throw new NoSuchTableException(ident);
     }
     CaseInsensitiveStringMap read = isPath(ident) ? asked
-        : Options.merge(Options.merge(options, texts(found.facts().get("options"))), more);
+        : Options.merge(Options.merge(options, found.options()), more);
     Map<String, String> known = Map.of(TableCatalog.PROP_LOCATION, read.get("path"),
         TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
     return new NamedTable(NamedTable.nameOf(name, ident), read, known, found, null);
@@ -145,11 +132,7 @@ public class LanceCatalog
   }
 
   @Override public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
-    JsonNode reply = checked(Python.tables(settings, namespace), namespace);
-    String[] own = Python.JSON.convertValue(reply.get("namespace"), String[].class);
-    List<Identifier> found = new ArrayList<>();
-    reply.get("tables").forEach(one -> found.add(Identifier.of(own, one.asText())));
-    return found.toArray(Identifier[]::new);
+    return Python.tables(settings, namespace);
   }
 
   @Override public Table createTable(Identifier ident, TableInfo table)
@@ -217,8 +200,8 @@ public class LanceCatalog
           + "path lies there, and not in " + location + "\n  at: " + ident.name()
           + "\n  hint: leave out LOCATION and the option path");
     }
-    CaseInsensitiveStringMap at = isPath(ident) ? asked : Options.merge(options, texts(checked(
-        Python.place(asked, location), ident.namespace()).get("options")));
+    CaseInsensitiveStringMap at = isPath(ident) ? asked : Options.merge(options,
+        Python.place(asked, location, ident.namespace()));
     Runnable made = isPath(ident) ? () -> {}
         : () -> Python.register(asked, at.get("path"));
     return new StagedLanceTable(Options.with(Options.merge(at, Options.ofTable(given)),
@@ -270,17 +253,17 @@ public class LanceCatalog
   @Override
   public String[][] listNamespaces(String[] namespace) throws NoSuchNamespaceException {
     List<String[]> found = new ArrayList<>();
-    checked(Python.namespaces(settings, namespace), namespace).get("namespaces").forEach(one -> {
+    for (String one : Python.namespaces(settings, namespace)) {
       String[] whole = Arrays.copyOf(namespace, namespace.length + 1);
-      whole[namespace.length] = one.asText();
+      whole[namespace.length] = one;
       found.add(whole);
-    });
+    }
     return found.toArray(String[][]::new);
   }
 
   @Override public Map<String, String> loadNamespaceMetadata(String[] namespace)
       throws NoSuchNamespaceException {
-    return texts(checked(Python.namespace(settings, namespace), namespace).get("properties"));
+    return Python.namespace(settings, namespace);
   }
 
   @Override public void createNamespace(String[] namespace, Map<String, String> properties)
@@ -300,15 +283,11 @@ public class LanceCatalog
         properties.put(removed.property(), null);
       }
     }
-    checked(Python.alterNamespace(settings, namespace, properties), namespace);
+    Python.alterNamespace(settings, namespace, properties);
   }
 
   @Override public boolean dropNamespace(String[] namespace, boolean cascade)
       throws NoSuchNamespaceException, NonEmptyNamespaceException {
-    JsonNode reply = checked(Python.dropNamespace(settings, namespace, cascade), namespace);
-    if (reply.has("not_empty")) {
-      throw new NonEmptyNamespaceException(namespace);
-    }
-    return reply.get("done").asBoolean();
+    return Python.dropNamespace(settings, namespace, cascade);
   }
 }

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """Version of frames and methods; equal to ``LanceService.PROTOCOL`` of the plugin."""
 
 _ATTACHMENT = "attachment"

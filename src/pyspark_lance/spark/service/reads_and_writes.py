@@ -16,8 +16,8 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from pyspark_lance.plain_values import single_value
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.service.frames import Message
 from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.spark.sql.plugin_responses import ReadResponse, Response, WriteResponse
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader
@@ -132,36 +132,35 @@ class _PlannedSource(LanceDataSource):
         return self._feed
 
 
-def plan_read(request: ReadRequest) -> Message:
+def plan_read(request: ReadRequest) -> ReadResponse:
     """Return the function and the partitions of the tasks of a read."""
     reader = _PlannedSource(request).planned_reader(request)
     # Spark runs one task for a read without partitions.
     partitions = reader.partitions() or [InputPartition(None)]
     rows = request.schema() if request.batches is None else MESSAGES
-    return {
-        "function": _dumps((ReadTask(reader), rows)),
-        "partitions": list(map(_dumps, partitions)),
-    }
+    return ReadResponse(
+        function=_dumps((ReadTask(reader), rows)), partitions=list(map(_dumps, partitions))
+    )
 
 
-def plan_write(request: WriteRequest) -> Message:
+def plan_write(request: WriteRequest) -> WriteResponse:
     """Return the function of the tasks of a write, and the writer that commits their output."""
     writer: Any = _PlannedSource(request).planned_writer(request)
-    return {"function": _dumps((WriteTask(writer), _MESSAGE)), "writer": _dumps(writer)}
+    return WriteResponse(function=_dumps((WriteTask(writer), _MESSAGE)), writer=_dumps(writer))
 
 
-def commit(request: CommitRequest) -> Message:
+def commit(request: CommitRequest) -> Response:
     """Commit a version of what all tasks wrote."""
     writer, messages = _written(request)
     writer.commit(messages)
-    return {}
+    return Response()
 
 
-def abort(request: CommitRequest) -> Message:
+def abort(request: CommitRequest) -> Response:
     """Remove what tasks wrote."""
     writer, messages = _written(request)
     writer.abort(messages)
-    return {}
+    return Response()
 
 
 def _written(request: CommitRequest) -> tuple[DataSourceArrowWriter, list[Any]]:

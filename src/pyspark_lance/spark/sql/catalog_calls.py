@@ -30,11 +30,21 @@ from pyspark_lance.spark.sql.plugin_requests import (
     RenameRequest,
     TableRequest,
 )
+from pyspark_lance.spark.sql.plugin_responses import (
+    CreateNamespaceResponse,
+    DropNamespaceResponse,
+    DropResponse,
+    NamespacePropertiesResponse,
+    NamespaceResponse,
+    NamespacesResponse,
+    PlaceResponse,
+    Response,
+    TablesResponse,
+)
 from pyspark_lance.table.version.table import Table
 
-Response = dict[str, Any]
 AnyTableRequest = TypeVar("AnyTableRequest", bound=TableRequest)
-AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Response])
+AnyHandler = TypeVar("AnyHandler", bound=Callable[..., NamespaceResponse])
 
 
 def _namespace(request: TableRequest | NamespaceRequest) -> Namespace:
@@ -90,96 +100,105 @@ def opening_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in options.items() if _OPENING.match(name)}
 
 
-def _or_no_namespace(handler: AnyHandler) -> AnyHandler:
-    """Wrap a handler so that it reports a missing namespace, for which Spark has its own error."""
+def _or_no_namespace(kind: type[NamespaceResponse]) -> Callable[[AnyHandler], AnyHandler]:
+    """Decorate a handler so that it reports a missing namespace, for which Spark has its own error.
 
-    @functools.wraps(handler)
-    def handle(request: Any) -> Response:
-        try:
-            return handler(request)
-        except NamespaceNotFoundError:
-            return {"no_namespace": True}
+    ``kind``: of its response.
+    """
 
-    return cast("AnyHandler", handle)
+    def decorate(handler: AnyHandler) -> AnyHandler:
+        @functools.wraps(handler)
+        def handle(request: Any) -> NamespaceResponse:
+            try:
+                return handler(request)
+            except NamespaceNotFoundError:
+                return kind(no_namespace=True)
+
+        return cast("AnyHandler", handle)
+
+    return decorate
 
 
-@_or_no_namespace
-def place(request: PlaceRequest) -> Response:
+@_or_no_namespace(PlaceResponse)
+def place(request: PlaceRequest) -> PlaceResponse:
     """Return the options that open a new table."""
     names = _namespace(request)
-    return {"options": _options_of(names.place(_name(names, request.name), request.location))}
+    placed = names.place(_name(names, request.name), request.location)
+    return PlaceResponse(options=_options_of(placed))
 
 
-@_or_no_namespace
 def register(request: RegisterRequest) -> Response:
     """Register a table that exists."""
     names = _namespace(request)
     names.register(_name(names, request.name), Table(request.location))
-    return {}
+    return Response()
 
 
-@_or_no_namespace
-def drop(request: TableRequest) -> Response:
+def drop(request: TableRequest) -> DropResponse:
     """Drop a table."""
     names = _namespace(request)
-    return {"dropped": names.drop_table(_name(names, request.name))}
+    try:
+        return DropResponse(dropped=names.drop_table(_name(names, request.name)))
+    except NamespaceNotFoundError:
+        return DropResponse(dropped=False)
 
 
-@_or_no_namespace
 def rename(request: RenameRequest) -> Response:
     """Rename a table."""
     names = _namespace(request)
     names.rename_table(_name(names, request.name), _name(names, request.new_name))
-    return {}
+    return Response()
 
 
-@_or_no_namespace
-def tables(request: NamespaceRequest) -> Response:
+@_or_no_namespace(TablesResponse)
+def tables(request: NamespaceRequest) -> TablesResponse:
     """List the tables of a namespace."""
     names = _namespace(request)
     parent = _parent(names, request)
-    return {"tables": names.tables(parent), "namespace": parent or (ROOT_NAME,)}
+    return TablesResponse(tables=names.tables(parent), namespace=parent or (ROOT_NAME,))
 
 
-@_or_no_namespace
-def namespaces(request: NamespaceRequest) -> Response:
+@_or_no_namespace(NamespacesResponse)
+def namespaces(request: NamespaceRequest) -> NamespacesResponse:
     """List the namespaces in a namespace."""
     names = _namespace(request)
     listed = names.namespaces(_parent(names, request))
     # Spark lists tables by namespace, so the root needs a name of its own.
-    return {"namespaces": listed if request.namespace else sorted({*listed, ROOT_NAME})}
+    shown_names = listed if request.namespace else sorted({*listed, ROOT_NAME})
+    return NamespacesResponse(namespaces=shown_names)
 
 
-@_or_no_namespace
-def namespace(request: NamespaceRequest) -> Response:
+@_or_no_namespace(NamespacePropertiesResponse)
+def namespace(request: NamespaceRequest) -> NamespacePropertiesResponse:
     """Return the properties of a namespace."""
     names = _namespace(request)
     properties = names.properties(_parent(names, request))
     if properties is None:
         raise NamespaceNotFoundError(f"there is no namespace {list(request.namespace)}")
-    return {"properties": dict(properties)}
+    return NamespacePropertiesResponse(properties=dict(properties))
 
 
-def create_namespace(request: CreateNamespaceRequest) -> Response:
+def create_namespace(request: CreateNamespaceRequest) -> CreateNamespaceResponse:
     """Create a namespace."""
     names = _namespace(request)
-    return {"done": names.create_namespace(_parent(names, request), request.properties)}
+    done = names.create_namespace(_parent(names, request), request.properties)
+    return CreateNamespaceResponse(done=done)
 
 
-@_or_no_namespace
-def alter_namespace(request: AlterNamespaceRequest) -> Response:
+@_or_no_namespace(NamespaceResponse)
+def alter_namespace(request: AlterNamespaceRequest) -> NamespaceResponse:
     """Change the properties of a namespace."""
     names = _namespace(request)
     names.change_properties(_parent(names, request), request.properties)
-    return {}
+    return NamespaceResponse()
 
 
-@_or_no_namespace
-def drop_namespace(request: DropNamespaceRequest) -> Response:
+@_or_no_namespace(DropNamespaceResponse)
+def drop_namespace(request: DropNamespaceRequest) -> DropNamespaceResponse:
     """Drop a namespace."""
     names = _namespace(request)
     parent = _parent(names, request)
     try:
-        return {"done": names.drop_namespace(parent, cascade=request.cascade)}
+        return DropNamespaceResponse(done=names.drop_namespace(parent, cascade=request.cascade))
     except NamespaceNotEmptyError:
-        return {"not_empty": True}
+        return DropNamespaceResponse(not_empty=True)

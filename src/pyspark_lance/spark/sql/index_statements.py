@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql.types import BooleanType, LongType, StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.sql.plugin_requests import CreateIndexRequest, TableRequest
+from pyspark_lance.spark.sql.plugin_responses import (
+    CreateIndexResponse,
+    IndexDescription,
+    IndicesResponse,
+)
 from pyspark_lance.spark.sql.procedure_work import TOKENIZER_ARGUMENTS
 from pyspark_lance.spark.sql.procedures import PROCEDURES
 from pyspark_lance.table.index.index_status import index_columns
@@ -29,18 +34,18 @@ _OF_LANCE_SPARK: Final = {"zone_size": "rows_per_zone", "build_mode": ""}
 _ZONED: Final = (ZONEMAP, BLOOMFILTER)
 _OF_VECTORS: Final = tuple(name.lower() for name in INDEX_NAMES.values())
 _KINDS: Final = (*INDEX_KINDS, *_OF_VECTORS)
-Response = dict[str, Any]
 
 
-def list_indices(request: TableRequest) -> Response:
+def list_indices(request: TableRequest) -> IndicesResponse:
     """Return the name, kind and columns of every index of the newest version."""
     read = request.read_options()
     read.check_follows_table("only the newest version of a table has indices")
     snapshot = Snapshot.open(read.table)
-    return {"indices": [one._asdict() for one in index_columns(snapshot)]}
+    found = [IndexDescription(**one._asdict()) for one in index_columns(snapshot)]
+    return IndicesResponse(indices=found)
 
 
-def procedure_of_create(request: CreateIndexRequest) -> Response:
+def procedure_of_create(request: CreateIndexRequest) -> CreateIndexResponse:
     """Return the procedure for a CREATE INDEX, and its arguments."""
     paths = request.columns
     spelled = [".".join(path) for path in paths]
@@ -69,7 +74,9 @@ def procedure_of_create(request: CreateIndexRequest) -> Response:
     name = "create_vector_index" if is_vector else "create_index"
     arguments = {"column" if is_vector else "columns": spelled[0], "kind": kind}
     own = _known(given, PROCEDURES[name].parameters, kind)
-    return {"procedure": name, "arguments": {**own, **arguments, "name": request.index}}
+    return CreateIndexResponse(
+        procedure=name, arguments={**own, **arguments, "name": request.index}
+    )
 
 
 def _known(given: Mapping[str, str], parameters: StructType, kind: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Handlers of the requests that the JVM plugin sends about tables: a request in, JSON out."""
+"""Handlers of the requests that the JVM plugin sends about tables."""
 
 from __future__ import annotations
 
@@ -62,6 +62,26 @@ from pyspark_lance.spark.sql.plugin_requests import (
     UnknownProcedureRequest,
     parse_columns,
 )
+from pyspark_lance.spark.sql.plugin_responses import (
+    AnalysisResponse,
+    BoundsResponse,
+    ColumnEstimate,
+    CountsResponse,
+    CreateIndexResponse,
+    ExistsResponse,
+    FindResponse,
+    FirstResponse,
+    IndicesResponse,
+    PlanResponse,
+    ProcedureResponse,
+    ProceduresResponse,
+    PropertiesResponse,
+    Response,
+    StatementResponse,
+    StatisticsResponse,
+    TableDescription,
+    TaskKeysResponse,
+)
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
@@ -84,7 +104,6 @@ if TYPE_CHECKING:
 
 # Spark evaluates conditions on columns of these types.
 _NOT_COMPARABLE = (INTERVAL, NULL, TIME)
-Response = dict[str, Any]
 
 
 def _metadata_read(options: Mapping[str, str]) -> MetadataRead | None:
@@ -103,15 +122,15 @@ def _open(request: TableRequest) -> tuple[ReadOptions, Snapshot]:
         return read, Snapshot.open(read.table, read.at)
 
 
-def describe(request: TableRequest) -> Response:
+def describe(request: TableRequest) -> TableDescription:
     """Describe the version that the options select."""
     if request.state is not None:
         from pyspark_lance.spark.sql.procedures import BIN_RESULTS
 
-        return _rows_response(BIN_RESULTS, "the work of a procedure")
+        return _describe_rows(BIN_RESULTS, "the work of a procedure")
     metadata = _metadata_read(request.options)
     if metadata is not None:
-        return _rows_response(metadata.schema, f"{metadata.table.uri} {metadata.name}")
+        return _describe_rows(metadata.schema, f"{metadata.table.uri} {metadata.name}")
     own = request.schema if isinstance(request, DescribeRequest) else None
     read = request.read_options()
     if read.may_be_stream:
@@ -125,12 +144,12 @@ def describe(request: TableRequest) -> Response:
         from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
 
         shown = nearest_schema_of(read, snapshot.pinned)
-        return _rows_response(shown, f"{snapshot.uri} nearest rows") | _pinned_version(snapshot)
+        return _describe_rows(shown, f"{snapshot.uri} nearest rows", snapshot)
     if read.search is not None:
         from pyspark_lance.spark.source.search_reader import search_schema_of
 
         shown = search_schema_of(read, snapshot.pinned)
-        return _rows_response(shown, f"{snapshot.uri} search") | _pinned_version(snapshot)
+        return _describe_rows(shown, f"{snapshot.uri} search", snapshot)
     if own is not None:  # the user's own, which a count would never come to read
         scan_request_of(read, parse_columns(own), snapshot)
     rows = snapshot.num_rows()
@@ -139,40 +158,36 @@ def describe(request: TableRequest) -> Response:
     types |= dict.fromkeys(lineage, "bigint")
     shown = spark_schema_of(read, snapshot.pinned)
     zoned, indexed = zoned_columns(snapshot), indexed_columns(snapshot)
-    return {
-        "schema": shown.json(),
-        "declared": _declared_schema(read, snapshot).json(),
-        "properties": properties_of(snapshot),
-        "primary_key": list(primary_key(snapshot.schema)),
-        "cluster_by": _cluster_by(snapshot, shown),
+    return TableDescription(
+        schema=shown.json(),
+        declared=_declared_schema(read, snapshot).json(),
+        properties=properties_of(snapshot),
+        primary_key=primary_key(snapshot.schema),
+        cluster_by=_cluster_by(snapshot, shown),
         **_pinned_version(snapshot),
-        "title": f"{snapshot.uri} version {snapshot.version}",
+        title=f"{snapshot.uri} version {snapshot.version}",
         # With the option ``filter``, only a scan counts the rows.
-        "rows": -1 if rows is None or read.filter or read.of_streams else rows,
-        "fragments": len(snapshot.manifest.fragments),
-        "num_indices": len(snapshot.indices),
-        "lineage": dict.fromkeys(lineage, True),
-        # A join can prune by these columns at run time.
-        "prunable": dict.fromkeys(
-            (ROW_ID, ROW_ADDRESS, *zoned, *indexed, *indexed_columns(snapshot, BLOOMFILTER)), True
-        ),
-        # Indices know the first values of a column, and how many rows have each value.
-        "ordered": dict.fromkeys((*zoned, *indexed), True),
-        "counted": dict.fromkeys(indexed, True),
-        "keys": list(key_columns(snapshot.manifest.config, snapshot.schema)),
-        "split": list(split_columns(snapshot.manifest.config, snapshot.schema)),
-        "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
-        "stored": {name: round(size, 3) for name, size in stored_widths(snapshot).items()},
-        "types": {name: kind for name, kind in types.items() if kind is not None},
-        "blobs": _written_blobs(snapshot),
-    }
+        rows=-1 if rows is None or read.filter or read.of_streams else rows,
+        fragments=len(snapshot.manifest.fragments),
+        num_indices=len(snapshot.indices),
+        lineage=lineage,
+        prunable=(ROW_ID, ROW_ADDRESS, *zoned, *indexed, *indexed_columns(snapshot, BLOOMFILTER)),
+        ordered=(*zoned, *indexed),
+        counted=tuple(indexed),
+        keys=key_columns(snapshot.manifest.config, snapshot.schema),
+        split=split_columns(snapshot.manifest.config, snapshot.schema),
+        widths=_widths(snapshot),
+        stored={name: round(size, 3) for name, size in stored_widths(snapshot).items()},
+        types={name: kind for name, kind in types.items() if kind is not None},
+        blobs=_written_blobs(snapshot),
+    )
 
 
-def new_table_options(request: TableRequest) -> Response:
+def new_table_options(request: TableRequest) -> PropertiesResponse:
     """Return the options with which a new table gets the columns of this one."""
     from pyspark_lance.spark.types.new_table_options import new_table_options as options_of
 
-    return {"properties": options_of(_open(request)[1])}
+    return PropertiesResponse(properties=options_of(_open(request)[1]))
 
 
 def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
@@ -184,7 +199,11 @@ def _written_blobs(snapshot: Snapshot) -> dict[str, str]:
     }
 
 
-def _pinned_version(snapshot: Snapshot) -> Response:
+def _widths(snapshot: Snapshot) -> dict[str, int]:
+    return {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields}
+
+
+def _pinned_version(snapshot: Snapshot) -> dict[str, Any]:
     """Return what identifies the version in later requests of the plugin."""
     return {"root": snapshot.uri, "version": snapshot.version, "base": snapshot.identity.stamp}
 
@@ -198,18 +217,12 @@ def _cluster_by(snapshot: Snapshot, shown: StructType) -> list[str]:
     return [name for name in names if name.split(".")[0] in shown.names]
 
 
-def _rows_response(schema: StructType, title: str) -> Response:
+def _describe_rows(
+    schema: StructType, title: str, snapshot: Snapshot | None = None
+) -> TableDescription:
     """Describe rows that Python computes: only their schema is known in advance."""
-    return {
-        "schema": schema.json(),
-        "root": "",
-        "version": 0,
-        "title": title,
-        "rows": -1,
-        "lineage": {},
-        "widths": {},
-        "types": {},
-    }
+    pinned = {} if snapshot is None else _pinned_version(snapshot)
+    return TableDescription(schema=schema.json(), title=title, **pinned)
 
 
 def _declared_schema(read: ReadOptions, snapshot: Snapshot) -> StructType:
@@ -227,7 +240,7 @@ def _declared_schema(read: ReadOptions, snapshot: Snapshot) -> StructType:
     )
 
 
-def _describe_feed(read: ReadOptions, own: str | None) -> Response:
+def _describe_feed(read: ReadOptions, own: str | None) -> TableDescription:
     """Describe a change feed: it has no hidden columns, and only a read counts its rows.
 
     ``own``: the user's schema, to check.
@@ -247,15 +260,13 @@ def _describe_feed(read: ReadOptions, own: str | None) -> Response:
     snapshot = open_analyzed(read, feed.pinned)
     types = {field.name: _comparable_types(field) for field in snapshot.schema.fields}
     types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
-    return {
-        "schema": feed_schema_of(read, feed).json(),
+    return TableDescription(
+        schema=feed_schema_of(read, feed).json(),
         **_pinned_version(snapshot),
-        "title": f"{feed.table.uri} changes of versions {feed.window.start} to {feed.window.end}",
-        "rows": -1,
-        "lineage": {},
-        "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
-        "types": {name: kind for name, kind in types.items() if kind is not None},
-    }
+        title=f"{feed.table.uri} changes of versions {feed.window.start} to {feed.window.end}",
+        widths=_widths(snapshot),
+        types={name: kind for name, kind in types.items() if kind is not None},
+    )
 
 
 def _comparable_types(field: Field) -> str | dict[str, Any] | None:
@@ -279,23 +290,23 @@ def _comparable_types(field: Field) -> str | dict[str, Any] | None:
     return type_name(seen) if seen == shown else None
 
 
-def find(request: TableRequest) -> Response:
+def find(request: TableRequest) -> FindResponse:
     """Describe a table as ``describe`` does; a missing table is no error."""
     try:
-        return describe(request)
+        return FindResponse(table=describe(request))
     except VersionNotFoundError:
         raise
     except TableNotFoundError:
-        return {"missing": True}
+        return FindResponse()
 
 
 def _open_existing(request: TableRequest) -> Snapshot | None:
     return open_existing(request.write_options().table)
 
 
-def exists(request: TableRequest) -> Response:
+def exists(request: TableRequest) -> ExistsResponse:
     """Return whether there is a table."""
-    return {"exists": _open_existing(request) is not None}
+    return ExistsResponse(exists=_open_existing(request) is not None)
 
 
 def absent(request: TableRequest) -> Response:
@@ -308,24 +319,24 @@ def absent(request: TableRequest) -> Response:
             hint='use mode("append"), mode("overwrite") or mode("ignore"), or in SQL register the '
             "table with CREATE TABLE … USING lance LOCATION '…' and INSERT into it",
         )
-    return {}
+    return Response()
 
 
-def plan(request: PlanRequest) -> Response:
+def plan(request: PlanRequest) -> PlanResponse:
     """Count the remaining fragments and rows, and read the rows of a small scan."""
     read, snapshot = _open(request)
     if read.changes is not None or read.is_search:
-        return {"rows": -1}
+        return PlanResponse(rows=-1)
     predicate = request.pushed.predicate(predicate_schema(snapshot.schema))
     left = prune_scan(snapshot, predicate)
-    response = left._asdict()
+    response = PlanResponse(**left._asdict())
     if request.columns is None:
         return response
     from pyspark_lance.spark.source.inline_small_scan import inline_small_scan
     from pyspark_lance.spark.source.shared_batches import check_transfer_mode
 
     check_transfer_mode(request.transfer_mode)
-    batches = inline_small_scan(
+    response.batches = inline_small_scan(
         read,
         snapshot,
         parse_columns(request.columns),
@@ -333,16 +344,16 @@ def plan(request: PlanRequest) -> Response:
         left,
         max_bytes=request.small_bytes,
     )
-    return response if batches is None else response | {"batches": batches}
+    return response
 
 
-def task_keys(request: ColumnsRequest) -> Response:
+def task_keys(request: ColumnsRequest) -> TaskKeysResponse:
     """Return the columns of the partitioning key and its value in each task, if tasks have one."""
     read, snapshot = _open(request)
     pushed = request.pushed
     comparable = tuple(name for name in pushed.key_columns if _has_one_type(snapshot, name))
     if not comparable or read.fragments_per_partition is not None:
-        return {}
+        return TaskKeysResponse()
     columns = request.schema()
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 
@@ -350,15 +361,15 @@ def task_keys(request: ColumnsRequest) -> Response:
     reader = LanceBatchReader(read, snapshot.pinned, columns, pushed)
     planned = reader.tasks_by_key()
     if planned is None:
-        return {}
-    return {
-        "columns": planned.columns,
-        "values": list(map(list, zip(*(map(_as_json, own) for own in planned.keys), strict=True))),
-        "tasks": planned.digest(),
-    }
+        return TaskKeysResponse()
+    return TaskKeysResponse(
+        columns=planned.columns,
+        values=list(map(list, zip(*(map(_as_json, own) for own in planned.keys), strict=True))),
+        tasks=planned.digest(),
+    )
 
 
-def statistics(request: ColumnsRequest) -> Response:
+def statistics(request: ColumnsRequest) -> StatisticsResponse:
     """Estimate rows and columns for Spark's cost-based optimizer, after the pushed condition."""
     _, snapshot = _open(request)
     predicate = request.pushed.predicate(predicate_schema(snapshot.schema))
@@ -366,31 +377,32 @@ def statistics(request: ColumnsRequest) -> Response:
     from pyspark_lance.table.scan.estimates import column_estimate, rows_estimate
 
     rows = left if predicate is None else rows_estimate(snapshot, predicate, left)
-    columns: Response = {}
+    columns: dict[str, ColumnEstimate] = {}
     for field in request.schema().fields:
         if not _has_one_type(snapshot, field.name):
             continue
         known = column_estimate(snapshot, field.name)
         if known is not None:
-            columns[field.name] = {
-                "min": _as_json(known.minimum),
-                "max": _as_json(known.maximum),
-                "average_bytes": known.average_bytes,
-                "most_bytes": known.most_bytes,
-                "nulls": min(known.num_rows - known.num_values, rows),
-                "distinct": max(1, min(known.num_distinct, rows)),
-            }
-    return {"rows": rows, "columns": columns}
+            columns[field.name] = ColumnEstimate(
+                min=_as_json(known.minimum),
+                max=_as_json(known.maximum),
+                average_bytes=known.average_bytes,
+                most_bytes=known.most_bytes,
+                nulls=min(known.num_rows - known.num_values, rows),
+                distinct=max(1, min(known.num_distinct, rows)),
+            )
+    return StatisticsResponse(rows=rows, columns=columns)
 
 
-def analysis(request: AnalysisRequest) -> Response:
+def analysis(request: AnalysisRequest) -> AnalysisResponse:
     """Return the expressions that ANALYZE TABLE evaluates over all rows of a version."""
     read, snapshot = _open(request)
     from pyspark_lance.spark.jobs.analyze_job import plan_analysis
 
     schema = spark_schema_of(read, snapshot.pinned)
     columns = None if request.columns is None else list(request.columns)
-    return {"expressions": [one.expression for one in plan_analysis(schema, columns)]}
+    planned = plan_analysis(schema, columns)
+    return AnalysisResponse(expressions=[one.expression for one in planned])
 
 
 def analyze(request: AnalyzeRequest) -> Response:
@@ -400,11 +412,11 @@ def analyze(request: AnalyzeRequest) -> Response:
     from pyspark_lance.spark.options.write_settings import commit_settings
 
     write = request.write_options()
-    done = store_statistics(write.table, snapshot, list(request.results), commit_settings(write))
-    return {"version": done.version}
+    store_statistics(write.table, snapshot, list(request.results), commit_settings(write))
+    return Response()
 
 
-def bounds(request: ColumnRequest) -> Response:
+def bounds(request: ColumnRequest) -> BoundsResponse:
     """Return the bounds of a column and the number of its values, where metadata have them."""
     _, snapshot = _open(request)
     name = request.column
@@ -412,30 +424,31 @@ def bounds(request: ColumnRequest) -> Response:
         return _bounds_of_values(snapshot, name)
     known, bounds = lineage_bounds(snapshot, name)
     if not known:
-        return {}
-    low, high = bounds or (None, None)
-    return {"min": low, "max": high, "count": snapshot.num_rows()}
+        return BoundsResponse()
+    return BoundsResponse(bounds=bounds or (None, None), count=snapshot.num_rows())
 
 
-def _bounds_of_values(snapshot: Snapshot, column: str) -> Response:
+def _bounds_of_values(snapshot: Snapshot, column: str) -> BoundsResponse:
     if not _has_one_type(snapshot, column):
-        return {}
+        return BoundsResponse()
     facts = column_statistics(snapshot, column)
     if facts is not None:
-        ends = {"min": _as_json(facts.minimum), "max": _as_json(facts.maximum)}
-        return ends | {"count": facts.num_values}
+        ends = [_as_json(facts.minimum), _as_json(facts.maximum)]
+        return BoundsResponse(bounds=ends, count=facts.num_values)
     from pyspark_lance.table.scan.index_only_aggregates import bounds_by_index, num_values_by_index
 
-    bounds, count = bounds_by_index(snapshot, column), num_values_by_index(snapshot, column)
-    ends = {} if bounds is None else dict(zip(("min", "max"), map(_as_json, bounds), strict=True))
-    return ends if count is None else ends | {"count": count}
+    bounds = bounds_by_index(snapshot, column)
+    return BoundsResponse(
+        bounds=None if bounds is None else list(map(_as_json, bounds)),
+        count=num_values_by_index(snapshot, column),
+    )
 
 
 def _as_json(value: pa.Scalar) -> Any:
     return literal_node(value)["literal"] if value.is_valid else None
 
 
-def counts(request: CountsRequest) -> Response:
+def counts(request: CountsRequest) -> CountsResponse:
     """Count the matching rows, by value if a column is given; empty if no index knows."""
     from pyspark_lance.table.scan.index_only_aggregates import count_where, value_counts
 
@@ -444,14 +457,14 @@ def counts(request: CountsRequest) -> Response:
     if request.column is None and predicate is not None:
         name = next(iter(columns_of(predicate)), "")
         count = count_where(snapshot, name, predicate) if _has_one_type(snapshot, name) else None
-        return {} if count is None else {"rows": [[None, count]]}
+        return CountsResponse(rows=None if count is None else [[None, count]])
     column = request.column or ""
     known = value_counts(snapshot, column) if _has_one_type(snapshot, column) else None
     counts = None if known is None else known.where(predicate, column)
     if counts is None:
-        return {}
+        return CountsResponse()
     values = map(_as_json, counts.values)
-    return {"rows": list(map(list, zip(values, counts.counts.tolist(), strict=True)))}
+    return CountsResponse(rows=list(zip(values, counts.counts.tolist(), strict=True)))
 
 
 def _has_one_type(snapshot: Snapshot, name: str) -> bool:
@@ -460,12 +473,12 @@ def _has_one_type(snapshot: Snapshot, name: str) -> bool:
     return field is not None and isinstance(_comparable_types(field), str)
 
 
-def first(request: FirstRequest) -> Response:
+def first(request: FirstRequest) -> FirstResponse:
     """Return a condition that the first rows of an order match, and few others."""
     _, snapshot = _open(request)
     name, rows, descending = request.column, request.rows, request.descending
     if not _has_one_type(snapshot, name):
-        return {}
+        return FirstResponse()
     from pyspark_lance.table.scan.index_only_aggregates import first_values
 
     first = first_values(snapshot, name, rows, descending=descending)
@@ -474,11 +487,11 @@ def first(request: FirstRequest) -> Response:
     else:
         end = end_of_first_rows(snapshot, name, rows, descending=descending)
     if end is None:
-        return {}
+        return FirstResponse()
     column = {"column": [name]}
     within = {"op": ">=" if descending else "<=", "args": [column, literal_node(end)]}
     condition = {"op": "OR", "args": [within, {"op": "IS_NULL", "args": [column]}]}
-    return {"filter": json.dumps(condition)}
+    return FirstResponse(filter=json.dumps(condition))
 
 
 def delete(request: DeleteRequest) -> Response:
@@ -494,8 +507,8 @@ def delete(request: DeleteRequest) -> Response:
 
     from pyspark_lance.table.dml.run_changes import delete_where
 
-    done = delete_where(read.table, condition, text=request.text)
-    return {"num_deleted_rows": done.numDeletedRows, "version": done.version or 0}
+    delete_where(read.table, condition, text=request.text)
+    return Response()
 
 
 def create(request: CreateRequest) -> Response:
@@ -505,7 +518,7 @@ def create(request: CreateRequest) -> Response:
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
     LanceBatchWriter(write, schema, overwrite=request.replace, declared=True).commit([])
-    return {}
+    return Response()
 
 
 def alter(request: AlterRequest) -> Response:
@@ -515,49 +528,49 @@ def alter(request: AlterRequest) -> Response:
     from pyspark_lance.spark.sql.alter_table import alter_table
 
     alter_table(write.table, request.changes, commit_settings(write))
-    return {}
+    return Response()
 
 
-def procedures(request: Request) -> Response:
+def procedures(request: Request) -> ProceduresResponse:
     """Describe all procedures."""
     from pyspark_lance.spark.sql.procedures import list_procedures
 
-    return list_procedures()
+    return ProceduresResponse(procedures=list_procedures())
 
 
 def no_procedure(request: UnknownProcedureRequest) -> Response:
     """Raise the error of an unknown procedure."""
     from pyspark_lance.spark.sql.procedures import refuse_unknown
 
-    return refuse_unknown(request)
+    refuse_unknown(request)
 
 
-def procedure(request: ProcedureRequest) -> Response:
+def procedure(request: ProcedureRequest) -> ProcedureResponse:
     """Run or continue a procedure."""
     from pyspark_lance.spark.sql.procedures import run_procedure
 
     return run_procedure(request)
 
 
-def indices(request: TableRequest) -> Response:
+def indices(request: TableRequest) -> IndicesResponse:
     """List the indices."""
     from pyspark_lance.spark.sql.index_statements import list_indices
 
     return list_indices(request)
 
 
-def create_index(request: CreateIndexRequest) -> Response:
+def create_index(request: CreateIndexRequest) -> CreateIndexResponse:
     """Translate a CREATE INDEX to a procedure."""
     from pyspark_lance.spark.sql.index_statements import procedure_of_create
 
     return procedure_of_create(request)
 
 
-def statement(request: StatementRequest) -> Response:
+def statement(request: StatementRequest) -> StatementResponse:
     """Translate a statement that Spark cannot parse."""
     from pyspark_lance.spark.sql.foreign_statements import translate_statement
 
     try:
-        return {"run": translate_statement(request.statement)}
+        return StatementResponse(run=translate_statement(request.statement))
     except LanceError as error:  # Spark's parser must not throw an exception of the analysis
-        return {"refused": str(error)}
+        return StatementResponse(refused=str(error))

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -54,6 +54,7 @@ from pyspark_lance.spark.sql.metadata_tables import (
     tag_rows,
 )
 from pyspark_lance.spark.sql.plugin_requests import ProcedureRequest, UnknownProcedureRequest
+from pyspark_lance.spark.sql.plugin_responses import ProcedureDescription, ProcedureResponse
 from pyspark_lance.spark.sql.procedure_work import (
     COMPACTED,
     INDEXED,
@@ -117,12 +118,12 @@ class Procedure:
 # Responses -----------------------------------------------------------------------------------
 
 
-def list_procedures() -> dict[str, Any]:
+def list_procedures() -> dict[str, ProcedureDescription]:
     """Describe all procedures for the plugin."""
     return {name: _describe_procedure(procedure) for name, procedure in PROCEDURES.items()}
 
 
-def refuse_unknown(request: UnknownProcedureRequest) -> dict[str, Any]:
+def refuse_unknown(request: UnknownProcedureRequest) -> NoReturn:
     """Raise an error that lists the procedures, for a CALL of an unknown one."""
     asked = request.procedure
     like = difflib.get_close_matches(asked.rpartition(".")[2].lower(), PROCEDURES, n=1)
@@ -133,17 +134,17 @@ def refuse_unknown(request: UnknownProcedureRequest) -> dict[str, Any]:
     )
 
 
-def _describe_procedure(procedure: Procedure) -> dict[str, Any]:
+def _describe_procedure(procedure: Procedure) -> ProcedureDescription:
     parameters = StructType([_TABLE, *procedure.parameters.fields, *_ALWAYS.fields])
     # DESCRIBE PROCEDURE only shows the description.
-    return {
-        "description": f"{procedure.description} Arguments: {', '.join(parameters.names)}.",
-        "parameters": parameters.json(),
-        "rewrites": procedure.rewrites,
-    }
+    return ProcedureDescription(
+        description=f"{procedure.description} Arguments: {', '.join(parameters.names)}.",
+        parameters=parameters.json(),
+        rewrites=procedure.rewrites,
+    )
 
 
-def run_procedure(request: ProcedureRequest) -> dict[str, Any]:
+def run_procedure(request: ProcedureRequest) -> ProcedureResponse:
     """Run or continue a procedure; return its rows, or the work for the executors."""
     procedure, arguments = PROCEDURES[request.procedure], dict(request.arguments)
     for name in _WITHOUT_EFFECT:
@@ -164,10 +165,12 @@ def run_procedure(request: ProcedureRequest) -> dict[str, Any]:
         with suggest_paths(table):
             done = procedure.run(call)
     if isinstance(done, Work):
-        return {"state": _packed(done)}
+        return ProcedureResponse(state=_packed(done))
     names = procedure.result.names
     rows = [dict(zip(names, row, strict=True)) for row in done]
-    return {"schema": procedure.result.json(), "rows": json.dumps(rows, default=_as_json)}
+    return ProcedureResponse(
+        schema=procedure.result.json(), rows=json.dumps(rows, default=_as_json)
+    )
 
 
 def _packed(value: object) -> str:

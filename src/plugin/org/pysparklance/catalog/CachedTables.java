@@ -58,8 +58,6 @@ public final class CachedTables {
 
   /** The empty result of a read that only refreshes. */
   public static Description nothing() {
-    var facts = Python.JSON.createObjectNode();
-    facts.set("lineage", Python.JSON.createObjectNode());
-    return new Description(new StructType().add("refreshed", "boolean"), facts);
+    return Description.nothing(new StructType().add("refreshed", "boolean"));
   }
 }

@@ -19,6 +19,7 @@ import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.Responses;
 import org.pysparklance.read.LanceScan;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -26,7 +27,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * {@code CALL lance.system.compact('/data/t')}: Python lists the procedures and runs them;
  * executors run their distributed work.
  */
-public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
+public record LanceProcedure(Catalog catalog, String name, Responses.Procedure facts)
     implements UnboundProcedure, BoundProcedure {
 
   /** A catalog with procedures, in the namespace {@code system}. */
@@ -35,7 +36,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     default CaseInsensitiveStringMap pathOptions() { return CaseInsensitiveStringMap.empty(); }
 
     @Override default UnboundProcedure loadProcedure(Identifier ident) {
-      JsonNode found = all(ident.namespace()).get(ident.name().toLowerCase(Locale.ROOT));
+      Responses.Procedure found = all(ident.namespace()).get(ident.name().toLowerCase(Locale.ROOT));
       if (found == null) {
         // Python suggests similar names. Spark would not show the message of another error.
         Python.noProcedure(ident.toString());
@@ -46,18 +47,18 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     /** Since Spark 4.1, which has SHOW PROCEDURES. */
     default Identifier[] listProcedures(String[] namespace) {
       List<Identifier> found = new ArrayList<>();
-      all(namespace).fieldNames().forEachRemaining(
+      all(namespace).keySet().forEach(
           one -> found.add(Identifier.of(new String[] {"system"}, one)));
       return found.toArray(Identifier[]::new);
     }
 
-    private static JsonNode all(String[] namespace) {
+    private static Map<String, Responses.Procedure> all(String[] namespace) {
       return namespace.length == 1 && namespace[0].equalsIgnoreCase("system")
-          ? Python.procedures() : Python.JSON.createObjectNode();
+          ? Python.procedures() : Map.of();
     }
   }
 
-  @Override public String description() { return facts.get("description").asText(); }
+  @Override public String description() { return facts.description(); }
 
   @Override public BoundProcedure bind(StructType given) { return this; }
 
@@ -70,9 +71,7 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     }).toArray(ProcedureParameter[]::new);
   }
 
-  private StructField[] fields() {
-    return ((StructType) DataType.fromJson(facts.get("parameters").asText())).fields();
-  }
+  private StructField[] fields() { return facts.parameters().fields(); }
 
   @Override public Iterator<Scan> call(InternalRow input) {
     ObjectNode given = Python.JSON.createObjectNode();
@@ -83,13 +82,13 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     }
     SparkSession session = SparkSession.active();
     CaseInsensitiveStringMap of = optionsOf(session, given.path("table").asText());
-    JsonNode reply = run(session, of, name, given);
-    if (facts.path("rewrites").asBoolean()) {
+    Responses.Result reply = run(session, of, name, given);
+    if (facts.rewrites()) {
       CachedTables.refresh(of);
     }
-    DataType rows = ArrayType.apply(DataType.fromJson(reply.get("schema").asText()));
+    DataType rows = ArrayType.apply(DataType.fromJson(reply.schema()));
     Dataset<?> result = (Dataset<?>) session.range(0, 1, 1, 1).select(functions.inline(
-        functions.from_json(functions.lit(reply.get("rows").asText()), rows)));
+        functions.from_json(functions.lit(reply.rows()), rows)));
     return List.<Scan>of(new LanceScan.LocalRows(result.schema(),
         result.queryExecution().executedPlan().executeCollect(), name)).iterator();
   }
@@ -107,12 +106,12 @@ public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
   }
 
   /** Runs a procedure in Python, and its tasks on executors; returns the response. */
-  static JsonNode run(SparkSession session, CaseInsensitiveStringMap table, String name,
+  static Responses.Result run(SparkSession session, CaseInsensitiveStringMap table, String name,
       JsonNode arguments) {
-    JsonNode reply = Python.procedure(table, name, arguments, List.of());
-    while (reply.has("state")) {
+    Responses.Result reply = Python.procedure(table, name, arguments, List.of());
+    while (reply.state() != null) {
       CaseInsensitiveStringMap work =
-          Options.with(table, "_lance.state", reply.get("state").asText());
+          Options.with(table, "_lance.state", reply.state());
       List<String> done = session.read().format(Python.SOURCE)
           .options(work.asCaseSensitiveMap()).load().as(Encoders.STRING()).collectAsList();
       reply = Python.procedure(work, name, arguments, done);

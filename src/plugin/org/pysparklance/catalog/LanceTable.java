@@ -3,7 +3,6 @@ package org.pysparklance.catalog;
 import java.util.*;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
-import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.catalog.index.*;
@@ -157,8 +156,7 @@ public class LanceTable
 
   @Override public MetadataColumn[] metadataColumns() {
     Description found = described();
-    Iterable<String> names = () -> found.lineage().fieldNames();
-    return found == null ? new MetadataColumn[0] : StreamSupport.stream(names.spliterator(), false)
+    return found == null ? new MetadataColumn[0] : found.lineage().stream()
         .map(LineageColumn::new).toArray(MetadataColumn[]::new);
   }
 

@@ -1,6 +1,5 @@
 package org.pysparklance.catalog;
 
-import com.fasterxml.jackson.core.type.TypeReference;
 import java.util.*;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.catalog.*;
@@ -83,8 +82,7 @@ public class NamedTable extends LanceTable {
 
   /** The properties by which a new table gets the files and column types of an existing one. */
   public static Map<String, String> newTableOptions(CaseInsensitiveStringMap table) {
-    return Python.JSON.convertValue(
-        Python.newTableOptions(table), new TypeReference<>() {});
+    return Python.newTableOptions(table);
   }
 
   @Override public Constraint[] constraints() {

@@ -2,7 +2,6 @@ package org.pysparklance.catalog;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
-import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.analysis.IndexAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchIndexException;
 import org.apache.spark.sql.classic.SparkSession;
@@ -10,6 +9,7 @@ import org.apache.spark.sql.connector.catalog.index.TableIndex;
 import org.apache.spark.sql.connector.expressions.FieldReference;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.Responses;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -18,18 +18,16 @@ final class TableIndices {
   private TableIndices() {}
 
   static TableIndex[] all(LanceTable table) {
-    return StreamSupport.stream(Python.indices(table.options()).spliterator(), false)
-        .map(TableIndices::read).toArray(TableIndex[]::new);
+    return Python.indices(table.options()).stream().map(TableIndices::read)
+        .toArray(TableIndex[]::new);
   }
 
-  private static TableIndex read(JsonNode one) {
-    NamedReference[] columns = StreamSupport.stream(one.get("columns").spliterator(), false)
-        .map(path -> Python.JSON.convertValue(path, String[].class))
+  private static TableIndex read(Responses.Index one) {
+    NamedReference[] columns = Arrays.stream(one.columns())
         .map(path -> new FieldReference(
             CollectionConverters.asScala(Arrays.asList(path)).toSeq()))
         .toArray(NamedReference[]::new);
-    return new TableIndex(one.get("name").asText(), one.get("kind").asText(), columns, Map.of(),
-        new Properties());
+    return new TableIndex(one.name(), one.kind(), columns, Map.of(), new Properties());
   }
 
   static boolean has(LanceTable table, String name) {
@@ -42,10 +40,10 @@ final class TableIndices {
       throw TableIndices.<RuntimeException>unchecked(
           new IndexAlreadyExistsException(name, table.name(), Option.empty()));
     }
-    JsonNode how = Python.createIndex(table.options(), name,
+    Responses.Call how = Python.createIndex(table.options(), name,
         Arrays.stream(columns).map(NamedReference::fieldNames).toList(),
         ofColumns.values().stream().anyMatch(one -> !one.isEmpty()), properties);
-    run(table, how.get("procedure").asText(), how.get("arguments"));
+    run(table, how.procedure(), how.arguments());
   }
 
   static void drop(LanceTable table, String name) {

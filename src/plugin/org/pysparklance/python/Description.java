@@ -1,6 +1,5 @@
 package org.pysparklance.python;
 
-import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Arrays;
@@ -16,17 +15,25 @@ import org.apache.spark.sql.types.StructType;
  * Python's description of one version of a table.
  *
  * @param schema the columns that the options of the read select
- * @param facts root, version, title, rows, fragments, lineage columns, widths, stored bytes and types of
- *     columns
+ * @param facts the other fields of the response
+ * @param options the options that open the table, if a request had its name in a catalog
  */
-public record Description(StructType schema, JsonNode facts) {
+public record Description(StructType schema, JsonNode facts, Map<String, String> options) {
   /** Spark adds eight bytes per row; with this value, TPC-H queries were faster. */
   private static final double ROW_BYTES = 4;
   /** The limit of a broadcast is ten of these. */
   private static final long BLOB_BYTES = 1 << 20;
 
-  public static Description of(JsonNode facts) {
-    return new Description((StructType) DataType.fromJson(facts.get("schema").asText()), facts);
+  static Description of(JsonNode facts) { return of(facts, Python.JSON.createObjectNode()); }
+
+  static Description of(JsonNode facts, JsonNode options) {
+    return new Description((StructType) DataType.fromJson(facts.get("schema").asText()), facts,
+        options.isObject() ? Responses.texts(options) : Map.of());
+  }
+
+  /** Of a read without rows, and without a table. */
+  public static Description nothing(StructType schema) {
+    return new Description(schema, Python.JSON.createObjectNode(), Map.of());
   }
 
   /** The root of the table or branch. */
@@ -53,22 +60,37 @@ public record Description(StructType schema, JsonNode facts) {
   }
 
   /** The properties that the table stores. */
-  public Map<String, String> properties() {
-    return facts.has("properties")
-        ? Python.JSON.convertValue(facts.get("properties"), new TypeReference<>() {}) : Map.of();
-  }
+  public Map<String, String> properties() { return Responses.texts(facts.get("properties")); }
 
   /** The columns of the primary key, in its order. */
-  public List<String> primaryKey() { return names("primary_key"); }
+  public List<String> primaryKey() { return Responses.names(facts.path("primary_key")); }
 
   /** The clustering columns. */
-  public List<String> clusterBy() { return names("cluster_by"); }
+  public List<String> clusterBy() { return Responses.names(facts.path("cluster_by")); }
 
   /** The columns by which rows have been sorted. */
-  public List<String> keys() { return names("keys"); }
+  public List<String> keys() { return Responses.names(facts.path("keys")); }
 
   /** The columns whose values have separate files. */
-  public List<String> split() { return names("split"); }
+  public List<String> split() { return Responses.names(facts.path("split")); }
+
+  /** The hidden columns. */
+  public List<String> lineage() { return Responses.names(facts.path("lineage")); }
+
+  /** Whether a join can prune by a column at run time. */
+  public boolean isPrunable(String column) { return has(facts.path("prunable"), column); }
+
+  /** Whether indices know the first values of a column. */
+  public boolean isOrdered(String column) { return has(facts.path("ordered"), column); }
+
+  /** Whether an index knows the number of rows of each value of a column. */
+  public boolean isCounted(String column) { return has(facts.path("counted"), column); }
+
+  /** Whether there is an index as for {@code isCounted}. */
+  public boolean hasCounts() { return !facts.path("counted").isEmpty(); }
+
+  /** Whether the version certainly has no indices. */
+  public boolean hasNoIndices() { return facts.path("num_indices").asInt(1) == 0; }
 
   /** The columns with blobs, and the types that writes accept for them. */
   public Map<String, DataType> blobs() {
@@ -93,7 +115,7 @@ public record Description(StructType schema, JsonNode facts) {
       known.withObject("/widths").put(column, BLOB_BYTES);
       known.withObject("/stored").put(column, BLOB_BYTES);
     }
-    return new Description(new StructType(fields), known);
+    return new Description(new StructType(fields), known, options);
   }
 
   /** The title in EXPLAIN. */
@@ -104,8 +126,11 @@ public record Description(StructType schema, JsonNode facts) {
 
   public long fragments() { return facts.get("fragments").asLong(); }
 
-  /** The hidden columns, by name. */
-  public JsonNode lineage() { return facts.get("lineage"); }
+  /** A scan of all rows. */
+  public Responses.Plan wholePlan() {
+    return new Responses.Plan(
+        rows(), facts.has("fragments") ? fragments() : null, List.of(), null);
+  }
 
   /**
    * The type of a column for which conditions in Python mean the same as in Spark: its name, an
@@ -120,30 +145,31 @@ public record Description(StructType schema, JsonNode facts) {
   }
 
   /** Bytes of one row of the given columns in memory, roughly. */
-  public long rowBytes(StructType columns) { return 8 + (long) bytes(columns, "widths"); }
+  public long rowBytes(StructType columns) { return 8 + (long) bytes(columns, facts.path("widths")); }
 
   /**
    * Estimated bytes of rows in files, as for Spark's file sources. As there, each row adds some
    * bytes: sorted numbers take almost no space in files, but are rows in memory when broadcast.
    */
   public long storedBytes(StructType columns, long rows) {
-    double compressed = Math.min(1, sum("stored") / Math.max(1, sum("widths")));
+    JsonNode stored = facts.path("stored");
+    double compressed = Math.min(1, sum(stored) / Math.max(1, sum(facts.path("widths"))));
     return Math.max(1,
-        (long) (rows * Math.max(1, ROW_BYTES * compressed + bytes(columns, "stored"))));
+        (long) (rows * Math.max(1, ROW_BYTES * compressed + bytes(columns, stored))));
   }
 
-  private double sum(String fact) {
+  private static double sum(JsonNode all) {
     double sum = 0;
-    for (JsonNode one : facts.path(fact)) {
+    for (JsonNode one : all) {
       sum += one.asDouble();
     }
     return sum;
   }
 
-  private double bytes(StructType columns, String fact) {
+  private double bytes(StructType columns, JsonNode known) {
     double sum = 0;
     for (StructField column : columns.fields()) {
-      double whole = facts.path(fact).path(column.name()).asDouble(8);
+      double whole = known.path(column.name()).asDouble(8);
       boolean isOwn = schema.getFieldIndex(column.name()).isDefined();
       long all = isOwn ? schema.apply(column.name()).dataType().defaultSize() : 0;
       long some = column.dataType().defaultSize();
@@ -152,8 +178,12 @@ public record Description(StructType schema, JsonNode facts) {
     return sum;
   }
 
-  private List<String> names(String fact) {
-    return facts.has(fact)
-        ? Python.JSON.convertValue(facts.get(fact), new TypeReference<>() {}) : List.of();
+  private static boolean has(JsonNode names, String name) {
+    for (JsonNode one : names) {
+      if (one.asText().equals(name)) {
+        return true;
+      }
+    }
+    return false;
   }
 }

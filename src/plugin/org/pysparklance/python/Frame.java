@@ -53,6 +53,15 @@ public final class Frame {
   /** The attachment that a node refers to. */
   public byte[] bytes(JsonNode node) { return attachments.get(node.get("attachment").asInt()); }
 
+  /** The attachments that the nodes of a list refer to. */
+  byte[][] allBytes(JsonNode nodes) {
+    byte[][] all = new byte[nodes.size()][];
+    for (int i = 0; i < all.length; i++) {
+      all[i] = bytes(nodes.get(i));
+    }
+    return all;
+  }
+
   void write(DataOutputStream to) throws IOException {
     head.set(ATTACHMENTS,
         Python.JSON.valueToTree(attachments.stream().map(one -> one.length).toList()));

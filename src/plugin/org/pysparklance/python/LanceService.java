@@ -23,7 +23,7 @@ import org.apache.spark.scheduler.SparkListenerApplicationEnd;
  */
 final class LanceService {
   /** Version of frames and methods; equal to {@code PROTOCOL} in spark/service/frames.py. */
-  static final int PROTOCOL = 2;
+  static final int PROTOCOL = 3;
 
   /** Methods that change nothing. */
   private static final Set<String> READS = Set.of(

@@ -2,15 +2,20 @@ package org.pysparklance.python;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
+import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * The methods of the service: the whole border to Python, except for reads and writes, which
  * {@link PythonRead} and {@link PythonWrite} plan. {@code methods.py} has the same methods with the
- * same parameters; a test compares them.
+ * same parameters and responses; a test compares them.
  */
 public final class Python {
   /** The class of {@code format("lance")}, which identifies it for reads. */
@@ -36,8 +41,8 @@ public final class Python {
 
   /** As {@code describe}; null if there is no table. */
   public static Description find(CaseInsensitiveStringMap table) {
-    JsonNode facts = new Request("find").of(table).result();
-    return facts.has("missing") ? null : Description.of(facts);
+    JsonNode found = new Request("find").of(table).result();
+    return found.has("table") ? Description.of(found.get("table"), found.path("options")) : null;
   }
 
   public static boolean exists(CaseInsensitiveStringMap table) {
@@ -50,8 +55,9 @@ public final class Python {
   }
 
   /** The options with which a new table gets the columns of this one. */
-  public static JsonNode newTableOptions(CaseInsensitiveStringMap table) {
-    return new Request("new_table_options").of(table).result().get("properties");
+  public static Map<String, String> newTableOptions(CaseInsensitiveStringMap table) {
+    return Responses.texts(
+        new Request("new_table_options").of(table).result().get("properties"));
   }
 
   /** Creates an empty table, or replaces one. */
@@ -68,15 +74,19 @@ public final class Python {
     new Request("delete").of(table).with("filter", filter).with("text", text).send();
   }
 
-  public static JsonNode indices(CaseInsensitiveStringMap table) {
-    return new Request("indices").of(table).result().get("indices");
+  public static List<Responses.Index> indices(CaseInsensitiveStringMap table) {
+    List<Responses.Index> found = new ArrayList<>();
+    new Request("indices").of(table).result().get("indices").forEach(
+        one -> found.add(Responses.Index.of(one)));
+    return found;
   }
 
-  /** The procedure that creates an index, and its arguments. */
-  public static JsonNode createIndex(CaseInsensitiveStringMap table, String index,
+  /** The call of the procedure that creates an index. */
+  public static Responses.Call createIndex(CaseInsensitiveStringMap table, String index,
       List<String[]> columns, boolean ofColumn, Map<String, String> options) {
-    return new Request("create_index").of(table).with("index", index).with("columns", columns)
-        .with("of_column", ofColumn).with("index_options", options).result();
+    return Responses.Call.of(new Request("create_index").of(table).with("index", index)
+        .with("columns", columns).with("of_column", ofColumn).with("index_options", options)
+        .result());
   }
 
   // Scans.
@@ -86,22 +96,26 @@ public final class Python {
    *
    * @param smallBytes scans of at most this many bytes are read at once; 0 for none
    */
-  public static Frame plan(ScanRequest scan, StructType columns, String mode, long smallBytes) {
-    return new Request("plan").of(scan).with("columns", smallBytes > 0 ? columns : null)
-        .with("transfer_mode", mode).with("small_bytes", smallBytes).send();
+  public static Responses.Plan plan(
+      ScanRequest scan, StructType columns, String mode, long smallBytes) {
+    return Responses.Plan.of(
+        new Request("plan").of(scan).with("columns", smallBytes > 0 ? columns : null)
+            .with("transfer_mode", mode).with("small_bytes", smallBytes).send());
   }
 
-  /** The key of each task; empty if tasks have none. */
-  public static JsonNode taskKeys(ScanRequest scan, StructType columns) {
-    return new Request("task_keys").of(scan).with("columns", columns).result();
+  /** The key of each task; null if tasks have none. */
+  public static Responses.TaskKeys taskKeys(ScanRequest scan, StructType columns) {
+    return Responses.TaskKeys.of(
+        new Request("task_keys").of(scan).with("columns", columns).result());
   }
 
-  public static JsonNode statistics(ScanRequest scan, StructType columns) {
-    return new Request("statistics").of(scan).with("columns", columns).result();
+  public static Responses.Estimates statistics(ScanRequest scan, StructType columns) {
+    return Responses.Estimates.of(
+        new Request("statistics").of(scan).with("columns", columns).result());
   }
 
-  public static JsonNode bounds(ScanRequest scan, String column) {
-    return new Request("bounds").of(scan).with("column", column).result();
+  public static Responses.Bounds bounds(ScanRequest scan, String column) {
+    return Responses.Bounds.of(new Request("bounds").of(scan).with("column", column).result());
   }
 
   /** Counts of rows, by value if a column is given; null if no index knows. */
@@ -116,8 +130,9 @@ public final class Python {
   }
 
   /** The expressions of ANALYZE TABLE; {@code columns} may be null for all. */
-  public static JsonNode analysis(ScanRequest scan, List<String> columns) {
-    return new Request("analysis").of(scan).with("columns", columns).result().get("expressions");
+  public static List<String> analysis(ScanRequest scan, List<String> columns) {
+    return Responses.names(new Request("analysis").of(scan).with("columns", columns).result()
+        .get("expressions"));
   }
 
   public static void analyze(ScanRequest scan, List<String> results) {
@@ -126,7 +141,13 @@ public final class Python {
 
   // Procedures and statements.
 
-  public static JsonNode procedures() { return new Request("procedures").result(); }
+  /** All procedures by name. */
+  public static Map<String, Responses.Procedure> procedures() {
+    Map<String, Responses.Procedure> all = new LinkedHashMap<>();
+    new Request("procedures").result().get("procedures").fields().forEachRemaining(
+        one -> all.put(one.getKey(), Responses.Procedure.of(one.getValue())));
+    return all;
+  }
 
   /** Fails, and names the procedures that there are. */
   public static void noProcedure(String procedure) {
@@ -134,21 +155,32 @@ public final class Python {
   }
 
   /** Runs a procedure, or continues one with the results of its tasks. */
-  public static JsonNode procedure(CaseInsensitiveStringMap table, String procedure,
+  public static Responses.Result procedure(CaseInsensitiveStringMap table, String procedure,
       JsonNode arguments, List<String> results) {
-    return new Request("procedure").of(table).with("procedure", procedure)
-        .with("arguments", arguments).with("results", results).result();
+    return Responses.Result.of(new Request("procedure").of(table).with("procedure", procedure)
+        .with("arguments", arguments).with("results", results).result());
   }
 
-  /** What to run for a statement that Spark cannot parse. */
-  public static JsonNode statement(String statement) {
-    return new Request("statement").with("statement", statement).result();
+  /**
+   * The statement to run instead of one that Spark cannot parse; null if it is unknown.
+   *
+   * @throws UnsupportedOperationException the statement is known, and refused
+   */
+  public static String statement(String statement) {
+    JsonNode response = new Request("statement").with("statement", statement).result();
+    if (response.has("refused")) {
+      throw new UnsupportedOperationException(response.get("refused").textValue());
+    }
+    return response.path("run").textValue();
   }
 
   // Catalogs.
 
-  public static JsonNode place(CaseInsensitiveStringMap table, String location) {
-    return new Request("place").of(table).with("location", location).result();
+  /** The options that open a new table. */
+  public static Map<String, String> place(CaseInsensitiveStringMap table, String location,
+      String[] namespace) throws NoSuchNamespaceException {
+    return Responses.texts(checked(namespace,
+        new Request("place").of(table).with("location", location)).get("options"));
   }
 
   public static void register(CaseInsensitiveStringMap table, String location) {
@@ -156,39 +188,67 @@ public final class Python {
   }
 
   public static boolean drop(CaseInsensitiveStringMap table) {
-    return new Request("drop").of(table).result().path("dropped").asBoolean();
+    return new Request("drop").of(table).result().get("dropped").asBoolean();
   }
 
   public static void rename(CaseInsensitiveStringMap table, List<String> newName) {
     new Request("rename").of(table).with("new_name", newName).send();
   }
 
-  public static JsonNode tables(JsonNode catalog, String[] namespace) {
-    return new Request("tables").with("catalog", catalog).with("namespace", namespace).result();
+  public static Identifier[] tables(JsonNode catalog, String[] namespace)
+      throws NoSuchNamespaceException {
+    JsonNode found = checked(namespace,
+        new Request("tables").with("catalog", catalog).with("namespace", namespace));
+    String[] own = Responses.names(found.get("namespace")).toArray(String[]::new);
+    return Responses.names(found.get("tables")).stream()
+        .map(name -> Identifier.of(own, name)).toArray(Identifier[]::new);
   }
 
-  public static JsonNode namespaces(JsonNode catalog, String[] namespace) {
-    return new Request("namespaces").with("catalog", catalog).with("namespace", namespace).result();
+  /** The last names of the namespaces in a namespace. */
+  public static List<String> namespaces(JsonNode catalog, String[] namespace)
+      throws NoSuchNamespaceException {
+    return Responses.names(checked(namespace,
+        new Request("namespaces").with("catalog", catalog).with("namespace", namespace))
+        .get("namespaces"));
   }
 
-  public static JsonNode namespace(JsonNode catalog, String[] namespace) {
-    return new Request("namespace").with("catalog", catalog).with("namespace", namespace).result();
+  /** The properties of a namespace. */
+  public static Map<String, String> namespace(JsonNode catalog, String[] namespace)
+      throws NoSuchNamespaceException {
+    return Responses.texts(checked(namespace,
+        new Request("namespace").with("catalog", catalog).with("namespace", namespace))
+        .get("properties"));
   }
 
+  /** Returns false if the namespace exists. */
   public static boolean createNamespace(
       JsonNode catalog, String[] namespace, Map<String, String> properties) {
     return new Request("create_namespace").with("catalog", catalog).with("namespace", namespace)
         .with("properties", properties).result().get("done").asBoolean();
   }
 
-  public static JsonNode alterNamespace(
-      JsonNode catalog, String[] namespace, Map<String, String> properties) {
-    return new Request("alter_namespace").with("catalog", catalog).with("namespace", namespace)
-        .with("properties", properties).result();
+  public static void alterNamespace(JsonNode catalog, String[] namespace,
+      Map<String, String> properties) throws NoSuchNamespaceException {
+    checked(namespace, new Request("alter_namespace").with("catalog", catalog)
+        .with("namespace", namespace).with("properties", properties));
   }
 
-  public static JsonNode dropNamespace(JsonNode catalog, String[] namespace, boolean cascade) {
-    return new Request("drop_namespace").with("catalog", catalog).with("namespace", namespace)
-        .with("cascade", cascade).result();
+  public static boolean dropNamespace(JsonNode catalog, String[] namespace, boolean cascade)
+      throws NoSuchNamespaceException, NonEmptyNamespaceException {
+    JsonNode response = checked(namespace, new Request("drop_namespace").with("catalog", catalog)
+        .with("namespace", namespace).with("cascade", cascade));
+    if (response.has("not_empty")) {
+      throw new NonEmptyNamespaceException(namespace);
+    }
+    return response.get("done").asBoolean();
+  }
+
+  private static JsonNode checked(String[] namespace, Request request)
+      throws NoSuchNamespaceException {
+    JsonNode response = request.result();
+    if (response.has("no_namespace")) {
+      throw new NoSuchNamespaceException(namespace);
+    }
+    return response;
   }
 }

@@ -30,8 +30,8 @@ public record PythonRead(byte[] function, StructType columns, InputPartition[] p
         .with("batches", batches).send();
     JsonNode plan = response.head().get("result");
     List<InputPartition> partitions = new ArrayList<>();
-    for (JsonNode one : plan.get("partitions")) {
-      partitions.add(new PythonInputPartition(partitions.size(), response.bytes(one)));
+    for (byte[] one : response.allBytes(plan.get("partitions"))) {
+      partitions.add(new PythonInputPartition(partitions.size(), one));
     }
     return new PythonRead(response.bytes(plan.get("function")),
         batches == null ? columns : MESSAGES, partitions.toArray(InputPartition[]::new));

@@ -26,11 +26,10 @@ final class CountedValues {
       ScanRequest asked, Aggregation aggregation) {
     Expression[] by = aggregation.groupByExpressions();
     AggregateFunc[] functions = aggregation.aggregateExpressions();
-    JsonNode counted = table.facts().path("counted");
     StructField column = by.length == 1 ? field(columns, by[0]) : null;
     boolean isKnown = by.length == 0 ? asked.filter() != null && functions.length > 0
-        : column != null && counted.has(column.name()) && isKnown(column.dataType());
-    if (!isKnown || counted.isEmpty()
+        : column != null && table.isCounted(column.name()) && isKnown(column.dataType());
+    if (!isKnown || !table.hasCounts()
         || !Arrays.stream(functions).allMatch(CountStar.class::isInstance)) {
       return null;
     }

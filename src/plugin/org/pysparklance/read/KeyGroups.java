@@ -18,6 +18,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.PythonRead;
+import org.pysparklance.python.Responses;
 import org.pysparklance.python.ScanRequest;
 
 /**
@@ -35,17 +36,15 @@ record KeyGroups(List<String> columns, InternalRow[] keys, String tasks) {
   static KeyGroups of(
       ScanRequest pinned, StructType columns, Collection<String> wanted) {
     List<String> own = wanted.stream().filter(name -> isKey(columns, name)).toList();
-    JsonNode response =
+    Responses.TaskKeys found =
         own.isEmpty() ? null : Python.taskKeys(pinned.byKey(own, null), columns);
-    if (response == null || response.isEmpty()) {
+    if (found == null) {
       return null;
     }
-    List<String> found = IntStream.range(0, response.get("columns").size())
-        .mapToObj(i -> response.get("columns").get(i).asText()).toList();
-    InternalRow[] keys = IntStream.range(0, response.get("values").size())
-        .mapToObj(i -> key(columns, found, response.get("values").get(i)))
+    InternalRow[] keys = IntStream.range(0, found.values().size())
+        .mapToObj(i -> key(columns, found.columns(), found.values().get(i)))
         .toArray(InternalRow[]::new);
-    return new KeyGroups(found, keys, response.get("tasks").asText());
+    return new KeyGroups(found.columns(), keys, found.tasks());
   }
 
   private static boolean isKey(StructType columns, String name) {

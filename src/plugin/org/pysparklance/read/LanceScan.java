@@ -1,10 +1,7 @@
 package org.pysparklance.read;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
-import java.util.stream.Collectors;
 import java.util.stream.Stream;
-import java.util.stream.StreamSupport;
 import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.sql.RuntimeConfig;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -23,11 +20,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.compat.Callers;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
-import org.pysparklance.python.Frame;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
 import org.pysparklance.python.PythonRead;
 import org.pysparklance.python.PythonStreams;
+import org.pysparklance.python.Responses;
 import org.pysparklance.python.ScanRequest;
 
 /**
@@ -63,8 +60,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private PythonRead python;
   /** The last plan. */
   private PythonRead planned;
-  private JsonNode plan;
-  private JsonNode statistics;
+  private Responses.Plan plan;
+  private Responses.Estimates statistics;
   private byte[][] few;
   private boolean isAsked;
   private boolean isStream;
@@ -211,7 +208,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
    */
   public Stream<NamedReference> prunable() {
     return !top.isEmpty() ? Stream.empty() : Arrays.stream(columns.fieldNames())
-        .filter(one -> table.facts().path("prunable").has(one)).map(FieldReference::column);
+        .filter(table::isPrunable).map(FieldReference::column);
   }
 
   /** Sets the keys of the other side of a join as runtime filter of the next batch. */
@@ -227,7 +224,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private long mostKeys(Predicate keys) {
     long tasks = FEWEST_TASKS + table.storedBytes(columns, table.rows()) / TASK_BYTES;
     String column = keys.children()[0] instanceof NamedReference one ? one.fieldNames()[0] : "";
-    return table.facts().path("prunable").has(column) ? MAX_KEYS
+    return table.isPrunable(column) ? MAX_KEYS
         : Math.min(MAX_KEYS, MAX_SENT / tasks);
   }
 
@@ -277,29 +274,25 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
 
   /** The remaining fragments and rows; requested once, on first use. */
-  private synchronized JsonNode plan() {
+  private synchronized Responses.Plan plan() {
     if (plan == null) {
-      plan = filter == null || isOfAllFragments() && !isSmall() ? table.facts() : ask();
+      plan = filter == null || isOfAllFragments() && !isSmall() ? table.wholePlan() : ask();
     }
     return plan;
   }
 
   /** Whether there are no statistics by which a condition could prune a fragment. */
   private boolean isOfAllFragments() {
-    return table.facts().path("num_indices").asInt(1) == 0 && Arrays.stream(pushed)
+    return table.hasNoIndices() && Arrays.stream(pushed)
         .flatMap(one -> Arrays.stream(one.references())).map(one -> one.fieldNames()[0])
-        .noneMatch(table.lineage()::has);
+        .noneMatch(table.lineage()::contains);
   }
 
   /** The remaining fragments and rows, with inline rows for a small scan. */
-  private JsonNode ask() {
+  private Responses.Plan ask() {
     isAsked = true;
-    long most = readsBatches() ? smallBytes() : 0;
-    Frame response = Python.plan(pinned, columns, columnar(), most);
-    JsonNode left = response.head().get("result");
-    JsonNode batches = left.get("batches");
-    few = batches == null ? null : StreamSupport.stream(batches.spliterator(), false)
-        .map(response::bytes).toArray(byte[][]::new);
+    Responses.Plan left = Python.plan(pinned, columns, columnar(), readsBatches() ? smallBytes() : 0);
+    few = left.batches();
     return left;
   }
 
@@ -328,19 +321,18 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   }
 
   @Override public String description() {
-    JsonNode kept = plan().get("fragments");
+    Long kept = plan().fragments();
     return "lance " + table.title() + ", reads: " + columns.simpleString()
         + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
         + (keyColumns == null ? "" : ", tasks by: " + keyColumns)
         + (kept == null ? "" : ", fragments: " + kept + " kept, "
-            + (table.fragments() - kept.asLong()) + " skipped") + indices();
+            + (table.fragments() - kept) + " skipped") + indices();
   }
 
   /** The selectivity of the pushed conditions. */
   private String indices() {
-    String titles = StreamSupport.stream(plan().path("indices").spliterator(), false)
-        .map(JsonNode::asText).collect(Collectors.joining(", "));
-    return titles.isEmpty() ? "" : ", index: " + titles + ", " + plan().get("rows")
+    String titles = String.join(", ", plan().indices());
+    return titles.isEmpty() ? "" : ", index: " + titles + ", " + plan().rows()
         + (table.rows() < 0 ? "" : " of " + table.rows()) + " rows";
   }
 
@@ -354,11 +346,10 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     if (statistics == null && !isForSizes) {
       statistics = Python.statistics(pinned, columns);
     }
-    JsonNode known = statistics == null ? plan() : statistics;
-    long left = Math.min(table.rows(), known.get("rows").asLong());
+    long left = Math.min(table.rows(), statistics == null ? plan().rows() : statistics.rows());
     long rows = limit < 0 ? left : Math.min(left, limit);
     return new Estimate(OptionalLong.of(table.storedBytes(columns, rows)), OptionalLong.of(rows),
-        Estimate.of(columns, known.path("columns")));
+        Estimate.of(columns, statistics == null ? Map.of() : statistics.columns()));
   }
 
   /** Scans that would read the same are equal, so that Spark runs them once. */

@@ -15,6 +15,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.PredicateJson;
 import org.pysparklance.python.Python;
+import org.pysparklance.python.Responses;
 import org.pysparklance.python.ScanRequest;
 
 /** Builds a scan of one version with the pushdowns of Spark. */
@@ -100,7 +101,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
       return false;
     }
     boolean descending = orders[0].direction() == SortDirection.DESCENDING;
-    if (filter == null && table.facts().path("ordered").has(column)) {
+    if (filter == null && table.isOrdered(column)) {
       filter = Python.first(pinned(), column, rows, descending);
     }
     top = JsonNodeFactory.instance.objectNode().put("column", column).put("rows", rows)
@@ -153,16 +154,18 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   /** The value of an aggregate over all rows; null if it takes a scan. */
   private JsonNode valueOf(AggregateFunc function) {
     if (function instanceof CountStar) {
-      return table.facts().get("rows");
+      return JsonNodeFactory.instance.numberNode(table.rows());
     }
     boolean counts = function instanceof Count count && !count.isDistinct();
     boolean isBound = function instanceof Min || function instanceof Max;
     String column = nameOf(function.children()[0]);
-    return (counts || isBound && CountedValues.isKnown(typeOf(function)))
-        && (table.lineage().has(column) || table.facts().path("ordered").has(column))
-        ? Python.bounds(pinned(), column)
-            .get(counts ? "count" : function instanceof Min ? "min" : "max")
-        : null;
+    boolean isAsked = (counts || isBound && CountedValues.isKnown(typeOf(function)))
+        && (table.lineage().contains(column) || table.isOrdered(column));
+    Responses.Bounds found = isAsked ? Python.bounds(pinned(), column) : null;
+    if (found == null || !counts && found.bounds() == null) {
+      return null;
+    }
+    return counts ? found.count() : found.bounds().get(function instanceof Min ? 0 : 1);
   }
 
   /** Of bounds the column's own. */

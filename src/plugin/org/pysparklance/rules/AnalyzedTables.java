@@ -1,6 +1,5 @@
 package org.pysparklance.rules;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.Row;
@@ -47,8 +46,8 @@ final class AnalyzedTables {
     Dataset<Row> rows = SparkSession.active().read().format(Python.SOURCE)
         .options(options.asCaseSensitiveMap()).option("version", found.version()).load();
     List<String> results = new ArrayList<>();
-    for (JsonNode expression : Python.analysis(all, names)) {
-      results.add(rows.selectExpr(expression.asText()).head().getString(0));
+    for (String expression : Python.analysis(all, names)) {
+      results.add(rows.selectExpr(expression).head().getString(0));
     }
     Python.analyze(all, results);
     table.onCommitted();

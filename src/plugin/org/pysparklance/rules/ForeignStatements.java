@@ -1,6 +1,5 @@
 package org.pysparklance.rules;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.lang.reflect.*;
 import java.util.*;
 import java.util.regex.Pattern;
@@ -45,26 +44,17 @@ public final class ForeignStatements implements InvocationHandler {
     try {
       Object parsed = method.invoke(parser, given);
       if (isStatement && isNothing((LogicalPlan) parsed)) {
-        here((String) given[0]);
+        Python.statement((String) given[0]);
       }
       return parsed;
     } catch (InvocationTargetException failed) {
       String instead = isStatement && failed.getCause() instanceof ParseException
-          && MAY_BE_KNOWN.matcher((String) given[0]).find() ? here((String) given[0]) : null;
+          && MAY_BE_KNOWN.matcher((String) given[0]).find() ? Python.statement((String) given[0]) : null;
       if (instead == null) {
         throw failed.getCause();
       }
       return parser.parsePlan(instead);
     }
-  }
-
-  /** The statement to run instead of {@code text}; null if it is unknown. */
-  private static String here(String text) {
-    JsonNode response = Python.statement(text);
-    if (response.hasNonNull("refused")) {
-      throw new UnsupportedOperationException(response.path("refused").textValue());
-    }
-    return response.path("run").textValue();
   }
 
   /** Whether Spark parses {@code DESCRIBE HISTORY t} as a column, or a call of an unknown function. */

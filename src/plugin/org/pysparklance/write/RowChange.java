@@ -71,7 +71,7 @@ public final class RowChange implements SupportsDelta {
   @Override public NamedReference[] requiredMetadataAttributes() {
     // All columns that a condition or a value may name, as Spark resolves no others.
     List<String> names = new ArrayList<>(List.of("_rowid"));
-    version.lineage().fieldNames().forEachRemaining(
+    version.lineage().forEach(
         name -> { if (!name.equals("_rowid") && !name.equals("_rowaddr")) names.add(name); });
     return names.stream().map(Expressions::column).toArray(NamedReference[]::new);
   }
@@ -166,7 +166,7 @@ public final class RowChange implements SupportsDelta {
   }
 
   private static void refuseLineageValue(Description version, String column) {
-    if (version.lineage().has(column.toLowerCase(Locale.ROOT))) {
+    if (version.lineage().contains(column.toLowerCase(Locale.ROOT))) {
       throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the lineage column " + column
           + " cannot be set\n  hint: leave it out of SET and INSERT");
     }
