@@ -32,8 +32,6 @@ _ALLOWED = {
     "write/LanceWrite.java": {"QueryExecution"},  # the versions that the query reads
     "write/RowChange.java": {"QueryExecution"},  # the versions that the query reads
 }
-# The proxy of the parser, whose methods differ by release.
-_MAY_REFLECT = {"rules/ForeignStatements.java"}
 # The classes of Spark that run Python: its own readers and writers of data sources.
 _OF_PYTHON = "datasources.v2.python."
 _MOST_LOOKS = 2
@@ -46,8 +44,7 @@ def name_of(source):
 @pytest.mark.parametrize("source", OUTSIDE, ids=name_of)
 def test_internals_of_spark_are_used_in_one_package(source):
     text, name = source.read_text(encoding="utf-8"), name_of(source)
-    hidden = [] if name in _MAY_REFLECT else _HIDDEN.findall(text)
-    assert hidden == [], "reflection and looks at the stack belong to compat"
+    assert _HIDDEN.findall(text) == [], "reflection and looks at the stack belong to compat"
     imported = set(_EXECUTION.findall(text)) - _PLAN_NODES - _ALLOWED.get(name, set())
     if name.startswith("python/"):
         imported = {one for one in imported if not one.startswith(_OF_PYTHON)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import types
+from pathlib import Path
 
 import lance
 import pytest
@@ -207,6 +208,7 @@ REFUSED = {
     "ALTER TABLE t CREATE INDEX i USING fts (id)": "not built",
     "ALTER TABLE t DROP INDEX i": "drop_index(table => 't', name => 'i')",
     "SHOW INDEXES FROM t": "$indices",
+    "SHOW INDICES IN t": "$indices",
     "ALTER TABLE t CREATE TAG IF NOT EXISTS a AS OF VERSION 5": "name => 'a', version => 5)",
     "ALTER TABLE t CREATE TAG a AS OF TAG b": "name => 'a', tag => 'b')",
     "ALTER TABLE t DROP TAG a": "drop_tag(table => 't', name => 'a')",
@@ -214,6 +216,7 @@ REFUSED = {
     "SHOW TAGS IN t": "system.tags(table => 't')",
     "SHOW BRANCHES FROM t": "system.branches(table => 't')",
     "ALTER TABLE t ADD COLUMNS a, b FROM v": "addColumns",
+    "ALTER TABLE t ADD COLUMN a INT CHECK (a > 0)": "check the rows before writing",
     "ALTER TABLE t UPDATE COLUMNS a FROM v": "rewrite='columns'",
     "VACUUM t WITH before_version = 10": "WITH (name = value, …)",
 }
@@ -291,6 +294,21 @@ def test_a_statement_that_spark_does_not_parse_is_said_in_a_procedure():
     assert translate_statement("-- a note\nOPTIMIZE t") == STATEMENTS["optimize t full"]
     for nothing in ("SELEC 1", "OPTIMIZED t", "ALTER TABLE t ADD COLUMNS (a int", "VACUUM", ""):
         assert translate_statement(nothing) is None, nothing
+
+
+def test_the_plugin_asks_about_statements_by_words_that_these_have():
+    """An error in another statement starts no process."""
+    java = Path(__file__).parents[2] / "src/plugin/org/pysparklance/rules/ForeignStatements.java"
+    (listed,) = re.findall(r"KEYWORDS = Set\.of\((.*?)\);", java.read_text(), re.DOTALL)
+    keywords = set(re.findall(r"\w+", listed))
+    known = [
+        statement.upper()
+        for statement in (*STATEMENTS, *REFUSED)
+        if "TABLE_CHANGES" not in statement.upper()
+    ]
+    words = [set(re.findall(r"\w+", statement)) for statement in known]
+    assert [one for one in words if not one & keywords] == []
+    assert {word for word in keywords if any(word in one for one in words)} == keywords
 
 
 @pytest.mark.parametrize("statement", REFUSED)

@@ -10,7 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 from pyspark.errors import UnsupportedOperationException
-from pyspark.sql.functions import udf
+from pyspark.sql.functions import expr, udf
 from table_access import write_table
 
 from pyspark_lance import LanceTable
@@ -343,3 +343,41 @@ def test_a_condition_that_differs_each_time_names_the_method(plugin, path, name)
         with pytest.raises(UnsupportedOperationException, match=f"UNSUPPORTED.*\n.*{method}"):
             plugin.sql(statement)
     assert LanceTable.forPath(plugin, path).delete("rand() < 2").numDeletedRows == 100
+
+
+MERGED = (
+    "USING news u ON t._rowid = u.row AND t.s = u.s WHEN MATCHED THEN DELETE "
+    "WHEN NOT MATCHED THEN INSERT (id, s) VALUES (u.id, u.s)"
+)
+
+
+@pytest.mark.parametrize(
+    "merge",
+    [
+        f"MERGE INTO {{name}} t {MERGED}",
+        f"MERGE INTO seen t {MERGED}",
+        f"WITH news AS (SELECT 500L AS id, 'new' AS s, 7L AS row) MERGE INTO {{name}} t {MERGED}",
+        f"EXECUTE IMMEDIATE 'MERGE INTO {{name}} t {MERGED}'",
+        "DataFrame.mergeInto",
+    ],
+)
+def test_a_merge_that_names_hidden_columns_inserts_rows(plugin, path, name, merge):
+    news = plugin.sql("SELECT 500L AS id, 'new' AS s, 7L AS row")
+    news.createOrReplaceTempView("news")
+    plugin.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING lance OPTIONS (path '{path}')")
+    shown = plugin.sql(f"SELECT _rowid FROM {name}").schema
+    if merge.startswith("MERGE"):
+        plan = plugin.sql(f"EXPLAIN {merge.format(name=name)}").first()[0]
+        assert "WriteDelta" in plan
+    if merge == "DataFrame.mergeInto":
+        values = {"id": news.id, "s": news.s}
+        condition = expr(f"{name}._rowid = row AND {name}.id < 0")
+        news.mergeInto(name, condition).whenMatched().delete().whenNotMatched().insert(
+            values
+        ).merge()
+    else:
+        plugin.sql(merge.format(name=name))
+    assert sql(plugin, f"SELECT id, s, _rowid FROM {name} WHERE id = 500") == [(500, "new", 100)]
+    # A table that is made of these columns would keep a default.
+    assert plugin.sql(f"SELECT _rowid FROM {name}").schema == shown
+    assert "CURRENT_DEFAULT" not in shown["_rowid"].metadata

@@ -334,8 +334,13 @@ def test_lineage_columns_take_part_in_every_statement(plugin, name, path, place)
             f"MERGE INTO {table} t USING (SELECT 0L AS id) s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET t._rowid = 5"
         ),
+        (
+            f"MERGE INTO {table} t USING (SELECT 9L AS id) s ON t.id = s.id "
+            "WHEN NOT MATCHED THEN INSERT (id, _rowid) VALUES (s.id, 5)"
+        ),
+        f"EXECUTE IMMEDIATE 'UPDATE {table} SET _RowId = 77'",
     ):
-        with pytest.raises(Exception, match="_row"):
+        with pytest.raises(Exception, match=r"the lineage column _\w+ cannot be set"):
             plugin.sql(statement)
     assert lance.dataset(path).version == version
 

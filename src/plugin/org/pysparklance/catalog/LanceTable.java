@@ -189,7 +189,6 @@ public class LanceTable
       Python.create(Options.with(options, "_lance.create", "true"), schema);
     }
     Description found = described();
-    RowChange.refuseLineageValues(found);
     return () -> new RowChange(this, found, info.command());
   }
 
@@ -212,16 +211,7 @@ public class LanceTable
 
     /** Marks a column of this name as one that our reader returned. */
     @Override public String metadataInJSON() {
-      return "{\"lance.system_column\":\"" + name + "\"" + insertedValue() + "}";
-    }
-
-    /**
-     * Spark requires a value for every column that a MERGE names in the rows that it inserts. It
-     * requests hidden columns before the row-level operation, which knows the command, and EXPLAIN
-     * has no parsed MERGE below it, so only the text of the statement is available.
-     */
-    private static String insertedValue() {
-      return RowChange.isMerge() ? ",\"CURRENT_DEFAULT\":\"0L\",\"EXISTS_DEFAULT\":\"0L\"" : "";
+      return "{\"lance.system_column\":\"" + name + "\"}";
     }
   }
 }

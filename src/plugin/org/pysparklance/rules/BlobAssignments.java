@@ -29,13 +29,27 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Lets UPDATE and MERGE assign bytes to blob columns, which queries read as descriptors: binary
  * values, and blobs of other tables, which are then read as binary. Conditions still see
- * descriptors. This releases the commands that {@link DeferredCommands} defers.
+ * descriptors. This releases the commands that {@link DeferredCommands} defers, and first handles
+ * those that name {@link HiddenColumns}.
  */
 public final class BlobAssignments extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (plan instanceof WithCTE) {
       return (LogicalPlan) plan.mapChildren(child -> apply((LogicalPlan) child));
     }
+    if (plan instanceof UpdateTable update) {
+      HiddenColumns.refuseValues(update, update.table());
+    }
+    if (plan instanceof MergeIntoTable merge && isHeld(merge.mergeCondition(), false)) {
+      HiddenColumns.refuseValues(merge, merge.targetTable());
+      if (HiddenColumns.areNamed(merge)) {
+        return isReady(merge) ? released(HiddenColumns.withDefaults(merge)) : plan;
+      }
+    }
+    return released(plan);
+  }
+
+  private static LogicalPlan released(LogicalPlan plan) {
     if (plan instanceof UpdateTable update && update.table().resolved()
         && !hasBlobs(update.table())
         || plan instanceof MergeIntoTable merge && merge.targetTable().resolved()
@@ -43,13 +57,11 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
       return DeferredCommands.released(plan);
     }
     if (plan instanceof UpdateTable update && update.childrenResolved()
-        && update.condition().exists(one -> isHeld(one))
+        && update.condition().exists(one -> isHeld(one, true))
         && isReady(CollectionConverters.asJava(update.expressions()))) {
       return new Command(update.table(), null).released(update);
     }
-    if (plan instanceof MergeIntoTable merge && merge.childrenResolved()
-        && isHeld(merge.mergeCondition())
-        && isReady(CollectionConverters.asJava(merge.expressions()))) {
+    if (plan instanceof MergeIntoTable merge && isReady(merge)) {
       return new Command(merge.targetTable(), merge.sourceTable()).released(merge);
     }
     return plan;
@@ -63,8 +75,14 @@ public final class BlobAssignments extends Rule<LogicalPlan> {
             && relation.table() instanceof LanceTable own && !own.blobs().isEmpty();
   }
 
-  private static boolean isHeld(Expression condition) {
-    return condition instanceof DeferredCondition held && held.child().resolved();
+  private static boolean isReady(MergeIntoTable merge) {
+    return merge.childrenResolved() && isHeld(merge.mergeCondition(), true)
+        && isReady(CollectionConverters.asJava(merge.expressions()));
+  }
+
+  /** Whether a condition is deferred, and resolved if it must be. */
+  private static boolean isHeld(Expression condition, boolean resolved) {
+    return condition instanceof DeferredCondition held && (!resolved || held.child().resolved());
   }
 
   private static boolean isReady(List<Expression> parts) {

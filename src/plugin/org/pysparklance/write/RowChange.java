@@ -1,16 +1,7 @@
 package org.pysparklance.write;
 
 import java.util.*;
-import java.util.regex.Pattern;
 import java.util.stream.IntStream;
-import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
-import org.apache.spark.sql.catalyst.parser.ParseException;
-import org.apache.spark.sql.catalyst.plans.logical.Assignment;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
-import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
 import org.apache.spark.sql.connector.expressions.Expressions;
@@ -36,8 +27,6 @@ import org.pysparklance.python.Running;
 import org.pysparklance.python.ScanRequest;
 import org.pysparklance.read.LanceScan;
 import org.pysparklance.read.LanceScanBuilder;
-import scala.Option;
-import scala.runtime.BoxedUnit;
 
 /**
  * UPDATE, MERGE or DELETE: Spark finds the rows and their new values, Python writes them. After a
@@ -45,8 +34,6 @@ import scala.runtime.BoxedUnit;
  * version.
  */
 public final class RowChange implements SupportsDelta {
-  private static final Pattern MAY_BE_MERGE = Pattern.compile("(?is)\\bMERGE\\b.*\\bINTO\\b");
-
   private final WriteTarget table;
   private final Command command;
   private final List<LanceScan> scans = new ArrayList<>();
@@ -120,56 +107,6 @@ public final class RowChange implements SupportsDelta {
     CaseInsensitiveStringMap all = Options.merge(table.options(), info.options());
     return new PythonWrite(ScanRequest.of(all, version).filtered(lookedFor()), rows,
         new PythonWrite.Parameters(false, null, null, null, command.toString(), retries));
-  }
-
-  /**
-   * Refuses assignments to row ids and versions, which Lance assigns. Spark drops assignments to
-   * hidden columns, so this checks the parsed statement.
-   */
-  public static void refuseLineageValues(Description version) {
-    Option<String> text = CurrentOrigin.get().sqlText();
-    if (text.isDefined()) {
-      written(text.get()).foreach(node -> {
-        node.expressions().foreach(value -> value.find(part -> {
-          if (part instanceof Assignment set && set.key() instanceof UnresolvedAttribute key) {
-            refuseLineageValue(version, key.nameParts().last());
-          }
-          return false;
-        }));
-        return BoxedUnit.UNIT;
-      });
-    }
-  }
-
-  /** Whether the running statement, or that of EXPLAIN, is a MERGE. */
-  public static boolean isMerge() {
-    Option<String> text = CurrentOrigin.get().sqlText();
-    return text.isDefined() && MAY_BE_MERGE.matcher(text.get()).find()
-        && hasMerge(written(text.get()));
-  }
-
-  private static boolean hasMerge(TreeNode<?> node) {
-    // EXECUTE IMMEDIATE has its statement in a string, and the statement of a script is unknown.
-    String kind = node.getClass().getSimpleName();
-    return node instanceof MergeIntoTable || kind.contains("ExecuteImmediate")
-        || kind.equals("CompoundBody")
-        || node.children().exists(child -> hasMerge((TreeNode<?>) child))
-        || node.innerChildren().exists(child -> hasMerge((TreeNode<?>) child));
-  }
-
-  private static LogicalPlan written(String text) {
-    try {
-      return SparkSession.active().sessionState().sqlParser().parsePlan(text);
-    } catch (ParseException error) {
-      throw new IllegalStateException(error);  // it was parsed before
-    }
-  }
-
-  private static void refuseLineageValue(Description version, String column) {
-    if (version.lineage().contains(column.toLowerCase(Locale.ROOT))) {
-      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the lineage column " + column
-          + " cannot be set\n  hint: leave it out of SET and INSERT");
-    }
   }
 
   private QueryExecution query() {

@@ -1,0 +1,93 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import java.util.Locale;
+import org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.MetadataAttribute;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.MetadataBuilder;
+import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.compat.PlanParts;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import scala.collection.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.BoxedUnit;
+
+/** Hidden columns of the target in UPDATE and MERGE, before Spark aligns assignments with columns. */
+final class HiddenColumns {
+  private HiddenColumns() {}
+
+  /**
+   * Refuses assignments to row ids and versions, which Lance assigns; Spark drops assignments to
+   * hidden columns.
+   */
+  static void refuseValues(LogicalPlan command, LogicalPlan target) {
+    List<String> hidden = of(target);
+    for (Expression part : CollectionConverters.asJava(command.expressions())) {
+      part.foreach(one -> {
+        String name = one instanceof Assignment set ? nameOf(set.key()) : "";
+        if (hidden.contains(name.toLowerCase(Locale.ROOT))) {
+          throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the lineage column " + name
+              + " cannot be set\n  hint: leave it out of SET and INSERT");
+        }
+        return BoxedUnit.UNIT;
+      });
+    }
+  }
+
+  /** Whether an expression of a MERGE may name a hidden column of its target. */
+  static boolean areNamed(MergeIntoTable merge) {
+    List<String> hidden = of(merge.targetTable());
+    return !hidden.isEmpty() && CollectionConverters.asJava(merge.expressions()).stream().anyMatch(
+        part -> part.exists(one -> hidden.contains(nameOf(one).toLowerCase(Locale.ROOT))));
+  }
+
+  /**
+   * A MERGE whose target shows its hidden columns with a default: Spark requires a value for each
+   * column that a MERGE names in the rows that it inserts, and drops this one.
+   */
+  static MergeIntoTable withDefaults(MergeIntoTable merge) {
+    LogicalPlan target = merge.targetTable();
+    Object[] parts = PlanParts.changed(merge, part -> part == target ? withDefaults(target) : part);
+    return parts == null ? merge : (MergeIntoTable) merge.makeCopy(parts);
+  }
+
+  private static LogicalPlan withDefaults(LogicalPlan plan) {
+    if (!(plan instanceof DataSourceV2Relation relation)) {
+      return (LogicalPlan) plan.mapChildren(child -> withDefaults((LogicalPlan) child));
+    }
+    DataSourceV2Relation shown = relation.withMetadataColumns();
+    Object[] parts = PlanParts.changed(shown, part -> part == shown.output()
+        ? ((Seq<?>) part).map(one -> withDefault((Attribute) one)) : part);
+    return parts == null ? shown : (LogicalPlan) shown.makeCopy(parts);
+  }
+
+  private static Attribute withDefault(Attribute column) {
+    return !MetadataAttribute.isValid(column.metadata()) ? column
+        : column.withMetadata(new MetadataBuilder().withMetadata(column.metadata())
+            .putString("CURRENT_DEFAULT", "0L").putString("EXISTS_DEFAULT", "0L").build());
+  }
+
+  /** The names of those of a target that is a Lance table, below aliases. */
+  private static List<String> of(LogicalPlan target) {
+    if (EliminateSubqueryAliases.apply(target) instanceof DataSourceV2Relation relation
+        && relation.table() instanceof LanceTable table && !Options.isOfThePast(table.options())) {
+      Description found = table.described();
+      return found == null ? List.of() : found.lineage();
+    }
+    return List.of();
+  }
+
+  /** The last part of the name of a column; empty for other expressions. */
+  private static String nameOf(Object expression) {
+    return expression instanceof UnresolvedAttribute named ? named.nameParts().last()
+        : expression instanceof Attribute column ? column.name() : "";
+  }
+}
