@@ -23,6 +23,7 @@ from table_access import write_table
 
 from pyspark_lance.cancellation import check_cancelled
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.service.frames import PROTOCOL, encode_frame, read_frame, write_frame
 from pyspark_lance.spark.service.methods import METHODS
 from pyspark_lance.spark.service.server import Server
@@ -330,7 +331,10 @@ def test_only_these_classes_call_the_service():
 def test_requests_about_tables_and_scans_have_the_same_parameters_in_java():
     java = (JAVA / "python" / "Request.java").read_text()
     carried = set(re.findall(r'"_lance\.(\w+)", (?:true|false)', java))
-    assert carried == TABLE - {"options"}
+    assert carried == {key.removeprefix(keys.PREFIX) for key in keys.ALL} & TABLE
+    given = set(re.findall(r'\.?with\(\s*"(\w+)", (?:table|creation)\.', java))
+    assert carried | given == TABLE - {"options"}
+    assert given == {"catalog", "name", "create", "replace", "properties", "cluster_by"}
     assert set(re.findall(r'\.with\("(\w+)", scan\.', java)) == SCAN
     session = java[java.index("ObjectNode session() {") :]
     settings = {one.name for one in dataclasses.fields(Session)}

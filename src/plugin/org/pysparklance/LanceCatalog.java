@@ -18,6 +18,7 @@ import org.pysparklance.catalog.StagedLanceTable;
 import org.pysparklance.compat.Callers;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
+import org.pysparklance.python.NamedRequest;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.rules.SessionRules;
@@ -76,10 +77,10 @@ public class LanceCatalog
     return parts;
   }
 
-  /** The options of a request for a table, which Python finds by its name. */
-  private CaseInsensitiveStringMap requestOptions(Identifier ident) {
-    return isPath(ident) ? Options.with(options, "path", ident.name())
-        : Options.with(options, "_lance.catalog", settings.toString(), "_lance.name", Python.json(nameOf(ident)));
+  /** A request for a table, which Python finds by its name. */
+  private NamedRequest requestFor(Identifier ident) {
+    return isPath(ident) ? NamedRequest.of(Options.with(options, "path", ident.name()))
+        : new NamedRequest(options, settings, nameOf(ident));
   }
 
   @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
@@ -104,7 +105,7 @@ public class LanceCatalog
   public Set<String> changelogStateOptionKeys() { return Set.of("branch", "blobColumns"); }
 
   private NamedTable load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
-    CaseInsensitiveStringMap asked = Options.merge(requestOptions(ident), more);
+    NamedRequest asked = requestFor(ident).with(more);
     Description found = Python.find(asked);
     if (found == null) {
       if (isFileToSpark(ident) && !Callers.lookUpMissingTable()) {
@@ -112,7 +113,7 @@ public class LanceCatalog
       }
       throw new NoSuchTableException(ident);
     }
-    CaseInsensitiveStringMap read = isPath(ident) ? asked
+    CaseInsensitiveStringMap read = isPath(ident) ? asked.options()
         : Options.merge(Options.merge(options, found.options()), more);
     Map<String, String> known = Map.of(TableCatalog.PROP_LOCATION, read.get("path"),
         TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
@@ -128,7 +129,7 @@ public class LanceCatalog
   }
 
   @Override public boolean tableExists(Identifier ident) {
-    return Python.find(requestOptions(ident)) != null;
+    return Python.find(requestFor(ident)) != null;
   }
 
   @Override public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
@@ -193,14 +194,14 @@ public class LanceCatalog
     }
     CaseInsensitiveStringMap given = Options.with(
         new CaseInsensitiveStringMap(table.properties()), TableCatalog.PROP_PROVIDER, "lance");
-    CaseInsensitiveStringMap asked = requestOptions(ident);
+    NamedRequest asked = requestFor(ident);
     String location = Options.ofTable(given).get("path");
     if (isPath(ident) && location != null && !Options.isSamePath(location, ident.name())) {
       throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] a table that is named by its "
           + "path lies there, and not in " + location + "\n  at: " + ident.name()
           + "\n  hint: leave out LOCATION and the option path");
     }
-    CaseInsensitiveStringMap at = isPath(ident) ? asked : Options.merge(options,
+    CaseInsensitiveStringMap at = isPath(ident) ? asked.options() : Options.merge(options,
         Python.place(asked, location, ident.namespace()));
     Runnable made = isPath(ident) ? () -> {}
         : () -> Python.register(asked, at.get("path"));
@@ -216,7 +217,7 @@ public class LanceCatalog
 
   @Override
   public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
-    AlterTable.run(requestOptions(ident), changes);
+    AlterTable.run(requestFor(ident), changes);
     return AlterTable.altered(() -> {
       NamedTable altered = load(ident, Map.of());
       CachedTables.refresh(altered.options());
@@ -228,14 +229,14 @@ public class LanceCatalog
   @Override public boolean dropTable(Identifier ident) {
     refusePath(ident, "dropped", "DELETE FROM it takes its rows, which its history keeps; to be "
         + "rid of the table, remove the folder by the tools of its store");
-    return Python.drop(requestOptions(ident));
+    return Python.drop(requestFor(ident));
   }
 
   @Override public void renameTable(Identifier from, Identifier to) {
     for (Identifier one : List.of(from, to)) {
       refusePath(one, "renamed", "move the folder by the tools of its store");
     }
-    Python.rename(requestOptions(from), nameOf(to));
+    Python.rename(requestFor(from), nameOf(to));
   }
 
   /** Refuse to drop a table by path: no catalog owns it, and a typo would remove a folder. */

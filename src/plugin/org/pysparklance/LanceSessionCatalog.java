@@ -24,6 +24,7 @@ import org.pysparklance.catalog.StagedLanceTable;
 import org.pysparklance.catalog.StagedForeignTable;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
+import org.pysparklance.python.NamedRequest;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.Python;
 import org.pysparklance.rules.SessionRules;
@@ -312,7 +313,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
           PrimaryKeys::isAddition), ident);
       return super.alterTable(ident, changes);
     }
-    AlterTable.run(optionsOf(known), changes);
+    AlterTable.run(NamedRequest.of(optionsOf(known)), changes);
     followColumns(ident);
     CachedTables.refresh(optionsOf(known));
     return AlterTable.altered(() -> loadTable(ident));

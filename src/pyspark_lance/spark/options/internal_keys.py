@@ -33,11 +33,13 @@ SPLIT_BY: Final = "_lance.split_by"
 """The columns of a stream's rows that are sorted by, and whose values get separate files, as JSON:
 Spark creates the source of a stream with options only."""
 
-# Spark carries these with a table from one call of the plugin to another; they reach Python as
-# parameters of the same names.
+# Spark carries these in its plans from one call of the plugin to another, as nothing but options;
+# they reach Python as parameters of the same names.
 _CARRIED: Final = (
-    "after", "until", "of_sql", "create", "replace", "properties", "cluster_by", "catalog", "name",
-    "state",
+    "after", "until",  # A stream or a scan of changes is rebuilt from the options of its relation.
+    "of_sql",  # A table function builds its relation by ``spark.read``.
+    "create", "cluster_by",  # ``save`` builds its relation by ``DataFrame.write``.
+    "state",  # The tasks of a procedure are a relation of ``spark.read``.
 )  # fmt: skip
 
 ALL: Final = frozenset(

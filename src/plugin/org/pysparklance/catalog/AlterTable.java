@@ -8,8 +8,8 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.types.Decimal;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.pysparklance.python.NamedRequest;
 import org.pysparklance.python.Python;
 import org.slf4j.LoggerFactory;
 
@@ -17,7 +17,7 @@ import org.slf4j.LoggerFactory;
 public final class AlterTable {
   private AlterTable() {}
 
-  public static void run(CaseInsensitiveStringMap options, TableChange... changes) {
+  public static void run(NamedRequest table, TableChange... changes) {
     ArrayNode all = Python.JSON.createArrayNode();
     for (TableChange change : changes) {
       ObjectNode one = all.addObject().put("kind", change.getClass().getSimpleName());
@@ -51,7 +51,7 @@ public final class AlterTable {
         one.put("name", property.property()).putNull("value");
       }
     }
-    Python.alter(options, all);
+    Python.alter(table, all);
   }
 
   /** The table as it is now; null if it cannot be read, since the change is committed. */

@@ -3,10 +3,8 @@ package org.pysparklance.catalog;
 import java.util.*;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.expressions.*;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
-import org.pysparklance.python.Python;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -20,12 +18,10 @@ public final class ClusterColumns {
 
   private ClusterColumns() {}
 
-  /** The options of a new or replaced table, with its clustering columns. */
-  static CaseInsensitiveStringMap with(
-      CaseInsensitiveStringMap options, NewTable table, boolean replaces) {
+  /** The clustering columns of a new or replaced table; null for no others than it has. */
+  static List<String> of(NewTable table, boolean replaces) {
     List<String> names = clusteringColumns(table.partitions());
-    return names.isEmpty() && !replaces
-        ? options : Options.with(options, ASKED, Python.json(names));
+    return names.isEmpty() && !replaces ? null : names;
   }
 
   /** The columns of CLUSTER BY; none without it. */

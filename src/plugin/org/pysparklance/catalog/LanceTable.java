@@ -13,6 +13,7 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Creation;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
 import org.pysparklance.python.PredicateJson;
@@ -61,6 +62,8 @@ public class LanceTable
   }
 
   @Override public CaseInsensitiveStringMap options() { return options; }
+
+  @Override public Creation creation() { return null; }
 
   /** Whether a write with these options changes the rows that this table shows. */
   public boolean shows(CaseInsensitiveStringMap written) {
@@ -186,7 +189,7 @@ public class LanceTable
               + String.join(", ", Options.OF_THE_PAST));
     }
     if (described() == null || described().lineage().isEmpty()) {  // Python refuses the latter
-      Python.create(Options.with(options, "_lance.create", "true"), schema);
+      Python.create(options, schema, Creation.PLAIN);
     }
     Description found = described();
     return () -> new RowChange(this, found, info.command());

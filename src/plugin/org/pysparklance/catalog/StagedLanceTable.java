@@ -6,13 +6,13 @@ import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.pysparklance.python.Options;
+import org.pysparklance.python.Creation;
 import org.pysparklance.python.Python;
 import org.pysparklance.write.LanceWrite;
 
 /** A table to create or replace, with or without rows, in one version. */
 public final class StagedLanceTable extends LanceTable implements StagedTable {
-  private final boolean replaces;
+  private final Creation creation;
   private final Runnable made;
   private final Runnable failed;
   private boolean written;
@@ -25,15 +25,16 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
    */
   public StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns, NewTable table,
       boolean replaces, Runnable made, Runnable failed) {
-    super(Options.with(ClusterColumns.with(options, table, replaces),
-        replaces ? "_lance.replace" : "_lance.create", "true",
-        "_lance.properties", Python.JSON.valueToTree(kept(table.properties())).toString()),
+    super(options,
         PrimaryKeys.marked(CatalogV2Util.v2ColumnsToStructType(columns), table.constraints()),
         null, true);
-    this.replaces = replaces;
+    this.creation = new Creation(
+        replaces, kept(table.properties()), ClusterColumns.of(table, replaces));
     this.made = made;
     this.failed = failed;
   }
+
+  @Override public Creation creation() { return creation; }
 
   /** The properties of a statement that the table itself stores. */
   public static Map<String, String> kept(Map<String, String> properties) {
@@ -52,12 +53,12 @@ public final class StagedLanceTable extends LanceTable implements StagedTable {
   @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
     written = true;
     LanceWrite write = super.newWriteBuilder(info);
-    return replaces ? write.truncate() : write;
+    return creation.replaces() ? write.truncate() : write;
   }
 
   @Override public void commitStagedChanges() {
     if (!written) {
-      Python.create(options(), schema());
+      Python.create(options(), schema(), creation);
       onCommitted();
     }
     made.run();

@@ -31,16 +31,28 @@ public final class Python {
 
   /** Describes the version that options select; fails if there is none. */
   public static Description describe(CaseInsensitiveStringMap table) {
-    return describe(table, null);
+    return describe(NamedRequest.of(table), null);
   }
 
-  /** The same, and checks the user's own schema, which may be null. */
+  /** The same, of a table that may have its name in a catalog. */
+  public static Description describe(NamedRequest table) { return describe(table, null); }
+
+  /** The same, and checks the user's own schema. */
   public static Description describe(CaseInsensitiveStringMap table, StructType own) {
+    return describe(NamedRequest.of(table), own);
+  }
+
+  private static Description describe(NamedRequest table, StructType own) {
     return Description.of(new Request("describe").of(table).with("schema", own).result());
   }
 
   /** As {@code describe}; null if there is no table. */
   public static Description find(CaseInsensitiveStringMap table) {
+    return find(NamedRequest.of(table));
+  }
+
+  /** Of a table that may have its name in a catalog. */
+  public static Description find(NamedRequest table) {
     JsonNode found = new Request("find").of(table).result();
     return found.has("table") ? Description.of(found.get("table"), found.path("options")) : null;
   }
@@ -61,11 +73,12 @@ public final class Python {
   }
 
   /** Creates an empty table, or replaces one. */
-  public static void create(CaseInsensitiveStringMap table, StructType columns) {
-    new Request("create").of(table).with("schema", columns).send();
+  public static void create(
+      CaseInsensitiveStringMap table, StructType columns, Creation creation) {
+    new Request("create").of(table).creating(creation).with("schema", columns).send();
   }
 
-  public static void alter(CaseInsensitiveStringMap table, JsonNode changes) {
+  public static void alter(NamedRequest table, JsonNode changes) {
     new Request("alter").of(table).with("changes", changes).send();
   }
 
@@ -177,21 +190,21 @@ public final class Python {
   // Catalogs.
 
   /** The options that open a new table. */
-  public static Map<String, String> place(CaseInsensitiveStringMap table, String location,
+  public static Map<String, String> place(NamedRequest table, String location,
       String[] namespace) throws NoSuchNamespaceException {
     return Responses.texts(checked(namespace,
         new Request("place").of(table).with("location", location)).get("options"));
   }
 
-  public static void register(CaseInsensitiveStringMap table, String location) {
+  public static void register(NamedRequest table, String location) {
     new Request("register").of(table).with("location", location).send();
   }
 
-  public static boolean drop(CaseInsensitiveStringMap table) {
+  public static boolean drop(NamedRequest table) {
     return new Request("drop").of(table).result().get("dropped").asBoolean();
   }
 
-  public static void rename(CaseInsensitiveStringMap table, List<String> newName) {
+  public static void rename(NamedRequest table, List<String> newName) {
     new Request("rename").of(table).with("new_name", newName).send();
   }
 

@@ -19,9 +19,10 @@ public final class PythonWrite implements BatchWrite {
    * @param sources by root, the oldest version that the query reads, and its stamp
    * @param change DELETE, UPDATE or MERGE
    * @param retries the attempts of earlier runs of the command
+   * @param creation the table that the write creates
    */
   public record Parameters(boolean overwrites, String replaceWhere, List<String> splitBy,
-      JsonNode sources, String change, String retries) {}
+      JsonNode sources, String change, String retries, Creation creation) {}
 
   private final ScanRequest table;
   private final StructType rows;
@@ -42,7 +43,8 @@ public final class PythonWrite implements BatchWrite {
   public static CustomMetric[] metrics() { return PythonTasks.source().createPythonMetrics(); }
 
   @Override public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-    Frame response = new Request("plan_write").of(table).with("columns", rows)
+    Frame response = new Request("plan_write").of(table).creating(parameters.creation())
+        .with("columns", rows)
         .with("overwrite", parameters.overwrites())
         .with("replace_where", parameters.replaceWhere())
         .with("split_by", parameters.splitBy()).with("sources", parameters.sources())

@@ -16,11 +16,13 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 final class Request {
   private static final String PREFIX = "_lance.";
-  /** Parameters that Spark carries as options of a table, and whether their text is JSON. */
+  /**
+   * Parameters that Spark carries as options of a table, and whether their text is JSON;
+   * {@code internal_keys.py} says why.
+   */
   private static final Map<String, Boolean> CARRIED = Map.of(
       "_lance.after", true, "_lance.until", true, "_lance.of_sql", true, "_lance.create", true,
-      "_lance.replace", true, "_lance.properties", true, "_lance.cluster_by", true,
-      "_lance.catalog", true, "_lance.name", true, "_lance.state", false);
+      "_lance.cluster_by", true, "_lance.state", false);
 
   private final String method;
   private final Frame frame = new Frame();
@@ -33,6 +35,18 @@ final class Request {
   Request of(CaseInsensitiveStringMap options) {
     table = options;
     return this;
+  }
+
+  /** About a table that may have its name in a catalog. */
+  Request of(NamedRequest table) {
+    return of(table.options()).with("catalog", table.catalog()).with("name", table.name());
+  }
+
+  /** About a new table; null is ignored. */
+  Request creating(Creation creation) {
+    return creation == null ? this : with("create", creation.replaces() ? null : true)
+        .with("replace", creation.replaces() ? true : null)
+        .with("properties", creation.properties()).with("cluster_by", creation.clusterBy());
   }
 
   /** About rows of a version. */

@@ -12,7 +12,7 @@ public final class SessionExtensions {
   /** The features of the rules and the parser, for sessions that cannot have them. */
   static final String FEATURES = "bytes as values of blob columns in SQL, DELETE and UPDATE with "
       + "correlated conditions, mergeSchema of appends by name, times of paths that are "
-      + "computed, OPTIMIZE and VACUUM";
+      + "computed, hidden columns in the inserts of MERGE, OPTIMIZE and VACUUM";
 
   private SessionExtensions() {}
 

@@ -106,7 +106,7 @@ public final class RowChange implements SupportsDelta {
     }
     CaseInsensitiveStringMap all = Options.merge(table.options(), info.options());
     return new PythonWrite(ScanRequest.of(all, version).filtered(lookedFor()), rows,
-        new PythonWrite.Parameters(false, null, null, null, command.toString(), retries));
+        new PythonWrite.Parameters(false, null, null, null, command.toString(), retries, null));
   }
 
   private QueryExecution query() {

@@ -2,6 +2,7 @@ package org.pysparklance.write;
 
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Creation;
 import org.pysparklance.python.Description;
 
 /** The table of a write. */
@@ -12,6 +13,9 @@ public interface WriteTarget {
 
   /** The version that it shows; null if there is none yet. */
   Description described();
+
+  /** The table that a write creates; null if a write may also find one. */
+  Creation creation();
 
   /** The Spark columns of a version. */
   StructType read(Description found);
