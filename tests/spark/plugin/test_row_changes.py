@@ -358,6 +358,7 @@ MERGED = (
         f"MERGE INTO seen t {MERGED}",
         f"WITH news AS (SELECT 500L AS id, 'new' AS s, 7L AS row) MERGE INTO {{name}} t {MERGED}",
         f"EXECUTE IMMEDIATE 'MERGE INTO {{name}} t {MERGED}'",
+        f"MERGE INTO {{name}} t {MERGED.replace('WHEN MATCHED THEN DELETE', '')}",
         "DataFrame.mergeInto",
     ],
 )
@@ -381,3 +382,14 @@ def test_a_merge_that_names_hidden_columns_inserts_rows(plugin, path, name, merg
     # A table that is made of these columns would keep a default.
     assert plugin.sql(f"SELECT _rowid FROM {name}").schema == shown
     assert "CURRENT_DEFAULT" not in shown["_rowid"].metadata
+
+
+def test_a_merge_by_row_id_that_only_inserts_takes_several_matches(plugin, path, name):
+    rows = plugin.table(name).count()
+    merge = (
+        f"MERGE INTO {name} t USING (SELECT explode(array(1L, 1L, 900L)) AS row) u "
+        "ON t._rowid = u.row WHEN NOT MATCHED AND u.row > 1 THEN INSERT (id, s) VALUES (row, 'new')"
+    )
+    plugin.sql(merge)
+    assert plugin.table(name).count() == rows + 1
+    assert sql(plugin, f"SELECT id, s FROM {name} WHERE id = 900") == [(900, "new")]

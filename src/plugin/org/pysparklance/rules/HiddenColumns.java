@@ -6,8 +6,10 @@ import org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.MetadataAttribute;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteAction;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -16,6 +18,7 @@ import org.pysparklance.catalog.LanceTable;
 import org.pysparklance.compat.PlanParts;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Options;
+import scala.Option;
 import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
@@ -52,11 +55,24 @@ final class HiddenColumns {
   /**
    * A MERGE whose target shows its hidden columns with a default: Spark requires a value for each
    * column that a MERGE names in the rows that it inserts, and drops this one.
+   *
+   * <p>A MERGE that only inserts is an append to Spark, which would write the hidden columns. It gets
+   * a clause that deletes nothing. One for matched rows would let Spark refuse several matches.
    */
   static MergeIntoTable withDefaults(MergeIntoTable merge) {
-    LogicalPlan target = merge.targetTable();
-    Object[] parts = PlanParts.changed(merge, part -> part == target ? withDefaults(target) : part);
-    return parts == null ? merge : (MergeIntoTable) merge.makeCopy(parts);
+    boolean onlyInserts =
+        merge.matchedActions().isEmpty() && merge.notMatchedBySourceActions().isEmpty();
+    Object[] parts = PlanParts.of(merge);
+    for (int i = 0; i < parts.length; i++) {
+      if (parts[i] == merge.targetTable()) {
+        parts[i] = withDefaults(merge.targetTable());
+      } else if (onlyInserts
+          && merge.productElementName(i).equals("notMatchedBySourceActions")) {
+        parts[i] = CollectionConverters.asScala(
+            List.of(new DeleteAction(Option.apply(Literal.FalseLiteral())))).toSeq();
+      }
+    }
+    return (MergeIntoTable) merge.makeCopy(parts);
   }
 
   private static LogicalPlan withDefaults(LogicalPlan plan) {
