@@ -222,7 +222,8 @@ def test_errors_with_codes_have_the_type_of_their_code(vending):
 
 def test_wrong_settings_are_named_before_anything_is_asked():
     for implementation, message in (
-        ("nonsense", "set impl to dir, rest"),
+        ("gleu", "did you mean glue"),
+        ("nonsense", "one of .*, unity"),
         ("os.path.join", "set impl to dir, rest"),
         ("unity", "unity.endpoint"),
     ):

@@ -7,6 +7,7 @@ or by its path. Its calls take and return the models of the REST protocol.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import threading
 from collections.abc import Iterator, Mapping
@@ -98,6 +99,7 @@ class RegisteredCatalog:
             # Its import registers the short names.
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(_KNOWN_IMPLEMENTATIONS)
+            self._check_registered(interface)
         try:
             return interface.connect(self.implementation, dict(self.properties))
         except ValueError as error:
@@ -107,6 +109,17 @@ class RegisteredCatalog:
                 "set impl to dir, rest, a registered name (pip install lance-namespace-impls has "
                 "glue, hive2, hive3, iceberg, polaris, unity) or the path of a class",
             ) from None
+
+    def _check_registered(self, interface: Any) -> None:
+        # The interface has no public list.
+        names = [*interface.NATIVE_IMPLS, *getattr(interface, "_REGISTERED_IMPLS", ())]
+        if len(names) > len(interface.NATIVE_IMPLS) and self.implementation not in names:
+            near = difflib.get_close_matches(self.implementation, names, n=1)
+            raise InvalidInputError(
+                f"no catalog is registered with lance_namespace as {self.implementation!r}",
+                self.uri,
+                f"did you mean {near[0]}?" if near else f"one of {', '.join(sorted(names))}",
+            )
 
     @contextlib.contextmanager
     def _typed_errors(self, operation: str) -> Iterator[None]:
