@@ -97,9 +97,9 @@ def test_an_answer_that_is_compressed_is_read():
 
 @pytest.mark.parametrize("token", ["again", None])
 def test_lists_that_never_end_are_refused(monkeypatch, token):
-    from pyspark_lance.namespace import rest
+    from pyspark_lance.namespace import catalog_namespace
 
-    monkeypatch.setattr(rest, "_MAX_NAMES", 100)
+    monkeypatch.setattr(catalog_namespace, "_MAX_NAMES", 100)
 
     def page(number):
         return json_answer({"tables": [f"t{number}"] * 9, "page_token": token or f"p{number}"})

@@ -7,7 +7,7 @@ Whether a name exists is decided by listing its namespace then, never by the tex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark_lance.errors import (
@@ -20,10 +20,8 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.namespace.catalog_namespace import CatalogNamespace
 from pyspark_lance.namespace.namespace import Name, object_id, shown
-from pyspark_lance.namespace.rest import listed_names
-from pyspark_lance.store.credential_issuer import Issuer
-from pyspark_lance.store.hadoop_options import hadoop_of
 from pyspark_lance.store.registered_catalog import RegisteredCatalog
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_folder import drop_table
@@ -34,13 +32,10 @@ _COMMENT, _DESCRIPTION = "comment", "description"
 
 
 @dataclass(frozen=True, slots=True)
-class RegisteredNamespace:
+class RegisteredNamespace(CatalogNamespace):
     """A namespace of an implementation of ``lance_namespace.LanceNamespace``."""
 
     catalog: RegisteredCatalog
-    storage: Mapping[str, str]  # Storage options of every table; secret.
-    # Hadoop's settings for stores, over which all others take precedence; secret.
-    hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def namespaces(self, parent: Name) -> list[str]:
         """See ``Namespace``."""
@@ -151,9 +146,6 @@ class RegisteredNamespace:
             raise
         return self._table(name, reply)
 
-    def register(self, name: Name, table: Table) -> None:
-        """Do nothing, as ``place`` has declared the name."""
-
     def drop_table(self, name: Name) -> bool:
         """See ``Namespace``; files at a location that a user chose are kept."""
         reply = self._describe(name)
@@ -189,11 +181,6 @@ class RegisteredNamespace:
                 return None
             raise
 
-    def _table(self, name: Name, reply: Any) -> Table:
-        location, storage = Issuer(self.catalog, name).read(reply)
-        hadoop = hadoop_of(location, self.hadoop)
-        return Table(location, {**hadoop, **self.storage, **storage})
-
     def _exists(self, namespace: Name) -> bool:
         """Return whether a namespace is listed, or others are listed in it."""
         if not namespace:
@@ -207,11 +194,8 @@ class RegisteredNamespace:
                 raise
             return False
 
-    def _pages(self, operation: str, parent: Name, attribute: str) -> list[str]:
-        def page(token: str | None) -> Any:
-            return self.catalog.call(operation, parent, page_token=token)
-
-        return listed_names(page, attribute, self.catalog.uri)
+    def _page(self, operation: str, parent: Name, token: str | None) -> Any:
+        return self.catalog.call(operation, parent, page_token=token)
 
 
 def _is_among(name: str, names: list[str]) -> bool:

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from pyspark_lance.errors import (
     NamespaceNotFoundError,
-    StorageError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.namespace.catalog_namespace import CatalogNamespace
 from pyspark_lance.namespace.namespace import Name, object_id, refuse_location
-from pyspark_lance.store.credential_issuer import Issuer
-from pyspark_lance.store.hadoop_options import hadoop_of
 from pyspark_lance.store.rest_client import RestCatalog
 from pyspark_lance.table.version.table import Table
 
-# Maximum names in a namespace.
-_MAX_NAMES: Final = 1_000_000
-
 
 @dataclass(frozen=True, slots=True)
-class RestNamespace:
+class RestNamespace(CatalogNamespace):
     """A namespace of a server with the REST protocol of Lance namespaces."""
 
     catalog: RestCatalog
-    storage: Mapping[str, str]  # Storage options for what it gives no credentials for; secret.
-    # Hadoop's settings for stores, over which all others take precedence; secret.
-    hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def namespaces(self, parent: Name) -> list[str]:
         """See ``Namespace``."""
@@ -75,7 +67,7 @@ class RestNamespace:
     def locate(self, name: Name) -> Table | None:
         """See ``Namespace``."""
         try:
-            return self._table(*Issuer(self.catalog, name).ask())
+            return self._table(name, self.catalog.describe_table(name))
         except (TableNotFoundError, NamespaceNotFoundError):
             return None
 
@@ -91,11 +83,8 @@ class RestNamespace:
         try:
             reply = self._ask("TableApi", "declare_table", name, request)
         except TableAlreadyExistsError:
-            return self._table(*Issuer(self.catalog, name).ask())
-        return self._table(*Issuer(self.catalog, name).read(reply))
-
-    def register(self, name: Name, table: Table) -> None:
-        """Do nothing, as ``place`` has declared the name."""
+            return self._table(name, self.catalog.describe_table(name))
+        return self._table(name, reply)
 
     def drop_table(self, name: Name) -> bool:
         """See ``Namespace``."""
@@ -112,10 +101,6 @@ class RestNamespace:
         )
         self._ask("TableApi", "rename_table", name, request)
 
-    def _table(self, location: str, storage: Mapping[str, str]) -> Table:
-        hadoop = hadoop_of(location, self.hadoop)
-        return Table(location, {**hadoop, **self.storage, **storage})
-
     def _ask(self, group: str, operation: str, name: Name, *arguments: object) -> Any:
         return self.catalog.call(group, operation, self.catalog.id_of(name), *arguments)
 
@@ -123,28 +108,7 @@ class RestNamespace:
         request = self.catalog.request(f"{verb.capitalize()}NamespaceRequest", **values)
         return self._ask("NamespaceApi", f"{verb}_namespace", namespace, request)
 
-    def _pages(self, operation: str, parent: Name, attribute: str) -> list[str]:
-        def page(token: str | None) -> Any:
-            return self.catalog.call(
-                "NamespaceApi", operation, self.catalog.id_of(parent), page_token=token
-            )
-
-        return listed_names(page, attribute, self.catalog.uri)
-
-
-def listed_names(page_of: Callable[[str | None], Any], attribute: str, where: str) -> list[str]:
-    """Return the names in all pages of a list, sorted.
-
-    ``page_of``: requests the page of a token, the first one by None. ``attribute``: of a page, its
-    names. ``where``: the catalog, for errors.
-    """
-    names: list[str] = []
-    token: str | None = None
-    while True:
-        page = page_of(token)
-        names += getattr(page, attribute) or []
-        before, token = token, page.page_token
-        if not token:
-            return sorted(names)
-        if token == before or len(names) > _MAX_NAMES:
-            raise StorageError(f"the catalog's list does not end after {len(names)} names", where)
+    def _page(self, operation: str, parent: Name, token: str | None) -> Any:
+        return self.catalog.call(
+            "NamespaceApi", operation, self.catalog.id_of(parent), page_token=token
+        )
