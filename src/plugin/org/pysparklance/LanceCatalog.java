@@ -26,8 +26,9 @@ import org.pysparklance.rules.SessionRules;
 /**
  * A Lance namespace as a catalog: {@code spark.sql.catalog.x = org.pysparklance.LanceCatalog} and
  * {@code spark.sql.catalog.x.path} for a folder of tables, {@code x.uri} for a REST service, or
- * {@code x.namespace} for Glue, Hive, Unity, …; further keys are options of every table. Python resolves the names. A name with a slash is a
- * path: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
+ * {@code x.namespace} for Glue, Hive, Unity, …; further keys are options of every table. Python
+ * resolves the names. A name with a slash is a path:
+ * {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
  */
 public class LanceCatalog
     implements StagingTableCatalog, SupportsNamespaces, PathCatalog {

@@ -42,7 +42,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       CachedTables.refresh(options);
       described = CachedTables.nothing();
     } else {
-      described = Python.describe(Options.ofTable(options));
+      described = Python.describe(tableOptions(options));
     }
     return described.schema();
   }
@@ -57,9 +57,9 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     SessionRules.addToSession();
     boolean inCatalog = properties.containsKey(TableCatalog.PROP_PROVIDER);
     ClusterColumns.check(parts, inCatalog);
-    CaseInsensitiveStringMap options = Options.ofTable(new CaseInsensitiveStringMap(properties));
+    CaseInsensitiveStringMap options = tableOptions(new CaseInsensitiveStringMap(properties));
+    boolean isView = properties.containsKey(Options.OF_VIEW);
     if (described != null) {
-      boolean isView = Callers.areIn("CreateTempViewUsing");
       return new LanceTable(options, described.schema(), described, false, isView);
     }
     if (inCatalog) {
@@ -69,7 +69,6 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       return new LanceTable(options, schema, null, true);
     }
     if (asked) {
-      boolean isView = Callers.areIn("CreateTempViewUsing");
       return new LanceTable(options, schema, Python.describe(options, schema), false, isView);
     }
     // Only DataFrameWriter.save() loads a table without its schema or partitioning. Spark only
@@ -79,11 +78,12 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
         ? new LanceTable(options, schema, null, true) : new Unwritable(schema);
   }
 
+  private static CaseInsensitiveStringMap tableOptions(CaseInsensitiveStringMap given) {
+    return Options.without(Options.ofTable(given), Options.OF_VIEW);
+  }
+
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
     Description found = options.containsKey("path") ? Python.find(options) : null;
-    if (asked && found != null && Callers.areIn("TableAsSelect")) {
-      Python.absent(options);
-    }
     // Spark compares this schema with the one in the CREATE TABLE statement.
     return new LanceTable(
         options, found == null || isDeclared(schema, found) ? schema : found.schema(), found, true);
@@ -108,7 +108,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     if (mode != SaveMode.Ignore || !Python.exists(given)) {
       options.put(SAVE, "true");
       if (creates) {
-        options.put("_lance.create", "true");
+        options.put(Options.CREATE, "true");
       }
       data.write().format(LanceSource.class.getName())
           .mode(creates ? SaveMode.Append : mode).options(options).save();

@@ -5,11 +5,12 @@ import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.Python;
-import org.pysparklance.compat.Callers;
+import org.pysparklance.read.LanceScanBuilder;
 
 /**
  * A table of a catalog: with the declarations of its columns (defaults, NOT NULL, lengths,
@@ -55,22 +56,29 @@ public class NamedTable extends LanceTable {
 
   @Override public String name() { return name; }
 
-  @Override public Map<String, String> properties() {
-    if (!isPrintedAsStatement()) {
-      return properties;
+  @Override public Map<String, String> properties() { return properties; }
+
+  /** The table as the statement that creates it: its declared types, and its options. */
+  public NamedTable asStatement() {
+    Description found = described();
+    if (found == null) {
+      return this;
     }
-    Map<String, String> all = new TreeMap<>(newTableOptions(options()));
+    Map<String, String> all = newTableOptions(options());
     all.putAll(properties);
-    return all;
+    return new NamedTable(name, options(), all, found, null) {
+      @Override public Column[] columns() { return new Declared(found.written()).columns(); }
+    };
   }
 
-  @Override public Column[] columns() {
-    return isPrintedAsStatement() ? new Declared(described().written()).columns()
-        : super.columns();
-  }
-
-  private boolean isPrintedAsStatement() {
-    return described() != null && Callers.areIn("ShowCreateTable");
+  /** The table whose scans report the statistics of columns, whether or not Spark plans by them. */
+  public NamedTable withStatistics() {
+    return new NamedTable(name, options(), properties, described(), schema()) {
+      @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
+        ScanBuilder builder = super.newScanBuilder(more);
+        return builder instanceof LanceScanBuilder lance ? lance.withStatistics() : builder;
+      }
+    };
   }
 
   /** Columns by their types: the method that makes them differs between releases of Spark. */

@@ -3,9 +3,9 @@ package org.pysparklance.compat;
 import java.util.List;
 
 /**
- * Looks at the stack, of which there are two: Spark calls a source in the same way for different
+ * Looks at the stack, of which there are two: Spark calls a catalog in the same way for different
  * statements, and passes nothing that distinguishes them. If a release of Spark calls other
- * methods, tests fail that each of them names.
+ * methods, the tests that each of them names fail.
  */
 public final class Callers {
   private static final List<String> LOOKUPS = List.of("saveAsTable", "tableExists");
@@ -13,11 +13,10 @@ public final class Callers {
   private Callers() {}
 
   /**
-   * Whether a method of a class with this text in its name is among the callers. Spark loads a
-   * table of a source by the same call for a read, a view, a stream or CREATE TABLE. Tests in
-   * tests/spark: plugin/test_session_tables.py (views, {@code TableAsSelect}),
-   * plugin/test_refused_statements.py ({@code DataFrameWriter}), plugin/test_statistics.py
-   * (DESCRIBE) and test_streams.py.
+   * Whether a class with this name is among the callers: a writer of DataFrames, which names the
+   * session's default provider if the user named none, or of streams, which loads its sink as a read
+   * with a schema loads its table. Tests in tests/spark: plugin/test_refused_statements.py
+   * ({@code DataFrameWriter}) and test_streams.py ({@code DataStreamWriter}).
    */
   public static boolean areIn(String name) {
     return StackWalker.getInstance().walk(

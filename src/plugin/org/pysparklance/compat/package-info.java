@@ -7,8 +7,8 @@
  * <ul>
  * <li>{@code CachedPlans}: the plans in Spark's cache, by a private method. Cached relations do not
  *     follow writes; a warning is logged.
- * <li>{@code Callers}: two looks at the stack. Views do not follow their table, a table is created
- *     where one exists, and errors of missing tables have no hint; tests fail.
+ * <li>{@code Callers}: two looks at the stack. {@code saveAsTable} without a format is refused, a
+ *     stream cannot create its table, and errors of missing tables have no hint; tests fail.
  * <li>{@code CatalogPlace}: Spark's own catalog, in a private field. The setting of the catalog is
  *     used instead, which Spark stores with views and functions.
  * <li>{@code Commands}: a strategy, and the physical plan of REFRESH TABLE. ANALYZE fails.

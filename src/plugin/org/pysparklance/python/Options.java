@@ -12,6 +12,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public final class Options {
   /** The pattern of secret options, which the event log redacts. */
   public static final String REDACTION = "spark.redaction.regex";
+  /** Set for a temporary view, in {@code MarkedOptions}. */
+  public static final String OF_VIEW = "_lance.of_view";
+  /** Set for a write that creates its table, or fails if there is one. */
+  public static final String CREATE = "_lance.create";
   public static final List<String> OF_THE_PAST = List.of(
       "version", "versionAsOf", "timestampAsOf", "tag", "readChangeFeed", "readChangeData");
 
@@ -35,6 +39,12 @@ public final class Options {
     merged.keySet().removeIf(name -> named.keySet().stream().anyMatch(name::equalsIgnoreCase));
     merged.putAll(named);
     return new CaseInsensitiveStringMap(merged);
+  }
+
+  public static CaseInsensitiveStringMap without(CaseInsensitiveStringMap base, String name) {
+    Map<String, String> left = new HashMap<>(base.asCaseSensitiveMap());
+    left.keySet().removeIf(name::equalsIgnoreCase);
+    return new CaseInsensitiveStringMap(left);
   }
 
   /** The option for {@code VERSION AS OF}: a number, or a tag. */

@@ -17,7 +17,6 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.pysparklance.compat.Callers;
 import org.pysparklance.compat.Releases;
 import org.pysparklance.python.Description;
 import org.pysparklance.python.PredicateJson;
@@ -57,6 +56,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final ScanRequest pinned;
   private final String top;
   private final boolean ofRowChange;
+  private final boolean hasStatistics;
   private PythonRead python;
   /** The last plan. */
   private PythonRead planned;
@@ -82,6 +82,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     this.pinned = asked.pinned();
     this.top = asked.topText;
     this.ofRowChange = asked.built != null;
+    this.hasStatistics = asked.hasStatistics;
   }
 
   /** The pushed condition, as JSON; null for all rows. */
@@ -341,9 +342,9 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     if (table.rows() < 0) {
       return new Estimate(OptionalLong.empty(), OptionalLong.empty(), Map.of());
     }
-    boolean isForSizes = !SQLConf.get().cboEnabled() && !SQLConf.get().planStatsEnabled()
-        && Callers.areIn("DataSourceV2ScanRelation");
-    if (statistics == null && !isForSizes) {
+    boolean areUsed =
+        hasStatistics || SQLConf.get().cboEnabled() || SQLConf.get().planStatsEnabled();
+    if (statistics == null && areUsed) {
       statistics = Python.statistics(pinned, columns);
     }
     long left = Math.min(table.rows(), statistics == null ? plan().rows() : statistics.rows());

@@ -33,6 +33,7 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   String topText = "";
   /** The scans of a command that changes rows; null for those of other queries. */
   public List<LanceScan> built;
+  boolean hasStatistics;
   private LanceScan.LocalRows answer;
 
   public LanceScanBuilder(Description table, StructType columns, CaseInsensitiveStringMap options) {
@@ -45,6 +46,12 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   /** A command that changes rows records all of its scans. */
   public LanceScanBuilder ofRowChange(List<LanceScan> scans) {
     built = scans;
+    return this;
+  }
+
+  /** The scan reports the statistics of columns also where Spark does not plan by costs. */
+  public LanceScanBuilder withStatistics() {
+    hasStatistics = true;
     return this;
   }
 

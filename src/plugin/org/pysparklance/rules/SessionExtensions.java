@@ -36,6 +36,8 @@ public final class SessionExtensions {
     extensions.injectHintResolutionRule(session -> new BlobInserts((SparkSession) session));
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectResolutionRule(session -> new BlobAssignments());
+    extensions.injectPostHocResolutionRule(session -> new DescribedTables());
+    extensions.injectPostHocResolutionRule(session -> new MarkedOptions());
     extensions.injectPostHocResolutionRule(session -> new DeferredCommands.Release());
     extensions.injectPostHocResolutionRule(session -> new RefusedEvolution());
     extensions.injectPostHocResolutionRule(session -> new RewrittenCommands());
