@@ -24,6 +24,7 @@ ALLOWED = frozenset({
     "use_session", "numWrittenFiles", "numWrittenRows", "lost_bins",
     # The plugin has it, and a test compares.
     "SAVE",
+    "OF_VIEW",
     # The documents are compared with them.
     "options_as_markdown", "procedures_as_markdown", "flags_as_markdown",
     # Parameters of full-text indices that are read and written by their names.

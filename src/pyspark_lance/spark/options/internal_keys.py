@@ -28,6 +28,8 @@ REFRESH: Final = "_lance.refresh"
 """The read only refreshes cached relations of the table. Set by this package."""
 SAVE: Final = "_lance.save"
 """The plugin's own: the write comes from its ``createRelation``."""
+OF_VIEW: Final = "_lance.of_view"
+"""The plugin's own: the table is that of a temporary view."""
 
 SPLIT_BY: Final = "_lance.split_by"
 """The columns of a stream's rows that are sorted by, and whose values get separate files, as JSON:
