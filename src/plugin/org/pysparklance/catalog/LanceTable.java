@@ -99,6 +99,16 @@ public class LanceTable
     return described;
   }
 
+  /** Whether both show the same version, or neither a known one. */
+  protected boolean showsVersionOf(LanceTable other) {
+    Description one = known();
+    Description two = other.known();
+    return one == null || two == null ? one == two
+        : one.version().equals(two.version()) && Objects.equals(one.base(), two.base());
+  }
+
+  private synchronized Description known() { return described; }
+
   /** Makes the next scan see the newest version. */
   @Override public synchronized void forgetVersion() { described = null; }
 

@@ -40,6 +40,14 @@ public class NamedTable extends LanceTable {
     }
   }
 
+  /** Equal tables have the same rows: Spark 4.0 looks up by them what is cached. */
+  @Override public boolean equals(Object other) {
+    return other instanceof NamedTable table && table.getClass() == getClass()
+        && name.equals(table.name) && options().equals(table.options()) && showsVersionOf(table);
+  }
+
+  @Override public int hashCode() { return name.hashCode(); }
+
   /** Whether {@code USING} with this provider creates a Lance table. */
   public static boolean isProvider(String provider) {
     return provider.equalsIgnoreCase("lance") || provider.equals("org.pysparklance.LanceSource");

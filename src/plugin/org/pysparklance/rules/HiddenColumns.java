@@ -29,13 +29,14 @@ final class HiddenColumns {
 
   /**
    * Refuses assignments to row ids and versions, which Lance assigns; Spark drops assignments to
-   * hidden columns.
+   * hidden columns. Spark 4.0 itself assigns each that a statement names to itself.
    */
   static void refuseValues(LogicalPlan command, LogicalPlan target) {
     List<String> hidden = of(target);
     for (Expression part : CollectionConverters.asJava(command.expressions())) {
       part.foreach(one -> {
-        String name = one instanceof Assignment set ? nameOf(set.key()) : "";
+        String name = one instanceof Assignment set && !set.key().semanticEquals(set.value())
+            ? nameOf(set.key()) : "";
         if (hidden.contains(name.toLowerCase(Locale.ROOT))) {
           throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the lineage column " + name
               + " cannot be set\n  hint: leave it out of SET and INSERT");
