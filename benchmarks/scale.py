@@ -1,0 +1,170 @@
+"""How costs grow with fragments, versions and files, and what they are for a table of 10 PB.
+
+python benchmarks/scale.py [--fragments 50000 200000] [--versions 1000 10000] [--files 20000 80000]
+
+Every cost is measured at two sizes; the line through both gives the slope, and the cost at the size
+of the last column.  Seconds are those of the processor, memory is the growth of the peak, each in a
+process of its own.  Of the data files only the names exist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import many_versions
+import numpy as np
+import pyarrow as pa
+from many_fragments import ROWS, build, peak_mb, timed
+from timing import print_table
+
+from pyspark_lance.metafile.manifest_file import latest_version
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table.cleanup.cleanup import cleanup_old_versions
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.version.snapshot import Snapshot, open_to_write
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
+from pyspark_lance.table.write.write_table import commit_write, write_rows
+
+# A table of 10 PB: fragments of 1 GB, of one data file each, and the versions of some months.
+FRAGMENTS = 10_000_000
+VERSIONS = 100_000
+MB = 1e6
+
+Costs = dict[str, float]
+
+
+def open_table(path: str) -> Costs:
+    """Open a version."""
+    before = peak_mb()
+    seconds, snapshot = timed(lambda: Snapshot.open(Table(path)))
+    return {
+        "manifest, MB": Path(path, snapshot.file.location.path).stat().st_size / MB,
+        "open, s": seconds,
+        "open, MB of memory": peak_mb() - before,
+    }
+
+
+def plan(path: str) -> Costs:
+    """Plan a scan of all rows, and pickle its tasks."""
+    snapshot = Snapshot.open(Table(path))
+    before = peak_mb()
+    seconds, tasks = timed(
+        lambda: [pickle.dumps(one) for one in plan_scan(snapshot, ScanRequest())]
+    )
+    return {
+        "plan a full scan, s": seconds,
+        "plan a full scan, MB of memory": peak_mb() - before,
+        "tasks of a full scan, MB sent": sum(map(len, tasks)) / MB,
+    }
+
+
+def append(path: str) -> Costs:
+    """Append in a process that has read the table, with the manifest in its cache."""
+    data = pa.table({"id": np.arange(ROWS), "x": np.zeros(ROWS)})
+
+    def commit() -> None:
+        table = Table(path)
+        planned = plan_write(table, data.schema, WriteSettings(), existing=open_to_write(table))
+        commit_write(planned, write_rows(planned, data.to_batches()))
+
+    before = peak_mb()
+    timed(commit)
+    return {
+        "append, s": min(timed(commit)[0] for _ in range(3)),
+        "append, MB of memory": peak_mb() - before,
+    }
+
+
+def look_up(path: str) -> Costs:
+    """Find the newest version of a folder."""
+    store = LocalStore(path)
+    seconds = min(timed(lambda: latest_version(store))[0] for _ in range(5))
+    return {"find the newest version in a folder, s": seconds}
+
+
+def clean_up(path: str) -> Costs:
+    """List the files of a table, and find that there is nothing to remove."""
+    before = peak_mb()
+    seconds, _ = timed(lambda: cleanup_old_versions(Table(path)))
+    return {"cleanup, s": seconds, "cleanup, MB of memory": peak_mb() - before}
+
+
+def versions(path: str, count: int) -> None:
+    """Make a table of one fragment in so many versions."""
+    many_versions.make_table(path, count)
+
+
+def files(path: str, count: int) -> None:
+    """Make a table of so many fragments whose data files are there, and empty."""
+    build(path, count)
+    for fragment in Snapshot.open(Table(path)).manifest.fragments:
+        for file in fragment.files:
+            Path(path, "data", file.path).touch()
+
+
+# By option: builds a table, the steps, and the size that the last column is for.
+SIZES: dict[str, tuple[Callable[[str, int], None], tuple[Callable[[str], Costs], ...], int]] = {
+    "fragments": (build, (open_table, plan, append), FRAGMENTS),
+    "versions": (versions, (look_up,), VERSIONS),
+    "files": (files, (clean_up,), FRAGMENTS),
+}
+STEPS = {step.__name__: step for _, steps, _ in SIZES.values() for step in steps}
+
+
+def measured(step: str, path: str) -> Costs:
+    """Run a step in a process of its own."""
+    command = [sys.executable, __file__, "--step", step, path]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    costs: Costs = json.loads(printed)
+    return costs
+
+
+def costs_at(kind: str, count: int) -> Costs:
+    """Measure all steps of a kind on a table of this size."""
+    make, steps, _ = SIZES[kind]
+    with tempfile.TemporaryDirectory(prefix="pyspark-lance-bench-") as folder:
+        path = f"{folder}/table"
+        make(path, count)
+        return {k: v for step in steps for k, v in measured(step.__name__, path).items()}
+
+
+def main() -> None:
+    """Print a row for each cost."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fragments", type=int, nargs=2, default=[50_000, 200_000])
+    parser.add_argument("--versions", type=int, nargs=2, default=[1_000, 10_000])
+    parser.add_argument("--files", type=int, nargs=2, default=[20_000, 80_000])
+    parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.step:
+        step, path = asked.step
+        print(json.dumps(STEPS[step](path)))
+        return
+    rows = []
+    for kind, (_, _, target) in SIZES.items():
+        small, large = getattr(asked, kind)
+        low, high = costs_at(kind, small), costs_at(kind, large)
+        for name in low:
+            slope = (high[name] - low[name]) / (large - small)
+            there = high[name] + slope * (target - large)
+            rows.append((
+                name, f"{low[name]:.3g} at {small:,} {kind}", f"{high[name]:.3g} at {large:,}",
+                f"{slope * 1e6:,.3g}", f"{there:,.3g} at {target:,}",
+            ))  # fmt: skip
+    header = ("what", "small", "large", "for each million", "extrapolated")
+    print_table(
+        f"Growth of costs, load {os.getloadavg()[0]:.1f} (python benchmarks/scale.py)", header, rows
+    )
+
+
+if __name__ == "__main__":
+    main()
