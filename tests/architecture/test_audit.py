@@ -23,7 +23,7 @@ def package(name, *flaws, **more):
     return {"name": name, "version": "9.0", "vulns": vulns, **more}
 
 
-def test_a_known_flaw_fails(audit):
+def test_audit_fails_on_fixed_vulnerability(audit):
     lines, code = audit.judged({"dependencies": [package("a"), package("b", "CVE-1", "CVE-2")]})
     assert code == 1
     assert lines == [
@@ -33,14 +33,14 @@ def test_a_known_flaw_fails(audit):
     ]
 
 
-def test_a_flaw_that_no_release_mends_is_told_and_does_not_fail(audit):
+def test_audit_reports_unfixed_vulnerability_without_failing(audit):
     waiting = package("b", "CVE-1")
     waiting["vulns"][0]["fix_versions"] = []
     lines, code = audit.judged({"dependencies": [waiting]})
     assert (lines[0], code) == ("b 9.0: CVE-1, mended in no release", 0)
 
 
-def test_what_nobody_knows_is_told_and_does_not_fail(audit):
+def test_audit_reports_skipped_packages_without_failing(audit):
     unknown = {"name": "c", "skip_reason": "not found"}
     assert audit.judged({"dependencies": [package("a"), unknown]}) == (
         ["1 of 2 packages were looked up, 0 known flaws"],
@@ -50,12 +50,12 @@ def test_what_nobody_knows_is_told_and_does_not_fail(audit):
 
 
 @pytest.mark.parametrize("program", [["false"], ["no-such-program-of-this-name"]])
-def test_a_service_that_is_not_reached_gives_no_report(audit, program, tmp_path):
+def test_audit_returns_none_if_service_is_unreachable(audit, program, tmp_path):
     audit.AUDIT = program
     assert audit.asked(tmp_path / "requirements.txt", tmp_path / "report.json") is None
 
 
-def test_a_service_that_hangs_gives_no_report(audit, tmp_path):
+def test_audit_returns_none_after_timeout(audit, tmp_path):
     audit.AUDIT, audit.MAX_SECONDS = ["sh", "-c", "sleep 60"], 0.1
     assert audit.asked(tmp_path / "requirements.txt", tmp_path / "report.json") is None
 

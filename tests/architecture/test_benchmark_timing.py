@@ -37,7 +37,7 @@ sys.stdin.readline()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 @pytest.mark.parametrize("parent", ["forgets", "waits"])
-def test_what_a_worker_used_that_ended_is_counted_once(parent):
+def test_cpu_time_counts_ended_workers_once(parent):
     spec = importlib.util.spec_from_file_location("timing", TIMING)
     timing = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(timing)

@@ -33,7 +33,7 @@ def content_of_the_wheel(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in names}
 
 
-def test_a_wheel_made_without_a_jdk_holds_the_whole_package_and_its_jar(tmp_path):
+def test_wheel_without_jdk_contains_package_and_jar(tmp_path):
     wheel = build("wheel", ROOT, tmp_path)
     assert wheel.name.split("-")[1] == __version__
     content = content_of_the_wheel(wheel)
@@ -44,7 +44,7 @@ def test_a_wheel_made_without_a_jdk_holds_the_whole_package_and_its_jar(tmp_path
     assert outside == {f"pyspark/jars/{JAR_NAME}"}
 
 
-def test_an_sdist_gives_the_same_wheel_and_can_build_the_jar_anew(tmp_path):
+def test_sdist_builds_identical_wheel_and_has_jar_sources(tmp_path):
     with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
         # Python 3.11.3 and before know no filter.
         filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -58,7 +58,7 @@ def test_an_sdist_gives_the_same_wheel_and_can_build_the_jar_anew(tmp_path):
     assert content_of_the_wheel(build("wheel", tree, tmp_path)) == direct
 
 
-def test_every_requirement_has_a_lower_bound():
+def test_requirements_have_lower_bounds():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"]]
     for extra in project["optional-dependencies"].values():
@@ -71,7 +71,7 @@ def test_every_requirement_has_a_lower_bound():
     assert unbound == []
 
 
-def test_the_release_is_in_one_place():
+def test_release_number_has_one_definition():
     """What is released writes its own version into manifests."""
     from pyspark_lance.commit.manifest_builder import WRITER_VERSION
 

@@ -27,19 +27,19 @@ def references() -> list[tuple[str, str, str]]:
     return found
 
 
-def test_the_code_refers_to_the_format():
+def test_code_references_format_sections():
     assert len(references()) > 150
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_every_section_that_the_code_refers_to_is_there(name):
+def test_referenced_format_sections_exist(name):
     headings = set(re.findall(r"^#+ (\d[\d.]*)", FORMATS[name], re.MULTILINE))
     headings = {number.rstrip(".") for number in headings}
     missing = {one for one in references() if one[1] == name and one[2] not in headings}
     assert not missing
 
 
-def test_every_helper_of_the_tests_is_in_the_catalogue():
+def test_catalogue_lists_all_support_modules():
     catalogue = (ROOT / "tests" / "support" / "README.md").read_text()
     helpers = {f"tests/support/{path.name}" for path in (ROOT / "tests" / "support").glob("*.py")}
     assert helpers == set(re.findall(r"^\| `(tests/support/\w+\.py)` ", catalogue, re.MULTILINE))

@@ -102,7 +102,7 @@ def environment(request, tmp_path):
 
 
 @pytest.mark.parametrize("environment", INSTALLERS, indirect=True)
-def test_the_jar_is_there_whichever_comes_first_and_goes_with_the_package(environment, wheels):
+def test_jar_follows_package_in_any_installation_order(environment, wheels):
     environment.install(wheels["ours"])
     assert environment.has_jar()
     environment.install(wheels["pyspark"])
@@ -119,7 +119,7 @@ def test_the_jar_is_there_whichever_comes_first_and_goes_with_the_package(enviro
 
 
 @pytest.mark.parametrize("environment", INSTALLERS, indirect=True)
-def test_without_pyspark_the_package_says_so_and_leaves_no_file(environment, wheels):
+def test_missing_pyspark_raises_clear_error_and_uninstall_leaves_no_files(environment, wheels):
     environment.install(wheels["pyspark"], wheels["ours"])
     environment.uninstall("pyspark")
     assert environment.has_jar()
@@ -136,7 +136,7 @@ def test_without_pyspark_the_package_says_so_and_leaves_no_file(environment, whe
 
 
 @pytest.mark.parametrize("environment", INSTALLERS, indirect=True)
-def test_a_folder_of_its_own_has_the_jar_and_hides_no_pyspark(environment, wheels, tmp_path):
+def test_target_installation_has_jar_and_does_not_shadow_pyspark(environment, wheels, tmp_path):
     environment.install(wheels["pyspark"])
     environment.install("--target", tmp_path / "target", wheels["ours"])
     assert (tmp_path / "target" / "pyspark" / "jars" / JAR_NAME).exists()
@@ -146,7 +146,7 @@ def test_a_folder_of_its_own_has_the_jar_and_hides_no_pyspark(environment, wheel
 
 
 @pytest.mark.slow
-def test_a_user_has_the_jar_beside_the_pyspark_of_the_machine(wheels, tmp_path, monkeypatch):
+def test_user_installation_puts_jar_beside_pyspark(wheels, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONUSERBASE", str(tmp_path / "user"))
     environment = Environment(tmp_path / "environment", "pip", "--system-site-packages")
     environment.install(wheels["pyspark"])
@@ -159,7 +159,7 @@ def test_a_user_has_the_jar_beside_the_pyspark_of_the_machine(wheels, tmp_path, 
 
 
 @pytest.mark.parametrize("environment", INSTALLERS, indirect=True)
-def test_an_editable_installation_has_a_copy_of_the_jar(environment, wheels, tmp_path):
+def test_editable_installation_copies_jar(environment, wheels, tmp_path):
     (tmp_path / "made").mkdir()
     editable = build("wheel:editable", ROOT, tmp_path / "made")
     environment.install(wheels["pyspark"], editable)

@@ -43,7 +43,7 @@ def name_of(source):
 
 
 @pytest.mark.parametrize("source", OUTSIDE, ids=name_of)
-def test_internals_of_spark_are_used_in_one_package(source):
+def test_spark_internals_are_confined_to_compat(source):
     text, name = source.read_text(encoding="utf-8"), name_of(source)
     assert _HIDDEN.findall(text) == [], "reflection and looks at the stack belong to compat"
     imported = set(_EXECUTION.findall(text)) - _PLAN_NODES - _ALLOWED.get(name, set())
@@ -52,7 +52,7 @@ def test_internals_of_spark_are_used_in_one_package(source):
     assert imported == set(), "physical plans and strategies belong to compat"
 
 
-def test_the_stack_is_looked_at_twice_each_with_its_reason():
+def test_stack_walks_are_limited_and_documented():
     text = (COMPAT / "Callers.java").read_text(encoding="utf-8")
     looks = re.findall(
         r"/\*\*\n((?:   \*.*\n)+)  public static boolean \w+\([^)]*\) \{\n"
@@ -65,7 +65,7 @@ def test_the_stack_is_looked_at_twice_each_with_its_reason():
     assert not any("StackWalker" in one.read_text(encoding="utf-8") for one in others)
 
 
-def test_each_class_says_what_it_is_for_and_what_happens_without_it():
+def test_package_info_describes_every_compat_class():
     listed = (COMPAT / "package-info.java").read_text(encoding="utf-8")
     entries = dict(re.findall(r"<li>\{@code (\w+)\}: ((?:.*\n)+?)(?= \* <)", listed))
     classes = {one.stem for one in COMPAT.glob("*.java")} - {"package-info"}

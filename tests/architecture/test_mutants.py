@@ -21,7 +21,7 @@ def mutants():
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
-def test_a_mutant_has_one_place_and_tests_that_are_there(mutant):
+def test_mutants_match_code_once_and_name_existing_tests(mutant):
     source = (ROOT / "src/pyspark_lance" / mutant.file).read_text()
     assert source.count(mutant.old) == 1
     ast.parse(source.replace(mutant.old, mutant.new))

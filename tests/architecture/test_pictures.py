@@ -24,7 +24,7 @@ def lines_of(name: str) -> list[list[str]]:
     return [[text for _, text in sorted(line)] for _, line in sorted(lines.items())]
 
 
-def test_the_picture_of_the_layers_is_that_of_the_contract_and_of_the_document():
+def test_architecture_picture_matches_import_contract():
     sys.path.insert(0, str(ROOT / "pictures"))
     try:
         import architecture
@@ -38,7 +38,7 @@ def test_the_picture_of_the_layers_is_that_of_the_contract_and_of_the_document()
     assert named >= {path.parent.name for path in package.glob("*/__init__.py")} - {"proto"}
 
 
-def test_the_picture_of_lineage_shows_the_feed_that_the_first_page_prints():
+def test_lineage_picture_shows_feed_of_index_page():
     printed = (ROOT / "docs" / "index.md").read_text().split("update_preimage")[0].rsplit("\n", 1)
     table = (ROOT / "docs" / "index.md").read_text()[len(printed[0]) - 400 :]
     feed = [
@@ -51,14 +51,14 @@ def test_the_picture_of_lineage_shows_the_feed_that_the_first_page_prints():
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=[path.name for path in PICTURES])
-def test_a_picture_has_a_background_of_its_own_and_asks_nobody_else(path):
+def test_pictures_have_background_and_load_nothing_external(path):
     root = ElementTree.parse(path).getroot()
     first = next(one for one in root.iter("{http://www.w3.org/2000/svg}rect"))
     assert first.get("width") in (root.get("width"), "100%")
     assert not re.search(r"(?:href|src)=|url\((?!#)|@import|<script", path.read_text())
 
 
-def test_every_picture_is_shown_by_a_page():
+def test_all_pictures_appear_in_documents():
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     shown = {
         name for page in pages for name in re.findall(r"pictures/([\w-]+\.svg)\)", page.read_text())
@@ -66,7 +66,7 @@ def test_every_picture_is_shown_by_a_page():
     assert shown == {path.name for path in PICTURES}
 
 
-def test_the_chart_of_benchmarks_shows_lines_of_the_tables_beside_it():
+def test_benchmark_chart_matches_performance_tables():
     figures = json.loads((ROOT / "benchmarks" / "figures.json").read_text())
     tables = [
         re.findall(r"(?<=\| )\d+\.\d\d(?= |\b)", row)

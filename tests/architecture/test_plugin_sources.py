@@ -14,12 +14,12 @@ LAYERS = ("compat", "python", "read", "write", "catalog", "rules", "pysparklance
 JAVA = sorted((ROOT / "src" / "plugin" / "org").rglob("*.java"))
 
 
-def test_the_plugin_and_python_know_the_same_hidden_options():
+def test_plugin_and_python_share_hidden_options():
     found = {key for path in JAVA for key in re.findall(r'"(_lance\.\w+)"', path.read_text())}
     assert found == internal_keys.ALL
 
 
-def test_hidden_options_are_named_in_one_place_of_the_package():
+def test_hidden_options_are_named_in_one_module():
     package = ROOT / "src" / "pyspark_lance"
     naming = [path.name for path in package.rglob("*.py") if '"_lance.' in path.read_text()]
     assert naming == ["internal_keys.py"]
@@ -38,7 +38,7 @@ def test_java_packages_point_downwards():
     assert not upwards
 
 
-def test_only_what_starts_python_or_shares_memory_with_it_opens_files():
+def test_only_listed_java_classes_open_files():
     """And what reads the manifest of its own jar."""
     opening = {
         path.stem
@@ -48,7 +48,7 @@ def test_only_what_starts_python_or_shares_memory_with_it_opens_files():
     assert opening == {"BatchReader", "CancelOnLimit", "Plugin", "ServiceProcess"}
 
 
-def test_a_java_file_is_read_in_one_sitting():
+def test_java_files_are_short():
     """Java plans and Python works: a file that grows beyond this has begun to do more than plan."""
     long = {}
     for path in JAVA:
@@ -59,7 +59,7 @@ def test_a_java_file_is_read_in_one_sitting():
     assert not long
 
 
-def test_the_plugin_and_python_redact_the_same_options():
+def test_plugin_and_python_redact_same_options():
     (java,) = (path.read_text() for path in JAVA if path.name == "StorageRedaction.java")
 
     def constant(name):

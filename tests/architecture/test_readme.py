@@ -11,23 +11,23 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_readme_is_short():
+def test_readme_is_short():
     assert len(README.splitlines()) <= 90
     assert max(map(len, README.splitlines())) <= 140
 
 
-def test_every_path_of_the_map_exists():
+def test_architecture_map_names_existing_paths():
     text = (ROOT / "docs" / "how-it-works" / "architecture.md").read_text()
     paths = re.findall(r"`((?:src|protos|tests)[^`]*)`", text.split("## Find it in ten seconds")[1])
     assert len(paths) > 15
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_no_option_is_there_twice():
+def test_option_names_are_unique():
     assert len({option.name for option in OPTIONS}) == len(OPTIONS)
 
 
-def test_the_table_of_support_is_true():
+def test_support_table_matches_writable_versions():
     from pyspark_lance.datafile.version_support import WRITABLE_VERSIONS
 
     table = (ROOT / "docs" / "support.md").read_text()
@@ -37,7 +37,7 @@ def test_the_table_of_support_is_true():
         assert write.startswith("yes") == (version in ("0.1", *WRITABLE_VERSIONS)), version
 
 
-def test_the_commands_for_tests_are_those_of_ci():
+def test_readme_test_command_equals_ci():
     command = 'pip install -e ".[test,dev]" && poe all'
     assert command in README
     assert command in (ROOT / ".ci" / "run").read_text().replace(" --quiet", "")

@@ -52,7 +52,7 @@ def dangers_of(source):
     return found
 
 
-def test_nothing_that_is_read_from_a_table_becomes_code():
+def test_package_never_executes_table_content():
     found = {}
     for path in set(SOURCE.rglob("*.py")) - set(SOURCE.glob("proto/*")):
         dangers = dangers_of(path.read_text())
@@ -68,11 +68,11 @@ def test_nothing_that_is_read_from_a_table_becomes_code():
         ("np.load(f, allow_pickle=True)", "allow_pickle"), ("def f():\n import marshal", "marshal"),
     ],
 )  # fmt: skip
-def test_dangers_are_seen(source, danger):
+def test_dangerous_calls_are_detected(source, danger):
     assert dangers_of(source) == {danger}
 
 
-def test_an_installation_asks_for_the_allowed_packages_and_no_other():
+def test_dependencies_are_allowed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {Requirement(one).name for one in project["dependencies"]} == DEPENDENCIES
 
@@ -116,7 +116,7 @@ def tracked_files():
     return [ROOT / name for name in done.stdout.split("\0") if name]
 
 
-def test_no_file_holds_a_secret():
+def test_files_contain_no_secrets():
     found = []
     for path in tracked_files():
         if not path.is_file() or path.suffix in (".lance", ".jar", ".png"):
@@ -135,5 +135,5 @@ def test_no_file_holds_a_secret():
         "eyJ" + "hbGciOiJIUzI1NiJ9.eyJ" + "zdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3",
     ],
 )  # fmt: skip
-def test_secrets_are_seen(text):
+def test_secrets_are_detected(text):
     assert len(secrets_in(text)) == 1

@@ -28,7 +28,7 @@ def _name(decorator: ast.expr) -> str:
     return called.attr if isinstance(called, ast.Attribute) else ""
 
 
-def test_every_file_with_a_session_is_in_one_of_the_tables():
+def test_session_tables_list_every_session_file():
     tables = (BOTH_KINDS, ONE_KIND, WITH_PLUGIN)
     names = [name for table in tables for name in table]
     sorted_files = {name for name in names if "::" not in name}
@@ -38,13 +38,13 @@ def test_every_file_with_a_session_is_in_one_of_the_tables():
     assert len(names) == len(set(names))
 
 
-def test_tests_that_are_named_by_themselves_are_there():
+def test_session_tables_name_existing_tests():
     alone = [name.split("::") for name in {**BOTH_KINDS, **WITH_PLUGIN} if "::" in name]
     there = with_a_session()
     assert all(file in ONE_KIND and test in there[file] for file, test in alone)
 
 
-def test_what_is_in_no_table_runs_in_both(monkeypatch):
+def test_unlisted_tests_run_in_both_kinds(monkeypatch):
     monkeypatch.delenv("PYSPARK_LANCE_BOTH_KINDS", raising=False)
     assert kinds_of(FOLDER / "test_of_tomorrow.py", "test_a") == KINDS
     assert kinds_of(FOLDER / "test_types.py", "test_a") == KINDS

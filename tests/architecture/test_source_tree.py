@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "pyspark_lance"
 FILES = [p for p in SOURCE.rglob("*.py") if "proto" not in p.parent.name]
 
 
-def test_importing_the_package_is_cheap_and_loads_no_heavy_library():
+def test_package_import_loads_no_heavy_library():
     code = (
         "import sys, pyspark_lance; from pyspark_lance import DefaultSource;"
         "print([m for m in ('pyarrow', 'numpy', 's3fs', 'fsspec', 'google.protobuf', 'lance') "
@@ -26,11 +26,11 @@ def test_importing_the_package_is_cheap_and_loads_no_heavy_library():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_no_file_is_too_long(path):
+def test_modules_have_limited_length(path):
     assert len(path.read_text().splitlines()) <= 1_000
 
 
-def test_inner_packages_say_what_lives_there_and_what_they_may_import():
+def test_subpackage_docstrings_state_allowed_imports():
     for path in SOURCE.rglob("__init__.py"):
         if path.parent not in (SOURCE, SOURCE / "proto"):
             docstring, *others = ast.parse(path.read_text()).body
@@ -39,7 +39,7 @@ def test_inner_packages_say_what_lives_there_and_what_they_may_import():
             assert "\n\nMay import: " in ast.literal_eval(docstring.value), path
 
 
-def test_the_package_never_imports_pylance():
+def test_package_never_imports_pylance():
     for path in FILES:
         # Its package is called lance; that of the REST protocol's client begins with the same word.
         assert not re.search(r"^\s*(import|from)\s+lance\b(?!_)", path.read_text(), re.M), path

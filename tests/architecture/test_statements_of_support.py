@@ -44,7 +44,7 @@ def listed(cell: str, word: str) -> set[str]:
     return set(cell.removeprefix(f"{word}: ").split(", "))
 
 
-def test_every_scalar_index_has_a_word():
+def test_scalar_indices_have_words():
     assert set(WORDS) == USED_BY_SCANS | BUILT
 
 
@@ -56,14 +56,14 @@ def test_support_names_used_and_built_indices():
     assert listed(used, "used") == listed(built, "built") == VECTOR_INDICES
 
 
-def test_the_limits_name_the_indices_that_are_not_built_and_no_other():
+def test_limits_page_names_exactly_unbuilt_indices():
     (sentence,) = re.findall(r"Not built: ([^.]*)\.", LIMITS)
     for kind, word in WORDS.items():
         assert (word in sentence) == (kind not in BUILT), word
     assert not [name for name in VECTOR_INDICES if name in sentence]
 
 
-def test_the_page_of_indices_lists_what_scans_use():
+def test_index_page_lists_indices_used_by_scans():
     table = INDICES.split("| kind |")[1].split("\n\n")[0]
     names = {name.lower() for name in re.findall(r"^\| `(\w+)`", table, re.MULTILINE)}
     assert names == USED_BY_SCANS
@@ -78,7 +78,7 @@ def test_support_names_readable_and_writable_file_versions(version):
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_releases_that_are_named_are_those_that_are_tested(page):
+def test_documented_releases_are_tested(page):
     text = (ROOT / page).read_text()
     project = (ROOT / "pyproject.toml").read_text()
     (lance,) = re.findall(r'"pylance==([\d.]+)"', project)
@@ -90,7 +90,7 @@ def test_releases_that_are_named_are_those_that_are_tested(page):
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/installation.md"])
-def test_an_installation_from_the_index_is_only_promised_once_there_is_a_release(page):
+def test_package_index_installation_is_documented_only_after_release(page):
     """Until the changelog has one, what is shown is what works: a clone, or the repository."""
     released = re.search(r"^## \d+\.\d+\.\d+, \d{4}-", (ROOT / "CHANGELOG.md").read_text(), re.M)
     shown = [one.code for one in blocks_of((ROOT / page).read_text()) if one.language == "bash"]

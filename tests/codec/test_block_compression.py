@@ -47,11 +47,11 @@ def decompressed(scheme: int, buffers: list[bytes]) -> list[bytes]:
 
 
 @given(st.sampled_from([NONE, LZ4, ZSTD]), st.lists(st.binary(max_size=200), max_size=8))
-def test_buffers_become_what_they_were(scheme, texts):
+def test_block_compression_round_trips(scheme, texts):
     assert decompressed(scheme, [stored(scheme, text) for text in texts]) == texts
 
 
-def test_frames_without_a_length_may_be_among_the_others():
+def test_zstd_frames_without_length_decompress_among_others():
     bare = pa.compress(TEXTS[0], codec="zstd", asbytes=True)
     buffers = [stored(ZSTD, TEXTS[2]), bare, stored(ZSTD, TEXTS[3])]
     assert decompressed(ZSTD, buffers) == [TEXTS[2], TEXTS[0], TEXTS[3]]
@@ -70,7 +70,7 @@ def test_small_frames_are_joined(monkeypatch):
 
 
 @pytest.mark.parametrize("announced", [0, 10, 199, 201, 1 << 17])
-def test_another_length_than_announced_is_corrupt_or_found_one_by_one(announced):
+def test_wrong_announced_length_is_corrupt_or_decompressed_singly(announced):
     buffers = [stored(ZSTD, TEXTS[0], announced=announced), stored(ZSTD, TEXTS[3])]
     try:
         found = decompressed(ZSTD, buffers)
@@ -81,7 +81,7 @@ def test_another_length_than_announced_is_corrupt_or_found_one_by_one(announced)
 
 @pytest.mark.parametrize("scheme", [LZ4, ZSTD])
 @pytest.mark.parametrize("announced", [(1 << 31) - 1, 1 << 31, (1 << 32) - 1])
-def test_a_length_that_cannot_be_is_corrupt_before_memory_is_asked_for(scheme, announced):
+def test_impossible_length_is_corrupt_before_allocation(scheme, announced):
     buffers = [stored(scheme, b"text", announced=announced), stored(scheme, b"more")]
     with pytest.raises(CorruptFileError, match="cannot hold"):
         decompressed(scheme, buffers)
@@ -100,7 +100,7 @@ def test_damaged_buffers_are_corrupt(scheme):
         decompressed(scheme, [bytes(damaged), *whole])
 
 
-def test_an_unknown_scheme_is_refused_by_number():
+def test_unknown_scheme_error_names_number():
     with pytest.raises(UnsupportedFeatureError, match="7"):
         decompressed(7, [b"some", b"bytes"])
 
@@ -122,7 +122,7 @@ def test_chunks_start_aligned_once_decompressed(scheme, texts):
         assert found.data[second : second + 3].tobytes() == b"gap"
 
 
-def test_a_bare_frame_is_given_up_before_it_fills_the_memory(monkeypatch):
+def test_unsized_frame_stops_at_memory_limit(monkeypatch):
     """A frame of some kilobytes that holds 256 MiB, and does not say so."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:

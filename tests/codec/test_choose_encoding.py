@@ -70,11 +70,11 @@ WORDS = pa.array([f"word {number % 40}" for number in range(5000)])
         ),
     ],
 )
-def test_values_get_the_encoding_that_suits_them(array, expected):
+def test_encoding_matches_values(array, expected):
     assert kind(array) == expected
 
 
-def test_only_2_2_files_have_dictionaries_of_64_bit_numbers():
+def test_dictionaries_of_64_bit_numbers_need_2_2():
     values = pa.array(RNG.integers(-100, 100, 5000).astype(float))
     assert kind(values, "2.1") == "flat"
     assert kind(values, "2.2") == "inline_bitpacking of a dictionary"
@@ -92,12 +92,12 @@ def test_many_distinct_values_get_no_dictionary():
     assert kind(values.cast(pa.large_binary())) == "variable"
 
 
-def test_half_nulls_do_not_look_like_few_values():
+def test_half_null_numbers_get_no_dictionary():
     numbers = pa.array(RNG.random(50_000), mask=RNG.random(50_000) < 0.5)
     assert kind(numbers, "2.2") == "flat"
 
 
-def test_pages_without_nulls_have_no_layers_that_define_any():
+def test_pages_without_nulls_have_no_nullable_layers():
     # Lance before 9 looks for definition levels if there are such layers.
     with_null = layouts(pa.array([[1, None], None, []], pa.list_(pa.int32())))[0]
     without = layouts(pa.array([[1], [2]], pa.list_(pa.int32())))[0]
@@ -106,7 +106,7 @@ def test_pages_without_nulls_have_no_layers_that_define_any():
     assert not without.mini_block_layout.HasField("def_compression")
 
 
-def test_null_items_of_lists_are_values_and_not_a_constant_page():
+def test_null_list_items_are_not_constant_pages():
     # Lance before 9 loses entries of constant pages that have more entries than rows.
     assert kind(pa.array([[None, None]], pa.list_(pa.int32()))) == "flat"
     assert kind(pa.array([[None] * 200], pa.list_(pa.string()))) == "variable"
@@ -120,18 +120,18 @@ def test_structs_over_lists_always_have_definition_levels():
     assert layout.mini_block_layout.HasField("def_compression")
 
 
-def test_sizes_are_wider_in_2_2_files():
+def test_chunk_sizes_are_wider_in_2_2():
     assert not layouts(SMALL, "2.1")[0].mini_block_layout.has_large_chunk
     assert layouts(SMALL, "2.2")[0].mini_block_layout.has_large_chunk
 
 
-def test_lists_with_too_many_empty_neighbours_become_several_pages():
+def test_many_empty_lists_split_into_pages():
     lists = [[1, 2] if number % 70_000 == 9 else [] for number in range(200_000)]
     found = layouts(pa.array(lists, pa.list_(pa.int32())))
     assert len(found) > 1
 
 
-def test_one_row_with_too_many_empty_lists_is_zipped():
+def test_row_with_many_empty_lists_is_full_zip():
     row = [[]] * 100_000 + [[1]] + [[]] * 100_000
     assert kind(pa.array([row], pa.list_(pa.list_(pa.int32())))) == "full zip"
 
@@ -143,7 +143,7 @@ def test_requested_compression_is_written(scheme, array):
     assert kind(array, compression=scheme) == expected
 
 
-def test_compression_that_saves_nothing_is_left_out():
+def test_useless_compression_is_omitted():
     noise = pa.array(RNG.integers(-(1 << 62), 1 << 62, 500))
     assert kind(noise, compression="lz4") == "flat"
 
@@ -161,14 +161,14 @@ def value_encoding(array: pa.Array, **metadata: str) -> pb.CompressiveEncoding:
     return getattr(layout, kind).value_compression
 
 
-def test_requested_fsst_is_written_for_strings_and_binaries():
+def test_requested_fsst_is_written_for_strings_and_binary():
     few = pa.array(["abc", "abcabc", None, ""])
     assert kind(few, compression="fsst") == "fsst"
     assert kind(few.cast(pa.large_binary()), compression="fsst") == "fsst"
     assert value_encoding(few, compression="fsst", structural_encoding="fullzip").HasField("fsst")
 
 
-def test_wide_text_is_fsst_value_by_value_and_huge_values_are_compressed():
+def test_wide_text_uses_fsst_and_huge_values_zstd():
     wide = pa.array([f"some words and the number {number} " * 20 for number in range(200)])
     assert describe(value_encoding(wide)) == "fsst(variable)"
     assert describe(value_encoding(wide.cast(pa.binary()))) == "variable"
@@ -181,7 +181,7 @@ def test_wide_text_is_fsst_value_by_value_and_huge_values_are_compressed():
 
 
 @pytest.mark.parametrize("scheme", ["zstd", "lz4"])
-def test_wide_values_are_compressed_on_request(scheme):
+def test_wide_values_use_requested_compression(scheme):
     wide = pa.array(["wide " * 100, "", "x" * 300])
     assert describe(value_encoding(wide, compression=scheme)) == f"{scheme}(variable)"
     # pylance cannot read nulls among values that lz4 compressed one by one.
@@ -189,7 +189,7 @@ def test_wide_values_are_compressed_on_request(scheme):
     assert describe(value_encoding(with_null, compression=scheme)) == "zstd(variable)"
 
 
-def test_numbers_are_split_into_bytes_on_request():
+def test_byte_stream_split_is_written_on_request():
     numbers = pa.array(np.sin(np.arange(5000) / 1000))
     assert kind(numbers, bss="on") == "byte_stream_split"
     assert kind(numbers, bss="auto") == kind(numbers, bss="off") == "flat"
@@ -212,7 +212,7 @@ def test_numbers_are_split_into_bytes_on_request():
         ("some_key", "of_the_future", WORDS),
     ],
 )
-def test_encodings_that_are_not_written_are_refused_by_name(key, value, array):
+def test_unwritable_encoding_error_names_value(key, value, array):
     with pytest.raises(UnsupportedFeatureError, match=value):
         kind(array, **{key: value})
 
@@ -226,7 +226,7 @@ def test_encodings_that_are_not_written_are_refused_by_name(key, value, array):
         ("compression_level", "23"), ("dict_values_compression_level", "x"),
     ],
 )  # fmt: skip
-def test_numbers_out_of_their_range_are_refused_by_name(key, value):
+def test_out_of_range_setting_error_names_column_and_value(key, value):
     with pytest.raises(InvalidInputError, match=rf"column c: .*{key[-4:]} is '{value}'"):
         kind(WORDS, **{key: value})
 
@@ -240,7 +240,7 @@ def chunks_of(array: pa.Array, **metadata: str) -> int:
     return len(bytes(page.buffers[0])) // 2
 
 
-def test_keys_that_tune_a_choice_change_it():
+def test_tuning_keys_change_encoding():
     runs = pa.array(np.repeat(RNG.integers(0, 1 << 40, 250), 20))
     assert kind(runs, rle_threshold="0.5") == "rle"
     assert kind(runs, rle_threshold="0.01") == "inline_bitpacking"
@@ -258,7 +258,7 @@ def test_keys_that_tune_a_choice_change_it():
     assert chunks_of(names, minichunk_size="30000") < chunks_of(names)
 
 
-def test_items_of_dictionaries_are_compressed_on_request_and_in_2_2_if_that_pays():
+def test_dictionary_items_use_requested_or_profitable_compression():
     long_words = pa.array([f"a long common prefix {number % 500}" for number in range(5000)])
 
     def items(array: pa.Array, version: str, **metadata: str) -> str:
@@ -288,7 +288,7 @@ def test_large_values_stay_in_mini_blocks_on_request():
         kind(huge, structural_encoding="miniblock")
 
 
-def test_vectors_are_compressed_on_request_where_that_pays():
+def test_requested_vector_compression_is_written_if_profitable():
     rising = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(40_000, dtype=np.int64)), 400)
     assert describe(value_encoding(rising, compression="zstd")) == "zstd(fixed_size_list(flat))"
     noise = pa.FixedSizeListArray.from_arrays(
@@ -299,6 +299,6 @@ def test_vectors_are_compressed_on_request_where_that_pays():
         kind(rising, compression="zstd", structural_encoding="fullzip")
 
 
-def test_split_into_bytes_is_chosen_by_what_it_saves_if_compression_is_asked():
+def test_byte_stream_split_is_automatic_with_compression():
     assert describe(value_encoding(SMALL, compression="zstd")) == "zstd(byte_stream_split(flat))"
     assert describe(value_encoding(SMALL, compression="zstd", bss="off")) == "zstd(flat)"

@@ -52,14 +52,14 @@ STRINGS = st.sampled_from(ALPHABETS).flatmap(
 
 
 @given(STRINGS, st.sampled_from([np.int32, np.int64]))
-def test_trained_symbols_give_the_strings_back(strings, kind):
+def test_trained_symbols_round_trip(strings, kind):
     offsets, content = parts(strings, kind)
     if len(content):
         round_trip(offsets, content, train_symbols(*sample_of(offsets, content)))
 
 
 @given(STRINGS)
-def test_any_symbols_give_the_strings_back(strings):
+def test_arbitrary_symbols_round_trip(strings):
     offsets, content = parts(strings)
     round_trip(offsets, content, symbols_of(b"ab", b"aba", b"abab" * 2, b"\xff", b"b", b"\x00"))
     round_trip(offsets, content, symbols_of())
@@ -80,7 +80,7 @@ def greedily(string: bytes, symbols: list[bytes]) -> bytes:
     st.lists(st.lists(st.sampled_from(b"ab\x00"), max_size=60).map(bytes), max_size=40),
     st.integers(1, 50),
 )
-def test_codes_are_those_of_the_longest_symbols(strings, lanes):
+def test_codes_use_longest_symbols(strings, lanes):
     symbols = [b"a", b"ab", b"bb", b"aabaab", b"bababbab", b"bab" + b"a" * 5, b"\x00"]
     offsets, content = parts(strings)
     with pytest.MonkeyPatch.context() as patch:
@@ -92,7 +92,7 @@ def test_codes_are_those_of_the_longest_symbols(strings, lanes):
 
 
 @given(st.lists(st.integers(0, 300), max_size=20), st.integers(1, 9))
-def test_strings_of_any_length_share_the_walk(lengths, lanes):
+def test_strings_of_different_lengths_encode_in_shared_lanes(lengths, lanes):
     strings = [bytes(RNG.integers(97, 100, length).astype(np.uint8)) for length in lengths]
     offsets, content = parts(strings)
     with pytest.MonkeyPatch.context() as patch:
@@ -100,26 +100,26 @@ def test_strings_of_any_length_share_the_walk(lengths, lanes):
         round_trip(offsets, content, symbols_of(b"aa", b"ab", b"abcabc", b"cccccccc"))
 
 
-def test_the_longest_symbol_is_taken():
+def test_longest_symbol_wins():
     offsets, content = parts([b"abcdefghij", b"abc", b"ab", b"a", b"xa"])
     codes = round_trip(offsets, content, symbols_of(b"a", b"ab", b"abcdefgh"))
     assert codes == b"\x02\xffi\xffj" + b"\x01\xffc" + b"\x01" + b"\x00" + b"\xffx\x00"
 
 
-def test_no_symbol_reaches_into_the_next_string():
+def test_symbols_stay_within_one_string():
     offsets, content = parts([b"aaa", b"aaaaa", b"", b"aaaaaaaaa"])
     codes = round_trip(offsets, content, symbols_of(b"a", b"aaaaaaaa"))
     assert codes == b"\x00" * 3 + b"\x00" * 5 + b"\x01\x00"
 
 
-def test_a_zero_byte_at_the_end_is_not_taken_for_the_end():
+def test_trailing_zero_byte_round_trips():
     offsets, content = parts([b"ab\x00", b"ab", b"\x00\x00", b""])
     round_trip(offsets, content, train_symbols(*sample_of(offsets, content)))
     round_trip(offsets, content, symbols_of(b"ab", b"\x00"))
 
 
 @pytest.mark.parametrize("length", [127, 128, 129, 1000, 5_000])
-def test_long_strings_are_cut_into_pieces(length, monkeypatch):
+def test_long_strings_are_encoded_in_pieces(length, monkeypatch):
     monkeypatch.setattr(encode_fsst, "_LANES", 10)
     words = [b"alpha ", b"beta ", b"gamma "]
     texts = [b"".join(words[n] for n in RNG.integers(0, 3, length))[:length] for _ in range(3)]
@@ -128,14 +128,14 @@ def test_long_strings_are_cut_into_pieces(length, monkeypatch):
     assert length < 1000 or len(codes) < len(content) / 2.5
 
 
-def test_strings_that_start_inside_of_a_buffer():
+def test_strings_of_sliced_buffer_round_trip():
     offsets, content = parts([f"user-{number}".encode() for number in range(3000)])
     symbols = train_symbols(*sample_of(offsets[1000:], content))
     codes = round_trip(offsets[1000:2001], content, symbols)
     assert len(codes) < 4.1 * 1000
 
 
-def test_a_sample_has_the_offsets_of_the_strings():
+def test_sample_offsets_are_string_offsets():
     strings = [bytes([65 + number % 50]) * (number % 7) for number in range(60_000)]
     offsets, sample = sample_of(*parts(strings))
     assert 14_000 < len(sample) < 18_000
@@ -146,7 +146,7 @@ def test_a_sample_has_the_offsets_of_the_strings():
     assert np.isin(changes, offsets).all()
 
 
-def test_bytes_that_begin_symbols_have_one_of_their_own():
+def test_first_bytes_of_symbols_are_symbols():
     texts = [b"xyzxyz" * 10 for _ in range(1000)]
     symbols = train_symbols(*sample_of(*parts(texts)))
     assert {int(word) for word in symbols.words} >= set(b"x")
@@ -155,7 +155,7 @@ def test_bytes_that_begin_symbols_have_one_of_their_own():
     assert b"\xff" not in codes
 
 
-def test_a_table_names_as_many_symbols_as_there_are():
+def test_symbol_table_holds_255_symbols():
     words = [number.to_bytes(2, "little") for number in range(300, 555)]
     table = symbols_of(*words).to_bytes()
     assert len(table) == 2312

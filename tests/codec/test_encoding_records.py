@@ -28,20 +28,20 @@ _PLACES = {
 }
 
 
-def test_every_record_is_of_another_message_of_the_format():
+def test_encoding_records_are_unique_format_messages():
     kinds = [record.kind for record in RECORDS]
     assert len(set(kinds)) == len(kinds)
     assert set(kinds) <= set(_KINDS)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.kind)
-def test_the_writer_of_a_record_makes_its_message(record):
+def test_writers_of_encoding_records_build_their_message(record):
     assert f"{record.kind}=" in (_CODEC / record.writer).read_text()
 
 
 @pytest.mark.parametrize("place", _PLACES)
 @pytest.mark.parametrize("kind", _KINDS)
-def test_where_no_writer_uses_an_encoding_it_is_refused_by_name(kind, place):
+def test_unused_encodings_are_refused_by_name(kind, place):
     if any(record.kind == kind and getattr(record, place) for record in RECORDS):
         return
     number = pb.CompressiveEncoding.DESCRIPTOR.fields_by_name[kind].number
@@ -53,6 +53,6 @@ def test_where_no_writer_uses_an_encoding_it_is_refused_by_name(kind, place):
 
 
 @pytest.mark.parametrize("place", _PLACES)
-def test_a_missing_encoding_is_damage(place):
+def test_missing_encoding_is_corrupt(place):
     with pytest.raises(CorruptFileError, match="missing or of an unknown kind"):
         _PLACES[place](pb.CompressiveEncoding())

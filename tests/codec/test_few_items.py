@@ -20,7 +20,7 @@ def texts(count: int, distinct: int) -> pa.Array:
 @pytest.mark.parametrize(
     ("count", "distinct"), [(5000, 2500), (20_000, 9000), (5000, 30), (3000, 1), (150, 75)]
 )
-def test_values_of_which_every_second_is_new_are_few(count, distinct):
+def test_values_repeated_twice_are_dictionary_encoded(count, distinct):
     values = texts(count, distinct)
     encoded = few_items(values, values.nbytes)
     assert encoded is not None
@@ -29,6 +29,6 @@ def test_values_of_which_every_second_is_new_are_few(count, distinct):
 
 
 @pytest.mark.parametrize("count", [150, 2000, 5000, 20_000])
-def test_values_that_are_all_new_are_not_few(count):
+def test_distinct_values_are_not_dictionary_encoded(count):
     values = texts(count, count)
     assert few_items(values, values.nbytes) is None

@@ -78,14 +78,14 @@ def test_codes_decode_singly_and_in_pairs(strings, in_pairs, kind, step, short):
 
 @pytest.mark.parametrize("codes", [b"\x02", b"\xffb", b"\xff\xff", b"\x01\xffb", b"\x03\x03\x03"])
 @pytest.mark.parametrize("before", [b"", b"\x02", b"\xffa\x00"])
-def test_the_last_code_may_be_alone(codes, before, monkeypatch):
+def test_last_code_decodes_alone(codes, before, monkeypatch):
     monkeypatch.setattr(fsst, "_SMALL_CODE_COUNT", 0)
     strings = [before, b"", codes, b""]
     found = decode_fsst(as_values(strings), SymbolTable.from_bytes(table_bytes(SYMBOLS)))
     assert decoded(found) == [expand(string, SYMBOLS) for string in strings]
 
 
-def test_an_escape_at_the_very_end_stands_for_nothing(monkeypatch):
+def test_trailing_escape_decodes_to_nothing(monkeypatch):
     table = SymbolTable.from_bytes(table_bytes(SYMBOLS))
     for few_codes in (0, 1 << 15):
         monkeypatch.setattr(fsst, "_SMALL_CODE_COUNT", few_codes)
@@ -108,7 +108,7 @@ def test_long_streams_with_escapes_at_every_place():
 
 
 @given(code_strings(), st.sampled_from([8, 24, 160]), st.integers(1, 40))
-def test_two_threads_write_what_one_does(strings, step, times):
+def test_parallel_decoding_equals_sequential(strings, step, times):
     strings *= times
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fsst, "_STEP_CODES", step)
@@ -119,14 +119,14 @@ def test_two_threads_write_what_one_does(strings, step, times):
     assert decoded(found) == [expand(codes, SYMBOLS) for codes in strings]
 
 
-def test_a_slice_of_codes_decodes_alone():
+def test_sliced_codes_decode():
     values = as_values([b"\x00\x01", b"\x02\x03", b"\xff\xff\x00"])
     cut = VariableWidthValues(2, values.offsets[1:], values.data)
     found = decode_fsst(cut, SymbolTable.from_bytes(table_bytes(SYMBOLS)))
     assert decoded(found) == [b"user-12345678", b"\xffa"]
 
 
-def test_plain_bytes_stay_as_they_are():
+def test_unencoded_bytes_are_unchanged():
     values = as_values([b"hello", b""])
     table = SymbolTable.from_bytes(table_bytes(SYMBOLS, encoded=False))
     assert decoded(decode_fsst(values, table)) == [b"hello", b""]
@@ -141,6 +141,6 @@ def test_plain_bytes_stay_as_they_are():
         table_bytes(SYMBOLS)[: 8 + 8 * len(SYMBOLS)].ljust(2312, b"\x09"),
     ],
 )
-def test_a_damaged_table_is_corrupt(damaged):
+def test_damaged_symbol_table_is_corrupt(damaged):
     with pytest.raises(CorruptFileError):
         SymbolTable.from_bytes(damaged)

@@ -24,7 +24,7 @@ def layout(**changes):
     return description
 
 
-def test_control_words_alone_are_vectors_of_nulls():
+def test_control_words_decode_to_null_vectors():
     page = FullZipPage(layout(), 6, [6])
     plan = page.plan(RowRanges(np.array([1, 4]), np.array([3, 5])))
     words = np.array([0, 1, 0, 0, 1, 0], np.uint8)
@@ -34,7 +34,7 @@ def test_control_words_alone_are_vectors_of_nulls():
     assert array.to_pylist() == [None, [None, None], None]
 
 
-def test_nothing_at_all_is_vectors_of_nulls():
+def test_empty_page_decodes_to_null_vectors():
     page = FullZipPage(layout(bits_def=0, layers=[1]), 6, [0])
     rows = page.decode(page.plan(RowRanges.single(2, 4)), [np.zeros(0, np.uint8)])
     array, _ = assemble_rows(rows, pa.list_(pa.float32(), 2))
@@ -70,6 +70,6 @@ def test_vectors_of_nulls_have_bits_and_no_items():
     ("layers", "bits"),
     [([(2, True)], 16), ([(2, True), (1 << 20, False)], 8), ([(2, False)], 8), ([], 8)],
 )
-def test_vectors_of_nulls_without_a_bit_for_each_are_corrupt(layers, bits):
+def test_null_vectors_with_wrong_layers_are_corrupt(layers, bits):
     with pytest.raises(CorruptFileError, match="null values"):
         FullZipPage(vectors_of_nulls(*layers, bits=bits), 6, [12])

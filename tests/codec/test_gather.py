@@ -14,7 +14,7 @@ from pyspark_lance.errors import CorruptFileError
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=30), st.booleans())
-def test_pieces_are_joined_in_order(pieces, regular):
+def test_gather_joins_pieces_in_order(pieces, regular):
     if regular and pieces:
         pieces = [(16, 8)] * len(pieces)
     starts, sizes, position = [], [], 0
@@ -31,7 +31,7 @@ def test_pieces_are_joined_in_order(pieces, regular):
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=20), st.integers(1, 13))
-def test_bits_of_chunks_are_joined_without_padding(counts, bits):
+def test_gather_bits_joins_chunks_without_padding(counts, bits):
     rng = np.random.default_rng(sum(counts))
     flags = [rng.random(count * bits) < 0.5 for count in counts]
     packed = [np.packbits(part, bitorder="little") for part in flags]

@@ -42,7 +42,7 @@ def test_dictionaries_become_one(nest):
     assert joined.column(0).type == arrays[0].type
 
 
-def test_dictionaries_that_no_index_type_can_name_stay_apart():
+def test_dictionaries_too_large_for_index_type_stay_separate():
     arrays = [indexed([f"{name}{i}" for i in range(100)]) for name in "ab"]
     batches = [batch_of(array) for array in arrays]
     assert values_of(fewest_batches(batches)) == arrays[0].to_pylist() + arrays[1].to_pylist()
@@ -51,7 +51,7 @@ def test_dictionaries_that_no_index_type_can_name_stay_apart():
             join()
 
 
-def test_one_dictionary_may_hold_a_null():
+def test_joined_dictionary_keeps_null_item():
     array = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", None]))
     assert values_of([join_batches([batch_of(array), batch_of(array)])]) == ["a", None] * 2
 
@@ -60,7 +60,7 @@ def lists_of(array):
     return pa.ListArray.from_arrays([0, 1], array)
 
 
-def test_lists_of_more_than_two_gib_of_text_stay_apart():
+def test_lists_beyond_two_gib_of_text_stay_separate():
     arrays = [lists_of(long_text(1100 << 20)) for _ in range(2)]
     batches = [batch_of(array) for array in arrays]
     assert fewest_batches(batches) == batches
@@ -70,7 +70,7 @@ def test_lists_of_more_than_two_gib_of_text_stay_apart():
 
 
 @pytest.mark.slow  # pyarrow copies the two gigabytes
-def test_no_row_is_lost_beyond_two_gib():
+def test_joined_batches_keep_all_rows_beyond_two_gib():
     joined = fewest_batches([batch_of(long_text(size)) for size in (1100 << 20, 1100 << 20, 10)])
     assert len(joined) > 1
     assert sum(batch.num_rows for batch in joined) == 3

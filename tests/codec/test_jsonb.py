@@ -39,13 +39,13 @@ def stored(*hexes):
 
 
 @pytest.mark.parametrize("text", STORED_BY_PYLANCE)
-def test_documents_are_stored_byte_for_byte_as_pylance_does(text):
+def test_jsonb_bytes_equal_pylance(text):
     assert encode_jsonb(pa.array([text])).to_pylist() == [bytes.fromhex(STORED_BY_PYLANCE[text])]
 
 
 @given(st.lists(st.none() | DOCUMENTS.map(json.dumps), max_size=5), st.integers(0, 3))
 @example([json.dumps({"b": 1, "a": [None, True, False, {}, [[]]], "é": "\n\u2028😀"})], 0)
-def test_a_document_comes_back_with_the_same_value(texts, skipped):
+def test_jsonb_round_trips(texts, skipped):
     binary = encode_jsonb(pa.array(texts, pa.string()))
     for form in (binary, binary.cast(pa.binary())):
         found = decode_jsonb(form.slice(skipped)).to_pylist()
@@ -56,12 +56,12 @@ def test_a_document_comes_back_with_the_same_value(texts, skipped):
                 assert json.loads(again) == json.loads(text)
 
 
-def test_keys_are_stored_in_ascending_order():
+def test_jsonb_keys_are_sorted():
     binary = encode_jsonb(pa.array(['{"b": 1, "é": 2, "a": 3}']))
     assert decode_jsonb(binary).to_pylist() == ['{"a":3,"b":1,"é":2}']
 
 
-def test_numbers_that_json_lacks_read_as_null():
+def test_unrepresentable_numbers_decode_as_null():
     numbers = stored(*(f"200000002000000{1}{tag}" for tag in ("10", "20", "30")))
     assert decode_jsonb(numbers).to_pylist() == ["null"] * 3
     infinity = stored("200000002000000960" + struct.pack(">d", float("inf")).hex())
@@ -73,13 +73,13 @@ def test_numbers_that_json_lacks_read_as_null():
     ["", "{", "nul", "NaN", "-Infinity", '{"a":1,"a":2}', "1e999", '"\\ud800"', "[" * 5000,
      "1" * 5000, "01"],
 )  # fmt: skip
-def test_text_that_is_no_json_is_refused_with_its_beginning(text):
+def test_invalid_json_error_quotes_text(text):
     with pytest.raises(InvalidInputError, match="is not JSON that can be stored") as caught:
         encode_jsonb(pa.array(["{}", text]))
     assert repr(text[:20])[:-1] in caught.value.what
 
 
-def test_documents_nested_too_deeply_are_refused_both_ways():
+def test_deep_documents_are_refused_on_encode_and_decode():
     with pytest.raises(InvalidInputError, match="nested deeper"):
         encode_jsonb(pa.array(["[" * 250 + "]" * 250]))
     document = b""
@@ -89,7 +89,7 @@ def test_documents_nested_too_deeply_are_refused_both_ways():
         decode_jsonb(pa.array([document]))
 
 
-def test_an_unknown_kind_of_value_is_refused_by_name():
+def test_unknown_jsonb_type_is_refused_by_name():
     with pytest.raises(LanceError, match="JSON values of type 6"):
         decode_jsonb(stored("2000000060000000"))
     with pytest.raises(LanceError, match="JSON numbers with tag 0x70"):
@@ -97,7 +97,7 @@ def test_an_unknown_kind_of_value_is_refused_by_name():
 
 
 @given(DOCUMENTS.map(json.dumps), st.data())
-def test_a_damaged_document_gives_some_text_or_an_error_of_ours(text, data):
+def test_damaged_jsonb_decodes_or_raises_lance_error(text, data):
     (whole,) = encode_jsonb(pa.array([text])).to_pylist()
     cut = data.draw(st.integers(0, len(whole) - 1))
     byte = data.draw(st.integers(0, 255))
@@ -110,6 +110,6 @@ def test_a_damaged_document_gives_some_text_or_an_error_of_ours(text, data):
         json.loads(found)
 
 
-def test_an_entry_count_beyond_the_document_allocates_nothing():
+def test_excessive_entry_count_is_corrupt_before_allocation():
     with pytest.raises(CorruptFileError, match="members"):
         decode_jsonb(stored("9fffffff" + "00" * 16))

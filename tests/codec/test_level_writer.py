@@ -25,7 +25,7 @@ def chunk_bytes(buffer: ChunkBuffer) -> list[bytes]:
 
 @pytest.mark.parametrize("largest", [1, 2, 3, 9])
 @pytest.mark.parametrize("seed", range(6))
-def test_levels_of_every_chunk_are_read_back(largest, seed):
+def test_levels_of_every_chunk_round_trip(largest, seed):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, [5, 1100, 4000][seed % 3], 9)
     if seed % 2:
@@ -49,7 +49,7 @@ def test_levels_of_every_chunk_are_read_back(largest, seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_repetition_index_counts_rows_that_end_in_each_chunk(seed):
+def test_repetition_index_counts_rows_ending_in_each_chunk(seed):
     rng = np.random.default_rng(seed)
     lists = [
         None if rng.random() < 0.1 else list(range(rng.integers(0, [4, 90][seed % 2])))

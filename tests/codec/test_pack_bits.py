@@ -23,7 +23,7 @@ def random_blocks(word_bits: int, packed_bits: int, blocks: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("word_bits", [8, 16, 32, 64])
-def test_unpacking_gives_what_was_packed(word_bits):
+def test_pack_and_unpack_round_trip(word_bits):
     for packed_bits in range(1, word_bits + 1):
         for blocks in (1, 3):
             values = random_blocks(word_bits, packed_bits, blocks)
@@ -34,7 +34,7 @@ def test_unpacking_gives_what_was_packed(word_bits):
             assert (unpacked == values).all(), packed_bits
 
 
-def test_more_blocks_than_one_step_are_packed():
+def test_many_blocks_round_trip_in_several_steps():
     values = random_blocks(64, 13, 700)
     packed = np.empty((700, 1024 * 13 // 64), values.dtype)
     pack_blocks(values, 13, packed)
@@ -43,7 +43,7 @@ def test_more_blocks_than_one_step_are_packed():
     assert (unpacked == values).all()
 
 
-def test_element_positions_are_those_of_the_format():
+def test_element_order_follows_format():
     # Spec: element index of (lane l, row r) is ORDER[r // 8] * 16 + (r % 8) * 128 + l.
     values = np.zeros((1, 1024), np.uint16)
     values[0, 64 + 128 + 5] = 1  # row 9 of lane 5
@@ -52,7 +52,7 @@ def test_element_positions_are_those_of_the_format():
     assert packed[0, 5] == 1 << 9
 
 
-def test_levels_of_one_bit_are_packed_as_any_other_width():
+def test_one_bit_levels_pack_like_generic_width():
     levels = (np.random.default_rng(1).random((5, 1024)) < 0.3).astype(np.uint8)
     generic = np.empty((5, 64), "<u2")
     pack_blocks(levels.astype("<u2"), 1, generic)
@@ -61,12 +61,12 @@ def test_levels_of_one_bit_are_packed_as_any_other_width():
 
 
 @pytest.mark.parametrize("packed_bits", [1, 2, 5, 8])
-def test_no_blocks_are_packed_to_nothing(packed_bits):
+def test_zero_blocks_pack_to_nothing(packed_bits):
     assert pack_level_blocks(np.empty((0, 1024), np.uint8), packed_bits).size == 0
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=5))
-def test_widths_are_those_of_the_largest_values(largest):
+def test_bit_widths_match_largest_values(largest):
     blocks = np.zeros((len(largest), 1024), np.uint64)
     blocks[:, 77] = largest
     expected = [value.bit_length() for value in largest]
@@ -75,7 +75,7 @@ def test_widths_are_those_of_the_largest_values(largest):
 
 
 @pytest.mark.parametrize("word_bits", [8, 16, 32, 64])
-def test_widths_next_to_powers_of_two_are_exact(word_bits):
+def test_bit_widths_are_exact_near_powers_of_two(word_bits):
     for bits in range(1, word_bits + 1):
         for value in ((1 << bits) - 1, 1 << (bits - 1)):
             assert bit_widths(np.array([0, value], WORD_TYPES[word_bits])).tolist() == [bits]

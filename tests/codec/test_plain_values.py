@@ -46,7 +46,7 @@ def made(make, value, data_type):
 
 
 @given(VALUES)
-def test_a_scalar_is_what_arrow_makes(given):
+def test_plain_scalar_equals_arrow_scalar(given):
     value, data_type = given
     ours = made(plain_scalar, value, data_type)
     assert ours == made(pa.scalar, value, data_type)
@@ -55,7 +55,7 @@ def test_a_scalar_is_what_arrow_makes(given):
         ours.validate(full=True)
 
 
-def test_a_text_that_is_not_unicode_is_refused():
+def test_invalid_unicode_is_refused():
     with pytest.raises(UnicodeEncodeError):
         plain_scalar("\ud800", pa.string())
 
@@ -67,7 +67,7 @@ def test_decimals_are_exact(digits):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.float32, np.int64])
-def test_an_array_of_numbers(dtype):
+def test_plain_array_equals_arrow_array(dtype):
     numbers = np.arange(20, dtype=dtype)[::2]
     assert plain_array(numbers).equals(pa.array(numbers))
     assert plain_array(numbers[:0]).equals(pa.array(numbers[:0]))
@@ -94,20 +94,20 @@ def test_arrays_with_nulls_and_booleans_and_back(rows, start):
     | st.lists(st.booleans() | st.integers(0, 1), min_size=1),
     st.sampled_from([pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.bool_()]),
 )
-def test_a_list_of_constants(values, data_type):
+def test_plain_values_equal_arrow_array(values, data_type):
     ours = made(plain_values, values, data_type)
     expected = made(pa.array, values, data_type)
     assert ours.equals(expected) if isinstance(expected, pa.Array) else ours == expected
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", None])
-def test_a_single_value(content):
+def test_single_value_equals_arrow_array(content):
     array = single_value(content, pa.binary())
     array.validate(full=True)
     assert array.equals(pa.array([content], pa.binary()))
 
 
-def test_rows_are_shown_where_python_has_no_such_times():
+def test_python_rows_show_times_beyond_python_range():
     far = pa.array([2**60, None]).view(pa.timestamp("us", "UTC"))
     batch = pa.record_batch(
         {
@@ -150,7 +150,7 @@ assert "pandas" not in sys.modules
 @pytest.mark.parametrize(
     "condition", ["a > 1 AND b < 2.5", "a IN (0, 2)", "c IN ('y', 'yy') OR c LIKE 'yx%'"]
 )
-def test_a_worker_plans_and_reads_without_pandas(tmp_path, condition):
+def test_worker_plans_and_reads_without_pandas(tmp_path, condition):
     import lance
 
     path = str(tmp_path / "table")

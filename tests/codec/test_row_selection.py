@@ -35,7 +35,7 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS.keys())
-def test_rows_of_a_slice_are_selected_right(array):
+def test_sliced_rows_are_selected(array):
     piece = array.slice(3, 5)
     values = piece.to_pylist()
     batch = pa.record_batch([piece], ["x"])

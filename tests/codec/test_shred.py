@@ -92,7 +92,7 @@ def comparable(entries):
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_levels_are_those_of_going_through_the_values_one_by_one(seed):
+def test_shredded_levels_equal_reference(seed):
     rng = np.random.default_rng(seed)
     array = random_array(rng, random_type(rng, "2.2"), 40)[seed % 5 :]
     field = pa.field("c", array.type)
@@ -101,7 +101,7 @@ def test_levels_are_those_of_going_through_the_values_one_by_one(seed):
     assert [comparable(part) for part in found] == [comparable(part) for part in expected]
 
 
-def test_the_worked_example_of_the_format():
+def test_shred_matches_format_example():
     kind = pa.list_(pa.field("item", pa.int32(), nullable=False))
     field = pa.field("c", kind, nullable=False)
     (rows,) = shred(pa.array([[1, 2], [], [3]], kind), field)
@@ -111,7 +111,7 @@ def test_the_worked_example_of_the_format():
     assert rows.values.to_pylist() == [1, 2, 3]
 
 
-def test_the_numbering_example_of_the_format():
+def test_definition_levels_match_format_example():
     # [NULLABLE_ITEM, NULL_AND_EMPTY_LIST, NULLABLE_ITEM]: null int, null list, empty list,
     # null struct.
     kind = pa.struct([("l", pa.list_(pa.int32()))])
@@ -136,19 +136,19 @@ def test_items_below_null_structs_are_dropped():
     assert rows.definition.tolist() == [0, 4, 0]
 
 
-def test_a_null_where_none_may_be_is_refused_by_name():
+def test_null_in_required_field_error_names_field():
     field = pa.field("c", pa.struct([pa.field("a", pa.int32(), nullable=False)]))
     with pytest.raises(SchemaMismatchError, match=r"c\.a"):
         shred(pa.array([{"a": None}], pa.struct([("a", pa.int32())])), field)
 
 
-def test_a_null_below_a_null_struct_is_fine():
+def test_required_field_below_null_struct_is_accepted():
     field = pa.field("c", pa.struct([pa.field("a", pa.int32(), nullable=False)]))
     (rows,) = shred(pa.array([None, {"a": 1}], pa.struct([("a", pa.int32())])), field)
     assert rows.definition.tolist() == [2 - 1, 0]
 
 
-def test_nulls_of_a_dictionary_become_nulls_of_its_indices():
+def test_dictionary_nulls_become_index_nulls():
     array = pa.DictionaryArray.from_arrays(
         pa.array([0, 1, None, 2], pa.int8()), pa.array(["a", None, "b"])
     )
@@ -159,7 +159,7 @@ def test_nulls_of_a_dictionary_become_nulls_of_its_indices():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_can_be_cut_and_joined(seed):
+def test_leaf_values_can_be_halved_and_joined(seed):
     rng = np.random.default_rng(seed)
     field = pa.field("c", pa.list_(random_type(rng, "2.2", depth=1)))
     array = random_array(rng, field.type, 30)

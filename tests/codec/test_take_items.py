@@ -27,7 +27,7 @@ def dictionaries(draw):
 
 
 @given(dictionaries())
-def test_every_index_gives_its_item(given):
+def test_take_items_equals_arrow_take(given):
     items, indices = given
     taken = take_items(items, indices)
     taken.validate(full=True)

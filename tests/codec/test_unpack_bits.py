@@ -41,7 +41,7 @@ def pack_slowly(values: list[int], word_bits: int, packed_bits: int) -> np.ndarr
 
 @pytest.mark.parametrize(("word_bits", "packed_bits"), WIDTHS)
 @pytest.mark.parametrize("count", [1, 129])  # both ways of unpacking
-def test_blocks_unpack_to_what_was_packed(word_bits, packed_bits, count):
+def test_unpacked_blocks_equal_packed_values(word_bits, packed_bits, count):
     rng = np.random.default_rng(packed_bits)
     values = [int(v) & ((1 << packed_bits) - 1) for v in rng.integers(0, 1 << 63, 1024)]
     block = pack_slowly(values, word_bits, packed_bits)
@@ -51,7 +51,7 @@ def test_blocks_unpack_to_what_was_packed(word_bits, packed_bits, count):
     assert (out == np.array(values, WORD_TYPES[word_bits])).all()
 
 
-def test_one_bit_blocks_agree_with_the_general_way():
+def test_one_bit_unpacking_equals_generic():
     packed = np.random.default_rng(0).integers(0, 1 << 16, (300, 64)).astype(np.uint16)
     expected = np.empty((300, 1024), np.uint16)
     unpack_blocks(packed, 1, expected)
@@ -81,19 +81,19 @@ def inline_chunks(widths: list[int], counts: list[int], word_bits: int = 32):
 @pytest.mark.parametrize(
     "widths", [[5] * 40, [0] * 3, [5] * 20 + [6] * 20, [3, 9] * 20, [32, 0, 1], [7]]
 )
-def test_chunks_of_any_widths_are_joined(widths):
+def test_inline_chunks_of_any_widths_are_joined(widths):
     chunks, expected = inline_chunks(widths, [1024] * (len(widths) - 1) + [77])
     values = decode_inline_chunks(chunks, 32)
     assert values.num_values == len(expected)
     assert values.buffer.view("<u4").tolist() == expected
 
 
-def test_chunks_with_fewer_values_are_cut():
+def test_partial_chunks_are_trimmed():
     chunks, expected = inline_chunks([4, 5, 6], [10, 1024, 3])
     assert decode_inline_chunks(chunks, 32).buffer.view("<u4").tolist() == expected
 
 
-def test_an_impossible_width_is_corrupt():
+def test_impossible_width_is_corrupt():
     chunks, _ = inline_chunks([5, 5], [1024, 1024])
     damaged = chunks.data.copy()
     damaged[0] = 33
@@ -103,7 +103,7 @@ def test_an_impossible_width_is_corrupt():
         )
 
 
-def test_a_chunk_that_is_too_small_for_its_width_is_corrupt():
+def test_chunk_too_small_for_width_is_corrupt():
     chunks, _ = inline_chunks([5], [1024])
     cut = (chunks.sizes[0] - 1,)
     with pytest.raises(CorruptFileError, match="too small"):
@@ -111,7 +111,7 @@ def test_a_chunk_that_is_too_small_for_its_width_is_corrupt():
 
 
 @given(st.integers(0, 2500), st.integers(1, 15), st.booleans())
-def test_out_of_line_blocks_have_raw_or_packed_tails(count, bits, raw_tail):
+def test_out_of_line_blocks_accept_raw_or_packed_tails(count, bits, raw_tail):
     values = np.random.default_rng(count).integers(0, 1 << bits, count).astype(np.uint16)
     padded = np.concatenate([values, np.zeros(-count % 1024, np.uint16)]).reshape(-1, 1024)
     full = count // 1024

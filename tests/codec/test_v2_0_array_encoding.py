@@ -124,7 +124,7 @@ def test_any_range_of_list_offsets_comes_back(lengths, data):
 
 
 @given(st.binary(min_size=1, max_size=20), st.data())
-def test_bits_are_cut_out_of_a_bitmap(content, data):
+def test_bit_slice_cuts_bitmap(content, data):
     offset = data.draw(st.integers(0, len(content) * 8))
     length = data.draw(st.integers(0, len(content) * 8 - offset))
     bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
@@ -155,12 +155,12 @@ NUMBERS = np.arange(100, dtype="<i8")
     ],
     ids=["none", "zstd with length", "bare zstd frame", "lz4"],
 )
-def test_a_whole_buffer_may_be_compressed(scheme, stored):
+def test_compressed_buffer_decodes(scheme, stored):
     found = decode(flat(64, 0, scheme), pa.int64(), 100, [stored], 10, 90)
     assert found.to_pylist() == list(range(10, 90))
 
 
-def test_a_compressed_buffer_is_read_once():
+def test_compressed_buffer_is_read_once():
     buffers = Buffers([zstd(NUMBERS.tobytes())])
     decoder = make_decoder(flat(64, 0, "zstd"), pa.int64(), 100, buffers)
     for start in range(0, 100, 10):
@@ -169,7 +169,7 @@ def test_a_compressed_buffer_is_read_once():
     assert decoder.slices(0, 10) == []
 
 
-def test_a_compressed_buffer_that_is_too_short_is_corrupt():
+def test_short_compressed_buffer_is_corrupt():
     with pytest.raises(CorruptFileError, match="holds 800 bytes, 808 are wanted"):
         decode(flat(64, 0, "zstd"), pa.int64(), 101, [zstd(NUMBERS.tobytes())])
 
@@ -181,7 +181,7 @@ def test_strings_of_one_length_need_no_offsets():
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_stream_of_bits_is_widened(signed):
+def test_bit_stream_is_widened(signed):
     values = [3, -4, 1, 0, -1, 2, 3, -2, 1, -4] if signed else [3, 7, 0, 5, 1, 2, 6, 4, 7, 1]
     bits = [[value >> bit & 1 for bit in range(3)] for value in values]
     stored = np.packbits(np.array(bits).reshape(-1), bitorder="little").tobytes()
@@ -213,7 +213,7 @@ def test_fastlanes_blocks_are_unpacked():
         assert found.to_pylist() == values[start:end].tolist()
 
 
-def test_a_packed_struct_is_cut_into_its_children():
+def test_packed_struct_is_split_into_children():
     kind = pa.struct([("a", pa.int16()), ("b", pa.list_(pa.int8(), 2))])
     items = pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=2, items=flat(8)))
     encoding = pb.ArrayEncoding(packed_struct=pb.PackedStruct(inner=[flat(16), items]))
@@ -221,7 +221,7 @@ def test_a_packed_struct_is_cut_into_its_children():
     assert found.to_pylist() == [{"a": 2, "b": [7, 8]}, {"a": 3, "b": [9, 10]}]
 
 
-def test_nulls_above_a_string_are_added_to_its_own():
+def test_outer_and_string_nulls_are_combined():
     ends = np.array([1, 2 + 3, 2], "<u8")
     values = binary(3)
     nullable = pb.Nullable(some_nulls=pb.Nullable.SomeNulls(validity=flat(1, 2), values=values))
@@ -272,7 +272,7 @@ def test_nulls_above_a_string_are_added_to_its_own():
         (pb.ArrayEncoding(nullable=pb.Nullable()), pa.int32(), 1, []),
     ],
 )
-def test_contradictions_are_corrupt(encoding, kind, count, buffers):
+def test_contradictory_encodings_are_corrupt(encoding, kind, count, buffers):
     with pytest.raises(CorruptFileError):
         decode(encoding, kind, count, buffers)
 

@@ -21,11 +21,11 @@ from pyspark_lance.codec.value_hashes import xxh64, xxh64_of_numbers, xxh64_of_v
         (b"1234567890" * 8, 0xE04A477F19EE145D),
     ],
 )
-def test_hashes_are_those_of_the_algorithm(data, expected):
+def test_xxh64_matches_reference(data, expected):
     assert xxh64(data) == expected
 
 
-def test_hashes_of_many_values_are_those_of_each():
+def test_xxh64_of_values_equals_single_hashes():
     """Of all lengths from none to some parts of 32 bytes, in any order."""
     rng = np.random.default_rng(1)
     lengths = rng.permutation(np.repeat(np.arange(140), 3))
@@ -37,7 +37,7 @@ def test_hashes_of_many_values_are_those_of_each():
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
-def test_hashes_of_numbers_are_those_of_their_bytes(width):
+def test_xxh64_of_numbers_hashes_their_bytes(width):
     rows = np.random.default_rng(width).integers(0, 256, (200, width)).astype(np.uint8)
     numbers = rows.view(f"<i{width}").ravel()
     assert xxh64_of_numbers(numbers).tolist() == [xxh64(row.tobytes()) for row in rows]

@@ -82,7 +82,7 @@ def test_fragments(capsys, path):
     assert "files" not in run(capsys, "fragments", path)
 
 
-def test_verify_has_its_exit_code(capsys, path):
+def test_verify_returns_exit_code(capsys, path):
     assert "0 errors, 0 warnings" in run(capsys, "verify", path, "--read-data")
     next(Path(path, "data").iterdir()).unlink()
     (finding,) = as_json(capsys, "verify", path, code=1)
@@ -104,7 +104,7 @@ def test_compact_and_cleanup(capsys, path):
     assert sorted(lance.dataset(path).to_table()["id"].to_pylist())[-1] == 105
 
 
-def test_a_tagged_version_is_in_the_way_of_a_cleanup(capsys, path):
+def test_cleanup_refuses_tagged_version_by_default(capsys, path):
     set_tag(Table(path), "kept", VersionSpec(version=1))
     assert main(["cleanup", path, "--before-version", "3"]) == 2
     assert "kept" in capsys.readouterr().err
@@ -126,7 +126,7 @@ def test_changes(capsys, path):
     assert len(as_json(capsys, "changes", path, 1, "--mode", "netChanges")) == 29
 
 
-def test_changes_at_times_that_python_does_not_have(capsys, tmp_path):
+def test_changes_show_dates_beyond_python_range(capsys, tmp_path):
     path = str(tmp_path / "t")
     days = pa.array([2_932_897], pa.int32()).view(pa.date32())
     write_table(path, pa.table({"day": days}))
@@ -135,7 +135,7 @@ def test_changes_at_times_that_python_does_not_have(capsys, tmp_path):
     assert "10000-01-01" in run(capsys, "changes", path, 1)
 
 
-def test_tail_tells_versions_as_they_come(capsys, path):
+def test_tail_prints_versions_as_they_appear(capsys, path):
     rows = as_json(capsys, "tail", path, "--start", 2, "--count", 3)
     assert [row["version"] for row in rows] == [2, 3, 4]
     command = [sys.executable, "-m", "pyspark_lance", "tail", path, "--count", "2"]
@@ -156,9 +156,7 @@ def test_blobs_and_odd_values_come_through(capsys, tmp_path):
     assert "<ö>" in run(capsys, "changes", path, 1)
 
 
-def test_a_picture_has_a_column_for_each_version_and_a_box_for_each_fragment(
-    capsys, path, tmp_path
-):
+def test_plot_has_column_per_version_and_box_per_fragment(capsys, path, tmp_path):
     file = tmp_path / "out.svg"
     run(capsys, "info", path, "--plot", file)
     root = ElementTree.parse(file).getroot()
@@ -177,7 +175,7 @@ def test_a_picture_has_a_column_for_each_version_and_a_box_for_each_fragment(
     assert set(bands) == {"#c9ced6", "#3b78c2"}
 
 
-def test_a_picture_of_many_small_fragments_joins_them(capsys, tmp_path):
+def test_plot_joins_many_small_fragments(capsys, tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(3000)}), max_rows_per_file=10)
     for start in range(20):
@@ -198,12 +196,12 @@ def test_a_picture_of_many_small_fragments_joins_them(capsys, tmp_path):
     [["info", "nowhere"], ["changes", "PATH", "9"], ["fragments", "PATH", "--version", "9"],
      ["info", "PATH", "--storage", "x"]],
 )  # fmt: skip
-def test_what_cannot_be_done_is_said_in_one_message(capsys, path, arguments):
+def test_failed_command_prints_one_error(capsys, path, arguments):
     assert main([path if one == "PATH" else one for one in arguments]) == 2
     assert capsys.readouterr().err.startswith("[LANCE_")
 
 
-def test_misspelt_commands_say_how_it_is_done(capsys, path):
+def test_misspelled_commands_print_usage(capsys, path):
     for arguments in (
         ["shrink", path],
         ["cleanup", path, "--older-than", "soon"],
@@ -217,7 +215,7 @@ def test_misspelt_commands_say_how_it_is_done(capsys, path):
         assert ("'soon' is not a duration: such as 14days" in told) == ("soon" in arguments)
 
 
-def test_an_unknown_option_is_answered_by_the_usage_of_its_command(capsys, path):
+def test_unknown_option_prints_usage_of_command(capsys, path):
     for option in ("--versoin", "--tag"):
         with pytest.raises(SystemExit):
             main(["fragments", path, option, "1"])
@@ -227,7 +225,7 @@ def test_an_unknown_option_is_answered_by_the_usage_of_its_command(capsys, path)
         assert "[--version N]" in told
 
 
-def test_every_option_says_what_it_does(capsys):
+def test_help_describes_every_option(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     for command in re.findall(r"^    ([a-z]+)\b", capsys.readouterr().out, re.MULTILINE):
@@ -243,9 +241,7 @@ def test_every_option_says_what_it_does(capsys):
     ("called", "name"),
     [("/bin/pyspark-lance", "pyspark-lance"), ("/x/__main__.py", "python -m pyspark_lance")],
 )
-def test_nothing_at_all_is_answered_by_the_help_under_the_name_that_was_called(
-    capsys, monkeypatch, called, name
-):
+def test_missing_command_prints_help_with_program_name(capsys, monkeypatch, called, name):
     monkeypatch.setattr(sys, "argv", [called])
     assert main() == 2
     out, error = capsys.readouterr()
@@ -256,7 +252,7 @@ def test_nothing_at_all_is_answered_by_the_help_under_the_name_that_was_called(
     assert (ended.value.code, capsys.readouterr().out) == (0, f"{pyspark_lance.__version__}\n")
 
 
-def test_the_quickstart_says_that_there_is_no_java(capsys, monkeypatch, tmp_path):
+def test_quickstart_reports_missing_java(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert main(["quickstart"]) == 2
@@ -278,7 +274,7 @@ def test_the_quickstart_says_that_there_is_no_java(capsys, monkeypatch, tmp_path
         (["fragments", "--version", "78"], "hint: it has 5 versions, from 1 to 5"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line_and_is_no_finding(
+def test_invalid_argument_prints_one_line_without_traceback(
     capsys, path, tmp_path, monkeypatch, arguments, complaint
 ):
     monkeypatch.chdir(tmp_path)
@@ -306,7 +302,7 @@ def test_what_cannot_be_is_said_in_a_line_and_is_no_finding(
         ["compact", "--max-source-rows", "-5"],
     ],
 )
-def test_numbers_that_are_none_are_refused(capsys, path, arguments):
+def test_invalid_numbers_are_refused(capsys, path, arguments):
     command, *others = arguments
     with pytest.raises(SystemExit) as caught:
         main([command, path, *others])
@@ -316,19 +312,19 @@ def test_numbers_that_are_none_are_refused(capsys, path, arguments):
     assert any(repr(other) in error for other in others)
 
 
-def test_an_unknown_branch_names_those_that_there_are(capsys, path):
+def test_unknown_branch_error_suggests_branches(capsys, path):
     create_branch(Table(path), "trial")
     for asked, hint in (("trail", "did you mean 'trial'?"), ("x", "there are: trial")):
         assert main(["info", path, "--branch", asked]) == 2
         assert hint in capsys.readouterr().err
 
 
-def test_a_negative_limit_is_no_history(path):
+def test_negative_history_limit_is_refused(path):
     with pytest.raises(InvalidInputError, match="must not be negative, as -1 is") as caught:
         history(Table(path), -1)
     assert path in str(caught.value)
 
 
-def test_a_path_without_a_table_names_one_that_is_near(capsys, path):
+def test_missing_table_error_suggests_nearby_path(capsys, path):
     assert main(["info", f"{path}s"]) == 2
     assert f"did you mean {path}?" in capsys.readouterr().err

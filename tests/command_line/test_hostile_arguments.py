@@ -63,9 +63,7 @@ def folder(tmp_path):
 @example(command="info", text="--", place=1)  # argparse drops it
 @example(command="info", text="--", place=2)
 @example(command="verify", text="--", place=4)
-def test_no_argument_of_the_command_line_ends_in_a_traceback_or_touches_others(
-    folder, command, text, place
-):
+def test_hostile_arguments_never_raise_or_touch_other_tables(folder, command, text, place):
     before = files_below(folder)
     path = str(folder / "t")
     arguments = [
@@ -86,7 +84,7 @@ def test_no_argument_of_the_command_line_ends_in_a_traceback_or_touches_others(
 
 @MANY
 @given(name=HOSTILE, value=HOSTILE)
-def test_names_and_values_are_shown_on_a_line_of_their_own(tmp_path_factory, name, value):
+def test_hostile_names_and_values_stay_on_one_line(tmp_path_factory, name, value):
     name, value = (text.replace("\udcff", "?") for text in (name, value))
     path = str(tmp_path_factory.mktemp("t") / "t")
     try:
@@ -104,9 +102,7 @@ def test_names_and_values_are_shown_on_a_line_of_their_own(tmp_path_factory, nam
 
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_table_whose_path_is_not_utf8_and_gives_orders_can_be_looked_at(
-    tmp_path, command, output
-):
+def test_commands_accept_non_utf8_paths_with_control_characters(tmp_path, command, output):
     path = str(tmp_path / "a\udcff\x1b[31m\n")
     append(path, 0, 5)
     code, out, error = run([command, path, *(["0"] if command == "changes" else []),
@@ -116,7 +112,7 @@ def test_a_table_whose_path_is_not_utf8_and_gives_orders_can_be_looked_at(
 
 @MANY
 @given(name=HOSTILE)
-def test_tags_and_branches_have_their_name_and_no_other_or_are_refused(folder, name):
+def test_hostile_tag_and_branch_names_are_exact_or_refused(folder, name):
     table = Table(str(folder / "t"))
     before = files_below(folder)
     try:

@@ -72,7 +72,7 @@ def noting_store(path):
     return store, written
 
 
-def test_a_writer_that_comes_meanwhile_waits_and_needs_no_second_attempt(path):
+def test_concurrent_writer_waits_for_lock_without_retry(path):
     (store, written), told, first_is_done = noting_store(path), [], threading.Event()
 
     def second():
@@ -96,7 +96,7 @@ def test_a_writer_that_comes_meanwhile_waits_and_needs_no_second_attempt(path):
     assert len(names(store, TRANSACTIONS)) == 3
 
 
-def test_what_was_written_while_waiting_goes_when_the_work_is_pointless(path):
+def test_files_written_while_waiting_are_removed_after_conflict(path):
     (store, written), told = noting_store(path), []
 
     def second():
@@ -136,9 +136,7 @@ def changing_config(key):
     [(Append((new_fragment(1),)), True), (changing_config("k"), False)],
     ids=["append", "change"],
 )
-def test_no_work_is_overtaken_at_its_commit_by_what_may_make_it_plan_again(
-    path, operation, others_may_change
-):
+def test_commit_lock_blocks_later_commits(path, operation, others_may_change):
     seen = []
 
     def look():
@@ -154,7 +152,7 @@ def test_no_work_is_overtaken_at_its_commit_by_what_may_make_it_plan_again(
     assert has_nobody(path, TRANSACTIONS)
 
 
-def test_work_that_met_a_conflict_has_the_turn_until_it_is_done(path):
+def test_conflicting_work_keeps_transaction_lock_until_done(path):
     seen = []
 
     def attempt(work):
@@ -187,7 +185,7 @@ def test_waits_grow_first_and_shrink_with_age():
     assert 0 < longest < 4
 
 
-def test_after_a_conflict_the_next_works_begin_with_their_turn(path, monkeypatch):
+def test_work_after_conflict_starts_with_lock(path, monkeypatch):
     monkeypatch.setattr(unit_of_work, "_REMEMBERED", 2)
     seen = []
 
@@ -210,7 +208,7 @@ S3 = {
 OTHER_SERVER = {**S3, "storage.endpoint": "http://127.0.0.1:9001"}
 
 
-def test_a_conflict_at_one_server_says_nothing_of_a_table_of_that_uri_at_another():
+def test_remembered_conflict_is_per_server():
     uri = f"s3://bucket/{uuid.uuid4().hex}"
     works = [
         UnitOfWork(Table(uri, storage), CommitSettings(), environment=environment())
@@ -220,7 +218,7 @@ def test_a_conflict_at_one_server_says_nothing_of_a_table_of_that_uri_at_another
     assert [work._expects_conflicts() for work in works] == [True, False]
 
 
-def test_the_key_of_a_table_names_server_root_branch_and_credentials():
+def test_table_key_includes_server_root_branch_and_credentials():
     tables = [
         Table("s3://bucket/t", S3),
         Table("s3://bucket/t", OTHER_SERVER),
@@ -253,7 +251,7 @@ def test_writers_with_and_without_unsafe_puts_take_turns(place):
     assert told == [False, True]
 
 
-def test_nobody_has_to_try_again_only_because_others_write_at_the_same_time(path):
+def test_concurrent_writers_commit_without_retry(path):
     count, told = 8, []
     together = threading.Barrier(count)
     slow = Environment(handler=BeforePut(lambda: time.sleep(0.02)))
@@ -293,7 +291,7 @@ def is_free_for_another_process(path, folder):
     )
 
 
-def test_processes_take_turns_at_a_table_in_an_object_store(place):
+def test_advisory_lock_excludes_other_processes_in_object_store(place):
     path = f"memory://{uuid.uuid4().hex}/t"
     with advisory_lock(open_store(path), VERSIONS, 0.0) as mine:
         assert mine
@@ -305,7 +303,7 @@ def test_processes_take_turns_at_a_table_in_an_object_store(place):
     assert all(file.stat().st_size == 0 for file in folder.iterdir())
 
 
-def test_tables_of_one_uri_on_two_servers_are_two_tables(place):
+def test_advisory_lock_distinguishes_servers_of_same_uri(place):
     one, other = open_store(f"memory://{uuid.uuid4().hex}/t"), MemoryStore()
     other.uri, other.server = one.uri, "http://127.0.0.1:9000"
     told = []
@@ -322,7 +320,7 @@ def test_tables_of_one_uri_on_two_servers_are_two_tables(place):
     assert told == [False, True]
 
 
-def test_whoever_waits_for_an_object_store_sees_that_others_get_on(place, monkeypatch):
+def test_waiting_writer_sees_progress_of_other_writers(place, monkeypatch):
     """With a patience of 2 s it waits for others that have the turn for 0.5 s, six times."""
     store, told = open_store(f"memory://{uuid.uuid4().hex}/t"), []
     begun = threading.Event()
@@ -357,7 +355,7 @@ def linked(folder):
 
 
 @pytest.mark.parametrize("make", [open_for_all, linked, lambda folder: folder.write_text("")])
-def test_a_place_that_others_may_have_made_is_not_used(place, make):
+def test_untrusted_lock_folder_is_not_used(place, make):
     folder = place / f"pyspark-lance-locks-{os.getuid()}"
     make(folder)
     path = f"memory://{uuid.uuid4().hex}/t"
@@ -368,7 +366,7 @@ def test_a_place_that_others_may_have_made_is_not_used(place, make):
     assert append(open_store(path), 1, 1).version == 2
 
 
-def test_without_a_folder_for_temporary_files_tables_are_written_all_the_same(place):
+def test_append_works_without_temporary_folder(place):
     place.rmdir()
     path = f"memory://{uuid.uuid4().hex}/t"
     create_table(open_store(path), 2)

@@ -43,7 +43,7 @@ ONCE = applied(5, first="a", applied_us=50)
         applied(7, first="a", before=5, before_us=51),
     ],
 )
-def test_changes_of_another_table_are_refused(work):
+def test_changes_of_other_source_table_are_refused(work):
     config = after(ONCE)
     with pytest.raises(TableReplacedError, match="replaced by another one since version 5"):
         is_committed(work, config)
@@ -61,13 +61,13 @@ def test_changes_of_another_table_are_refused(work):
         applied(7, before=5),
     ],
 )
-def test_changes_that_may_be_of_the_same_table_are_taken(work):
+def test_changes_of_possibly_same_source_are_accepted(work):
     assert not is_committed(work, after(ONCE))
     assert is_committed(applied(5, first="a"), after(ONCE, work)) is True
     assert is_committed(work, after(ONCE, work))
 
 
-def test_a_configuration_of_an_older_release_learns_the_table():
+def test_old_configuration_learns_source_identity():
     config = after(applied(5))
     assert not any("source" in key for key in config)
     later = after(applied(6, first="a", applied_us=60), config=config)
@@ -75,7 +75,7 @@ def test_a_configuration_of_an_older_release_learns_the_table():
         is_committed(applied(7, before=6, before_us=61), later)
 
 
-def test_what_is_known_of_version_1_stays_known_and_times_do_not():
+def test_source_identity_keeps_first_version_but_not_times():
     config = after(ONCE, applied(6, applied_us=60), applied(7))
     with pytest.raises(TableReplacedError):
         is_committed(applied(8, first="b"), config)
@@ -83,13 +83,13 @@ def test_what_is_known_of_version_1_stays_known_and_times_do_not():
     assert not is_committed(applied(8, before=5, before_us=51), config)
 
 
-def test_a_target_that_is_created_again_leaves_nothing_out():
+def test_recreated_target_skips_no_work():
     work = ApplicationVersion("job", 7)
     assert is_committed(work, after(work))
     assert not is_committed(work, {}) and not is_committed(ONCE, {})
 
 
-def test_a_restored_table_applies_changes_again_but_no_other_work():
+def test_restored_table_applies_changes_again_but_no_other_batches():
     job = ApplicationVersion("replica", 4, SourceIdentity(first="a"))
     old = after(applied(2, first="a", applied_us=20))
     config = kept_application_versions(old, after(job, ONCE, config=old))
@@ -101,6 +101,6 @@ def test_a_restored_table_applies_changes_again_but_no_other_work():
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"when": 5}', "x"])
-def test_what_identifies_no_table_is_refused(text):
+def test_invalid_source_identity_is_corrupt(text):
     with pytest.raises(CorruptFileError, match="does not identify a table"):
         SourceIdentity.parse(text)

@@ -66,7 +66,7 @@ def model_of_created_at(fragments):
 
 
 @given(tables(), st.data())
-def test_created_at_is_found_as_the_model_finds_it(fragments, data):
+def test_created_at_matches_model(fragments, data):
     model = model_of_created_at(fragments)
     known = st.sampled_from(sorted(model))
     wanted = data.draw(st.lists(known | st.integers(0, 400), max_size=30, unique=True))
@@ -75,7 +75,7 @@ def test_created_at_is_found_as_the_model_finds_it(fragments, data):
 
 
 @given(tables(), st.integers(0, 6), st.data())
-def test_moved_rows_come_first_and_new_rows_get_new_ids(fragments, num_new, data):
+def test_moved_rows_keep_ids_and_new_rows_get_new_ids(fragments, num_new, data):
     model = model_of_created_at(fragments)
     moved = data.draw(st.lists(st.sampled_from(sorted(model)), max_size=10, unique=True))
     rows = len(moved) + num_new
@@ -90,7 +90,7 @@ def test_moved_rows_come_first_and_new_rows_get_new_ids(fragments, num_new, data
     assert after == 2**34 + num_new
 
 
-def test_only_the_rows_at_the_offsets_are_updated():
+def test_last_updated_changes_only_at_offsets():
     fragment = new_fragment(5)
     assert versions(updated_everywhere(fragment, 4).last_updated_at) == [4] * 5
     assert versions(updated_at(fragment, np.array([1, 3], np.uint32), 4).last_updated_at) == [
@@ -101,7 +101,7 @@ def test_only_the_rows_at_the_offsets_are_updated():
         updated_at(fragment, np.array([5], np.uint32), 4)
 
 
-def test_sequences_of_another_length_are_corrupt():
+def test_sequences_of_wrong_length_are_corrupt():
     short = RowIdSequence.consecutive(0, 3).to_bytes()
     with pytest.raises(CorruptFileError):
         find_created_at(np.array([1], np.uint64), [replace(new_fragment(4), row_ids=short)], 1)
@@ -115,7 +115,7 @@ def test_sequences_of_another_length_are_corrupt():
 
 
 @pytest.mark.parametrize("source", [SPILLED, ExternalFile("x", 0, 4)])
-def test_sequences_outside_the_manifest_are_refused_by_name(source):
+def test_external_sequences_are_refused_with_fragment_id(source):
     fragment = replace(new_fragment(4, id=6), row_ids=source)
     with pytest.raises(UnsupportedFeatureError, match="fragment 6"):
         find_created_at(np.array([1], np.uint64), [fragment], 1)

@@ -41,38 +41,38 @@ def put(store, second):
     return ConditionalPutCommitHandler().put(store, LOCATION, data, uuid=uuid)
 
 
-def test_a_free_version_is_taken(store, second):
+def test_free_version_is_committed(store, second):
     assert put(store, second) == Committed()
     assert transaction_uuid_at(store, LOCATION) == second[1]
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.REPEATED])
-def test_our_own_manifest_is_recognised(store, second, fault):
+def test_own_manifest_is_recognised_after_lost_response(store, second, fault):
     store.plan("put_if_absent", fault)
     assert put(store, second) == Committed()
 
 
 @pytest.mark.parametrize("fault", [Fault.PASS, Fault.FAIL, Fault.LOST_ANSWER, Fault.REPEATED])
-def test_a_version_of_somebody_else_is_a_lost_race(store, second, fault):
+def test_existing_version_of_other_writer_is_lost_race(store, second, fault):
     append(store.inner, 1, 1)
     store.plan("put_if_absent", fault)
     assert put(store, second) == LostRace()
     assert latest(store).transaction().uuid != second[1]
 
 
-def test_nothing_is_known_when_the_version_is_not_there(store, second):
+def test_missing_version_after_failed_put_is_undecided(store, second):
     store.plan("put_if_absent", Fault.FAIL)
     assert isinstance(put(store, second), Undecided)
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.MISSING])
-def test_nothing_is_known_when_the_version_cannot_be_read(store, second, fault):
+def test_unreadable_version_after_lost_response_is_undecided(store, second, fault):
     store.plan("put_if_absent", Fault.LOST_ANSWER)
     store.plan("get_tail", fault)
     assert isinstance(put(store, second), Undecided)
 
 
-def test_a_manifest_without_an_inline_transaction_names_its_file(store):
+def test_transaction_uuid_is_read_from_named_file(store):
     location = find_version(store, 1)
     assert transaction_uuid_at(store, location) == latest(store).transaction().uuid
     assert transaction_uuid_at(store, LOCATION) is None

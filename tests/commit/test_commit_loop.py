@@ -73,7 +73,7 @@ def row_ids(manifest):
 # Versions and files ------------------------------------------------------------------------
 
 
-def test_a_new_table_has_version_one_and_a_transaction_file_equal_to_the_inline_copy(store):
+def test_create_writes_version_one_and_transaction_file(store):
     result = create_table(store, 3, 2)
     file = latest(store)
     assert result.version == file.manifest.version == 1
@@ -84,7 +84,7 @@ def test_a_new_table_has_version_one_and_a_transaction_file_equal_to_the_inline_
     assert file.manifest.writer_version.library == "pyspark-lance"
 
 
-def test_the_result_of_a_commit_is_what_is_read_back(store):
+def test_commit_result_equals_stored_manifest(store):
     create_table(store, 3)
     result = append(store, 1, 2)
     file = latest(store)
@@ -94,7 +94,7 @@ def test_the_result_of_a_commit_is_what_is_read_back(store):
     assert file.transaction() == result.transaction
 
 
-def test_only_stores_that_list_in_any_order_get_a_version_hint(store, tmp_path):
+def test_version_hint_is_written_only_for_unordered_stores(store, tmp_path):
     unordered = MemoryStore()
     unordered.lists_in_order = False
     for one in (store, LocalStore(str(tmp_path)), unordered):
@@ -104,7 +104,7 @@ def test_only_stores_that_list_in_any_order_get_a_version_hint(store, tmp_path):
     assert bytes(unordered.get("_versions/latest_version_hint.json")) == b'{"version":2}'
 
 
-def test_who_goes_by_an_older_look_and_is_wrong_has_not_lost_an_attempt(store):
+def test_outdated_version_cache_costs_no_retry(store):
     store.place = "bucket", "user"
     create_table(store, 1)
     assert latest_version(store).version == 1
@@ -115,7 +115,7 @@ def test_who_goes_by_an_older_look_and_is_wrong_has_not_lost_an_attempt(store):
     assert len(names(store, "_transactions")) == 3
 
 
-def test_what_others_commit_while_one_catches_up_is_caught_up_with_too(store):
+def test_commits_during_catch_up_are_read_too(store):
     create_table(store, 1)
     for number in range(1, 4):
         append(store, number, 1)
@@ -127,7 +127,7 @@ def test_what_others_commit_while_one_catches_up_is_caught_up_with_too(store):
     assert append(slow, 1, 1, retries=0).version == 8
 
 
-def test_the_time_of_an_attempt_is_that_since_its_last_look(store):
+def test_backoff_excludes_catch_up_time(store):
     """Whoever waits by what it took to catch up waits far too long, and falls behind again."""
     create_table(store, 1)
     for number in range(1, 4):
@@ -142,7 +142,7 @@ def test_the_time_of_an_attempt_is_that_since_its_last_look(store):
     assert waits == [pytest.approx(4 * 1.1 * 0.5)]
 
 
-def test_creating_a_table_twice_says_so_and_leaves_nothing(store):
+def test_second_create_is_refused_without_leftovers(store):
     create_table(store, 1)
     before = names(store, "")
     with pytest.raises(TableAlreadyExistsError):
@@ -150,13 +150,13 @@ def test_creating_a_table_twice_says_so_and_leaves_nothing(store):
     assert names(store, "") == before
 
 
-def test_a_commit_without_a_table_says_so(store):
+def test_commit_without_table_is_refused(store):
     with pytest.raises(TableNotFoundError):
         append(store, 0, 1)
     assert names(store, "") == []
 
 
-def test_a_table_keeps_its_naming_scheme(store):
+def test_commit_keeps_naming_scheme(store):
     create_table(store, 1)
     path = manifest_path(1, NamingScheme.V2)
     store.put(manifest_path(1, NamingScheme.V1), store.get(path))
@@ -164,7 +164,7 @@ def test_a_table_keeps_its_naming_scheme(store):
     assert append(store, 1, 1).location.path == "_versions/2.manifest"
 
 
-def test_a_stale_append_lands_and_keeps_its_read_version(store):
+def test_stale_append_commits_and_keeps_read_version(store):
     create_table(store, 2)
     for expected in (2, 3, 4):
         result = append(store, 1, 3)
@@ -185,7 +185,7 @@ def test_branch_and_base_paths_go_on(store):
     assert manifest.reader_flags == 18
 
 
-def test_a_timestamp_is_never_before_that_of_the_version_before(store):
+def test_timestamps_never_decrease(store):
     create_table(store, 1)
     now = latest(store).manifest.timestamp_ns
     slow = environment(now_ns=lambda: now - 10**12)
@@ -195,7 +195,7 @@ def test_a_timestamp_is_never_before_that_of_the_version_before(store):
 # Conflicts ---------------------------------------------------------------------------------
 
 
-def test_a_conflict_leaves_no_file(store):
+def test_conflict_leaves_no_files(store):
     create_table(store, 2)
     append(store, 1, 1)
     before = names(store, "")
@@ -206,7 +206,7 @@ def test_a_conflict_leaves_no_file(store):
     assert names(store, "") == before
 
 
-def test_a_retryable_and_a_final_conflict_are_different_errors(store):
+def test_final_conflict_is_not_retryable(store):
     create_table(store, 2)
     file = latest(store)
     commit(store, transaction(Overwrite((new_fragment(1),), file.manifest.schema), 1))
@@ -215,7 +215,7 @@ def test_a_retryable_and_a_final_conflict_are_different_errors(store):
     assert not isinstance(failure.value, RetryableCommitError)
 
 
-def test_every_version_in_between_is_judged_not_only_the_latest(store):
+def test_conflict_check_covers_intermediate_versions(store):
     create_table(store, 2)
     commit(store, transaction(Overwrite((new_fragment(1),), SCHEMA), 1))
     append(store, 2, 1)
@@ -223,7 +223,7 @@ def test_every_version_in_between_is_judged_not_only_the_latest(store):
         append(store, 1, 1)
 
 
-def test_an_unknown_operation_in_between_is_refused_by_name(store):
+def test_unknown_intermediate_operation_error_names_field(store):
     create_table(store, 1)
     append(store, 1, 1)
     path = latest(store).location.path
@@ -238,13 +238,13 @@ def test_an_unknown_operation_in_between_is_refused_by_name(store):
     assert append(store, 2, 1).version == 3
 
 
-def test_work_on_a_version_that_never_was_is_refused(store):
+def test_commit_from_future_version_is_refused(store):
     create_table(store, 1)
     with pytest.raises(CommitConflictError, match="the newest is 1"):
         append(store, 7, 1)
 
 
-def test_a_missing_transaction_in_between_is_never_guessed(store):
+def test_missing_intermediate_transaction_is_retryable(store):
     create_table(store, 1)
     append(store, 1, 1)
     append(store, 2, 1)
@@ -257,7 +257,7 @@ def test_a_missing_transaction_in_between_is_never_guessed(store):
     assert append(store, 2, 1).version == 5
 
 
-def test_a_missing_version_in_between_is_never_guessed(store):
+def test_missing_intermediate_version_is_retryable(store):
     create_table(store, 1)
     append(store, 1, 1)
     append(store, 2, 1)
@@ -267,7 +267,7 @@ def test_a_missing_version_in_between_is_never_guessed(store):
 
 
 @pytest.mark.parametrize("flag", [64, 512, 4096, 1 << 20])
-def test_a_table_with_a_flag_we_cannot_write_is_refused(store, flag):
+def test_table_with_unsupported_writer_flag_is_refused(store, flag):
     create_table(store, 1)
     file = latest(store)
     reader, writer = file.manifest.reader_flags, file.manifest.writer_flags | flag
@@ -279,7 +279,7 @@ def test_a_table_with_a_flag_we_cannot_write_is_refused(store, flag):
     assert names(store, "") == before
 
 
-def test_data_of_a_column_whose_id_was_given_away_do_not_land(store):
+def test_append_conflicts_with_reused_field_id(store):
     create_table(store, 2)
     only_id = LanceSchema(SCHEMA.fields[:1])
     commit(store, transaction(Project(only_id, True), 1))
@@ -292,7 +292,7 @@ def test_data_of_a_column_whose_id_was_given_away_do_not_land(store):
     assert append(store, 4, 1).version == 5
 
 
-def test_a_delete_does_not_bring_back_the_file_of_a_dropped_column(store):
+def test_rebased_delete_keeps_dropped_column_file_removed(store):
     create_table(store, 4)
     split = tuple(
         replace(
@@ -321,7 +321,7 @@ def deleted_offsets(store, fragment_id):
     return vector.to_array().tolist()
 
 
-def test_two_deletes_of_different_rows_of_one_fragment_both_land(store):
+def test_deletes_of_different_rows_in_one_fragment_both_commit(store):
     create_table(store, 10, 10)
     planned = latest(store)
     first, rows_of_first = delete_rows(store, planned, {0: [1, 2], 1: [0]})
@@ -337,7 +337,7 @@ def test_two_deletes_of_different_rows_of_one_fragment_both_land(store):
     assert result.manifest.fragment(0).deletion_file.read_version == 2
 
 
-def test_two_deletes_of_the_same_row_conflict(store):
+def test_deletes_of_same_row_conflict(store):
     create_table(store, 10)
     planned = latest(store)
     first, rows_of_first = delete_rows(store, planned, {0: [1, 2]})
@@ -349,7 +349,7 @@ def test_two_deletes_of_the_same_row_conflict(store):
     assert names(store, "") == before
 
 
-def test_without_the_rows_a_common_fragment_is_a_conflict(store):
+def test_deletes_without_affected_rows_conflict_on_common_fragment(store):
     create_table(store, 10)
     planned = latest(store)
     first, _ = delete_rows(store, planned, {0: [1]})
@@ -359,7 +359,7 @@ def test_without_the_rows_a_common_fragment_is_a_conflict(store):
         commit(store, transaction(second, 1))
 
 
-def test_deletes_that_together_empty_a_fragment_remove_it(store):
+def test_combined_deletes_remove_empty_fragment(store):
     create_table(store, 3, 3)
     planned = latest(store)
     first, rows_of_first = delete_rows(store, planned, {0: [0, 1]})
@@ -371,7 +371,7 @@ def test_deletes_that_together_empty_a_fragment_remove_it(store):
     assert result.transaction.operation.deleted_fragment_ids == (0,)
 
 
-def test_a_rebased_delete_is_judged_from_its_own_read_version_in_every_attempt(store):
+def test_rebased_delete_checks_from_own_read_version_on_every_attempt(store):
     """An overwrite that slips in during the race is not overlooked."""
     faulty = FaultyStore(store)
     create_table(store, 10)
@@ -397,7 +397,7 @@ def test_a_rebased_delete_is_judged_from_its_own_read_version_in_every_attempt(s
     assert len(names(store, "_deletions")) == written_by_callers + len(rebased)
 
 
-def test_an_update_moves_onto_a_delete_and_keeps_its_rows(store):
+def test_update_rebases_onto_delete(store):
     create_table(store, 4)
     planned = latest(store)
     first, rows_of_first = delete_rows(store, planned, {0: [0]})
@@ -412,7 +412,7 @@ def test_an_update_moves_onto_a_delete_and_keeps_its_rows(store):
     assert result.manifest.next_row_id == 4
 
 
-def test_deletes_by_many_threads_of_one_fragment_all_land(store):
+def test_concurrent_deletes_in_one_fragment_all_commit(store):
     create_table(store, 64)
     planned = latest(store)
     work = [delete_rows(store, planned, {0: [offset]}) for offset in range(0, 64, 4)]
@@ -433,7 +433,7 @@ def test_deletes_by_many_threads_of_one_fragment_all_land(store):
 
 @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.REPEATED])
 @pytest.mark.parametrize("creating", [True, False])
-def test_a_put_whose_answer_is_lost_is_recognised(store, fault, creating):
+def test_put_with_lost_response_is_recognised(store, fault, creating):
     faulty = FaultyStore(store)
     if not creating:
         create_table(store, 2)
@@ -445,7 +445,7 @@ def test_a_put_whose_answer_is_lost_is_recognised(store, fault, creating):
     assert result.manifest.transaction_file in names(store, "_transactions")
 
 
-def test_a_lost_answer_is_recognised_after_others_went_on(store):
+def test_lost_response_is_recognised_after_later_commits(store):
     """The version in doubt cannot be read at first, and is not the latest any more."""
     faulty = FaultyStore(store)
     create_table(store, 1)
@@ -459,7 +459,7 @@ def test_a_lost_answer_is_recognised_after_others_went_on(store):
     assert row_ids(latest(store).manifest).tolist() == list(range(9))
 
 
-def test_a_put_that_fails_is_tried_again(store):
+def test_failed_put_is_retried(store):
     faulty = FaultyStore(store)
     create_table(store, 1)
     faulty.plan("put_if_absent", Fault.FAIL, Fault.FAIL)
@@ -467,7 +467,7 @@ def test_a_put_that_fails_is_tried_again(store):
     assert len(list_versions(store)) == 2
 
 
-def test_a_put_that_always_fails_leaves_the_files_a_late_success_would_need(store):
+def test_persistent_put_failure_keeps_files(store):
     faulty = FaultyStore(store)
     create_table(store, 1)
     faulty.plan("put_if_absent", *[Fault.FAIL] * 4)
@@ -493,7 +493,7 @@ class LateStore(FaultyStore):
         return self.inner.put_if_absent(path, data)
 
 
-def test_a_put_that_arrives_late_is_not_done_twice(store):
+def test_delayed_put_commits_once(store):
     create_table(store, 10)
     planned = latest(store)
     first, rows_of_first = delete_rows(store, planned, {0: [1]})
@@ -510,7 +510,7 @@ def test_a_put_that_arrives_late_is_not_done_twice(store):
     assert latest(store).transaction() == result.transaction
 
 
-def test_a_failure_before_the_put_leaves_nothing(store):
+def test_failure_before_put_leaves_no_files(store):
     faulty = FaultyStore(store)
     create_table(store, 1)
     before = names(store, "")
@@ -521,7 +521,7 @@ def test_a_failure_before_the_put_leaves_nothing(store):
     assert append(faulty, 1, 1).version == 2
 
 
-def test_a_hint_that_cannot_be_written_does_not_fail_the_commit(tmp_path):
+def test_failed_hint_write_does_not_fail_commit(tmp_path):
     faulty = FaultyStore(LocalStore(str(tmp_path)))
     create_table(faulty, 1)
     faulty.plan("put", Fault.PASS, Fault.FAIL)  # the transaction, the hint
@@ -529,7 +529,7 @@ def test_a_hint_that_cannot_be_written_does_not_fail_the_commit(tmp_path):
     assert faulty.pending == 0
 
 
-def test_an_interrupt_during_the_put_leaves_the_transaction_file(store):
+def test_interrupt_during_put_keeps_transaction_file(store):
     create_table(store, 1)
 
     class Interrupted(FaultyStore):
@@ -545,7 +545,7 @@ def test_an_interrupt_during_the_put_leaves_the_transaction_file(store):
 # Races -------------------------------------------------------------------------------------
 
 
-def test_retries_are_bounded_and_the_loser_cleans_up(store):
+def test_retries_are_bounded_and_leave_no_files(store):
     faulty = FaultyStore(store)
     create_table(store, 1)
     faulty.before("put_if_absent", lambda path: append(store, 1, 1), times=4)
@@ -556,7 +556,7 @@ def test_retries_are_bounded_and_the_loser_cleans_up(store):
     assert len(names(store, "_transactions")) == latest(store).manifest.version == 5
 
 
-def test_the_time_is_bounded(store):
+def test_retry_time_is_bounded(store):
     faulty = FaultyStore(store)
     create_table(store, 1)
     faulty.before("put_if_absent", lambda path: append(store, 1, 1), times=100)
@@ -567,7 +567,7 @@ def test_the_time_is_bounded(store):
     assert latest(store).manifest.version < 20
 
 
-def test_threads_that_append_all_land_with_dense_row_ids(store):
+def test_threaded_appends_all_commit_with_dense_row_ids(store):
     create_table(store, 1)
     committers, times = 6, 6
 
@@ -587,7 +587,7 @@ def test_threads_that_append_all_land_with_dense_row_ids(store):
     assert len(names(store, "_transactions")) == manifest.version
 
 
-def test_only_one_of_many_creators_makes_the_table(store):
+def test_concurrent_creates_make_one_table(store):
     outcomes = []
 
     def run():
@@ -612,7 +612,7 @@ def batch(number, application="stream"):
     return ApplicationVersion(application, number).properties()
 
 
-def test_a_batch_is_committed_once(store):
+def test_batch_commits_once(store):
     create_table(store, 1)
     first = append_batch(store, 1, 7)
     assert (first.version, first.already_committed) == (2, False)
@@ -633,7 +633,7 @@ def append_batch(store, read_version, number, application="stream", **arguments)
     return commit(store, work, **arguments)
 
 
-def test_a_batch_that_another_process_commits_during_the_race_is_recognised(store):
+def test_batch_committed_by_concurrent_process_is_recognised(store):
     faulty = FaultyStore(store)
     create_table(store, 1)
     faulty.before("put_if_absent", lambda path: append_batch(store, 1, 7))
@@ -643,7 +643,7 @@ def test_a_batch_that_another_process_commits_during_the_race_is_recognised(stor
     assert len(names(store, "_transactions")) == 2
 
 
-def test_a_batch_is_recognised_though_its_record_was_lost(store):
+def test_batch_is_recognised_without_configuration_entry(store):
     """Lance's restore brings the old configuration back; the transactions still tell."""
     create_table(store, 1)
     append_batch(store, 1, 7)
@@ -653,7 +653,7 @@ def test_a_batch_is_recognised_though_its_record_was_lost(store):
     assert append_batch(store, 1, 7).already_committed
 
 
-def test_a_restore_does_not_forget_batches(store):
+def test_restore_keeps_committed_batches(store):
     create_table(store, 1)
     append_batch(store, 1, 7)
     append_batch(store, 2, 8)
@@ -672,13 +672,13 @@ def test_a_restore_does_not_forget_batches(store):
         {"pyspark_lance.txn_app_id": "a", "pyspark_lance.txn_version": "-1"},
     ],
 )
-def test_half_a_pair_is_refused(store, properties):
+def test_incomplete_application_version_is_refused(store, properties):
     create_table(store, 1)
     with pytest.raises(InvalidInputError):
         commit(store, transaction(Append((new_fragment(1),)), 1, **properties))
 
 
-def test_the_same_transaction_committed_again_is_found(store):
+def test_repeated_commit_of_same_transaction_is_recognised(store):
     """A caller that lost our answer may simply call again."""
     create_table(store, 1)
     work = transaction(Append((new_fragment(1),)), 1)
@@ -688,13 +688,13 @@ def test_the_same_transaction_committed_again_is_found(store):
     assert latest(store).manifest.version == 3
 
 
-def test_an_operation_nobody_knows_is_never_committed(store):
+def test_unknown_operation_is_not_committed(store):
     create_table(store, 1)
     with pytest.raises(UnsupportedFeatureError):
         commit(store, transaction(UnknownOperation(116), 1))
 
 
-def test_only_an_overwrite_creates_a_table(store):
+def test_only_overwrite_creates_table(store):
     with pytest.raises(InvalidInputError, match="cannot create"):
         commit(store, transaction(Append((new_fragment(1),)), 0), create=CreateOptions())
     assert names(store, "") == []

@@ -90,11 +90,11 @@ SAMPLES = {
 }
 
 
-def test_every_pair_of_operations_has_a_rule():
+def test_every_operation_pair_has_rule():
     assert {(ours, theirs) for ours in KINDS for theirs in KINDS} == RULES.keys()
 
 
-def test_a_verdict_other_than_compatible_has_a_reason_with_names_in_it():
+def test_incompatible_resolutions_have_reasons():
     for ours in SAMPLES.values():
         for theirs in SAMPLES.values():
             conflict_check = check_conflict(ours, theirs)
@@ -102,14 +102,14 @@ def test_a_verdict_other_than_compatible_has_a_reason_with_names_in_it():
 
 
 @pytest.mark.parametrize("kind", ["clone", "mem wal", "unknown"])
-def test_what_cannot_be_judged_is_refused_on_both_sides(kind):
+def test_uncheckable_operations_conflict_in_both_directions(kind):
     for other in SAMPLES.values():
         assert check_conflict(SAMPLES[kind], other).resolution is STOP
         assert check_conflict(other, SAMPLES[kind]).resolution is STOP
     assert "116" in check_conflict(SAMPLES["append"], SAMPLES["unknown"]).reason
 
 
-def test_reserved_fragments_and_new_bases_disturb_nobody():
+def test_reserved_fragments_and_new_bases_never_conflict():
     for name, ours in SAMPLES.items():
         if name in ("clone", "mem wal", "unknown", "bases"):
             continue
@@ -117,7 +117,7 @@ def test_reserved_fragments_and_new_bases_disturb_nobody():
         assert check_conflict(ours, SAMPLES["bases"]).resolution is OK
 
 
-def test_reserving_fragments_is_disturbed_by_a_new_table_only():
+def test_reserve_conflicts_only_with_overwrite_and_restore():
     for name, theirs in SAMPLES.items():
         expected = STOP if name.split()[0] in ("overwrite", "restore") else OK
         if name not in ("clone", "mem wal", "unknown"):
@@ -157,7 +157,7 @@ def test_pairs_by_hand(ours, theirs, expected):
     assert check_conflict(SAMPLES[ours], SAMPLES[theirs]).resolution is expected
 
 
-def test_a_merge_that_promised_unique_keys_redoes_its_work_after_insertions():
+def test_merge_with_key_filter_retries_after_inserts():
     keys = key_filter_message([0], bytes(NUM_BYTES - 32) + b"\xff" * 32)
     filtered = Update(new_fragments=(new_fragment(1),), inserted_rows=keys)
     assert check_conflict(filtered, filtered).resolution is RETRY
@@ -170,7 +170,7 @@ def test_a_merge_that_promised_unique_keys_redoes_its_work_after_insertions():
     assert check_conflict(SAMPLES["append"], filtered).resolution is OK
 
 
-def test_rows_are_not_appended_to_a_column_that_has_another_field_by_now():
+def test_append_conflicts_with_replaced_field():
     file = SAMPLES["append"].fragments[0].files[0]
     kept = LanceSchema(tuple(Field(one, f"c{one}", "int64") for one in file.fields))
     replaced = LanceSchema((*kept.fields[:-1], Field(99, kept.fields[-1].name, "int64")))
@@ -182,7 +182,7 @@ def test_rows_are_not_appended_to_a_column_that_has_another_field_by_now():
     assert check_conflict(SAMPLES["append"], merge).resolution is RETRY
 
 
-def test_an_index_of_unknown_coverage_may_cover_anything():
+def test_index_of_unknown_coverage_conflicts_with_rewrite():
     unknown = CreateIndex((index("x", [0], None),))
     assert check_conflict(unknown, SAMPLES["rewrite f0"]).resolution is RETRY
     assert check_conflict(SAMPLES["rewrite f0"], unknown).resolution is RETRY
@@ -190,14 +190,14 @@ def test_an_index_of_unknown_coverage_may_cover_anything():
     assert check_conflict(elsewhere, SAMPLES["rewrite f0"]).resolution is OK
 
 
-def test_an_index_on_a_column_that_vanished_must_be_made_again():
+def test_index_conflicts_with_dropped_column():
     without_a = LanceSchema((Field(0, "id", "int64"),))
     assert check_conflict(SAMPLES["index a"], Project(without_a)).resolution is RETRY
     assert check_conflict(SAMPLES["index a"], Merge((F0, F1), without_a)).resolution is RETRY
     assert check_conflict(SAMPLES["index a"], SAMPLES["project"]).resolution is OK
 
 
-def test_replacing_different_columns_of_one_fragment_is_fine():
+def test_replacements_of_different_columns_are_compatible():
     assert check_conflict(replacement(0, 0), replacement(0, 1)).resolution is OK
     assert check_conflict(replacement(0, 1), replacement(1, 1)).resolution is OK
     assert check_conflict(replacement(0, 1), replacement(0, 1)).resolution is RETRY
@@ -217,7 +217,7 @@ def test_bases_meet_in_id_name_or_path(ours, theirs, expected):
     assert check_conflict(UpdateBases((ours,)), UpdateBases((theirs,))).resolution is expected
 
 
-def test_the_older_forms_of_config_updates_count_too():
+def test_older_config_updates_conflict_like_new_ones():
     older = UpdateConfig(upsert_values={"k": "v"})
     assert check_conflict(older, SAMPLES["config k"]).resolution is STOP
     assert check_conflict(SAMPLES["overwrite k"], older).resolution is STOP

@@ -139,7 +139,7 @@ class Table:
             (Path(self.root) / "_versions" / f"{2**64 - 1 - later:020d}.manifest").unlink()
 
 
-def test_every_pair_is_judged_as_pylance_judges_it(tmp_path):
+def test_conflict_checks_equal_pylance(tmp_path):
     root = str(tmp_path / "table.lance")
     version, operations = prepared_operations(root)
     table = Table(root, version)

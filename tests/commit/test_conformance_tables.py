@@ -28,7 +28,7 @@ def check(root: str, table: str, *, with_files: bool) -> None:
     assert expected.keys() <= set(range(1, latest_pylance_version(root) + 1))
 
 
-def test_table_a_rows_through_every_kind_of_write(tmp_path):
+def test_pylance_history_matches_conformance_table_a(tmp_path):
     root = str(tmp_path / "a.lance")
 
     def rows(ids, values):

@@ -103,18 +103,18 @@ def run_history(path: str, seed: int) -> None:
     assert manifest_of(path).schema.field("new").id == highest + 1
 
 
-def test_no_id_is_used_twice_whoever_changes_the_columns(tmp_path):
+def test_field_ids_are_never_reused_in_mixed_histories(tmp_path):
     for seed in range(3):
         run_history(str(tmp_path / str(seed)), seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 200))
-def test_no_id_is_used_twice_in_many_histories(tmp_path, seed):
+def test_field_ids_are_never_reused_in_many_histories(tmp_path, seed):
     run_history(str(tmp_path), seed)
 
 
-def test_a_version_from_before_the_rule_is_not_restored(tmp_path):
+def test_restore_of_version_without_id_rule_is_refused(tmp_path):
     path = str(tmp_path)
     write_table(path, numbers("a"))
     write_table(path, numbers("a"))
@@ -125,7 +125,7 @@ def test_a_version_from_before_the_rule_is_not_restored(tmp_path):
         lance.dataset(path, version=1, session=lance.Session()).restore()
 
 
-def test_an_overwrite_beside_a_new_column_is_planned_again(tmp_path):
+def test_overwrite_retries_after_concurrent_add_column(tmp_path):
     path = str(tmp_path)
     write_table(path, numbers("a"))
     mark(path, 0)

@@ -80,7 +80,7 @@ def nothing(path):
 
 
 @pytest.mark.parametrize(("cleaned", "to"), [((2,), 3), ((1, 2), 3), ((1, 2, 3), 4), ((2, 3), 4)])
-def test_a_put_below_the_newest_version_is_no_commit(store, faulty, cleaned, to):
+def test_put_below_newest_version_is_rolled_back(store, faulty, cleaned, to):
     faulty.before("put_if_absent", go_on(store, *cleaned, to=to))
     with pytest.raises(RetryableCommitError):
         append(faulty, 1, 7, environment=environment())
@@ -89,7 +89,7 @@ def test_a_put_below_the_newest_version_is_no_commit(store, faulty, cleaned, to)
     assert append(store, to, 7).version == to + 1
 
 
-def test_a_put_below_the_newest_version_is_tried_again_where_history_can_be_read(store, faulty):
+def test_put_below_newest_version_retries_with_readable_history(store, faulty):
     """Version 3 is cleaned up though it is not the oldest, as when 1 and 2 have tags."""
     append(store, 1, 1)
     faulty.before("put_if_absent", go_on(store, 3, to=4))
@@ -98,7 +98,7 @@ def test_a_put_below_the_newest_version_is_tried_again_where_history_can_be_read
     assert versions(store) == [1, 2, 4]
 
 
-def test_a_delete_below_the_newest_version_is_no_commit(store, faulty):
+def test_delete_below_newest_version_is_rolled_back(store, faulty):
     operation, affected = delete_rows(store, latest(store), {0: [1]})
     faulty.before("put_if_absent", go_on(store, 1, 2))
     with pytest.raises(RetryableCommitError):
@@ -137,7 +137,7 @@ FOLLOWERS = {
     [("append", one) for one in FOLLOWERS]
     + [("delete", one) for one in FOLLOWERS if one != "compact"],
 )
-def test_who_is_followed_at_once_has_committed(store, faulty, ours, follower):
+def test_immediately_followed_commit_succeeds(store, faulty, ours, follower):
     faulty.before("list", nothing)  # the look before
     faulty.before("list", lambda path: FOLLOWERS[follower](store))
     if ours == "append":
@@ -149,7 +149,7 @@ def test_who_is_followed_at_once_has_committed(store, faulty, ours, follower):
     assert latest(store).manifest.version == 3
 
 
-def test_a_commit_looks_once_more(store, faulty):
+def test_commit_lists_versions_once_after_put(store, faulty):
     append(faulty, 1, 1)
     assert [name for name, _ in faulty.calls] == [
         "list", "get_tail", "put", "put_if_absent", "list",
@@ -171,7 +171,7 @@ def lose_answer(store, faulty, *actions):
     faulty.before("get_tail", others)
 
 
-def test_a_version_that_was_cleaned_up_before_we_looked_is_found_in_the_next(store, faulty):
+def test_cleaned_up_append_is_found_in_next_version(store, faulty):
     lose_answer(store, faulty, lambda s: append(s, 2, 1), lambda s: clean_up(s, 1, 2))
     result = append(faulty, 1, 7, environment=environment())
     assert result.version == 2
@@ -180,7 +180,7 @@ def test_a_version_that_was_cleaned_up_before_we_looked_is_found_in_the_next(sto
     assert result.manifest.transaction_file in names(store, "_transactions")
 
 
-def test_a_delete_that_was_cleaned_up_before_we_looked_is_found_in_the_next(store, faulty):
+def test_cleaned_up_delete_is_found_in_next_version(store, faulty):
     create = latest(store)
     operation, affected = delete_rows(store, create, {0: [1]})
     lose_answer(store, faulty, lambda s: append(s, 2, 1), lambda s: clean_up(s, 1, 2))
@@ -192,20 +192,20 @@ def test_a_delete_that_was_cleaned_up_before_we_looked_is_found_in_the_next(stor
     assert len(names(store, "_deletions")) == 1
 
 
-def test_a_version_without_files_is_found_by_what_the_next_was_made_of(store, faulty):
+def test_cleaned_up_version_without_files_is_found_in_next_transaction(store, faulty):
     lose_answer(store, faulty, lambda s: append(s, 2, 1), lambda s: clean_up(s, 1, 2))
     result = commit(faulty, transaction(Delete((), (0,)), 1), environment=environment())
     assert result.version == 2
     assert rows(store) == [1]
 
 
-def test_a_compaction_of_a_cleaned_up_version_tells_that_it_was_there(store, faulty):
+def test_compaction_proves_cleaned_up_append(store, faulty):
     lose_answer(store, faulty, FOLLOWERS["compact"], lambda s: clean_up(s, 1, 2))
     assert append(faulty, 1, 7, environment=environment()).version == 2
     assert rows(store) == [4, 7]
 
 
-def test_a_table_whose_first_version_was_cleaned_up_is_not_made_twice():
+def test_cleaned_up_first_version_is_not_created_twice():
     store = MemoryStore()
     faulty = FaultyStore(store)
     faulty.plan("put_if_absent", Fault.LOST_ANSWER)
@@ -214,7 +214,7 @@ def test_a_table_whose_first_version_was_cleaned_up_is_not_made_twice():
     assert rows(store) == [3, 1]
 
 
-def test_where_nothing_tells_any_more_the_files_stay_and_the_error_says_so(store, faulty):
+def test_unprovable_outcome_keeps_files_and_raises(store, faulty):
     """Compacted, followed and cleaned up: nobody knows whose rows these were."""
     lose_answer(
         store,
@@ -229,7 +229,7 @@ def test_where_nothing_tells_any_more_the_files_stay_and_the_error_says_so(store
     assert len(names(store, "_transactions")) == 4
 
 
-def test_a_put_that_never_arrived_is_recognised_by_what_the_next_was_made_of(store, faulty):
+def test_lost_put_is_recognised_from_next_transaction(store, faulty):
     faulty.plan("put_if_absent", Fault.FAIL)
     faulty.before("get_tail", nothing)
     faulty.before("get_tail", go_on(store, 2))
@@ -239,7 +239,7 @@ def test_a_put_that_never_arrived_is_recognised_by_what_the_next_was_made_of(sto
     assert len(names(store, "_transactions")) == 3
 
 
-def test_any_error_while_in_doubt_keeps_the_files(store, faulty):
+def test_errors_during_unknown_outcome_keep_files(store, faulty):
     faulty.plan("put_if_absent", Fault.LOST_ANSWER)
     faulty.plan("get_tail", Fault.PASS, Fault.FAIL, Fault.TORN, Fault.TORN)
     with pytest.raises(StorageError, match="may exist"):
@@ -248,7 +248,7 @@ def test_any_error_while_in_doubt_keeps_the_files(store, faulty):
     assert latest(store).manifest.transaction_file in names(store, "_transactions")
 
 
-def test_a_version_that_goes_between_the_listing_and_the_look_has_not_lost(store, faulty):
+def test_version_removed_between_list_and_read_is_committed(store, faulty):
     """Others follow and clean up when it was listed as the newest one."""
     faulty.plan("put_if_absent", Fault.LOST_ANSWER)
     faulty.plan("get_tail", Fault.PASS, Fault.FAIL)  # the latest before the put; who holds it
@@ -265,7 +265,7 @@ def with_real_files(store):
         store.put(f"data/{fragment.files[0].path}", b"rows")
 
 
-def test_files_that_go_when_others_have_followed_are_not_missed(store, faulty):
+def test_files_removed_by_later_versions_are_not_required(store, faulty):
     """The version before ours is cleaned up, and while we look for its files the next two come."""
     with_real_files(store)
     (old,) = latest(store).manifest.fragments
@@ -284,7 +284,7 @@ def test_files_that_go_when_others_have_followed_are_not_missed(store, faulty):
     assert rows(store) == [7, 1]
 
 
-def test_who_is_followed_while_it_is_taken_back_has_committed(store, faulty):
+def test_commit_followed_during_rollback_succeeds(store, faulty):
     """The version before ours is cleaned up, its files are gone, and somebody appends."""
     faulty.before("list", nothing)
     faulty.before("list", lambda path: clean_up(store, 1))
@@ -309,7 +309,7 @@ def make_anew(store, to=1):
 
 
 @pytest.mark.parametrize("to", [1, 2, 3, 5])
-def test_work_for_a_table_that_was_replaced_does_not_land_in_the_new_one(store, faulty, to):
+def test_commit_to_replaced_table_is_refused(store, faulty, to):
     append(store, 1, 1)
     base = BaseVersion.of(latest(store).manifest)
     make_anew(store, to)
@@ -321,7 +321,7 @@ def test_work_for_a_table_that_was_replaced_does_not_land_in_the_new_one(store, 
 
 
 @pytest.mark.parametrize("to", [1, 2, 3, 4])
-def test_a_table_that_is_replaced_right_before_the_put_stays_as_it_is(store, faulty, to):
+def test_table_replaced_before_put_is_unchanged(store, faulty, to):
     append(store, 1, 1)
     base = BaseVersion.of(latest(store).manifest)
     faulty.before("put_if_absent", lambda path: make_anew(store, to))
@@ -333,7 +333,7 @@ def test_a_table_that_is_replaced_right_before_the_put_stays_as_it_is(store, fau
     assert rows(store) == [5] + [1] * (to - 1)
 
 
-def test_a_table_that_is_dropped_right_before_the_put_is_not_made_again(store, faulty):
+def test_table_dropped_before_put_is_not_recreated(store, faulty):
     file = latest(store)
     fragments = tuple(
         replace(fragment, files=(replace(fragment.files[0], path="there.lance"),))
@@ -347,7 +347,7 @@ def test_a_table_that_is_dropped_right_before_the_put_is_not_made_again(store, f
     assert versions(store) == []
 
 
-def test_a_put_in_doubt_is_not_repeated_into_another_table(store, faulty):
+def test_unknown_put_is_not_repeated_into_replaced_table(store, faulty):
     append(store, 1, 1)
     faulty.plan("put_if_absent", Fault.FAIL)
     faulty.before("get_tail", nothing)
@@ -357,7 +357,7 @@ def test_a_put_in_doubt_is_not_repeated_into_another_table(store, faulty):
     assert rows(store) == [5]
 
 
-def test_a_base_that_was_cleaned_up_is_planned_again(store, faulty):
+def test_cleaned_up_base_version_is_retryable(store, faulty):
     base = BaseVersion.of(version(store, 1).manifest)
     go_on(store, 1)("")
     with pytest.raises(RetryableCommitError, match="cleaned up"):
@@ -368,7 +368,7 @@ def test_a_base_that_was_cleaned_up_is_planned_again(store, faulty):
 
 
 @pytest.mark.parametrize("ours", ["append", "delete"])
-def test_a_commit_with_unknown_fields_is_not_judged_by_the_known_ones(store, faulty, ours):
+def test_transaction_with_unknown_fields_blocks_commit(store, faulty, ours):
     base = latest(store)
     append(store, 1, 2)
     file = latest(store)

@@ -37,13 +37,13 @@ def store():
     return store
 
 
-def test_all_transactions_since_a_version_come_in_order(store):
+def test_newer_transactions_are_returned_in_order(store):
     found = NewerVersions(store, 1).up_to(latest(store))
     assert [number for number, _ in found] == list(range(2, 9))
     assert [one for _, one in found] == [version(store, n).transaction() for n in range(2, 9)]
 
 
-def test_each_version_is_read_once(store):
+def test_newer_versions_are_read_once(store):
     newer = NewerVersions(store, 1)
     before = newer.up_to(version(store, 6))
     for number in range(2, 6):
@@ -52,7 +52,7 @@ def test_each_version_is_read_once(store):
 
 
 @pytest.mark.parametrize("v2_names", [True, False])
-def test_transactions_of_pylance_are_those_of_whole_manifests(tmp_path, v2_names):
+def test_transactions_of_pylance_equal_manifest_transactions(tmp_path, v2_names):
     path, rows = str(tmp_path / "t"), pa.table({"id": range(5)})
     lance.write_dataset(rows, path, enable_v2_manifest_paths=v2_names)
     dataset = lance.dataset(path)
@@ -70,20 +70,20 @@ def test_transactions_of_pylance_are_those_of_whole_manifests(tmp_path, v2_names
     assert [transaction for _, transaction in found] == [one for one, _ in told][1:]
 
 
-def test_a_version_that_is_gone_is_never_guessed(store):
+def test_missing_newer_version_is_retryable(store):
     store.delete(manifest_path(4, NamingScheme.V2))
     with pytest.raises(RetryableCommitError, match="version 4 cannot be read"):
         NewerVersions(store, 1).up_to(latest(store))
 
 
-def test_a_manifest_under_the_name_of_another_version_is_refused(store):
+def test_manifest_under_wrong_version_name_is_corrupt(store):
     file = version(store, 3)
     store.put(manifest_path(4, NamingScheme.V2), bytes(store.get(file.location.path)))
     with pytest.raises(CorruptFileError, match="says it is version 3, its name says 4"):
         NewerVersions(store, 1).up_to(latest(store))
 
 
-def test_a_version_without_inline_transaction_is_looked_up_in_its_file(store):
+def test_missing_inline_transaction_is_read_from_file(store):
     for number in (4, 5):
         file = version(store, number)
         store.put(file.location.path, encode_manifest(file.manifest, (), None))
@@ -96,7 +96,7 @@ def test_a_version_without_inline_transaction_is_looked_up_in_its_file(store):
         NewerVersions(store, 1).up_to(latest(store))
 
 
-def test_what_is_read_is_what_was_changed_and_not_what_the_table_has(store):
+def test_newer_versions_read_transactions_without_schemas(store):
     # Versions in between are not even understood: only the newest one counts.
     file = version(store, 4)
     broken = replace(file.manifest, schema=LanceSchema((Field(-3, "id", "int64"),)))

@@ -102,7 +102,7 @@ def row_ids(fragment):
 # Numbers -----------------------------------------------------------------------------------
 
 
-def test_an_empty_table_has_no_highest_fragment_id():
+def test_empty_table_has_no_max_fragment_id():
     state = created()
     assert state.manifest.max_fragment_id is None
     assert after(state, Append((new_fragment(2),))).manifest.fragments[0].id == 0
@@ -126,7 +126,7 @@ def test_overwrite_goes_on_counting_and_keeps_configuration():
     assert manifest.uses_stable_row_ids
 
 
-def test_overwrite_may_change_the_file_version():
+def test_overwrite_changes_file_version_on_request():
     state = created(3)
     other = replace(new_fragment(1), files=(replace(new_fragment(1).files[0], minor_version=2),))
     with pytest.raises(InvalidInputError, match=r"version 2.2 for a table of version 2.1"):
@@ -137,7 +137,7 @@ def test_overwrite_may_change_the_file_version():
         after(state, Append((other,)))
 
 
-def test_reserved_ids_are_skipped_and_can_be_used():
+def test_reserved_fragment_ids_are_skipped_and_usable():
     state = after(created(2), ReserveFragments(2))
     assert state.manifest.max_fragment_id == 2
     appended = after(state, Append((new_fragment(1), new_fragment(1, id=2))))
@@ -146,7 +146,7 @@ def test_reserved_ids_are_skipped_and_can_be_used():
         after(appended, Append((new_fragment(1, id=3),)))
 
 
-def test_ids_beyond_the_format_are_refused():
+def test_ids_beyond_format_limits_are_refused():
     state = after(created(2), ReserveFragments(2**32 - 1))
     with pytest.raises(InvalidInputError, match=r"2\^32"):
         after(state, Append((new_fragment(1),)))
@@ -164,7 +164,7 @@ def test_row_ids_beyond_32_bits_go_on():
     assert manifest.next_row_id == 2**40 + 2
 
 
-def test_a_table_without_stable_ids_gets_no_lineage():
+def test_table_without_stable_row_ids_has_no_lineage():
     state = after(created(2, stable=False), Append((new_fragment(2),)))
     manifest = state.manifest
     assert (manifest.reader_flags, manifest.writer_flags, manifest.next_row_id) == (0, 0, 0)
@@ -172,7 +172,7 @@ def test_a_table_without_stable_ids_gets_no_lineage():
         assert (fragment.row_ids, fragment.created_at, fragment.last_updated_at) == (None,) * 3
 
 
-def test_a_restore_keeps_counters_and_takes_the_rest():
+def test_restore_keeps_counters():
     old = created(3)
     new = after(old, Overwrite((new_fragment(2), new_fragment(2)), SCHEMA, {"k": "v"}))
     manifest = after(new, Restore(1), restored=old).manifest
@@ -205,7 +205,7 @@ def test_moved_rows_keep_created_at_through_several_updates():
     assert RowDatasetVersionSequence.from_bytes(moved.last_updated_at).to_array().tolist() == [4, 4]
 
 
-def test_created_at_brought_along_by_the_writer_is_kept():
+def test_provided_created_at_is_kept():
     state = created(3)
     brought = RowDatasetVersionSequence.constant(2, 1).to_bytes()
     fragment = replace(new_fragment(3, row_ids=[0, 2]), created_at=brought)
@@ -215,7 +215,7 @@ def test_created_at_brought_along_by_the_writer_is_kept():
     assert RowDatasetVersionSequence.from_bytes(moved.created_at).to_array().tolist() == [1, 1, 2]
 
 
-def test_a_fragment_that_is_not_there_is_a_conflict():
+def test_missing_fragment_is_conflict():
     state = created(2)
     gone = new_fragment(2, id=9)
     for operation in (
@@ -240,7 +240,7 @@ def test_deleted_rows_never_come_back():
         after(state, Delete((other_files,)))
 
 
-def test_rows_updated_in_place_without_a_record_were_last_updated_when_created():
+def test_in_place_update_without_history_starts_from_created_at():
     state = after(created(2), Append((new_fragment(3),)))
     old = replace(state.manifest.fragments[1], last_updated_at=None)
     state = TableState(replace(state.manifest, fragments=(state.manifest.fragments[0], old)))
@@ -257,7 +257,7 @@ def test_rows_updated_in_place_without_a_record_were_last_updated_when_created()
     assert versions.to_array().tolist() == [2, 2, 3]
 
 
-def test_a_rewrite_that_loses_or_invents_rows_is_refused():
+def test_rewrite_changing_row_count_or_ids_is_refused():
     state = created(4)
     (old,) = state.manifest.fragments
     shorter = replace(old, id=0, physical_rows=3)
@@ -271,7 +271,7 @@ def test_a_rewrite_that_loses_or_invents_rows_is_refused():
     assert [fragment.id for fragment in manifest.fragments] == [1]
 
 
-def test_more_row_ids_than_rows_are_refused():
+def test_excess_row_ids_are_refused():
     with pytest.raises(InvalidInputError, match="3 row ids for a fragment of 2 rows"):
         after(created(4), Update(new_fragments=(new_fragment(2, row_ids=[0, 1, 2]),)))
 
@@ -279,7 +279,7 @@ def test_more_row_ids_than_rows_are_refused():
 # Columns -----------------------------------------------------------------------------------
 
 
-def test_a_merge_gives_no_id_to_a_fragment_that_others_reserved():
+def test_merge_conflicts_with_reserved_fragment_id():
     state = created(2, 2)
     merge = Merge((*state.manifest.fragments, new_fragment(2, id=2)), SCHEMA)
     assert [one.id for one in after(state, merge).manifest.fragments] == [0, 1, 2]
@@ -287,7 +287,7 @@ def test_a_merge_gives_no_id_to_a_fragment_that_others_reserved():
         after(after(state, ReserveFragments(1)), merge)
 
 
-def test_a_merge_must_list_every_fragment():
+def test_merge_must_list_every_fragment():
     state = created(2, 2)
     with pytest.raises(CommitConflictError, match="lists no fragment 1"):
         after(state, Merge(state.manifest.fragments[:1], SCHEMA))
@@ -296,7 +296,7 @@ def test_a_merge_must_list_every_fragment():
         after(state, Merge((longer, state.manifest.fragments[1]), SCHEMA))
 
 
-def test_files_without_a_live_column_go():
+def test_files_without_live_columns_are_removed():
     state = created(2, 2)
     first, second = state.manifest.fragments
     dead = replace(first.files[0], fields=(TOMBSTONE, TOMBSTONE))
@@ -307,7 +307,7 @@ def test_files_without_a_live_column_go():
     assert manifest.fragments[1] is second
 
 
-def test_a_project_drops_files_and_indices_of_vanished_columns():
+def test_project_removes_files_and_indices_of_dropped_columns():
     state = created(2, 2)
     files = (new_fragment(2, fields=(0,)).files[0], new_fragment(2, fields=(1,)).files[0])
     split = tuple(replace(fragment, files=files) for fragment in state.manifest.fragments)
@@ -318,7 +318,7 @@ def test_a_project_drops_files_and_indices_of_vanished_columns():
     assert coverage(state) == {"on id": [0]}
 
 
-def test_a_project_keeps_files_that_hold_row_ids_alone():
+def test_project_keeps_row_id_files():
     state = created(2)
     (whole,) = state.manifest.fragments
     files = tuple(new_fragment(2, fields=(one,)).files[0] for one in (0, 1, SPILLED_ROW_ID))
@@ -327,7 +327,7 @@ def test_a_project_keeps_files_that_hold_row_ids_alone():
     assert state.manifest.fragments[0].files == (files[0], files[2])
 
 
-def test_a_merge_keeps_schema_metadata_it_does_not_mention():
+def test_merge_and_project_keep_schema_metadata():
     schema = LanceSchema(SCHEMA.fields, {"k": b"v"})
     state = created(2, schema=schema)
     assert after(state, Merge(state.manifest.fragments, SCHEMA)).manifest.schema == schema
@@ -350,7 +350,7 @@ def test_key_columns_stay_key_columns():
         after(state, UpdateConfig(field_metadata_updates={5: UpdateMap((("x", "y"),))}))
 
 
-def test_data_replacement_that_replaces_nothing_is_refused():
+def test_invalid_data_replacement_is_refused():
     state = created(2)
     (file,) = state.manifest.fragments[0].files
     part = replace(file, path="other.lance", fields=(1,), column_indices=(0,))
@@ -364,7 +364,7 @@ def test_data_replacement_that_replaces_nothing_is_refused():
 # Indices -----------------------------------------------------------------------------------
 
 
-def test_indices_are_kept_byte_for_byte_or_lose_coverage_only():
+def test_indices_keep_bytes_and_lose_only_coverage():
     state = with_indices(
         created(2, 2, 2),
         index("on a", [1], [0, 1, 2]),
@@ -402,7 +402,7 @@ def rewritten(state, *numbers):
     return after(state, Rewrite((RewriteGroup(old, (new,)),)))
 
 
-def test_compaction_leaves_names_of_fragments_whose_rows_an_index_still_has():
+def test_compaction_keeps_coverage_of_indexed_fragment_names():
     state = with_indices(
         created(2, 2, 2, 2, stable=False),
         index("one", [0], [0, 1]),
@@ -428,7 +428,7 @@ def test_compaction_leaves_names_of_fragments_whose_rows_an_index_still_has():
     ]
 
 
-def test_compaction_takes_the_names_of_fragments_whose_rows_an_index_knows():
+def test_compaction_updates_coverage_by_index_kind():
     kept, lost = index("kept", [0], [0, 1]), index("lost", [0], [0, 1])
     known = replace(kept, details_type="/lance.index.pb.VectorIndexDetails")
     state = with_indices(created(2, 2), known, lost)
@@ -440,7 +440,7 @@ def test_compaction_takes_the_names_of_fragments_whose_rows_an_index_knows():
     assert coverage(state) == {"kept": [0, 1, 2], "lost": [1]}
 
 
-def test_an_index_gives_up_a_fragment_whose_field_reads_another_column_of_its_file():
+def test_index_loses_coverage_when_column_indices_change():
     state = with_indices(created(2, 2), index("on a", [1], [0, 1]))
     first, second = state.manifest.fragments
     swapped = replace(first, files=(replace(first.files[0], column_indices=(1, 0)),))
@@ -448,7 +448,7 @@ def test_an_index_gives_up_a_fragment_whose_field_reads_another_column_of_its_fi
     assert coverage(merged) == {"on a": [1]}
 
 
-def test_an_index_of_lists_gives_up_a_fragment_whose_items_were_replaced():
+def test_list_index_loses_coverage_when_items_are_replaced():
     """Files of 2.1 name the field of the items only, and the index that of the lists."""
     lists = Field(1, "l", "list", children=(Field(2, "item", "string"),))
     schema = LanceSchema((Field(0, "id", "int64"), lists))
@@ -460,7 +460,7 @@ def test_an_index_of_lists_gives_up_a_fragment_whose_items_were_replaced():
     assert coverage(after(state, update)) == {"on l": [1]}
 
 
-def test_an_index_of_row_ids_follows_rows_only_if_it_knows_all_that_come_together():
+def test_row_id_index_follows_rows_only_if_all_are_covered():
     kind = "/lance.table.BitmapIndexDetails"
     bitmaps = index("all", [1], [0, 1], kind), index("some", [1], [0], kind)
     state = with_indices(created(2, 2), *bitmaps)
@@ -485,7 +485,7 @@ def reuse_entry(number, *versions, file=""):
     return IndexMetadata.from_bytes(message.SerializeToString())
 
 
-def test_coverage_goes_through_deferred_remapping_before_it_changes():
+def test_coverage_applies_deferred_remapping_first():
     entry = reuse_entry(1, ([5, 6], [7]), ([7], [0]), ([8, 9], [1]))
     all_of_them, some = index("all", [0], [5, 6]), index("some", [0], [8])
     state = with_indices(created(2, 2, 2, stable=False), all_of_them, some, entry)
@@ -499,7 +499,7 @@ def test_coverage_goes_through_deferred_remapping_before_it_changes():
     assert moved.indices[-1].raw == entry.raw
 
 
-def test_coverage_is_given_up_where_a_file_says_how_to_remap():
+def test_coverage_is_dropped_for_external_reuse_details():
     entry = reuse_entry(1, file="details.binpb")
     state = with_indices(created(2, 2, stable=False), index("i", [0], [0]), entry)
     assert after(state, Append((new_fragment(1),))).indices == state.indices
@@ -508,7 +508,7 @@ def test_coverage_is_given_up_where_a_file_says_how_to_remap():
     assert coverage(moved) == {"i": BitMap(), "__lance_frag_reuse": None}
 
 
-def test_a_note_takes_the_place_of_the_one_that_it_goes_on_from():
+def test_reuse_entry_replaces_its_predecessor():
     first, second = reuse_entry(1, ([0], [2])), reuse_entry(2, ([0], [2]), ([2], [3]))
     state = with_indices(created(2, 2, stable=False), index("i", [0], [0]))
     (old, other) = state.manifest.fragments
@@ -538,7 +538,7 @@ def test_segments_of_one_index_must_not_overlap():
 # Refusals ----------------------------------------------------------------------------------
 
 
-def test_tables_we_would_damage_are_refused():
+def test_unsafe_tables_are_refused():
     state = created(2)
     unknown = TableState(replace(state.manifest, has_unknown_fields=True))
     with pytest.raises(UnsupportedFeatureError, match="newer format"):
@@ -550,7 +550,7 @@ def test_tables_we_would_damage_are_refused():
 
 
 @pytest.mark.parametrize("operation", [Clone(True, 1, "/x"), UpdateMemWalState()])
-def test_operations_that_are_never_committed(operation):
+def test_uncommittable_operations_are_refused(operation):
     with pytest.raises(UnsupportedFeatureError, match=type(operation).__name__):
         after(created(2), operation)
 
@@ -566,7 +566,7 @@ def test_operations_that_are_never_committed(operation):
         (lambda f: with_deletions(f, 0), "I4"),
     ],
 )
-def test_a_fragment_that_breaks_an_invariant_is_refused(broken, invariant):
+def test_fragment_violating_invariant_is_refused(broken, invariant):
     with pytest.raises(InvalidInputError, match=invariant):
         after(created(2), Append((broken(new_fragment(2)),)))
 
@@ -591,7 +591,7 @@ def moved_fragment(row_ids, created_at, updated_at):
         ([0, 1, 2, 3], [1, 1, 2, 1], [1, 1, 1, 2], "I7"),
     ],
 )
-def test_lineage_that_breaks_an_invariant_is_refused(row_ids, created_at, updated_at, invariant):
+def test_lineage_violating_invariant_is_refused(row_ids, created_at, updated_at, invariant):
     state = created(4)
     moved = moved_fragment(row_ids, created_at, updated_at)
     with pytest.raises(InvalidInputError, match=invariant):
@@ -617,7 +617,7 @@ def test_base_paths_are_numbered_and_unique():
 # Cost --------------------------------------------------------------------------------------
 
 
-def test_an_append_to_100_000_fragments_leaves_them_as_they_are():
+def test_append_reuses_100_000_fragment_objects():
     state = created(10)
     (first,) = state.manifest.fragments
     many = tuple(

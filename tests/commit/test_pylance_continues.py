@@ -107,7 +107,7 @@ def test_our_work_lands_on_top_of_pylances(root):
         commit(store, transaction(operation, 1), affected_rows=affected)
 
 
-def test_pylance_rebases_its_delete_onto_ours(root):
+def test_pylance_rebases_delete_onto_ours(root):
     create(root, list(range(10)))
     store = LocalStore(root)
     stale = table(root)
@@ -118,7 +118,7 @@ def test_pylance_rebases_its_delete_onto_ours(root):
     table(root).validate()
 
 
-def test_an_update_of_ours_keeps_row_ids_and_created_at(root):
+def test_update_keeps_row_ids_and_created_at(root):
     create(root, [1, 2, 3])
     append(root, 1, [4, 5])
     store = LocalStore(root)
@@ -136,7 +136,7 @@ def test_an_update_of_ours_keeps_row_ids_and_created_at(root):
     table(root).validate()
 
 
-def test_pylance_reads_what_every_other_operation_of_ours_leaves(root, tmp_path):
+def test_pylance_reads_tables_after_other_operations(root, tmp_path):
     create(root, [1, 2, 3])
     store = LocalStore(root)
     commit(store, transaction(ReserveFragments(5), 1))
@@ -170,7 +170,7 @@ def append_many(root, first, times):
         append(root, 1, [first + number], retries=100, timeout_s=120)
 
 
-def test_processes_that_append_all_land_with_dense_row_ids(root):
+def test_concurrent_processes_append_with_dense_row_ids(root):
     create(root, [0])
     processes, times = 3, 8
     context = multiprocessing.get_context("spawn")

@@ -58,7 +58,7 @@ rows = st.dictionaries(st.integers(0, 2), st.sets(st.integers(0, ROWS - 1)), max
 @example({0: {1}, 2: {4}}, {0: {2}, 1: {3}}, True)
 @example({0: {0, 1, 2, 3, 4}}, {0: {5}}, True)
 @example({0: {1}}, {0: {1, 2}}, False)
-def test_rebase_joins_what_differs_and_refuses_what_is_shared(theirs, ours, as_update):
+def test_rebase_merges_distinct_rows_and_refuses_shared_rows(theirs, ours, as_update):
     files = Files()
     theirs = {number: theirs.get(number, set()) for number in range(3)}
     ours = {number: offsets for number, offsets in ours.items() if 0 < len(offsets) < ROWS}
@@ -106,13 +106,13 @@ def rebased(files, now):
     )
 
 
-def test_what_others_said_of_the_rows_of_a_fragment_stays():
+def test_rebase_keeps_concurrent_fragment_metadata():
     now = replace(FRAGMENTS[0], last_updated_at=b"later")
     (fragment,) = rebased(Files(), now).operation.updated_fragments
     assert replace(fragment, deletion_file=None) == now
 
 
-def test_a_fragment_with_other_files_is_not_rebased():
+def test_fragment_with_other_files_is_not_rebased():
     other = replace(FRAGMENTS[0], files=new_fragment(ROWS).files)
     result = rebased(Files(), other)
     assert isinstance(result, RowConflict)

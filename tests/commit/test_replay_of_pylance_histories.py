@@ -218,7 +218,7 @@ def rows_with_lineage(root: str, version: int) -> list[dict]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_our_commits_give_what_pylance_gives(tmp_path, seed):
+def test_replayed_commits_equal_pylance(tmp_path, seed):
     warnings.simplefilter("ignore", FutureWarning)
     root, copy = str(tmp_path / "pylance.lance"), str(tmp_path / "ours.lance")
     history = History(root, seed)

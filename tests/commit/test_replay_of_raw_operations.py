@@ -46,7 +46,7 @@ def test_data_replacement(table):
     assert [list(index.fragment_bitmap) for index in state.indices] == [[0], [0]]
 
 
-def test_a_column_of_nulls_is_filled_in_one_fragment(table):
+def test_replay_fills_null_column_of_one_fragment(table):
     table.add_columns(pa.field("z", pa.int32()))
     table = lance.dataset(table.uri)
     rows = pa.table({"z": pa.array([1, 2, 3, 4], pa.int32())})
@@ -82,7 +82,7 @@ def test_columns_updated_in_place(table, with_offsets):
     assert by_field == {(1,): [1], (0,): [0, 1]}
 
 
-def test_an_update_whose_new_rows_have_no_row_ids(table):
+def test_replay_of_update_without_row_ids(table):
     deleted = table.get_fragments()[0].delete("id=2")
     update = LanceOperation.Update([], [deleted], new_rows(table), [], [1], "rewrite_rows")
     state = commit_and_replay(table, update)
@@ -91,14 +91,14 @@ def test_an_update_whose_new_rows_have_no_row_ids(table):
         assert decoded(state.manifest.fragments[2])["created_at"] == [4]
 
 
-def test_an_append_with_an_id_of_its_own(table):
+def test_replay_of_append_with_fragment_id(table):
     fragments = new_rows(table)
     fragments[0].id = 77
     state = commit_and_replay(table, LanceOperation.Append(fragments))
     assert state.manifest.max_fragment_id == 77
 
 
-def test_a_restore_keeps_the_counters(table):
+def test_replay_of_restore_keeps_counters(table):
     lance.write_dataset(table.head(5), table.uri, mode="append", max_rows_per_file=2)
     state = commit_and_replay(lance.dataset(table.uri), LanceOperation.Restore(1))
     assert len(state.manifest.fragments) == 2
@@ -106,7 +106,7 @@ def test_a_restore_keeps_the_counters(table):
     assert state.indices == ()
 
 
-def test_a_new_table_with_base_paths(tmp_path):
+def test_replay_of_table_with_base_paths(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     bases = [lance.DatasetBasePath(str(other), name="other", is_dataset_root=True)]
@@ -121,7 +121,7 @@ def test_a_new_table_with_base_paths(tmp_path):
     assert state.manifest.fragments[0].files[0].base_id == 1
 
 
-def test_a_branch_and_a_clone_go_on(tmp_path):
+def test_replay_of_branch_and_clone(tmp_path):
     rows = pa.table({"a": [1, 2]})
     lance.write_dataset(rows, tmp_path / "t.lance")
     branch = lance.dataset(tmp_path / "t.lance").create_branch("dev")

@@ -38,7 +38,7 @@ def with_storage_class(name):
     return change
 
 
-def test_the_storage_class_of_releases_before_1_0_is_known(tmp_path):
+def test_default_storage_class_is_accepted(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(ROWS, path)
     change_manifest(path, with_storage_class("default"))
@@ -51,7 +51,7 @@ def test_the_storage_class_of_releases_before_1_0_is_known(tmp_path):
     assert lance.dataset(path).to_table()["id"].to_pylist() == [1, 2, 1, 2]
 
 
-def test_a_column_that_is_stored_elsewhere_is_refused_by_name(tmp_path):
+def test_blob_storage_class_is_refused_by_name(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(ROWS, path)
     change_manifest(path, with_storage_class("blob"))
@@ -59,7 +59,7 @@ def test_a_column_that_is_stored_elsewhere_is_refused_by_name(tmp_path):
         read_ours(path)
 
 
-def test_a_highest_fragment_id_that_is_missing_is_that_of_the_fragments(tmp_path):
+def test_missing_max_fragment_id_is_derived_from_fragments(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(ROWS, path)
     change_manifest(path, lambda message: message.ClearField("max_fragment_id"))
@@ -69,5 +69,5 @@ def test_a_highest_fragment_id_that_is_missing_is_that_of_the_fragments(tmp_path
     assert dataset.to_table()["id"].to_pylist() == [1, 2, 1, 2]
 
 
-def test_without_fragments_there_is_no_highest_id():
+def test_max_fragment_id_is_none_without_fragments():
     assert Manifest.from_bytes(b"\x18\x01").max_fragment_id is None

@@ -40,21 +40,21 @@ def cases():
     return {case.name: case for case in read_cases(CASES)}
 
 
-def test_every_answer_of_ours_is_right(capsys):
+def test_package_answers_all_cases(capsys):
     assert main(["--cases", str(CASES)]) == 0
     told = capsys.readouterr().out
     count = sum(len(build_questions(name, SEED)) for name in case_names())
     assert told == f"{count} of {count} answers are right.\n"
 
 
-def test_the_stored_answers_are_those_of_the_model(cases):
+def test_stored_answers_equal_model(cases):
     assert set(cases) == set(case_names())
     for name in cases:
         stored = (CASES / f"{name}.json").read_text(encoding="utf-8")
         assert stored == as_json(build_questions(name, SEED)), name
 
 
-def test_no_table_is_larger_than_a_few_kilobytes(cases):
+def test_case_archives_are_small(cases):
     assert all(len(case.archive) < 20_000 for case in cases.values())
 
 
@@ -66,7 +66,7 @@ def few(tmp_path_factory):
     return folder
 
 
-def test_a_wrong_engine_is_found_by_every_kind_of_request(few, tmp_path, capsys):
+def test_wrong_engine_fails_every_request_kind(few, tmp_path, capsys):
     script = tmp_path / "wrong engine.py"
     script.write_text(WRONG_ENGINE)
     assert main(["--cases", str(few), "--engine", f"'{sys.executable}' '{script}'"]) == 1
@@ -81,7 +81,7 @@ def test_a_wrong_engine_is_found_by_every_kind_of_request(few, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("part", range(5))
-def test_every_part_of_a_row_is_compared(part, cases):
+def test_comparison_covers_every_part_of_rows(part, cases):
     names = ["row ids", "addresses", "created", "last updated", "values"]
     for question in cases["merge"].questions:
         if question.request["ask"] == "rows":
@@ -95,7 +95,7 @@ def test_every_part_of_a_row_is_compared(part, cases):
 
 
 @pytest.mark.parametrize("kind", ["insert", "update_preimage", "update_postimage", "delete"])
-def test_every_kind_of_change_is_compared_and_may_be_left_out(kind, cases):
+def test_comparison_covers_every_change_type_and_allows_omission(kind, cases):
     questions = [one for one in cases["merge"].questions if one.answer.get("changes", {}).get(kind)]
     assert questions
     for question in questions:
@@ -107,7 +107,7 @@ def test_every_kind_of_change_is_compared_and_may_be_left_out(kind, cases):
         assert (result.differs, result.left_out) == ([], [kind])
 
 
-def test_an_engine_that_tells_no_changes_is_not_judged_by_windows_without_an_answer():
+def test_engine_without_change_feed_passes_refused_windows():
     asked = [(case, one) for case in read_cases(CASES) for one in case.questions]
     refused = [
         (case.name, one)
@@ -128,24 +128,24 @@ def test_an_engine_that_tells_no_changes_is_not_judged_by_windows_without_an_ans
         ("sh -c 'read request; echo rows'", "no JSON object is the answer 'rows'"),
     ],
 )
-def test_an_engine_that_cannot_be_asked_is_told_apart_from_a_wrong_one(engine, told, few, capsys):
+def test_unusable_engine_has_own_exit_code(engine, told, few, capsys):
     assert main(["--cases", str(few), "--engine", engine]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_a_folder_without_cases_is_told(tmp_path, capsys):
+def test_missing_cases_are_reported(tmp_path, capsys):
     assert main(["--cases", str(tmp_path)]) == 2
     assert "there are no cases" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 12))
-def test_answers_of_ours_are_right_on_tables_of_other_seeds(seed):
+def test_package_answers_other_seeds(seed):
     assert main(["--seed", str(seed)]) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.interop
-def test_the_page_has_what_pylance_answers_differently(capsys):
+def test_conformance_page_lists_pylance_differences(capsys):
     assert main(["--cases", str(CASES), "--engine", "pylance"]) == 1
     assert PAGE.read_text().split("<!-- pylance -->\n")[1] == capsys.readouterr().out

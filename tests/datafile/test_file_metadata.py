@@ -56,7 +56,7 @@ def sample(store: MemoryStore, *, page: bytes = b"x" * 100, version: str = "2.1"
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_what_was_written_is_read(version):
+def test_file_metadata_round_trips(version):
     store = MemoryStore()
     sample(store, version=version)
     metadata = FileMetadata.load(store, "x", store.size("x"))
@@ -89,7 +89,7 @@ def test_buffers_start_aligned():
     assert all(start % ALIGNMENT == 0 for start in [*starts, descriptor])
 
 
-def test_an_aborted_file_does_not_appear():
+def test_aborted_sink_leaves_no_file():
     store = MemoryStore()
     sink = PageSink(store.open_output("x"))
     sink.write_page(0, [b"abc"], PAGE_LAYOUT_URL, b"", num_rows=1)
@@ -97,7 +97,7 @@ def test_an_aborted_file_does_not_appear():
     assert not store.exists("x")
 
 
-def test_the_metadata_take_one_request():
+def test_metadata_load_takes_one_request():
     store = CountingStore()
     sample(store, page=b"x" * 1_000_000)
     metadata = FileMetadata.load(store, "x")
@@ -107,7 +107,7 @@ def test_the_metadata_take_one_request():
     assert len(store.requests) == 1
 
 
-def test_metadata_beyond_the_tail_are_read_together(monkeypatch):
+def test_metadata_beyond_tail_is_read_together(monkeypatch):
     monkeypatch.setattr(file_metadata, "TAIL_BYTES", FOOTER_BYTES)
     store = CountingStore()
     sample(store)
@@ -118,7 +118,7 @@ def test_metadata_beyond_the_tail_are_read_together(monkeypatch):
     assert len(store.requests) == 5
 
 
-def test_a_length_other_than_in_the_manifest_is_corrupt():
+def test_size_other_than_manifest_is_corrupt():
     store = MemoryStore()
     sample(store)
     with pytest.raises(CorruptFileError, match="the manifest says the file has 17 bytes"):
@@ -154,7 +154,7 @@ def with_column(message: file_pb2.ColumnMetadata, before: bytes = b"") -> Memory
     return store
 
 
-def test_an_encoding_may_be_stored_elsewhere():
+def test_indirect_encoding_is_read():
     encoding = file_pb2.AnyMessage(type_url="url", value=b"value").SerializeToString()
     message = file_pb2.ColumnMetadata()
     page = message.pages.add(length=1)
@@ -168,14 +168,14 @@ def test_an_encoding_may_be_stored_elsewhere():
 @pytest.mark.parametrize(
     ("offsets", "sizes"), [([0], []), ([1 << 63], [1]), ([0], [1 << 40]), ([1 << 20], [0])]
 )
-def test_buffers_outside_of_the_file_are_corrupt(offsets, sizes):
+def test_buffers_outside_file_are_corrupt(offsets, sizes):
     message = file_pb2.ColumnMetadata()
     message.pages.add(buffer_offsets=offsets, buffer_sizes=sizes)
     with pytest.raises(CorruptFileError, match="page 0 of column 0"):
         FileMetadata.load(with_column(message), "x").column(0)
 
 
-def test_every_cut_is_corrupt():
+def test_truncated_metadata_is_corrupt():
     store = MemoryStore()
     sample(store)
     content = bytes(store.get("x"))
@@ -185,7 +185,7 @@ def test_every_cut_is_corrupt():
             FileMetadata.load(store, "cut")
 
 
-def test_every_flipped_byte_of_the_metadata_gives_our_errors_only():
+def test_flipped_metadata_bytes_raise_only_lance_errors():
     store = MemoryStore()
     sample(store)
     content = bytes(store.get("x"))
@@ -206,7 +206,7 @@ def test_every_flipped_byte_of_the_metadata_gives_our_errors_only():
 
 @pytest.mark.interop
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_files_of_pylance_are_understood(tmp_path, version):
+def test_metadata_of_pylance_files_is_read(tmp_path, version):
     table = pa.table({"a": [1, 2, 3], "b": [["x"], [], None]})
     with LanceFileWriter(str(tmp_path / "x.lance"), table.schema, version=version) as writer:
         writer.write_batch(table)
@@ -224,7 +224,7 @@ def test_files_of_pylance_are_understood(tmp_path, version):
 
 
 @pytest.mark.interop
-def test_the_embedded_schema_of_a_dataset_keeps_its_field_ids(tmp_path):
+def test_embedded_schema_keeps_field_ids(tmp_path):
     dataset = lance.write_dataset(
         pa.table({"a": [1], "b": [["x"]]}), str(tmp_path), data_storage_version="2.1"
     )

@@ -22,14 +22,14 @@ FILE_SIZE = 248 + FOOTER_BYTES
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_a_footer_comes_back(version):
+def test_footer_round_trips(version):
     footer = dataclasses.replace(FOOTER, version=version)
     content = footer.to_bytes()
     assert len(content) == FOOTER_BYTES
     assert Footer.from_bytes(b"before" + content, FILE_SIZE) == footer
 
 
-def test_the_footer_of_a_2_0_file_says_0_3():
+def test_footer_of_2_0_file_says_0_3():
     assert dataclasses.replace(FOOTER, version="2.0").to_bytes()[-8:] == b"\0\0\3\0LANC"
 
 
@@ -37,26 +37,26 @@ def test_the_footer_of_a_2_0_file_says_0_3():
     ("numbers", "version"),
     [((0, 0), "0.1"), ((0, 2), "0.1"), ((0, 3), "2.0"), ((2, 0), "2.0"), ((2, 2), "2.2")],
 )
-def test_numbers_name_a_version(numbers, version):
+def test_footer_numbers_map_to_version(numbers, version):
     tail = bytes([numbers[0], 0, numbers[1], 0]) + b"LANC"
     assert file_version_of(tail) == version
 
 
 @pytest.mark.parametrize("numbers", [(2, 3), (1, 0), (0, 4)])
-def test_other_versions_are_refused_by_number(numbers):
+def test_unknown_versions_are_refused_by_number(numbers):
     tail = bytes([numbers[0], 0, numbers[1], 0]) + b"LANC"
     with pytest.raises(UnsupportedFeatureError, match=rf"version {numbers[0]}\.{numbers[1]}"):
         file_version_of(tail)
 
 
-def test_a_file_of_version_0_1_has_no_such_footer():
+def test_footer_of_0_1_file_is_refused():
     tail = bytes(FOOTER_BYTES - 8) + b"\0\0\2\0LANC"
     with pytest.raises(UnsupportedFeatureError, match=r"version 0\.1"):
         Footer.from_bytes(tail, 1000)
 
 
 @pytest.mark.parametrize("content", [b"", b"LANC", b"\0\0\3\0LANX", b"PAR1" * 20])
-def test_what_is_not_the_end_of_a_data_file_is_corrupt(content):
+def test_invalid_file_end_is_corrupt(content):
     with pytest.raises(CorruptFileError) as raised:
         file_version_of(content, "some/file")
     assert raised.value.where == "some/file"
@@ -74,13 +74,13 @@ def test_what_is_not_the_end_of_a_data_file_is_corrupt(content):
         ("column_metadata_position", 249),
     ],
 )
-def test_tables_outside_of_the_file_are_corrupt(name, value):
+def test_tables_outside_file_are_corrupt(name, value):
     content = dataclasses.replace(FOOTER, **{name: value}).to_bytes()
     with pytest.raises(CorruptFileError):
         Footer.from_bytes(content, FILE_SIZE)
 
 
 @given(st.binary(max_size=60), st.integers(0, 1 << 64))
-def test_any_bytes_are_a_footer_or_our_error(content, size):
+def test_arbitrary_bytes_are_footer_or_lance_error(content, size):
     with contextlib.suppress(LanceError):
         Footer.from_bytes(content + b"\2\0\1\0LANC", size)

@@ -73,7 +73,7 @@ def reader(written, request, monkeypatch) -> DataFileReader:
     return DataFileReader.open(open_store(str(written[0])), "data/x.lance")
 
 
-def test_there_are_many_pages(reader):
+def test_fixture_has_many_pages(reader):
     assert min(len(reader._file.metadata.column(n).pages) for n in (0, 1, 5)) > 5
 
 

@@ -40,7 +40,7 @@ def is_dictionary(batches: list[pa.RecordBatch], name: str) -> list[bool]:
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("nulls", [0, 0.3])
 @pytest.mark.parametrize("name", CASES)
-def test_the_rows_are_the_same(tmp_path, name, nulls, version, writer):
+def test_kept_dictionaries_hold_same_rows(tmp_path, name, nulls, version, writer):
     content = pa.table({"c": with_nulls(column_cases(ROWS)[name], nulls)})
     if writer == "ours":
         write_table(tmp_path, content, version)
@@ -60,7 +60,7 @@ def test_the_rows_are_the_same(tmp_path, name, nulls, version, writer):
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_few_strings_are_a_dictionary_in_every_batch_and_others_are_not(tmp_path, version):
+def test_repeated_strings_become_dictionaries_in_every_batch(tmp_path, version):
     numbers = np.arange(ROWS)
     content = pa.table(
         {
@@ -85,7 +85,7 @@ def test_few_strings_are_a_dictionary_in_every_batch_and_others_are_not(tmp_path
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_batches_differ_where_only_some_pages_have_a_dictionary(tmp_path, version):
+def test_batches_differ_if_some_pages_have_dictionaries(tmp_path, version):
     texts = [f"number {n % 50}" if n < 10_000 else f"number {n}" for n in range(ROWS)]
     content = pa.table({"c": texts, "few": [f"number {n % 9}" for n in range(ROWS)]})
     write_table(tmp_path, content, version, batch_rows=1000, pages=20_000)
@@ -101,7 +101,7 @@ def test_batches_differ_where_only_some_pages_have_a_dictionary(tmp_path, versio
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("limit", ["_LONGEST_ITEM", "_MAX_BYTES", "_MAX_ITEMS"])
-def test_a_large_dictionary_is_not_repeated_in_every_batch(tmp_path, monkeypatch, version, limit):
+def test_large_dictionaries_are_not_kept(tmp_path, monkeypatch, version, limit):
     rng = np.random.default_rng(5)
     chosen = rng.integers(0, 4500 if limit == "_MAX_ITEMS" else 40, 40_000)
     texts = [f"a number of some length: {n}" for n in chosen.tolist()]
@@ -118,7 +118,7 @@ def test_a_large_dictionary_is_not_repeated_in_every_batch(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_a_stored_dictionary_stays_of_its_type(tmp_path, version):
+def test_stored_dictionary_keeps_its_type(tmp_path, version):
     kind = pa.dictionary(pa.int16(), pa.string())
     texts = pa.array([f"number {n % 50}" for n in range(ROWS)]).dictionary_encode().cast(kind)
     write_table(tmp_path, pa.table({"c": texts}), version)

@@ -19,7 +19,7 @@ def schema(kind: pa.DataType, position: int, count: int) -> LanceSchema:
     return LanceSchema((replace(field, dictionary=(position, count)),))
 
 
-def test_items_of_strings_and_numbers_are_found():
+def test_legacy_dictionary_items_are_found():
     assert known_dictionaries(schema(pa.string(), 6, 3), CONTENT)[0].to_pylist() == [
         "a",
         "bb",
@@ -39,12 +39,12 @@ def test_items_of_strings_and_numbers_are_found():
         (pa.int16(), 43, 1), (pa.int64(), 0, 1 << 60), (pa.int64(), 6, -1),
     ],
 )  # fmt: skip
-def test_items_outside_of_the_manifest_are_corrupt(kind, position, count):
+def test_legacy_dictionary_outside_manifest_is_corrupt(kind, position, count):
     with pytest.raises(CorruptFileError, match="dictionary of column 'd'"):
         known_dictionaries(schema(kind, position, count), CONTENT)
 
 
-def test_values_are_found_whatever_their_own_dictionary_is():
+def test_values_map_to_legacy_dictionary_indices():
     items = pa.array(["a", "bb", ""])
     own = pa.array(["", None, "bb", "unused"])
     array = pa.DictionaryArray.from_arrays(pa.array([2, 0, None, 1], pa.int8()), own)

@@ -28,7 +28,7 @@ def written_by_pylance(path, table, rows_per_group):
 
 
 @pytest.mark.parametrize(("count", "rows_per_group"), [(1, 10), (60, 7), (2500, 1024)])
-def test_columns_of_every_type_read_as_pylance_reads_them(tmp_path, count, rows_per_group):
+def test_legacy_columns_equal_pylance(tmp_path, count, rows_per_group):
     for name, column in legacy_columns(count).items():
         table = pa.table({name: column})
         path = str(tmp_path / name)
@@ -43,7 +43,7 @@ def test_columns_of_every_type_read_as_pylance_reads_them(tmp_path, count, rows_
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ranges_and_single_rows_are_slices_of_the_whole(tmp_path, name):
+def test_legacy_ranges_equal_slices_of_whole_column(tmp_path, name):
     rng = np.random.default_rng(len(name))
     table = pa.table({name: legacy_columns(50)[name]})
     _, reader, fields = written_by_pylance(str(tmp_path), table, 9)
@@ -61,7 +61,7 @@ def test_ranges_and_single_rows_are_slices_of_the_whole(tmp_path, name):
     assert_same_text(parts, expected)
 
 
-def test_nulls_of_nullable_strings_and_empty_strings_are_one_thing(tmp_path):
+def test_legacy_empty_strings_of_nullable_columns_are_null(tmp_path):
     schema = pa.schema([pa.field("a", pa.string()), pa.field("b", pa.string(), nullable=False)])
     table = pa.table({"a": ["", None, "x"], "b": ["", "", "x"]}, schema=schema)
     _, reader, fields = written_by_pylance(str(tmp_path), table, 10)
@@ -69,7 +69,7 @@ def test_nulls_of_nullable_strings_and_empty_strings_are_one_thing(tmp_path):
     assert batch.to_pydict() == {"a": [None, None, "x"], "b": ["", "", "x"]}
 
 
-def test_children_that_are_not_wanted_are_not_read(tmp_path):
+def test_legacy_reader_reads_only_wanted_children(tmp_path):
     table = pa.table({"struct": legacy_columns(20)["struct"]})
     _, reader, fields = written_by_pylance(str(tmp_path), table, 6)
     (field,) = fields
@@ -103,7 +103,7 @@ def test_damaged_files_give_our_errors_or_values(tmp_path):
     assert survive_every(damaged, read) > 100
 
 
-def test_pages_that_all_point_to_the_same_bytes_do_not_multiply_memory(tmp_path):
+def test_overlapping_legacy_pages_do_not_multiply_memory(tmp_path):
     table = pa.table({"s": ["x" * 100_000, *["y"] * 399]})
     written_by_pylance(str(tmp_path), table, 1)
     (path,) = (tmp_path / "data").iterdir()
@@ -121,7 +121,7 @@ def test_pages_that_all_point_to_the_same_bytes_do_not_multiply_memory(tmp_path)
         reader.read(reader.schema.fields, {}, 0, 400)
 
 
-def test_strings_that_end_outside_of_the_file_are_corrupt_however_long(tmp_path):
+def test_legacy_strings_outside_file_are_corrupt(tmp_path):
     table = pa.table({"s": ["x" * 10, "y"]})
     written_by_pylance(str(tmp_path), table, 10)
     (path,) = (tmp_path / "data").iterdir()
@@ -136,7 +136,7 @@ def test_strings_that_end_outside_of_the_file_are_corrupt_however_long(tmp_path)
         reader.read(reader.schema.fields, {}, 0, 2)
 
 
-def test_the_size_in_the_manifest_is_not_held_against_a_legacy_file(tmp_path):
+def test_legacy_reader_ignores_size_of_manifest(tmp_path):
     # pylance 0.38 and later releases recorded the bytes of the pages only.
     store = MemoryStore()
     written_by_pylance(str(tmp_path), pa.table({"n": [1, 2, 3]}), 10)

@@ -64,7 +64,7 @@ def small_groups(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 70, 333])
-def test_pylance_and_we_read_what_was_written(tmp_path, count):
+def test_legacy_files_round_trip_and_pylance_reads_them(tmp_path, count):
     for name, column in columns(count).items():
         folder = tmp_path / name
         folder.mkdir()
@@ -134,13 +134,13 @@ NAMED = {"item": "item.item", "member": "member.a", "empty_item": "empty_item.it
 
 
 @pytest.mark.parametrize("name", NULLS)
-def test_values_that_would_come_back_changed_are_refused_with_the_column(tmp_path, name):
+def test_unrepresentable_nulls_error_names_column(tmp_path, name):
     table = pa.table({"fine": pa.nulls(len(NULLS[name])), name: NULLS[name]})
     with pytest.raises(UnsupportedFeatureError, match=rf"column {NAMED.get(name, name)}: .*0\.1"):
         write(tmp_path, table)
 
 
-def test_nulls_of_strings_and_empty_strings_of_not_null_columns_are_kept(tmp_path):
+def test_legacy_writer_keeps_null_and_empty_strings(tmp_path):
     schema = pa.schema([pa.field("a", pa.string()), pa.field("b", pa.binary(), nullable=False)])
     table = pa.table({"a": ["x", None, None], "b": [b"", b"", b"y"]}, schema=schema)
     file, _ = write(tmp_path, table)
@@ -152,13 +152,13 @@ def test_nulls_of_strings_and_empty_strings_of_not_null_columns_are_kept(tmp_pat
     [pa.map_(pa.string(), pa.int32()), pa.dictionary(pa.int32(), pa.string()), pa.struct([]),
      pa.list_(pa.dictionary(pa.int8(), pa.string()))],
 )  # fmt: skip
-def test_types_that_0_1_cannot_hold_are_refused_with_the_column(kind):
+def test_unsupported_0_1_type_error_names_column(kind):
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int32(), "wrong": kind}))
     with pytest.raises(UnsupportedFeatureError, match="column wrong"):
         LegacyFileWriter(MemoryStore(), "data/x.lance", schema)
 
 
-def test_a_file_without_rows_or_statistics_is_read(tmp_path):
+def test_legacy_files_without_rows_or_statistics_are_read(tmp_path):
     table = pa.table({"a": pa.array([], pa.int32())})
     file, _ = write(tmp_path, table)
     assert opened_by_pylance(tmp_path, table, file).to_table().num_rows == 0
@@ -171,7 +171,7 @@ def test_a_file_without_rows_or_statistics_is_read(tmp_path):
     assert reader.page_statistics([0]) == {}
 
 
-def test_a_writer_refuses_other_columns_and_further_use(tmp_path):
+def test_legacy_writer_refuses_wrong_columns_and_use_after_abort(tmp_path):
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int32()}))
     store = open_store(str(tmp_path))
     writer = LegacyFileWriter(store, "data/x.lance", schema)
@@ -184,7 +184,7 @@ def test_a_writer_refuses_other_columns_and_further_use(tmp_path):
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=80))
-def test_bounds_of_long_text_are_short_and_bound_it(text):
+def test_text_bounds_are_short_and_enclose_text(text):
     low, high = text_prefix(text), text_above(text)
     assert low <= text
     assert len(low.encode()) <= 64
@@ -193,7 +193,7 @@ def test_bounds_of_long_text_are_short_and_bound_it(text):
     assert binary is None or (binary >= text.encode() and len(binary) <= 64)
 
 
-def test_text_that_nothing_short_is_above_has_no_bound():
+def test_text_without_short_upper_bound_has_none():
     assert text_above("\U0010ffff" * 40) is None
     assert above(b"\xff" * 65) is None
     assert text_above("\ud7ff" * 40) == "\ud7ff" * 20 + "\ue000"

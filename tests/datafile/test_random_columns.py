@@ -45,7 +45,7 @@ def assert_ours_reads(folder, name: str, expected: pa.Array, columns: RandomColu
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("seed", seeds(24, in_ci=4))
-def test_random_columns_of_pylance_are_read(tmp_path, version, seed):
+def test_random_pylance_columns_are_read(tmp_path, version, seed):
     read = 0
     for number in range(COUNT):
         columns = RandomColumns(100 * seed + number, version)
@@ -68,7 +68,7 @@ def test_random_columns_of_pylance_are_read(tmp_path, version, seed):
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("seed", seeds(24, in_ci=4))
-def test_random_columns_that_were_written_are_read_by_pylance_and_us(tmp_path, version, seed):
+def test_random_columns_round_trip_and_pylance_reads_them(tmp_path, version, seed):
     written = 0
     for number in range(COUNT):
         columns = RandomColumns(100 * seed + number + 50, version)

@@ -21,7 +21,7 @@ PREFIX = "lance-encoding:"
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("nulls", [0, 0.1])
-def test_every_type_is_read(tmp_path, version, size, nulls):
+def test_pylance_columns_of_every_type_are_read(tmp_path, version, size, nulls):
     refused = set()
     for name, column in column_cases(size).items():
         expected = with_nulls(column, nulls)
@@ -41,7 +41,7 @@ def test_every_type_is_read(tmp_path, version, size, nulls):
         "vector_item_nulls", "struct_list", "int64_runs", "dictionary_int8",
     ],
 )  # fmt: skip
-def test_columns_of_many_chunks_and_pages_are_read(tmp_path, version, name):
+def test_columns_with_many_chunks_and_pages_are_read(tmp_path, version, name):
     expected = with_nulls(column_cases(10_000)[name], 0.05)
     path = tmp_path / "x.lance"
     assert write_with_pylance(path, expected, version)
@@ -69,7 +69,7 @@ REQUESTED_TYPES = [
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_requested_encodings_are_read(tmp_path, version, request_name):
+def test_pylance_requested_encodings_are_read(tmp_path, version, request_name):
     metadata = {PREFIX + key: value for key, value in REQUESTS[request_name].items()}
     cases = column_cases(1024)
     read = 0
@@ -114,7 +114,7 @@ def test_packed_structs_are_read_whole_and_in_part(tmp_path, version, size):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_blobs_are_read_through_the_file(tmp_path, version):
+def test_blobs_are_read_through_file(tmp_path, version):
     rng = np.random.default_rng(0)
     values = [rng.bytes(int(size)) for size in rng.integers(0, 20_000, 150)]
     expected = with_nulls(pa.array([b"", *values], pa.large_binary()), 0.2)
@@ -124,7 +124,7 @@ def test_blobs_are_read_through_the_file(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_rows_longer_than_many_chunks_are_read(tmp_path, version):
+def test_rows_spanning_many_chunks_are_read(tmp_path, version):
     lengths = (0, 5, 30_000, 3, 0, 20_000, 1)
     numbers = pa.array([list(range(length)) for length in lengths], pa.list_(pa.int64()))
     texts = pa.array([["x" * 300] * (length // 10) for length in lengths])
@@ -139,7 +139,7 @@ def test_rows_longer_than_many_chunks_are_read(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_table_of_all_types_is_projected(tmp_path, version):
+def test_table_of_all_types_is_projected(tmp_path, version):
     import lance
     from column_cases import nested, numbers, texts
 

@@ -93,7 +93,7 @@ def test_flipped_bytes_give_our_errors_only(tmp_path, version, name):
 
 
 @pytest.mark.parametrize("name", ["string_many", "list_struct_list", "string_300"])
-def test_a_cut_file_is_corrupt(tmp_path, name):
+def test_truncated_file_is_corrupt(tmp_path, name):
     for part in truncations(write(tmp_path, name, "2.1"), at_most=40):
         with pytest.raises(CorruptFileError):
             read_everything(part)
@@ -130,7 +130,7 @@ def message_of(content: bytes) -> str:
     return str(caught.value)
 
 
-def test_an_unknown_page_type_is_refused_by_name_with_its_place(tmp_path):
+def test_unknown_page_type_error_names_type_and_page(tmp_path):
     def change(layout, page, message):
         message.type_url = "/lance.encodings23.PlanarLayout"
 
@@ -162,7 +162,7 @@ HUGE = 1 << 60
 
 
 @pytest.mark.parametrize("name", ["int64_small", "string_few", "list_string", "vector_item_nulls"])
-def test_impossible_numbers_are_corrupt_and_cost_no_memory(tmp_path, name):
+def test_impossible_counts_are_corrupt_before_allocation(tmp_path, name):
     def items(layout, page, message):
         layout.mini_block_layout.num_items = HUGE
 

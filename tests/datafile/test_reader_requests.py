@@ -69,7 +69,7 @@ def open_counting(content: bytes) -> tuple[CountingStore, DataFileReader]:
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_a_few_rows_cost_a_few_chunks(files, version):
+def test_small_ranges_read_few_chunks(files, version):
     store, reader = open_counting(files[f"table {version}"])
     columns = reader.embedded_columns()
     for field in reader.schema.fields:
@@ -88,7 +88,7 @@ def test_a_few_rows_cost_a_few_chunks(files, version):
         assert len(store.requests) == 1, field.name
 
 
-def test_a_row_of_a_full_zip_page_costs_its_own_bytes(files):
+def test_full_zip_row_reads_its_own_bytes(files):
     store, reader = open_counting(files["long 2.1"])
     columns = reader.embedded_columns()
     (field,) = reader.schema.fields
@@ -100,7 +100,7 @@ def test_a_row_of_a_full_zip_page_costs_its_own_bytes(files):
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_scattered_rows_are_taken_with_one_bulk_request(files, version):
+def test_scattered_rows_take_one_bulk_request(files, version):
     store, reader = open_counting(files[f"table {version}"])
     columns = reader.embedded_columns()
     fields = reader.schema.fields
@@ -114,7 +114,7 @@ def test_scattered_rows_are_taken_with_one_bulk_request(files, version):
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_a_scan_reads_every_byte_about_once(files, version):
+def test_scan_reads_each_byte_about_once(files, version):
     content = files[f"table {version}"]
     store, reader = open_counting(content)
     columns = reader.embedded_columns()
@@ -128,7 +128,7 @@ def test_a_scan_reads_every_byte_about_once(files, version):
     assert store.num_bytes < 1.25 * len(content)
 
 
-def test_only_the_wanted_column_is_read(files):
+def test_projection_reads_only_wanted_column(files):
     store, reader = open_counting(files["table 2.1"])
     field = next(field for field in reader.schema.fields if field.name == "packed")
     list(reader.read_batches([field], reader.embedded_columns()))
@@ -138,7 +138,7 @@ def test_only_the_wanted_column_is_read(files):
     assert all(any(o.start <= p.start and p.end <= o.end for o in own) for p in places)
 
 
-def test_batches_of_a_scan_are_bounded_by_rows_and_bytes(files):
+def test_scan_batches_are_bounded_by_rows_and_bytes(files):
     _, reader = open_counting(files["table 2.1"])
     columns = reader.embedded_columns()
     fields = reader.schema.fields

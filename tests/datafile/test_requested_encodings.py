@@ -82,7 +82,7 @@ def encoding_of(folder, path: str) -> str:
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: " ".join(map("=".join, one.items())))
-def test_what_is_not_refused_is_read_by_pylance_and_us(tmp_path, version, request_):
+def test_accepted_encodings_round_trip_and_pylance_reads_them(tmp_path, version, request_):
     written = 0
     for column in COLUMNS.values():
         table = marked(column, request_)
@@ -127,7 +127,7 @@ SAME = [
 
 
 @pytest.mark.parametrize(("name", "request_"), SAME)
-def test_pylance_chooses_the_same_encoding(tmp_path, name, request_):
+def test_requested_encoding_equals_pylance(tmp_path, name, request_):
     table = marked(COLUMNS[name], request_)
     version = "2.2" if "dict-values-compression" in request_ else "2.1"  # pylance: not before
     write_table(tmp_path, table, version)
@@ -137,7 +137,7 @@ def test_pylance_chooses_the_same_encoding(tmp_path, name, request_):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_what_a_nested_column_asks_for_is_meant_for_what_is_in_it(tmp_path, version):
+def test_encoding_of_nested_column_applies_to_leaves(tmp_path, version):
     own = {"lance-encoding:compression": "none"}
     members = [
         pa.field("l", pa.list_(pa.string())),

@@ -67,7 +67,7 @@ def test_columns_of_several_pages_come_back(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_extension_types_are_stored_as_what_they_are_made_of(tmp_path, version):
+def test_extension_types_are_stored_as_storage_type(tmp_path, version):
     values = [bytes([n]) * 16 for n in range(9)]
     uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
     lists = pa.ListArray.from_arrays(pa.array(range(9), pa.int32()), uuids)

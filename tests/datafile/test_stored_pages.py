@@ -81,7 +81,7 @@ def limits(monkeypatch):
         (20_000, 0, 0, 64 << 10),
     ],
 )
-def test_a_scan_in_groups_has_the_same_rows(store, limits, group, whole, slack, small):
+def test_grouped_scan_returns_same_rows(store, limits, group, whole, slack, small):
     limits(group, whole, slack, small)
     reader = DataFileReader.open(store, "x")
     fields, columns = reader.schema.fields, reader.embedded_columns()
@@ -97,7 +97,7 @@ def test_a_scan_in_groups_has_the_same_rows(store, limits, group, whole, slack, 
         assert pa.table(taken).equals(expected.take(rows).cast(taken.schema))
 
 
-def test_a_scan_of_what_fits_takes_one_request_and_a_larger_one_few(store, limits):
+def test_small_scan_takes_one_request(store, limits):
     def requests():
         reader = DataFileReader.open(store, "x")
         store.sizes.clear()
@@ -114,14 +114,14 @@ def test_a_scan_of_what_fits_takes_one_request_and_a_larger_one_few(store, limit
     assert sum(store.sizes) < 2.5 * size
 
 
-def test_rows_are_looked_up_with_one_request(store):
+def test_row_lookup_takes_one_request(store):
     reader = DataFileReader.open(store, "x")
     store.sizes.clear()
     reader.take(reader.schema.fields, reader.embedded_columns(), np.array([12_345]))
     assert len(store.sizes) == 1
 
 
-def test_groups_hold_all_rows_and_about_as_many_bytes(store, limits):
+def test_groups_hold_all_rows_and_similar_bytes(store, limits):
     limits(100_000, 0)
     metadata = DataFileReader.open(store, "x")._file.metadata
     pages = StoredPages(metadata, range(metadata.num_columns))
@@ -134,7 +134,7 @@ def test_groups_hold_all_rows_and_about_as_many_bytes(store, limits):
     assert max(stored) < 3 * 100_000 + 2 * 64 * 1024 * metadata.num_columns
 
 
-def test_few_bytes_of_a_large_answer_do_not_hold_it(store):
+def test_small_slice_does_not_retain_large_response(store):
     """Descriptions of pages are kept for long; the pages were fetched with them."""
     reader = DataFileReader.open(store, "x")
     big = bytes(1 << 20)

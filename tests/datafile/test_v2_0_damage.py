@@ -53,13 +53,13 @@ def read_everything(content: bytes) -> None:
         raise failure
 
 
-def test_the_whole_file_is_read():
+def test_whole_2_0_file_is_read():
     read_everything(WHOLE)
 
 
 @settings(max_examples=200)
 @given(st.integers(0, len(WHOLE) - 1))
-def test_a_cut_file_is_corrupt(length):
+def test_truncated_2_0_file_is_corrupt(length):
     with pytest.raises(CorruptFileError):
         read_everything(WHOLE[:length])
 
@@ -89,7 +89,7 @@ def parsed():
     return Footer.from_bytes(view, len(view)), lambda start, end: view[start:end]
 
 
-def test_an_error_says_which_bytes_of_which_column_are_wrong():
+def test_corrupt_page_error_names_bytes_and_column():
     store = MemoryStore()
     write_fields(store, "x", {"c": pa.array(["one", "two", "three"])})
     content = bytearray(store.get("x"))
@@ -103,7 +103,7 @@ def test_an_error_says_which_bytes_of_which_column_are_wrong():
 
 @pytest.mark.interop
 @pytest.mark.parametrize("version", ["2.0", "2.1"])
-def test_blobs_are_of_no_other_type_than_bytes(tmp_path, version):
+def test_blobs_of_non_binary_type_are_refused(tmp_path, version):
     path = tmp_path / "x.lance"
     blobs = pa.array([b"a", b"bc", None], pa.large_binary())
     assert write_with_pylance(path, blobs, version, {"lance-encoding:blob": "true"})

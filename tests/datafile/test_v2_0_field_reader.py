@@ -53,7 +53,7 @@ def assert_reads(folder, columns: dict[str, pa.Array]) -> None:
 
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("share", [0, 0.2, 1])
-def test_every_leaf_type_of_pylance_is_read(tmp_path, count, share):
+def test_pylance_leaf_types_are_read(tmp_path, count, share):
     columns = {name: with_nulls(array, share) for name, array in leaf_arrays(count).items()}
     write_by_pylance(tmp_path, columns)
     assert_reads(tmp_path, columns)
@@ -61,7 +61,7 @@ def test_every_leaf_type_of_pylance_is_read(tmp_path, count, share):
 
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("share", [0, 0.2, 1])
-def test_every_nested_type_of_pylance_is_read(tmp_path, count, share):
+def test_pylance_nested_types_are_read(tmp_path, count, share):
     columns = {
         name: array if pa.types.is_struct(array.type) else with_nulls(array, share)
         for name, array in nested_arrays(count).items()
@@ -70,7 +70,7 @@ def test_every_nested_type_of_pylance_is_read(tmp_path, count, share):
     assert_reads(tmp_path, columns)
 
 
-def test_requested_encodings_are_read(tmp_path):
+def test_pylance_2_0_requested_encodings_are_read(tmp_path):
     count = 500
     leaves = leaf_arrays(count)
     texts = pa.array([f"some text that repeats {number % 50}" * 5 for number in range(count)])
@@ -94,7 +94,7 @@ def test_requested_encodings_are_read(tmp_path):
     assert_reads(tmp_path, columns)
 
 
-def test_some_children_of_a_packed_struct_can_be_read(tmp_path):
+def test_packed_struct_children_are_read_selectively(tmp_path):
     leaves = leaf_arrays(50)
     packed = pa.StructArray.from_arrays([leaves["int32"], leaves["vector"]], ["a", "v"])
     write_by_pylance(tmp_path, {"p": packed}, {"p": {"packed": "true"}})
@@ -109,7 +109,7 @@ def test_some_children_of_a_packed_struct_can_be_read(tmp_path):
     assert found.type.num_fields == 1
 
 
-def test_a_column_of_many_pages_is_read_across_their_boundaries(tmp_path):
+def test_ranges_across_page_boundaries_are_read(tmp_path):
     schema = pa.schema([("s", pa.string()), ("l", pa.list_(pa.int64())), ("d", pa.string())])
     rng = np.random.default_rng(1)
     batches = []
@@ -137,7 +137,7 @@ def test_a_column_of_many_pages_is_read_across_their_boundaries(tmp_path):
             assert found.equals(expected.take(pa.array(rows.to_positions()))), (name, share)
 
 
-def test_flat_values_are_views_of_the_mapped_file(tmp_path):
+def test_flat_values_are_views_of_mapped_file(tmp_path):
     values = pa.array(np.arange(100_000))
     write_by_pylance(tmp_path, {"v": values, "f": leaf_arrays(100_000)["vector"]})
     _, readers = open_fields(open_store(str(tmp_path)), "x.lance")
@@ -147,7 +147,7 @@ def test_flat_values_are_views_of_the_mapped_file(tmp_path):
     assert kept[0].equals(values[1000:90_000])
 
 
-def test_a_dataset_of_pylance_is_read_by_its_manifest(tmp_path):
+def test_pylance_dataset_is_read_by_manifest(tmp_path):
     columns = nested_arrays(300) | leaf_arrays(300)
     table = pa.table(columns)
     dataset = lance.write_dataset(table, str(tmp_path / "t"), data_storage_version="2.0")
@@ -163,20 +163,20 @@ def test_a_dataset_of_pylance_is_read_by_its_manifest(tmp_path):
         assert same_values(found, columns[field.name][100:200]), field.name
 
 
-def test_a_file_without_rows_gives_empty_arrays(tmp_path):
+def test_file_without_rows_has_empty_arrays(tmp_path):
     columns = {name: array[:0] for name, array in (leaf_arrays(5) | nested_arrays(5)).items()}
     write_by_pylance(tmp_path, columns)
     assert_reads(tmp_path, columns)
 
 
-def test_a_range_behind_the_last_row_is_refused(tmp_path):
+def test_range_beyond_last_row_is_corrupt(tmp_path):
     write_by_pylance(tmp_path, {"v": pa.array([1, 2, 3])})
     _, (reader,) = open_fields(open_store(str(tmp_path)), "x.lance")
     with pytest.raises(CorruptFileError, match="3 values, 4 are expected"):
         reader.read(1, 4)
 
 
-def test_a_small_range_names_few_bytes(tmp_path):
+def test_small_range_requests_few_bytes(tmp_path):
     columns = {
         "v": pa.array(np.arange(100_000)),
         "s": pa.array([f"{n}" * 9 for n in range(100_000)]),
@@ -232,7 +232,7 @@ class RecordingStore(MemoryStore):
         return super().get_range(path, start, end)
 
 
-def test_a_remote_scan_reads_every_byte_about_once_and_ahead(tmp_path):
+def test_remote_scan_prefetches_and_reads_bytes_about_once(tmp_path):
     count = 40_000
     columns = {name: leaf_arrays(count)[name] for name in ("int64", "string", "vector", "bool")}
     offsets = np.arange(0, 2 * count + 1, 2, dtype=np.int32)
@@ -252,7 +252,7 @@ def test_a_remote_scan_reads_every_byte_about_once_and_ahead(tmp_path):
     assert num_bytes < 1.05 * store.size("x.lance")
 
 
-def test_values_that_are_not_aligned_are_copied(tmp_path):
+def test_unaligned_values_are_copied(tmp_path):
     write_by_pylance(tmp_path, {"v": pa.array([1, 2, 3]), "s": pa.array(["x", "yy", "z"])})
     content = (tmp_path / "x.lance").read_bytes()
 

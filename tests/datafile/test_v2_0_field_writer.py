@@ -59,7 +59,7 @@ def assert_written(folder, columns: dict[str, pa.Array], rows_per_write: int = 1
 
 @pytest.mark.parametrize("count", [0, 1, 17, 700])
 @pytest.mark.parametrize("share", [0, 0.2, 1])
-def test_every_leaf_type_is_written(tmp_path, count, share):
+def test_leaf_types_are_written(tmp_path, count, share):
     leaves = leaf_arrays(count)
     columns = {name: as_sliced(with_nulls(array, share)) for name, array in leaves.items()}
     assert_written(tmp_path, columns, rows_per_write=max(count // 3, 1))
@@ -67,7 +67,7 @@ def test_every_leaf_type_is_written(tmp_path, count, share):
 
 @pytest.mark.parametrize("count", [0, 1, 17, 700])
 @pytest.mark.parametrize("share", [0, 0.2, 1])
-def test_every_nested_type_is_written(tmp_path, count, share):
+def test_nested_types_are_written(tmp_path, count, share):
     columns = {
         name: as_sliced(array if pa.types.is_struct(array.type) else with_nulls(array, share))
         for name, array in nested_arrays(count).items()
@@ -75,7 +75,7 @@ def test_every_nested_type_is_written(tmp_path, count, share):
     assert_written(tmp_path, columns, rows_per_write=max(count // 3, 1))
 
 
-def test_columns_are_counted_depth_first():
+def test_columns_are_numbered_depth_first():
     schema = LanceSchema.from_arrow(
         pa.schema([("s", pa.struct([("l", pa.list_(pa.int32())), ("v", pa.list_(pa.int8(), 3))]))])
     )
@@ -91,7 +91,7 @@ def test_columns_are_counted_depth_first():
         (pa.list_(pa.struct([("a", pa.int32())]), 2), "cannot be written to a 2.0 file"),
     ],
 )
-def test_types_that_2_0_cannot_hold_are_refused_by_name(kind, message):
+def test_unsupported_2_0_types_are_refused_by_name(kind, message):
     schema = LanceSchema.from_arrow(pa.schema([("s", pa.struct([("part", kind)]))]))
     sink = PageSink(MemoryStore().open_output("x"))
     with pytest.raises(UnsupportedFeatureError, match=message) as raised:
@@ -107,7 +107,7 @@ def test_null_structs_are_refused_by_name():
     assert raised.value.where == "column c.item"
 
 
-def test_null_structs_below_null_lists_do_not_matter(tmp_path):
+def test_null_structs_below_null_lists_are_accepted(tmp_path):
     structs = pa.array([{"a": 1}, None, {"a": 2}], pa.struct([("a", pa.int32())]))
     lists = pa.ListArray.from_arrays(
         pa.array([0, 1, 2, 3], pa.int32()), structs, mask=pa.array([False, True, False])
@@ -115,7 +115,7 @@ def test_null_structs_below_null_lists_do_not_matter(tmp_path):
     assert_written(tmp_path, {"c": lists})
 
 
-def test_a_dictionary_without_room_for_null_is_refused():
+def test_full_dictionary_with_nulls_is_refused():
     full = pa.DictionaryArray.from_arrays(
         pa.array([0, None, 127], pa.int8()), pa.array(range(128), pa.int64())
     )
@@ -124,14 +124,14 @@ def test_a_dictionary_without_room_for_null_is_refused():
 
 
 @pytest.mark.parametrize("where", ["index", "item", "both"])
-def test_nulls_of_a_dictionary_are_kept(tmp_path, where):
+def test_dictionary_nulls_are_kept(tmp_path, where):
     indices = [0, 1, 2, 1, 0] if where == "item" else [0, None, 2, 1, None]
     items = ["a", "b", "c"] if where == "index" else ["a", None, "c"]
     array = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(items))
     assert_written(tmp_path, {"c": array})
 
 
-def test_dictionaries_that_differ_between_batches_are_written(tmp_path):
+def test_differing_dictionaries_of_batches_are_written(tmp_path):
     arrays = [
         pa.DictionaryArray.from_arrays(
             pa.array([0, 1, None], pa.int32()), pa.array([f"a{n}", f"b{n}"])
@@ -154,7 +154,7 @@ def test_dictionaries_that_differ_between_batches_are_written(tmp_path):
     assert found.to_pylist() == expected
 
 
-def test_slots_of_nulls_are_written_empty():
+def test_values_below_nulls_are_not_stored():
     secret = b"secret!!"
     valid = pa.py_buffer(b"\x05")
     fixed = pa.Array.from_buffers(pa.int64(), 3, [valid, pa.py_buffer(secret * 3)])
@@ -181,7 +181,7 @@ def test_slots_of_nulls_are_written_empty():
     assert bytes(store.get("x")).count(secret) == 2
 
 
-def test_pages_are_not_larger_than_they_should_be(tmp_path):
+def test_pages_have_limited_size(tmp_path):
     rng = np.random.default_rng(1)
     count = 6_000_000
     offsets = np.linspace(0, count, 400_001).astype(np.int32)
@@ -196,7 +196,7 @@ def test_pages_are_not_larger_than_they_should_be(tmp_path):
     assert reader.read(123_456, 323_456).equals(lists[123_456:323_456])
 
 
-def test_few_distinct_strings_are_stored_once():
+def test_repeated_strings_are_stored_once():
     store = MemoryStore()
     write_fields(store, "x", {"c": pa.array(["category one", None, "category two"] * 10_000)})
     assert store.size("x") < 31_500
@@ -204,7 +204,7 @@ def test_few_distinct_strings_are_stored_once():
     assert reader.read(2, 5).to_pylist() == ["category two", "category one", None]
 
 
-def test_our_file_in_a_dataset_of_pylance_is_scanned_filtered_and_appended_to(tmp_path):
+def test_pylance_scans_filters_and_appends_to_our_2_0_file(tmp_path):
     root = str(tmp_path / "t")
     columns = {"id": pa.array(range(300))} | nested_arrays(300)
     table = pa.table(columns)

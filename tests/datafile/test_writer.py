@@ -63,7 +63,7 @@ def test_pylance_reads_many_small_pages(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_pylance_reads_what_slices_hold(tmp_path, version):
+def test_pylance_reads_sliced_arrays(tmp_path, version):
     arrays = {
         name: as_sliced(array if is_not_in(version, array.type) else with_nulls(array, 0.1))
         for name, array in {**leaf_arrays(90), **nested_arrays(90)}.items()
@@ -84,7 +84,7 @@ def test_pylance_reads_random_tables(tmp_path, seed):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_wide_values_are_read(tmp_path, version):
+def test_wide_values_round_trip(tmp_path, version):
     rng = np.random.default_rng(1)
     words = [None if n % 7 == 0 else "ab" * (n % 400) for n in range(900)]
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rng.random(900 * 80)), 80)
@@ -105,7 +105,7 @@ def test_wide_values_are_read(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
-def test_lists_that_are_mostly_empty_are_read(tmp_path, version):
+def test_mostly_empty_lists_round_trip(tmp_path, version):
     sparse = [[1, None] if n % 50_000 == 7 else [None, []][n % 2] for n in range(80_000)]
     inner = [[[]] * 45_000 + [["x", None]] + [[]] * 45_000, None, [["y"]], [], [None]]
     table = pa.table({"c": pa.array(sparse, pa.list_(pa.int32()))})
@@ -134,7 +134,7 @@ def test_dictionaries_of_several_batches_are_joined(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
-def test_dictionaries_that_do_not_fit_into_one_get_a_page_each(tmp_path, version):
+def test_unjoinable_dictionaries_get_separate_pages(tmp_path, version):
     # Twice 128 values are too many for one dictionary with indices of type int8.
     table = batches_with_dictionaries(128, 300)
     write_table(tmp_path, table, version)
@@ -146,7 +146,7 @@ def test_dictionaries_that_do_not_fit_into_one_get_a_page_each(tmp_path, version
 
 @pytest.mark.parametrize("version", ["2.2"])
 @pytest.mark.parametrize("pages", [500, 8 << 20])
-def test_fixed_size_lists_of_structs_are_read(tmp_path, version, pages):
+def test_fixed_size_lists_of_structs_round_trip(tmp_path, version, pages):
     struct = pa.struct([("a", pa.int32()), ("b", pa.string())])
     rows = [
         None if n % 5 == 0 else [{"a": n, "b": "x" * (n % 300)}, None, {"a": None, "b": None}]
@@ -158,7 +158,7 @@ def test_fixed_size_lists_of_structs_are_read(tmp_path, version, pages):
 
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
-def test_columns_that_are_not_nullable_are_read(tmp_path, version):
+def test_required_columns_round_trip(tmp_path, version):
     def required(name, kind):
         return pa.field(name, kind, nullable=False)
 
@@ -189,7 +189,7 @@ def test_columns_that_are_not_nullable_are_read(tmp_path, version):
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
 @pytest.mark.parametrize("scheme", ["zstd", "lz4", "none"])
-def test_requested_compression_is_read(tmp_path, version, scheme):
+def test_requested_compression_round_trips(tmp_path, version, scheme):
     arrays = {**leaf_arrays(1500), "list": pa.array([[f"text {n}"] * (n % 3) for n in range(1500)])}
     metadata = {"lance-encoding:compression": scheme}
     fields = [pa.field(name, array.type, metadata=metadata) for name, array in arrays.items()]
@@ -200,7 +200,7 @@ def test_requested_compression_is_read(tmp_path, version, scheme):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_file_without_rows_is_read(tmp_path, version):
+def test_empty_file_round_trips(tmp_path, version):
     schema = pa.schema({"a": pa.int32(), "b": pa.list_(pa.string())})
     for table in (schema.empty_table(), pa.table([pa.array([], t) for t in schema.types], schema)):
         assert write_table(tmp_path, table, version).size_bytes > 0
@@ -208,7 +208,7 @@ def test_a_file_without_rows_is_read(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_pylance_works_with_a_dataset_of_our_files(tmp_path, version):
+def test_pylance_uses_dataset_of_our_files(tmp_path, version):
     import lance
 
     table = random_table(5, 1000, version)
@@ -224,7 +224,7 @@ def test_pylance_works_with_a_dataset_of_our_files(tmp_path, version):
     assert_same_text(dataset.to_table(), pa.concat_tables([table, table[:10]]))
 
 
-def test_the_data_file_names_leaves_and_their_columns(tmp_path):
+def test_data_file_lists_leaf_fields_and_columns(tmp_path):
     struct = pa.struct([("c", pa.list_(pa.int32())), ("d", pa.int32())])
     table = pa.table({"f": pa.array([{"c": [1], "d": 2}], struct), "g": pa.array([1])})
     found = write_table(tmp_path, table, "2.1")
@@ -238,7 +238,7 @@ def test_the_data_file_names_leaves_and_their_columns(tmp_path):
 
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
-def test_what_waits_in_memory_is_bounded(version):
+def test_buffered_bytes_are_bounded(version):
     store = MemoryStore()
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64(), "b": pa.string()}))
     batch = pa.record_batch([np.arange(4000), pa.array(["text"] * 4000)], ["a", "b"])
@@ -274,7 +274,7 @@ def test_one_huge_batch_becomes_pages_of_bounded_size(tmp_path):
         (pa.struct([]), "2.1"),
     ],
 )
-def test_what_a_version_cannot_hold_is_refused_by_name(kind, version):
+def test_unsupported_type_error_names_column(kind, version):
     store = MemoryStore()
     schema = LanceSchema.from_arrow(pa.schema({"fine": pa.int8(), "column": kind}))
     with pytest.raises(UnsupportedFeatureError, match="column column"):
@@ -282,13 +282,13 @@ def test_what_a_version_cannot_hold_is_refused_by_name(kind, version):
     assert not list(store.list(""))
 
 
-def test_an_unknown_version_is_refused():
+def test_unknown_version_is_refused():
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int8()}))
     with pytest.raises(UnsupportedFeatureError, match=r"2\.3"):
         DataFileWriter(MemoryStore(), "data/x.lance", schema, version="2.3")
 
 
-def test_requested_encodings_that_are_not_written_are_refused_and_leave_no_file():
+def test_unsupported_encoding_is_refused_without_leftovers():
     store = MemoryStore()
     field = pa.field("c", pa.int32(), metadata={"lance-encoding:compression": "fsst"})
     with pytest.raises(UnsupportedFeatureError, match="fsst"):
@@ -299,7 +299,7 @@ def test_requested_encodings_that_are_not_written_are_refused_and_leave_no_file(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_batches_that_do_not_fit_are_refused(version):
+def test_mismatched_batches_are_refused(version):
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int32()}))
     writer = DataFileWriter(MemoryStore(), "data/x.lance", schema, version=version)
     with pytest.raises(SchemaMismatchError, match="columns"):
@@ -308,7 +308,7 @@ def test_batches_that_do_not_fit_are_refused(version):
         writer.write(pa.record_batch([pa.array([1], pa.int64())], ["a"]))
 
 
-def test_an_aborted_file_does_not_appear():
+def test_aborted_writer_leaves_no_file():
     store = MemoryStore()
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int32()}))
     writer = DataFileWriter(store, "data/x.lance", schema, version="2.1")
@@ -329,7 +329,7 @@ def test_equal_data_give_equal_bytes(tmp_path, version):
     assert (tmp_path / "data" / "x.lance").read_bytes() == first
 
 
-def test_the_worked_example_of_the_format_has_its_bytes(tmp_path):
+def test_format_example_has_documented_bytes(tmp_path):
     kind = pa.list_(pa.field("item", pa.int32(), nullable=False))
     schema = pa.schema([pa.field("c", kind, nullable=False)])
     table = pa.table([pa.array([[1, 2], [], [3]], kind)], schema=schema)
@@ -344,7 +344,7 @@ def test_the_worked_example_of_the_format_has_its_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_a_file_that_goes_away_after_it_was_opened_is_told_by_name(version):
+def test_file_removed_after_open_error_names_path(version):
     store = MemoryStore()
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.float64()}))
     writer = DataFileWriter(store, "data/x.lance", schema, version=version)

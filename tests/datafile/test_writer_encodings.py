@@ -69,7 +69,7 @@ def string_columns(count: int) -> dict[str, pa.Array]:
 
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
-def test_text_is_smaller_and_read(tmp_path, version):
+def test_text_is_compressed_and_round_trips(tmp_path, version):
     table = pa.table(string_columns(2000))
     size = assert_both_read(tmp_path, table, version, batch_rows=900, pages=60_000)
     assert size < 0.7 * table.nbytes
@@ -78,7 +78,7 @@ def test_text_is_smaller_and_read(tmp_path, version):
 @pytest.mark.parametrize("version", NEW_VERSIONS)
 @pytest.mark.parametrize("scheme", ["fsst", "zstd", "lz4", "none"])
 @pytest.mark.parametrize("structure", ["", "fullzip", "miniblock"])
-def test_requested_compression_of_strings_is_read(tmp_path, version, scheme, structure):
+def test_requested_string_compression_round_trips(tmp_path, version, scheme, structure):
     keys = {"compression": scheme} | ({"structural_encoding": structure} if structure else {})
     columns = string_columns(600)
     children = {name: array for name, array in columns.items() if pa.types.is_nested(array.type)}
@@ -92,7 +92,7 @@ def test_requested_compression_of_strings_is_read(tmp_path, version, scheme, str
 
 
 @pytest.mark.parametrize("scheme", ["fsst", "zstd", "lz4", "none"])
-def test_requested_compression_in_2_0_files_is_read(tmp_path, scheme):
+def test_requested_2_0_compression_round_trips(tmp_path, scheme):
     strings = {
         name: array
         for name, array in string_columns(600).items()
@@ -111,7 +111,7 @@ def test_requested_compression_in_2_0_files_is_read(tmp_path, scheme):
         assert_both_read(tmp_path, table, "2.0", batch_rows=700)
 
 
-def test_fsst_with_large_offsets_is_refused_in_2_0_files(tmp_path):
+def test_fsst_with_large_offsets_is_refused_in_2_0(tmp_path):
     table = asking({"c": pa.array(["x"], pa.large_string())}, compression="fsst")
     with pytest.raises(UnsupportedFeatureError, match="fsst"):
         write_table(tmp_path, table, "2.0")
@@ -119,7 +119,7 @@ def test_fsst_with_large_offsets_is_refused_in_2_0_files(tmp_path):
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
-def test_huge_values_are_compressed_one_by_one(tmp_path, version, kind):
+def test_huge_values_are_compressed_individually(tmp_path, version, kind):
     huge = [f"{n} lorem ipsum dolor " * 3000 for n in range(12)]
     values = pa.array([huge[0], None, "", *huge[1:], "short", None]).cast(kind)
     table = pa.table({"c": values, "l": [[v] for v in values]})
@@ -129,7 +129,7 @@ def test_huge_values_are_compressed_one_by_one(tmp_path, version, kind):
 @pytest.mark.parametrize("version", NEW_VERSIONS)
 @pytest.mark.parametrize("scheme", ["", "zstd", "lz4"])
 @pytest.mark.parametrize("share", [0, 0.3])
-def test_numbers_split_into_bytes_are_read(tmp_path, version, scheme, share):
+def test_byte_stream_split_numbers_round_trip(tmp_path, version, scheme, share):
     arrays = {
         name: with_nulls(array, share)
         for name, array in leaf_arrays(2500).items()
@@ -143,7 +143,7 @@ def test_numbers_split_into_bytes_are_read(tmp_path, version, scheme, share):
 
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
-def test_sizes_are_about_those_of_pylance(tmp_path, version):
+def test_file_sizes_are_near_pylance(tmp_path, version):
     hexadecimal = pa.array([RNG.bytes(16).hex() for _ in range(8000)])
     urls = pa.array(
         [f"https://example.org/p/{n}?q={n * n}" for n in RNG.integers(0, 1 << 30, 8000)]
@@ -183,7 +183,7 @@ CONSTANTS = {
 }
 
 
-def test_columns_of_one_value_are_read_and_take_no_space(tmp_path):
+def test_constant_columns_take_no_space(tmp_path):
     table = pa.table(CONSTANTS)
     assert assert_both_read(tmp_path, table, "2.2", batch_rows=700) < 6000
     reader = DataFileReader.open(open_store(str(tmp_path)), "data/x.lance")
@@ -197,7 +197,7 @@ def test_columns_of_one_value_are_read_and_take_no_space(tmp_path):
     assert_both_read(tmp_path, table, "2.1")
 
 
-def test_almost_constant_columns_are_not_constant(tmp_path):
+def test_almost_constant_columns_round_trip(tmp_path):
     table = pa.table(
         {
             name: pa.concat_arrays([array, array[:1], pa.nulls(1, array.type), array])
@@ -210,7 +210,7 @@ def test_almost_constant_columns_are_not_constant(tmp_path):
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("count", [4, 3000])
-def test_blobs_of_the_first_kind_are_read(tmp_path, version, count):
+def test_v1_blobs_round_trip(tmp_path, version, count):
     values = [b"abc", None, b"", b"x" * 5000] * (count // 4)
     field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     table = pa.table([pa.array(values, pa.large_binary())], schema=pa.schema([field]))

@@ -93,7 +93,7 @@ def assert_both_read(folder, table: pa.Table, version: str, **options) -> None:
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("count", [1, 1500])
-def test_structs_of_fixed_width_are_packed(tmp_path, version, count):
+def test_fixed_width_structs_are_packed(tmp_path, version, count):
     structs = fixed_structs(count)
     table = packed_table(c=structs)
     assert_both_read(tmp_path, table, version, batch_rows=700)
@@ -104,7 +104,7 @@ def test_structs_of_fixed_width_are_packed(tmp_path, version, count):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_packed_structs_are_read_in_lists(tmp_path, version):
+def test_packed_structs_in_lists_round_trip(tmp_path, version):
     assert_both_read(tmp_path, pa.table({"l": in_lists(fixed_structs(400))}), version)
 
 
@@ -117,7 +117,7 @@ def test_vectors_are_packed(tmp_path, version, dimension):
         assert_both_read(tmp_path, packed_table(c=with_null_rows(structs)), version)
 
 
-def test_strings_are_packed_in_2_2_files(tmp_path):
+def test_strings_are_packed_in_2_2(tmp_path):
     structs = string_structs(3000)
     table = packed_table(c=structs, n=with_null_rows(structs), s=structs)
     assert_both_read(tmp_path, table, "2.2", batch_rows=1300)
@@ -125,7 +125,7 @@ def test_strings_are_packed_in_2_2_files(tmp_path):
     assert_both_read(tmp_path, pa.table({"l": in_lists(string_structs(310))}), "2.2")
 
 
-def test_tables_with_packed_structs_are_made_appended_to_and_read(tmp_path):
+def test_tables_with_packed_structs_can_be_created_and_appended(tmp_path):
     table = packed_table(c=string_structs(40), f=fixed_structs(40))
     uri = str(tmp_path / "t")
     for _ in range(2):
@@ -142,7 +142,7 @@ def test_tables_with_packed_structs_are_made_appended_to_and_read(tmp_path):
     assert pa.Table.from_batches(found).to_pylist() == table.to_pylist() * 3
 
 
-def test_a_dataset_names_one_column_for_a_packed_struct(tmp_path):
+def test_packed_struct_is_one_column_of_data_file(tmp_path):
     table = packed_table(c=fixed_structs(50)).append_column("x", pa.array(range(50)))
     data_file = write_table(tmp_path, table, "2.1")
     assert data_file.fields == (0, 6)
@@ -166,7 +166,7 @@ def test_a_dataset_names_one_column_for_a_packed_struct(tmp_path):
         (pa.array([{"a": "x"}, {"a": None}]), "2.2", "a of a packed struct is null"),
     ],
 )
-def test_what_cannot_be_packed_is_refused_by_name(tmp_path, array, version, message):
+def test_unpackable_struct_error_names_column(tmp_path, array, version, message):
     with pytest.raises(UnsupportedFeatureError, match=message) as error:
         write_table(tmp_path, packed_table(c=array), version)
     assert "column c" in str(error.value)
@@ -174,7 +174,7 @@ def test_what_cannot_be_packed_is_refused_by_name(tmp_path, array, version, mess
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("rows", [[], [[]], [[], None]])
-def test_packed_structs_of_which_there_are_none_are_read(tmp_path, version, rows):
+def test_empty_packed_structs_round_trip(tmp_path, version, rows):
     members = [("a", pa.int32()), ("f", pa.binary(3))]
     if version != "2.1":
         members.append(("v", pa.list_(pa.float32(), 3)))
@@ -189,7 +189,7 @@ def test_packed_structs_of_which_there_are_none_are_read(tmp_path, version, rows
     assert found.column(0).to_pylist() == rows
 
 
-def test_items_of_vectors_in_packed_structs_may_be_null_in_2_2(tmp_path):
+def test_null_vector_items_in_packed_structs_need_2_2(tmp_path):
     rows = [{"a": 1, "v": [1, None]}, None, {"a": 2, "v": [None, None]}, {"a": 3, "v": [5, 6]}]
     kind = pa.struct([("a", pa.int32()), ("v", pa.list_(pa.float32(), 2))])
     table = packed_table(c=pa.array(rows * 50, kind))

@@ -45,7 +45,7 @@ def ended(run_documents):
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
 @pytest.mark.parametrize("page", _KIND_OF)
-def test_every_block_of_a_document_runs_and_prints_what_it_shows_and_nothing_else(page, ended):
+def test_document_blocks_print_what_they_show(page, ended):
     count = ended(_KIND_OF[page]).result(page)
     languages = [block.language for block in blocks_of((ROOT / page).read_text())]
     assert count == languages.count("python") + languages.count("sql")
@@ -63,7 +63,7 @@ def test_example_change_feed(ended):
 
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
-def test_example_follow_a_table(ended):
+def test_follow_a_table_example_keeps_copy_equal(ended):
     seen = ended("plain").result("follow_a_table.py")
     assert seen["rows in which the copy differs"] == 0
     apart = [value for name, value in seen.items() if name.startswith("rows apart")]
@@ -100,11 +100,11 @@ def test_example_similar_images(ended):
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
 @pytest.mark.parametrize("kind", ["plain", "plugin"])
-def test_a_session_starts_and_stops_without_a_word_of_ours(kind, ended):
+def test_session_starts_and_stops_silently(kind, ended):
     assert ended(kind).printed_elsewhere() == []
 
 
-def test_what_is_no_answer_is_found_by_the_block_before_it():
+def test_unexpected_output_is_attributed_to_preceding_block():
     printed = """26/11/23 19:21:38 WARN NativeCodeLoader: Unable to load native-hadoop library
 == a.md:3
 an answer about errors
@@ -126,7 +126,7 @@ x.py:17: UserWarning: pkg_resources is deprecated
     }
 
 
-def test_blocks_are_found_with_what_they_print():
+def test_blocks_are_parsed_with_expected_output():
     text = "a\n```python\nprint(1)\n```\n\n```text\n1\n```\n"
     text += "<!-- hidden\nx = 1\n-->\n  ```sql\n  A;\n  ```\n"
     assert blocks_of(text) == [
@@ -136,7 +136,7 @@ def test_blocks_are_found_with_what_they_print():
     ]
 
 
-def test_a_block_that_prints_something_else_fails(tmp_path):
+def test_block_with_wrong_output_fails(tmp_path):
     wrong = tmp_path / "wrong.md"
     wrong.write_text("```python\nprint(1)\n```\n```text\n2\n```\n")
     with pytest.raises(AssertionError, match=r"wrong\.md:2 prints"):
@@ -149,7 +149,7 @@ def test_links_between_documents_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-def test_tables_of_options_procedures_errors_and_flags_are_those_of_the_code():
+def test_generated_tables_in_documents_equal_code():
     from pyspark_lance.errors import errors_as_markdown, reasons_as_markdown
     from pyspark_lance.format.feature_flags import flags_as_markdown
     from pyspark_lance.spark.options.option_table import options_as_markdown

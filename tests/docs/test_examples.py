@@ -12,7 +12,7 @@ from script_process import run_command
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1100)]
 
 
-def test_the_quickstart_comes_to_its_end(tmp_path):
+def test_quickstart_completes(tmp_path):
     """It starts and stops a session of its own."""
     # As the console entry runs it, which needs no clone.
     command = (sys.executable, "-m", "pyspark_lance", "quickstart", tmp_path / "kept")
@@ -26,7 +26,7 @@ def test_the_quickstart_comes_to_its_end(tmp_path):
     assert again.stderr == f"{tmp_path}/kept/flights exists: name another folder, or none\n"
 
 
-def test_no_example_is_left_out():
+def test_all_examples_are_listed():
     others = {path.name for path in (ROOT / "examples").glob("*.py")} - {*EXAMPLES, WITH_DIGITS}
     # One that is above, and what all of them use.
     assert others == {"quickstart.py", "flights.py", "printing.py"}

@@ -50,7 +50,7 @@ def examples_of(name):
 
 
 @pytest.mark.parametrize("name", sorted(_NAMES))
-def test_every_public_name_says_what_it_does_with_an_example(name):
+def test_public_names_have_docstrings_with_examples(name):
     assert inspect.getdoc(_NAMES[name])
     assert bool(examples_of(name).examples) != (name in _WITHOUT_EXAMPLE)
 
@@ -67,7 +67,7 @@ def written(spark, tmp_path_factory):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", sorted(set(_NAMES) - _WITHOUT_EXAMPLE))
-def test_the_example_of_a_docstring_is_true(name, spark, written, tmp_path):
+def test_docstring_examples_are_correct(name, spark, written, tmp_path):
     path = shutil.copytree(written, str(tmp_path / "events"))
     test = examples_of(name)
     test.globs.update(

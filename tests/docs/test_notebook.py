@@ -25,14 +25,14 @@ def shown(path):
     return found
 
 
-def test_the_notebook_shows_what_it_is_kept_with(tmp_path):
+def test_notebook_reproduces_stored_output(tmp_path):
     again = tmp_path / "again.ipynb"
     run_command(sys.executable, ROOT / "tests" / "support" / "notebooks.py", NOTEBOOK, again)
     assert shown(again) == shown(NOTEBOOK)
     assert no_answers(again.read_text()) == {}
 
 
-def test_the_notebook_is_kept_with_tables_and_a_picture():
+def test_notebook_contains_tables_and_picture():
     kinds = {kind for _, _, results in shown(NOTEBOOK) for data in results for kind in data}
     assert {"text/html", "image/svg+xml"} <= kinds
     assert "/tmp" not in NOTEBOOK.read_text()

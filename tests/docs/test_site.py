@@ -106,7 +106,7 @@ class _Links(HTMLParser):
             self.wanted.add(str(given[of_tag]))
 
 
-def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_in_it(site):
+def test_site_links_lead_to_existing_anchors(site):
     links = {name: _Links(site / name) for name in pages(site)}
     assert len(links) > 25
     broken = []
@@ -126,7 +126,7 @@ def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_in_it(site):
     assert broken == []
 
 
-def test_the_reference_has_every_method_under_the_name_that_users_import(site):
+def test_reference_lists_methods_under_imported_names(site):
     html = (site / "api.html").read_text()
     names = set(re.findall(r'id="(pyspark_lance\.[\w.]+)"', html))
     public = {name for name in dir(LanceTable) if not name.startswith("_")}
@@ -143,7 +143,7 @@ def test_the_reference_has_every_method_under_the_name_that_users_import(site):
         pkgutil.resolve_name(name)
 
 
-def test_no_page_is_cut_off_or_blank_or_asks_other_hosts(site, address, tab):
+def test_pages_are_complete_and_load_nothing_external(site, address, tab):
     wrong: dict[str, object] = {}
     count = 0
     for name in pages(site):

@@ -9,7 +9,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.column_names import matched, same_order, sources_of, spellings
 
 
-def test_an_exact_name_comes_first_then_the_only_one_in_another_case():
+def test_exact_names_win_over_case_insensitive_match():
     names = spellings(["id", "Name", "NAME"])
     assert [names.spelled(name) for name in ("ID", "Name", "NAME", "x")] == [
         "id",
@@ -32,7 +32,7 @@ def test_no_two_names_mean_one_column():
         matched(["name", "NAME"], ["Name", "NAME"])
 
 
-def test_random_names_keep_what_is_exact_and_mix_nothing():
+def test_random_names_match_exactly_before_ignoring_case():
     rng = np.random.default_rng(7)
     pool = np.array(["a", "A", "b", "B", "ab", "aB", "Ab", "c"])
     kinds = set()
@@ -57,7 +57,7 @@ def test_random_names_keep_what_is_exact_and_mix_nothing():
     assert kinds == {"refused", "taken", "nothing"}
 
 
-def test_an_order_is_the_same_by_names_not_by_their_case():
+def test_column_order_ignores_case():
     assert same_order(["a", "B"], ["A", "b"])
     assert same_order(["a", "A"], ["a", "A"])
     assert not same_order(["a", "A"], ["A", "a"])

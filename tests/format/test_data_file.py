@@ -17,7 +17,7 @@ ids = st.integers(-5, 2**31 - 1)
     size=st.integers(0, 2**64 - 1),
     base_id=st.none() | st.integers(0, 2**32 - 1),
 )
-def test_data_files_survive_the_way_through_protobuf(pairs, size, base_id):
+def test_data_file_round_trips_through_protobuf(pairs, size, base_id):
     file = DataFile(
         "0101.lance",
         tuple(field for field, _ in pairs),
@@ -31,7 +31,7 @@ def test_data_files_survive_the_way_through_protobuf(pairs, size, base_id):
     assert DataFile.from_proto(table_pb2.DataFile.FromString(data)) == file
 
 
-def test_base_id_zero_is_not_the_absence_of_a_base():
+def test_base_id_zero_differs_from_absent_base():
     with_base = DataFile("x", (0,), (0,), 2, 1, base_id=0).to_proto()
     without = DataFile("x", (0,), (0,), 2, 1).to_proto()
     assert with_base.HasField("base_id")
@@ -42,11 +42,11 @@ def test_base_id_zero_is_not_the_absence_of_a_base():
     ("major", "minor", "version"),
     [(0, 2, "0.1"), (0, 3, "2.0"), (2, 0, "2.0"), (2, 1, "2.1"), (2, 2, "2.2"), (2, 3, "2.3")],
 )
-def test_file_versions_are_named_as_lance_names_them(major, minor, version):
+def test_file_versions_have_lance_names(major, minor, version):
     assert DataFile("x", (0,), (0,), major, minor).file_version == version
 
 
-def test_fields_and_columns_must_pair_up_unless_there_are_no_columns():
+def test_field_and_column_counts_must_match():
     legacy = table_pb2.DataFile(path="x", fields=[0, TOMBSTONE], file_minor_version=2)
     assert DataFile.from_proto(legacy).column_indices == ()
     with pytest.raises(CorruptFileError, match="2 fields and 1 columns"):
@@ -54,17 +54,17 @@ def test_fields_and_columns_must_pair_up_unless_there_are_no_columns():
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x.lance", "a/../../x", "a\0b"])
-def test_paths_that_leave_the_data_folder_are_refused(path):
+def test_paths_outside_data_folder_are_corrupt(path):
     with pytest.raises(CorruptFileError, match="path"):
         DataFile.from_proto(table_pb2.DataFile(path=path))
 
 
 @pytest.mark.parametrize("path", ["a..b.lance", "sub/x.lance", "..x"])
-def test_other_unusual_paths_are_followed(path):
+def test_unusual_paths_are_accepted(path):
     assert DataFile.from_proto(table_pb2.DataFile(path=path)).path == path
 
 
-def test_new_names_hold_the_whole_uuid_in_bits_and_hex():
+def test_new_file_names_encode_uuid_in_bits_and_hex():
     name = new_data_file_name(uuid.UUID("e3000000-0000-4000-8000-0000000000ff").bytes)
     assert re.fullmatch(r"[01]{24}[0-9a-f]{26}\.lance", name)
     assert name.startswith("11100011" + "00000000" * 2)

@@ -18,7 +18,7 @@ offset_sets = st.sets(
 
 
 @given(chosen=offset_sets)
-def test_bytes_keep_the_set(chosen):
+def test_deletion_vector_round_trips(chosen):
     vector = DeletionVector.of(list(chosen))
     again = DeletionVector.from_bitmap_bytes(vector.to_bitmap_bytes())
     assert again == vector == pickle.loads(pickle.dumps(vector))
@@ -45,7 +45,7 @@ def test_operations_agree_with_python_sets(one, two, start, length):
     assert all(offset in a for offset in one)
 
 
-def test_bytes_of_the_reference_writer():
+def test_bitmap_bytes_equal_reference_writer():
     assert DeletionVector.empty().to_bitmap_bytes().hex() == "3a30000000000000"
     encoded = bytes.fromhex("3a30000001000000000001001000000000000100")
     assert DeletionVector.from_bitmap_bytes(encoded).to_array().tolist() == [0, 1]
@@ -59,7 +59,7 @@ def test_run_containers_are_read():
 
 
 @given(chosen=offset_sets, run_containers=st.booleans(), data=st.data())
-def test_damaged_bitmaps_are_corrupt_or_another_set(chosen, run_containers, data):
+def test_damaged_bitmaps_are_corrupt_or_valid_sets(chosen, run_containers, data):
     bitmap = BitMap(chosen)
     if run_containers:
         bitmap.add_range(500, 9_000)
@@ -79,12 +79,12 @@ def test_trailing_bytes_are_corrupt():
 
 
 @pytest.mark.parametrize("offsets", [[-1], [2**32], [0.5]])
-def test_offsets_that_are_no_32_bit_numbers_are_refused(offsets):
+def test_offsets_beyond_32_bits_are_refused(offsets):
     with pytest.raises(InvalidInputError):
         DeletionVector.of(offsets)
 
 
-def test_a_caller_cannot_change_a_vector():
+def test_deletion_vector_is_immutable():
     vector = DeletionVector.of([1])
     with pytest.raises(ValueError, match="read-only"):
         vector.to_array()[0] = 2
@@ -104,12 +104,12 @@ def test_deletion_files_survive_their_message(deletion_file, suffix):
     assert deletion_file.suffix == suffix
 
 
-def test_an_unknown_deletion_file_type_is_corrupt():
+def test_unknown_deletion_file_type_is_corrupt():
     with pytest.raises(CorruptFileError, match="type is 2"):
         DeletionFile.from_proto(table_pb2.DeletionFile(file_type=2))
 
 
 @pytest.mark.parametrize("file_type", [0, 1, True, "BITMAP", None])
-def test_a_deletion_file_of_anything_but_a_known_type_cannot_be_made(file_type):
+def test_deletion_file_requires_known_type(file_type):
     with pytest.raises(InvalidInputError, match="not a DeletionFileType"):
         DeletionFile(file_type, 1, 2, 3)

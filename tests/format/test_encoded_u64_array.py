@@ -13,7 +13,7 @@ Message = row_ids_pb2.EncodedU64Array
 
 
 @given(values=u64_arrays())
-def test_chosen_form_keeps_the_values_through_bytes(values):
+def test_chosen_array_encoding_round_trips(values):
     encoded = EncodedU64Array.choose(values)
     again = EncodedU64Array.from_proto(Message.FromString(encoded.to_proto().SerializeToString()))
     assert again == encoded
@@ -34,7 +34,7 @@ def test_chosen_form_keeps_the_values_through_bytes(values):
         ([7, 7 + 2**32], 8),
     ],
 )
-def test_width_follows_the_spread_not_the_size(values, width):
+def test_array_width_follows_value_spread(values, width):
     encoded = EncodedU64Array.choose(np.array(values, dtype=np.uint64))
     assert encoded.offsets.dtype.itemsize == width
     assert encoded.base == (min(values) if values and width < 8 else 0)
@@ -60,12 +60,12 @@ def test_offsets_are_little_endian():
         Message(u32_array=Message.U32Array(base=2**64 - 2**31, offsets=b"\x00\x00\x00\x80")),
     ],
 )
-def test_broken_messages_are_corrupt(message):
+def test_invalid_array_messages_are_corrupt(message):
     with pytest.raises(CorruptFileError):
         EncodedU64Array.from_proto(message)
 
 
-def test_arrays_inside_are_read_only_and_not_shared_with_the_caller():
+def test_encoded_arrays_are_read_only_copies():
     mine = np.array([1, 2], dtype="<u2")
     encoded = EncodedU64Array(10, mine)
     mine[0] = 9

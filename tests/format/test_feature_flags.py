@@ -26,13 +26,13 @@ def accepts(check, *arguments):
     return True
 
 
-def test_exactly_the_implemented_reader_flags_are_accepted():
+def test_check_readable_accepts_exactly_implemented_flags():
     assert {1 << bit for bit in range(64) if accepts(check_readable, 1 << bit)} == READABLE
     check_readable(sum(READABLE))
 
 
 @pytest.mark.parametrize("words", [lambda f: (f, 0), lambda f: (0, f), lambda f: (f, f)])
-def test_a_writer_refuses_what_it_does_not_implement_in_either_word(words):
+def test_check_writable_accepts_exactly_implemented_flags(words):
     flags = {1 << bit for bit in range(64)}
     assert {flag for flag in flags if accepts(check_writable, *words(flag))} == WRITABLE
 
@@ -42,7 +42,7 @@ def test_refused_flags_are_named():
         check_readable(1 | 64 | 8192)
 
 
-def test_a_refusal_says_which_lance_knows_the_feature():
+def test_refused_flag_hint_names_supporting_lance():
     for flag, known_by in (
         (4096, "a Lance newer than 14.0.2"),
         (1 << 40, "a Lance newer than 14.0.2"),
@@ -52,7 +52,7 @@ def test_a_refusal_says_which_lance_knows_the_feature():
         assert raised.value.hint.endswith(f"a client that supports them: {known_by}")
 
 
-def test_the_table_of_the_documents_says_of_each_flag_what_is_done():
+def test_documented_flag_table_matches_support():
     flags, _, others = flags_as_markdown().split("\n\n")
     rows = [line.split(" | ") for line in flags.splitlines()[2:-1]]
     for number, _, read, written, _ in rows:
@@ -64,14 +64,14 @@ def test_the_table_of_the_documents_says_of_each_flag_what_is_done():
 
 
 @pytest.mark.parametrize("flag", [256, 1024, 16384, 65536])
-def test_a_paired_flag_in_one_word_is_corruption(flag):
+def test_paired_flag_in_one_word_is_corrupt(flag):
     for words in ((flag, 0), (0, flag)):
         with pytest.raises(CorruptFileError, match=str(flag)):
             check_consistent(*words, None)
     check_consistent(flag, flag, None)
 
 
-def test_non_reusable_field_ids_come_with_the_highest_id():
+def test_non_reusable_field_ids_require_highest_id():
     check_consistent(0, 32768, 0)
     for words in ((32768, 32768, 3), (0, 32768, None), (0, 0, 3)):
         with pytest.raises(CorruptFileError, match="32768"):
@@ -88,7 +88,7 @@ def flags(**changes):
     return compute_flags(**(state | changes))
 
 
-def test_flags_follow_the_state_of_the_table():
+def test_flags_follow_table_state():
     assert flags() == (0, 0)
     assert flags(has_deletion_files=True) == (1, 1)
     assert flags(stable_row_ids=True) == (2, 2)
@@ -96,13 +96,13 @@ def test_flags_follow_the_state_of_the_table():
     assert flags(has_base_paths=True) == (16, 16)
 
 
-def test_flags_of_the_last_version_are_forgotten_but_for_what_is_carried_over():
+def test_only_carried_flags_survive_new_version():
     kept = 128 | 256 | 16384
     assert flags(previous=(0xFFFF, 0xFFFF)) == (kept, kept)
 
 
 @pytest.mark.interop
-def test_pylance_refuses_whatever_is_corrupt_or_unreadable_to_us(tmp_path):
+def test_pylance_refuses_same_flags(tmp_path):
     import lance
     import pyarrow as pa
 

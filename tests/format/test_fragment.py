@@ -54,7 +54,7 @@ fragments = st.builds(
 
 
 @given(st.lists(fragments, max_size=3))
-def test_fragments_survive_the_way_through_protobuf(made):
+def test_fragments_round_trip_through_protobuf(made):
     messages = [
         table_pb2.DataFragment.FromString(fragment.to_proto().SerializeToString())
         for fragment in made
@@ -69,7 +69,7 @@ def test_fragments_survive_pickling(fragment):
     assert (again.row_ids is SPILLED) == (fragment.row_ids is SPILLED)
 
 
-def test_an_empty_inline_sequence_is_not_an_absent_one():
+def test_empty_inline_sequence_differs_from_absent():
     message = table_pb2.DataFragment(physical_rows=1)
     message.inline_row_ids = b""
     assert Fragment.from_proto(message).row_ids == b""
@@ -77,7 +77,7 @@ def test_an_empty_inline_sequence_is_not_an_absent_one():
     assert Fragment.from_proto(message).created_at is None
 
 
-def test_each_sequence_is_kept_in_its_own_place():
+def test_sequences_are_stored_in_separate_fields():
     fragment = Fragment(0, (), 1, None, b"ids", b"created", b"updated")
     message = fragment.to_proto()
     assert message.inline_row_ids == b"ids"
@@ -89,21 +89,21 @@ def test_each_sequence_is_kept_in_its_own_place():
     assert not spilled.HasField("column_last_updated_at_versions")
 
 
-def test_live_rows_are_physical_rows_without_deleted_ones():
+def test_live_rows_exclude_deleted_rows():
     deletion = DeletionFile(DeletionFileType.BITMAP, 1, 2, 3)
     fragment = Fragment(0, (), 10, deletion)
     assert (fragment.num_deleted_rows, fragment.num_rows) == (3, 7)
     assert Fragment(0, (), 10).num_rows == 10
 
 
-def test_equal_field_lists_are_one_object():
+def test_equal_field_lists_are_shared():
     message = Fragment(0, (DataFile("a", (3, 4, 5), (0, 1, 2), 2, 1),), 1).to_proto()
     first, second = fragments_from_protos([message, message])
     assert first.files[0].fields is second.files[0].fields
     assert first.files[0].column_indices is second.files[0].column_indices
 
 
-def test_overlays_are_refused_by_name():
+def test_overlays_are_refused_by_fragment():
     message = table_pb2.DataFragment(id=7, physical_rows=1, overlays=[b""])
     with pytest.raises(UnsupportedFeatureError, match="fragment 7 has data overlay"):
         Fragment.from_proto(message)
@@ -122,6 +122,6 @@ def test_overlays_are_refused_by_name():
         ),
     ],
 )
-def test_fragments_that_contradict_themselves_are_refused(message, complaint):
+def test_contradictory_fragments_are_corrupt(message, complaint):
     with pytest.raises(CorruptFileError, match=complaint):
         Fragment.from_proto(message)

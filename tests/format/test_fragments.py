@@ -59,7 +59,7 @@ def others(one: tuple[Fragment, ...], rng: random.Random) -> tuple[Fragment, ...
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_manifests_read_beside_each_other_are_those_that_are_read_alone(seed):
+def test_manifest_read_with_known_fragments_equals_plain_read(seed):
     rng = random.Random(seed)
     fragments, known = MANY, None
     for version in range(1, 12):
@@ -71,7 +71,7 @@ def test_manifests_read_beside_each_other_are_those_that_are_read_alone(seed):
         fragments = MANY[rng.randrange(300) :] if rng.random() < 0.2 else others(fragments, rng)
 
 
-def test_fragments_that_neighbours_have_in_common_are_parsed_once():
+def test_common_fragments_are_parsed_once():
     first = Manifest.from_bytes(manifest(*MANY).to_bytes())
     assert first.fragments == MANY
     changed = [*MANY[:10], *MANY[11:200], fragment(200, deleted=1), *MANY[201:], fragment(300)]
@@ -83,7 +83,7 @@ def test_fragments_that_neighbours_have_in_common_are_parsed_once():
     assert fresh == {200, 300}
 
 
-def test_fragments_that_stand_apart_are_read_as_well():
+def test_separated_fragments_are_read():
     data = manifest(*MANY[:3]).to_bytes()
     late = length_delimited(
         table_pb2.Manifest.FRAGMENTS_FIELD_NUMBER, MANY[3].to_proto().SerializeToString()
@@ -94,7 +94,7 @@ def test_fragments_that_stand_apart_are_read_as_well():
     assert again.fragments == MANY[:4]
 
 
-def test_fragments_out_of_order_are_shared_in_their_places():
+def test_unordered_fragments_are_shared():
     mixed = (MANY[5], MANY[2], MANY[9])
     known = Manifest.from_bytes(manifest(*mixed).to_bytes()).fragments
     data = manifest(MANY[2], MANY[5], MANY[9], MANY[11]).to_bytes()
@@ -103,7 +103,7 @@ def test_fragments_out_of_order_are_shared_in_their_places():
     assert found.fragments == (MANY[2], MANY[5], MANY[9], MANY[11])
 
 
-def test_what_nobody_understands_is_found_beside_a_neighbour_too():
+def test_unknown_fragment_fields_are_detected_with_known_fragments():
     strange = MANY[1].to_proto().SerializeToString() + length_delimited(900, b"x")
     plain = manifest(MANY[0]).to_bytes()
     data = plain.replace(
@@ -115,7 +115,7 @@ def test_what_nobody_understands_is_found_beside_a_neighbour_too():
         assert Manifest.from_bytes(data, known=known).has_unknown_fields
 
 
-def test_damaged_manifests_end_as_they_do_alone():
+def test_damaged_manifest_fails_equally_with_known_fragments():
     known = Manifest.from_bytes(manifest(*MANY[:20]).to_bytes()).fragments
     data = manifest(*MANY[:7], fragment(7, deleted=2), *MANY[8:21], version=2).to_bytes()
 
@@ -132,7 +132,7 @@ def test_damaged_manifests_end_as_they_do_alone():
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("is_stored", [False, True])
-def test_fragments_that_change_are_those_of_a_dict(seed, is_stored):
+def test_changed_fragments_equal_dict_model(seed, is_stored):
     rng = random.Random(seed)
     model = {one.id: one for one in MANY[: rng.choice([0, 1, 40])]}
     fragments = Fragments.of(model.values())
@@ -159,7 +159,7 @@ def test_fragments_that_change_are_those_of_a_dict(seed, is_stored):
         assert fragments.take(places) == [expected[place] for place in places]
 
 
-def test_the_columns_of_bytes_are_those_of_the_fragments():
+def test_encoded_columns_equal_fragments():
     mixed = [
         *MANY[:5],
         fragment(5, deleted=9),
@@ -178,7 +178,7 @@ def test_the_columns_of_bytes_are_those_of_the_fragments():
     assert not any(read.items), "columns are read without a fragment"
 
 
-def test_a_commit_takes_over_the_bytes_of_what_it_does_not_touch():
+def test_changed_fragments_reuse_encoded_bytes():
     read = Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments
     changed = read.changed([fragment(5, deleted=3), fragment(300)], [7, 8])
     assert Manifest.from_bytes(changed.encoded()).fragments.ids.tolist() == [
@@ -188,7 +188,7 @@ def test_a_commit_takes_over_the_bytes_of_what_it_does_not_touch():
     assert [one.id for one in read.items if one is not None] == []
 
 
-def test_ranges_of_row_ids_are_read_together():
+def test_single_ranges_decodes_row_ids_in_bulk():
     ranges = [RowIdSequence.consecutive(100 * n, n + 1).to_bytes() for n in range(20)]
     low, high = single_ranges(ranges)
     assert low.tolist() == [100 * n for n in range(20)]
@@ -200,7 +200,7 @@ def test_ranges_of_row_ids_are_read_together():
     assert single_ranges([*ranges[:-1], b"", two]) is None
 
 
-def test_what_is_decoded_of_some_fragments_is_known_to_the_version_they_are_of():
+def test_decoded_fragments_are_shared_with_whole_version():
     whole = Manifest.from_bytes(manifest(*MANY).to_bytes()).fragments
     assert not any(whole.items)
     some = whole.take(np.array([7, 250, 9]))[1:]

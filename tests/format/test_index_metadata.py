@@ -33,7 +33,7 @@ def message(**changes):
     return table_pb2.IndexMetadata(**(fields | changes))
 
 
-def test_an_entry_is_decoded():
+def test_index_entry_is_decoded():
     entry = IndexMetadata.from_bytes(message(base_id=0).SerializeToString())
     assert entry.uuid == ID
     assert entry.name == "id_idx"
@@ -44,7 +44,7 @@ def test_an_entry_is_decoded():
     assert entry.base_id == 0
 
 
-def test_absent_coverage_is_unknown_and_not_empty():
+def test_absent_coverage_differs_from_empty():
     for unknown in (b"", None):
         raw = message(fragment_bitmap=unknown).SerializeToString()
         assert IndexMetadata.from_bytes(raw).fragment_bitmap is None
@@ -57,7 +57,7 @@ def test_absent_coverage_is_unknown_and_not_empty():
     before=st.binary(max_size=8),
     after=st.binary(max_size=8),
 )
-def test_new_coverage_leaves_every_other_byte_alone(coverage, before, after):
+def test_new_coverage_preserves_other_bytes(coverage, before, after):
     unknown = length_delimited(60, before), length_delimited(61, after)
     raw = unknown[0] + message().SerializeToString() + unknown[1]
     changed = IndexMetadata.from_bytes(raw).with_fragment_bitmap(BitMap(coverage))
@@ -71,20 +71,20 @@ def test_new_coverage_leaves_every_other_byte_alone(coverage, before, after):
     assert others(changed.raw) == others(raw)
 
 
-def test_empty_coverage_is_written_as_the_empty_bitmap():
+def test_empty_coverage_is_written_as_empty_bitmap():
     entry = IndexMetadata.from_bytes(message().SerializeToString())
     emptied = entry.with_fragment_bitmap(BitMap())
     assert bytes.fromhex("2a08 3a30000000000000") in emptied.raw
     assert IndexMetadata.from_bytes(entry.with_fragment_bitmap(None).raw).fragment_bitmap is None
 
 
-def test_coverage_is_added_where_there_was_none():
+def test_coverage_is_added_if_absent():
     entry = IndexMetadata.from_bytes(message(fragment_bitmap=None).SerializeToString())
     added = entry.with_fragment_bitmap(BitMap([1]))
     assert added.raw == message(fragment_bitmap=BitMap([1]).serialize()).SerializeToString()
 
 
-def test_a_section_is_put_together_from_the_same_bytes():
+def test_index_section_round_trips_byte_for_byte():
     raws = [length_delimited(77, b"x") + message(name=name).SerializeToString() for name in "abc"]
     section = b"".join(length_delimited(1, raw) for raw in raws)
     entries = indices_from_section(section)
@@ -93,13 +93,13 @@ def test_a_section_is_put_together_from_the_same_bytes():
     assert indices_from_section(b"") == ()
 
 
-def test_an_entry_without_a_proper_uuid_is_refused():
+def test_index_entry_without_valid_uuid_is_corrupt():
     for broken in (None, table_pb2.Uuid(uuid=b"short")):
         with pytest.raises(CorruptFileError, match="16"):
             IndexMetadata.from_bytes(message(uuid=broken).SerializeToString())
 
 
-def test_damaged_sections_are_refused_or_read():
+def test_damaged_index_sections_are_refused_or_read():
     section = section_of_indices([IndexMetadata.from_bytes(message().SerializeToString())])
     refuse_every((cut for cut in truncations(section) if cut), indices_from_section)
     assert survive_every(splices(section, 500), indices_from_section) > 100

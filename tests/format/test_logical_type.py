@@ -97,7 +97,7 @@ def test_nested_types_translate_both_ways(arrow, logical, children, encoding):
     assert informative_encoding(logical) == encoding
 
 
-def test_types_that_lose_something_become_what_lance_makes_of_them():
+def test_lossy_types_map_to_lance_types():
     assert logical_type_of(pa.string_view()) == "string"
     assert logical_type_of(pa.binary_view()) == "binary"
     assert logical_type_of(pa.dictionary(pa.int8(), pa.string(), ordered=True)) == (
@@ -108,14 +108,14 @@ def test_types_that_lose_something_become_what_lance_makes_of_them():
     assert arrow_type_of("fixed_size_list:int32:2").value_field == pa.field("item", pa.int32())
 
 
-def test_bfloat16_is_known_as_an_item_of_a_fixed_size_list():
+def test_bfloat16_is_read_in_fixed_size_lists():
     arrow = arrow_type_of("fixed_size_list:lance.bfloat16:4")
     assert arrow.value_type == pa.binary(2)
     assert arrow.value_field.metadata[b"ARROW:extension:name"] == BFLOAT16.encode()
     assert logical_type_of(arrow) == "fixed_size_list:lance.bfloat16:4"
 
 
-def test_json_is_stored_as_bytes():
+def test_json_is_stored_as_large_binary():
     assert arrow_type_of("json") == pa.large_binary()
     assert informative_encoding("json") == 2
 
@@ -139,7 +139,7 @@ def test_json_is_stored_as_bytes():
     ],
     ids=str,
 )
-def test_types_the_format_lacks_are_refused(arrow):
+def test_types_missing_from_format_are_refused(arrow):
     with pytest.raises(UnsupportedFeatureError):
         logical_type_of(arrow)
 
@@ -175,18 +175,18 @@ def test_unknown_logical_types_are_unsupported(logical):
     ],
     ids=lambda text: text[:40],
 )
-def test_malformed_logical_types_are_corruption(logical):
+def test_malformed_logical_types_are_corrupt(logical):
     with pytest.raises(CorruptFileError):
         arrow_type_of(logical)
 
 
 @pytest.mark.parametrize("logical", ["int32", "timestamp:us:-", "fixed_size_list:float:2", "list"])
-def test_too_many_children_are_corruption(logical):
+def test_excess_children_are_corrupt(logical):
     with pytest.raises(CorruptFileError, match="2 children"):
         arrow_type_of(logical, MEMBERS)
 
 
-def test_map_entries_must_be_a_struct_of_two():
+def test_map_entries_must_be_struct_of_two():
     for entries in (pa.int8(), pa.struct(MEMBERS[:1])):
         with pytest.raises(CorruptFileError):
             arrow_type_of("map", [pa.field("entries", entries, False)])
@@ -195,7 +195,7 @@ def test_map_entries_must_be_a_struct_of_two():
         arrow_type_of("map", [pa.field("entries", nullable_key, False)])
 
 
-def test_any_cut_of_a_logical_type_is_read_or_refused_cleanly():
+def test_truncated_logical_types_raise_only_lance_errors():
     for _, logical, _ in LEAVES:
         for length in range(len(logical)):
             for text in (logical[:length], logical[length + 1 :], logical[length:] + ":"):
@@ -206,11 +206,11 @@ def test_any_cut_of_a_logical_type_is_read_or_refused_cleanly():
 
 
 @pytest.mark.parametrize("text", ["float:2147483647", "fixed_size_list:double:65536:65536"])
-def test_a_value_that_no_array_can_hold_is_corruption(text):
+def test_oversized_vector_values_are_corrupt(text):
     with pytest.raises(CorruptFileError, match="a value takes"):
         arrow_type_of(f"fixed_size_list:{text}")
 
 
-def test_long_vectors_and_vectors_of_booleans_are_read():
+def test_long_and_boolean_vectors_are_read():
     assert arrow_type_of("fixed_size_list:float:65536").list_size == 65536
     assert arrow_type_of("fixed_size_list:bool:2147483647").list_size == 2**31 - 1

@@ -57,12 +57,12 @@ def read_message(message, where=""):
 
 
 @pytest.mark.parametrize("manifest", [FULL, EMPTY], ids=["full", "empty"])
-def test_manifests_survive_the_way_through_bytes(manifest):
+def test_manifest_round_trips(manifest):
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert Manifest.from_bytes(memoryview(manifest.to_bytes())) == manifest
 
 
-def test_the_worked_example_of_the_format_is_decoded_and_encoded_to_the_same_length():
+def test_format_example_decodes_and_keeps_length():
     body = bytes.fromhex(
         "0a1a 12026964 20ffffffffffffffffff01 2a05696e743634 3001 3801"
         "0a1e 120376616c 1801 20ffffffffffffffffff01 2a06737472696e67 3001 3802"
@@ -88,7 +88,7 @@ def test_the_worked_example_of_the_format_is_decoded_and_encoded_to_the_same_len
     assert len(manifest.to_bytes()) == len(body)  # fragments stay byte for byte
 
 
-def test_presence_is_kept():
+def test_absent_manifest_fields_stay_absent():
     assert FULL.max_fragment_id == 9
     assert read_message(table_pb2.Manifest()).max_fragment_id is None
     assert read_message(table_pb2.Manifest(max_fragment_id=0)).max_fragment_id == 0
@@ -98,7 +98,7 @@ def test_presence_is_kept():
     assert read_message(table_pb2.Manifest()).data_storage_version == ""
 
 
-def test_the_transaction_section_is_read_under_both_numbers_and_written_under_the_new_one():
+def test_transaction_section_is_read_from_both_fields_and_written_to_new():
     old = read_message(table_pb2.Manifest(transaction_section_21=9))
     assert old.transaction_section == 9
     both = table_pb2.Manifest(transaction_section_21=9, transaction_section=4)
@@ -118,7 +118,7 @@ def test_timestamps_keep_their_nanoseconds(seconds_nanos):
 
 
 @pytest.mark.parametrize("seconds_nanos", [(2**62, 0), (-(2**62), 0), (0, -1), (0, 10**9)])
-def test_impossible_timestamps_are_refused(seconds_nanos):
+def test_impossible_timestamps_are_corrupt(seconds_nanos):
     seconds, nanos = seconds_nanos
     message = table_pb2.Manifest(timestamp=table_pb2.Timestamp(seconds=seconds, nanos=nanos))
     with pytest.raises(CorruptFileError, match="commit time"):
@@ -139,7 +139,7 @@ UNKNOWN = length_delimited(99, b"from the future")
     ],
     ids=["manifest", "field", "fragment", "data file", "base path"],
 )
-def test_unknown_fields_are_noticed_at_any_depth(addition):
+def test_unknown_manifest_fields_are_detected_at_any_depth(addition):
     assert not Manifest.from_bytes(EMPTY.to_bytes()).has_unknown_fields
     assert Manifest.from_bytes(EMPTY.to_bytes() + addition).has_unknown_fields
 
@@ -151,7 +151,7 @@ def test_fragments_are_found_by_id():
             FULL.fragment(missing)
 
 
-def test_fragments_are_put_in_order_and_duplicates_are_only_read():
+def test_fragments_are_sorted_and_duplicates_block_writes():
     def manifest(*ids):
         return table_pb2.Manifest(
             fragments=[table_pb2.DataFragment(id=number, physical_rows=1) for number in ids]
@@ -164,7 +164,7 @@ def test_fragments_are_put_in_order_and_duplicates_are_only_read():
         doubled.check_fragment_ids()
 
 
-def test_more_deleted_rows_than_rows_are_refused_if_the_writer_counted():
+def test_excess_deleted_rows_are_corrupt_if_writer_counted():
     file = table_pb2.DeletionFile(num_deleted_rows=3)
     message = table_pb2.Manifest(
         fragments=[table_pb2.DataFragment(physical_rows=2, deletion_file=file)]
@@ -193,7 +193,7 @@ def test_more_deleted_rows_than_rows_are_refused_if_the_writer_counted():
         ),
     ],
 )
-def test_what_is_not_implemented_is_refused_with_the_place(message, complaint):
+def test_unsupported_manifest_error_names_location(message, complaint):
     with pytest.raises(UnsupportedFeatureError, match=complaint) as caught:
         read_message(message, "t/_versions/x bytes 4..9")
     assert caught.value.where == "t/_versions/x bytes 4..9"
@@ -218,7 +218,7 @@ def test_what_is_not_implemented_is_refused_with_the_place(message, complaint):
         ),
     ],
 )
-def test_contradictions_are_corruption_with_the_place(message, complaint):
+def test_contradictory_manifest_error_names_location(message, complaint):
     with pytest.raises(CorruptFileError, match=complaint) as caught:
         read_message(message, "here")
     assert caught.value.where == "here"
@@ -231,7 +231,7 @@ def test_damaged_manifests_are_refused_or_read():
     assert survive_every(splices(data, 1500), Manifest.from_bytes) > 500
 
 
-def test_a_hundred_thousand_fragments_come_back():
+def test_manifest_with_100_000_fragments_round_trips():
     file = DataFile("0" * 50 + ".lance", (0, 1, 2), (0, 1, 2), 2, 1, 12345)
     manifest = Manifest(
         version=1,
@@ -247,6 +247,6 @@ def test_a_hundred_thousand_fragments_come_back():
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
 
 
-def test_a_base_path_with_a_nul_is_corruption():
+def test_base_path_with_nul_is_corrupt():
     with pytest.raises(CorruptFileError, match="NUL"):
         BasePath.from_proto(table_pb2.BasePath(id=1, path="/tables/a\0b"))

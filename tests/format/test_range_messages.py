@@ -46,7 +46,7 @@ def message_of(ranges, *, versions):
 
 @pytest.mark.parametrize("versions", [False, True])
 @given(ranges=RANGES)
-def test_the_bytes_are_those_of_the_protobuf_library(versions, ranges):
+def test_range_messages_equal_protobuf_library(versions, ranges):
     data = message_of(ranges, versions=versions)
     assert encode_ranges(columns(ranges, versions=versions)) == data
     found = decode_ranges(data, versions=versions)
@@ -65,7 +65,7 @@ def outcome(kind, data):
 
 @pytest.mark.parametrize("versions", [False, True])
 @given(ranges=RANGES, data=st.data())
-def test_damaged_bytes_mean_what_they_mean_to_the_protobuf_library(versions, ranges, data):
+def test_damaged_ranges_decode_like_protobuf_library(versions, ranges, data):
     broken = data.draw(damaged(message_of(ranges, versions=versions)))
     kind = RowDatasetVersionSequence if versions else RowIdSequence
     module = version_sequence if versions else row_id_sequence
@@ -81,7 +81,7 @@ def test_damaged_bytes_mean_what_they_mean_to_the_protobuf_library(versions, ran
 @example(data=bytes.fromhex("0a080a040a0210021001"))
 @example(data=bytes.fromhex("0a090a050a038a00021001"))  # a tag of two bytes
 @example(data=bytes.fromhex("0a040a020a80"))
-def test_any_bytes_are_ranges_only_if_they_are(versions, data):
+def test_arbitrary_bytes_decode_only_as_ranges(versions, data):
     found = decode_ranges(data, versions=versions)
     if found is not None:
         kind = row_ids_pb2.RowDatasetVersionSequence if versions else row_ids_pb2.RowIdSequence

@@ -10,7 +10,7 @@ U32 = st.integers(0, 2**32 - 1)
 
 
 @given(fragment=U32, offsets=st.lists(U32, max_size=20))
-def test_an_address_splits_into_what_it_was_made_of(fragment, offsets):
+def test_row_address_splits_into_fragment_and_offset(fragment, offsets):
     addresses = ra.row_addresses(fragment, np.array(offsets, dtype=np.uint32))
     assert addresses.dtype == np.uint64
     assert addresses.tolist() == [fragment << 32 | offset for offset in offsets]

@@ -43,7 +43,7 @@ def live_tables(draw):
 
 
 @given(table=live_tables(), data=st.data())
-def test_lookup_agrees_with_a_dict_of_live_rows(table, data):
+def test_lookup_equals_dict_of_live_rows(table, data):
     fragments, expected, base, universe = table
     index = RowIdIndex.build(fragments)
     index.check_unique()
@@ -57,7 +57,7 @@ def test_lookup_agrees_with_a_dict_of_live_rows(table, data):
         assert not hit or address == expected[row_id]
 
 
-def test_an_empty_index_finds_nothing():
+def test_empty_index_finds_nothing():
     for fragments in ([], [(0, RowIdSequence(()), None)]):
         index = RowIdIndex.build(fragments)
         index.check_unique()
@@ -75,7 +75,7 @@ ARRAY = RowIdSequence.from_array([9, 7, 5])
 
 @pytest.mark.parametrize("one", [RANGE, HOLED, BITMAP, ARRAY])
 @pytest.mark.parametrize("two", [RANGE, HOLED, BITMAP, ARRAY])
-def test_two_live_rows_with_one_id_are_corrupt(one, two):
+def test_duplicate_live_row_ids_are_corrupt(one, two):
     def build(deleted):
         return RowIdIndex.build([(1, one, None), (2, two, deleted)])
 
@@ -88,7 +88,7 @@ def test_two_live_rows_with_one_id_are_corrupt(one, two):
     assert index.addresses_of([7])[0].tolist() == [1 << 32 | one.to_array().tolist().index(7)]
 
 
-def test_one_live_row_shared_by_ranges_is_found_among_the_dead():
+def test_duplicate_row_id_in_ranges_is_found_among_deleted_rows():
     first, second = DeletionVector.of(range(500)), DeletionVector.of(range(501, 1000))
     sequence = RowIdSequence.consecutive(0, 1000)
     index = RowIdIndex.build([(0, sequence, first), (1, sequence, second)])
@@ -97,12 +97,12 @@ def test_one_live_row_shared_by_ranges_is_found_among_the_dead():
         index.check_unique()
 
 
-def test_a_deleted_offset_beyond_the_fragment_is_corrupt():
+def test_deleted_offset_beyond_fragment_is_corrupt():
     with pytest.raises(CorruptFileError, match="deleted offset 10"):
         RowIdIndex.build([(0, RANGE, DeletionVector.of([10]))])
 
 
-def test_many_large_ranges_are_never_expanded():
+def test_large_ranges_are_not_expanded():
     rows, count = 2**32, 20_000
     fragments = [
         (number, RowIdSequence((RangeSegment(number * rows, (number + 1) * rows),)), None)

@@ -27,7 +27,7 @@ def test_bytes_keep_segments_and_values(sequence):
 
 
 @given(sequence=sequences(), data=st.data())
-def test_slice_take_and_without_agree_with_the_expanded_array(sequence, data):
+def test_slice_take_and_without_equal_array_model(sequence, data):
     values, count = sequence.to_array(), len(sequence)
     start = data.draw(st.integers(0, count))
     end = data.draw(st.integers(start, count))
@@ -42,7 +42,7 @@ def test_slice_take_and_without_agree_with_the_expanded_array(sequence, data):
 
 
 @given(sequence=sequences(), data=st.data())
-def test_runs_of_live_ids_are_those_of_the_expanded_array(sequence, data):
+def test_live_runs_equal_array_model(sequence, data):
     ids = sequence.to_array()
     gone = data.draw(st.sets(st.integers(0, max(0, len(ids) - 1)), max_size=len(ids)))
     deleted = DeletionVector.of(sorted(gone)) if gone else None
@@ -53,7 +53,7 @@ def test_runs_of_live_ids_are_those_of_the_expanded_array(sequence, data):
     assert (starts <= lasts).all()
 
 
-def test_deleted_rows_of_many_windows_are_a_few_runs():
+def test_mostly_deleted_rows_become_few_runs():
     vector = DeletionVector.of(np.delete(np.arange(3 << 20), [0, 7, (1 << 20) + 1]))
     firsts, ends = vector.runs()
     assert len(firsts) < 8
@@ -94,14 +94,14 @@ def test_only_touching_ranges_merge():
         ("0a0e2a0c0a0a08021206010000000500", [3, 2, 7]),
     ],
 )
-def test_bytes_of_the_reference_writer(encoded, values):
+def test_row_id_bytes_equal_reference_writer(encoded, values):
     sequence = RowIdSequence.from_bytes(bytes.fromhex(encoded))
     assert sequence.to_array().tolist() == values
     assert RowIdSequence.from_array(values).to_bytes().hex() == encoded
 
 
 @given(sequence=sequences(), data=st.data())
-def test_damaged_bytes_are_corrupt_or_another_valid_sequence(sequence, data):
+def test_damaged_row_ids_are_corrupt_or_valid(sequence, data):
     broken = data.draw(damaged(sequence.to_bytes()))
     try:
         found = RowIdSequence.from_bytes(broken)
@@ -133,14 +133,14 @@ def test_damaged_bounds_allocate_nothing():
         tracemalloc.stop()
 
 
-def test_garbage_is_corrupt():
+def test_invalid_messages_are_corrupt():
     with pytest.raises(CorruptFileError, match="not a RowIdSequence message"):
         RowIdSequence.from_bytes(b"\xff\xff\xff")
     with pytest.raises(CorruptFileError, match="no known shape"):
         RowIdSequence.from_bytes(bytes.fromhex("0a00"))
 
 
-def test_rows_outside_the_sequence_are_refused():
+def test_rows_outside_row_id_sequence_are_refused():
     sequence = RowIdSequence.consecutive(10, 5)
     with pytest.raises(InvalidInputError):
         sequence.slice(2, 6)
@@ -151,7 +151,7 @@ def test_rows_outside_the_sequence_are_refused():
         sequence.without(DeletionVector.of([5]))
 
 
-def test_segments_without_deleted_rows_stay_as_they_are():
+def test_segments_without_deletions_are_unchanged():
     sequence = RowIdSequence((RangeSegment(0, 10), RangeSegment(20, 30), RangeSegment(40, 50)))
     live = sequence.without(DeletionVector.of([0, *range(20, 30)]))
     assert live.segments == (RangeSegment(1, 10), RangeSegment(20, 30))

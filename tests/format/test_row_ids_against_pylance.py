@@ -54,7 +54,7 @@ def random_condition(rng, count):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_compacted_sequences_are_byte_identical(tmp_path, seed):
+def test_compacted_sequences_equal_pylance_bytes(tmp_path, seed):
     rng = random.Random(seed)
     root, count = tmp_path / "t.lance", rng.choice([150, 2000, 90_000])
     lance.write_dataset(
@@ -77,7 +77,7 @@ def test_compacted_sequences_are_byte_identical(tmp_path, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sequences_and_index_follow_rows_through_updates_and_compactions(tmp_path, seed):
+def test_sequences_and_index_follow_updates_and_compactions(tmp_path, seed):
     rng = random.Random(seed)
     root, count = tmp_path / "t.lance", rng.choice([60, 3000])
     lance.write_dataset(

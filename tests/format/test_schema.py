@@ -55,7 +55,7 @@ schemas = st.lists(field_of(types), max_size=4, unique_by=lambda field: field.na
 
 
 @given(schemas)
-def test_arrow_schemas_come_back_the_same(schema):
+def test_arrow_schemas_round_trip(schema):
     lance_schema = LanceSchema.from_arrow(schema)
     assert lance_schema.to_arrow().equals(schema, check_metadata=True)
     ids = [field.id for field in lance_schema.walk()]
@@ -63,7 +63,7 @@ def test_arrow_schemas_come_back_the_same(schema):
 
 
 @given(schemas, st.integers(0, 100))
-def test_schemas_survive_the_way_through_protobuf(schema, first_id):
+def test_schemas_round_trip_through_protobuf(schema, first_id):
     made = LanceSchema.from_arrow(schema.with_metadata({"k": "v"}), first_id)
     messages = [
         schema_pb2.Field.FromString(message.SerializeToString()) for message in made.to_protos()
@@ -80,7 +80,7 @@ NESTED = pa.schema(
 )
 
 
-def test_ids_run_depth_first_and_the_top_level_says_so():
+def test_field_ids_run_depth_first_with_parent_ids():
     messages = LanceSchema.from_arrow(NESTED).to_protos()
     assert [(m.name, m.id, m.parent_id) for m in messages] == [
         ("id", 0, -1),
@@ -104,7 +104,7 @@ def test_new_fields_can_start_at_any_id():
     assert LanceSchema().max_field_id == -1
 
 
-def test_fields_are_found_by_id_and_by_name():
+def test_fields_are_found_by_id_and_name():
     schema = LanceSchema.from_arrow(NESTED)
     assert schema.field_by_id(3).name == "item"
     assert schema.field("m").is_map
@@ -115,7 +115,7 @@ def test_fields_are_found_by_id_and_by_name():
         schema.select(["idd"])
 
 
-def test_kinds_of_fields_are_told_apart():
+def test_field_kinds_are_distinguished():
     schema = LanceSchema.from_arrow(NESTED)
     record = schema.field("f")
     assert record.is_struct
@@ -145,12 +145,12 @@ def test_kinds_of_fields_are_told_apart():
         (pa.schema([("a", pa.list_view(pa.int8()))]), "column 'a'"),
     ],
 )
-def test_refused_types_name_the_column(schema, complaint):
+def test_refused_type_error_names_column(schema, complaint):
     with pytest.raises(UnsupportedFeatureError, match=complaint):
         LanceSchema.from_arrow(schema)
 
 
-def test_types_nested_without_end_are_refused():
+def test_deeply_nested_types_are_refused():
     data_type = pa.int8()
     for _ in range(80):
         data_type = pa.list_(data_type)
@@ -171,7 +171,7 @@ def test_types_nested_without_end_are_refused():
         (pa.schema([("_row_created_at_version", pa.uint64())]), "reserved"),
     ],
 )
-def test_names_that_cannot_be_told_apart_are_refused(schema, complaint):
+def test_ambiguous_names_are_refused(schema, complaint):
     with pytest.raises(InvalidInputError, match=complaint):
         LanceSchema.from_arrow(schema)
 
@@ -190,7 +190,7 @@ def message(field_id, parent_id=-1, logical_type="int32", name="x"):
         ([message(i, parent_id=i - 1, logical_type="struct") for i in range(100)], "deeper"),
     ],
 )
-def test_lists_of_fields_that_are_no_tree_are_refused(messages, complaint):
+def test_fields_not_forming_tree_are_corrupt(messages, complaint):
     with pytest.raises(CorruptFileError, match=complaint):
         LanceSchema.from_protos(messages)
 
@@ -202,7 +202,7 @@ def test_children_need_not_follow_their_parent_at_once():
     assert [field.id for field in made.walk()] == [0, 2, 1]
 
 
-def test_pseudo_fields_of_blob_columns_are_no_columns():
+def test_blob_pseudo_fields_are_not_columns():
     blob = message(0, logical_type="struct", name="b")
     blob.extension_name = "lance.blob.v2"
     pseudo = [message(-1, -1, kind, kind) for kind in ("uint8", "uint64", "uint64", "string")]
@@ -211,19 +211,19 @@ def test_pseudo_fields_of_blob_columns_are_no_columns():
     assert made.field("b").is_blob_v2
 
 
-def test_a_column_of_unknown_type_is_named_when_its_type_is_asked_for():
+def test_unknown_type_error_names_column_on_use():
     made = LanceSchema.from_protos([message(0, logical_type="quux", name="q")])
     with pytest.raises(UnsupportedFeatureError, match=r"column 'q': .*'quux'"):
         made.to_arrow()
 
 
-def test_a_null_column_that_must_not_be_null_is_corruption():
+def test_required_null_column_is_corrupt():
     field = message(0, logical_type="null")
     with pytest.raises(CorruptFileError, match="non-nullable"):
         LanceSchema.from_protos([field]).to_arrow()
 
 
-def test_keys_are_mirrored_from_the_metadata():
+def test_primary_keys_are_read_from_metadata():
     def key_of(metadata):
         field = LanceSchema.from_arrow(
             pa.schema([pa.field("k", pa.int8(), False, metadata)])
@@ -264,7 +264,7 @@ def test_extension_types_become_storage_and_metadata_and_back():
     assert LanceSchema.from_arrow(storage) == made
 
 
-def test_a_list_of_extension_structs_is_a_list_of_structs():
+def test_list_of_extension_structs_is_list_of_structs():
     storage = pa.struct([("a", pa.int8())])
     item = pa.field("item", storage, metadata={"ARROW:extension:name": "x.y"})
     made = LanceSchema.from_arrow(pa.schema([("l", pa.list_(item))]))
@@ -272,6 +272,6 @@ def test_a_list_of_extension_structs_is_a_list_of_structs():
     assert made.fields[0].children[0].extension_name == "x.y"
 
 
-def test_a_field_says_its_extension_name_even_without_the_metadata_key():
+def test_extension_name_appears_in_arrow_metadata():
     field = Field(0, "u", "fixed_size_binary:16", extension_name="arrow.uuid")
     assert field.to_arrow().metadata[b"ARROW:extension:name"] == b"arrow.uuid"

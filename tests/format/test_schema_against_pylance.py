@@ -66,7 +66,7 @@ def named(types):
     return pa.schema([pa.field(f"c{index}", data_type) for index, data_type in enumerate(types)])
 
 
-def test_every_type_reads_as_pylance_shows_it(tmp_path):
+def test_types_read_like_pylance(tmp_path):
     shown, message = by_pylance(named(TYPES), tmp_path / "t.lance")
     ours = LanceSchema.from_protos(message.fields, dict(message.schema_metadata))
     read = with_extension_types(ours.to_arrow())
@@ -79,7 +79,7 @@ def test_every_type_reads_as_pylance_shows_it(tmp_path):
     ]
 
 
-def test_every_type_is_written_as_pylance_writes_it(tmp_path):
+def test_types_are_written_like_pylance(tmp_path):
     schema = named(TYPES)
     _, message = by_pylance(schema, tmp_path / "t.lance")
     ours = LanceSchema.from_arrow(schema).to_protos()
@@ -88,7 +88,7 @@ def test_every_type_is_written_as_pylance_writes_it(tmp_path):
         assert made == theirs
 
 
-def test_keys_packed_structs_and_metadata_are_written_as_pylance_writes_them(tmp_path):
+def test_keys_packed_structs_and_metadata_are_written_like_pylance(tmp_path):
     key = {
         "lance-schema:unenforced-primary-key": "true",
         "lance-schema:unenforced-primary-key:position": "1",
@@ -123,7 +123,7 @@ def test_blob_columns_are_recognised(tmp_path):
 
 
 @pytest.mark.parametrize("data_type", REFUSED, ids=str)
-def test_what_pylance_refuses_is_refused(data_type, tmp_path):
+def test_types_refused_by_pylance_are_refused(data_type, tmp_path):
     schema = pa.schema([("c", data_type)])
     with pytest.raises(Exception, match=r"\w"):
         by_pylance(schema, tmp_path / "t.lance")

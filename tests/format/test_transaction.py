@@ -103,25 +103,25 @@ ALL = [operation for examples in OPERATIONS.values() for operation in examples]
 
 
 @pytest.mark.parametrize("operation", ALL, ids=lambda operation: type(operation).__name__)
-def test_operations_survive_the_way_through_bytes(operation):
+def test_operations_round_trip(operation):
     transaction = Transaction(3, ID, operation, "tag", {"key": "value"})
     assert Transaction.from_bytes(transaction.to_bytes()) == transaction
 
 
 @pytest.mark.parametrize("number", OPERATIONS)
-def test_operations_are_stored_under_their_number(number):
+def test_operations_are_stored_under_field_number(number):
     for operation in OPERATIONS[number]:
         data = Transaction(0, "", operation).to_bytes()
         assert data.startswith(encode_varint(number << 3 | 2))
 
 
-def test_every_kind_of_operation_has_an_example():
+def test_examples_cover_every_operation():
     descriptor = transaction_pb2.Transaction.DESCRIPTOR
     numbers = {field.number for field in descriptor.oneofs_by_name["operation"].fields}
     assert numbers == set(OPERATIONS)
 
 
-def test_an_operation_from_the_future_is_unknown_and_never_nothing():
+def test_future_operation_is_unknown_operation():
     data = Transaction(5, ID, Append()).to_bytes().replace(b"\xa2\x06\x00", b"")
     found = Transaction.from_bytes(data + length_delimited(116, b"abc"))
     assert isinstance(found.operation, UnknownOperation)
@@ -136,20 +136,20 @@ def test_an_operation_from_the_future_is_unknown_and_never_nothing():
 @pytest.mark.parametrize(
     "wrap", [lambda b: b, lambda b: length_delimited(100, length_delimited(1, b))]
 )
-def test_unknown_fields_are_noticed_at_any_depth(wrap):
+def test_unknown_transaction_fields_are_detected_at_any_depth(wrap):
     data = Transaction(1, ID, Restore(1)).to_bytes()
     assert not Transaction.from_bytes(data).has_unknown_fields
     assert Transaction.from_bytes(data + wrap(length_delimited(99, b"x"))).has_unknown_fields
 
 
-def test_unknown_fields_of_an_index_entry_are_kept():
+def test_unknown_index_fields_are_kept():
     raw = INDEX.raw + length_delimited(88, b"future")
     operation = CreateIndex((IndexMetadata.from_bytes(raw),))
     again = Transaction.from_bytes(Transaction(1, ID, operation).to_bytes())
     assert again.operation.new_indices[0].raw == raw
 
 
-def test_what_old_writers_put_beside_the_groups_is_a_group():
+def test_ungrouped_rewrite_of_old_writers_becomes_group():
     message = transaction_pb2.Transaction(
         rewrite=transaction_pb2.Transaction.Rewrite(
             old_fragments=[FRAGMENTS[0].to_proto()], new_fragments=[FRAGMENTS[1].to_proto()]
@@ -159,13 +159,13 @@ def test_what_old_writers_put_beside_the_groups_is_a_group():
     assert operation == Rewrite((RewriteGroup(FRAGMENTS[:1], FRAGMENTS[1:]),))
 
 
-def test_a_field_metadata_id_may_be_any_32_bit_number():
+def test_field_metadata_id_accepts_any_32_bit_number():
     update = UpdateConfig(field_metadata_updates={2**31 - 1: UpdateMap((("k", None),))})
     again = Transaction.from_bytes(Transaction(1, ID, update).to_bytes()).operation
     assert again == update
 
 
-def test_changes_of_a_map_are_applied_in_order():
+def test_map_updates_apply_in_order():
     values = {"a": "1", "b": "2"}
     changes = UpdateMap((("a", None), ("c", "3"), ("missing", None)))
     assert changes.apply_to(values) == {"b": "2", "c": "3"}
@@ -173,7 +173,7 @@ def test_changes_of_a_map_are_applied_in_order():
     assert values == {"a": "1", "b": "2"}
 
 
-def test_overlays_in_a_transaction_are_refused_with_the_place():
+def test_overlays_in_transaction_error_names_location():
     fragment = table_pb2.DataFragment(physical_rows=1, overlays=[b""])
     message = transaction_pb2.Transaction(
         append=transaction_pb2.Transaction.Append(fragments=[fragment])
@@ -183,7 +183,7 @@ def test_overlays_in_a_transaction_are_refused_with_the_place():
     assert caught.value.where == "x.txn"
 
 
-def test_a_replacement_without_a_file_is_refused():
+def test_replacement_without_file_is_corrupt():
     group = transaction_pb2.Transaction.DataReplacement.Group(fragment_id=3)
     message = transaction_pb2.Transaction(
         data_replacement=transaction_pb2.Transaction.DataReplacement(replacements=[group])

@@ -44,7 +44,7 @@ def every_shape_of(values: np.ndarray) -> list:
 
 
 @given(values=u64_arrays(), data=st.data())
-def test_every_shape_behaves_like_the_expanded_array(values, data):
+def test_segments_of_every_shape_equal_array_model(values, data):
     start = data.draw(st.integers(0, len(values)))
     end = data.draw(st.integers(start, len(values)))
     wanted = st.lists(st.integers(0, max(0, len(values) - 1)), max_size=8 if len(values) else 0)
@@ -78,13 +78,13 @@ def test_every_shape_behaves_like_the_expanded_array(values, data):
         ([3, 2, 7], "2a0c0a0a08021206010000000500"),
     ],
 )
-def test_choice_gives_the_bytes_of_the_reference_writer(values, encoded):
+def test_chosen_segments_equal_reference_writer(values, encoded):
     """Taken from the manifests that Lance wrote for these ids."""
     segment = choose_segment(np.array(values, dtype=np.uint64))
     assert segment.to_proto().SerializeToString().hex() == encoded
 
 
-def test_every_sixteenth_is_a_bitmap_and_every_seventeenth_an_array():
+def test_segment_shape_changes_between_strides_16_and_17():
     sixteenth, seventeenth = (np.arange(0, 1000, step, dtype=np.uint64) for step in (16, 17))
     assert isinstance(choose_segment(sixteenth), RangeWithBitmapSegment)
     assert isinstance(choose_segment(seventeenth), SortedArraySegment)
@@ -102,18 +102,18 @@ def test_every_sixteenth_is_a_bitmap_and_every_seventeenth_an_array():
         ([5, 7], RangeWithBitmapSegment),
     ],
 )
-def test_of_two_shapes_of_one_size_the_earlier_one_is_chosen(values, shape):
+def test_equal_sizes_choose_earlier_shape(values, shape):
     assert isinstance(choose_segment(np.array(values, np.uint64)), shape)
 
 
-def test_the_largest_number_is_not_put_into_a_range():
+def test_largest_number_is_not_stored_as_range():
     values = np.array([2**64 - 2, 2**64 - 1], dtype=np.uint64)
     segment = choose_segment(values)
     assert isinstance(segment, SortedArraySegment)
     assert segment.to_array().tolist() == values.tolist()
 
 
-def test_bits_count_from_the_least_significant_one():
+def test_bits_count_from_least_significant():
     assert RangeWithBitmapSegment(1, 9, b"\xe1").to_array().tolist() == [1, 6, 7, 8]
 
 
@@ -145,14 +145,14 @@ def test_bits_count_from_the_least_significant_one():
         Message(array=row_ids_pb2.EncodedU64Array()),
     ],
 )
-def test_broken_messages_are_corrupt(message):
+def test_invalid_segments_are_corrupt(message):
     # The shape must be there in the bytes, too, or the case would test another one.
     with pytest.raises(CorruptFileError):
         segment_from_proto(Message.FromString(message.SerializeToString()))
 
 
 @pytest.mark.parametrize("positions", [(-1, 2), (2, 1), (0, 5)])
-def test_slices_outside_a_segment_are_refused(positions):
+def test_slices_outside_segment_are_refused(positions):
     for segment in (RangeSegment(0, 4), ArraySegment(numbers(3, 2, 7, 1))):
         with pytest.raises(InvalidInputError):
             segment.slice(*positions)

@@ -19,7 +19,7 @@ versions_of_rows = st.lists(st.sampled_from([0, 1, 2, 3, 2**40, 2**64 - 1]), max
 
 
 @given(values=versions_of_rows)
-def test_bytes_keep_the_values(values):
+def test_version_sequence_round_trips(values):
     sequence = Versions.from_array(values)
     assert sequence == Versions.from_bytes(sequence.to_bytes())
     assert sequence == pickle.loads(pickle.dumps(sequence))
@@ -31,7 +31,7 @@ def test_bytes_keep_the_values(values):
 
 
 @given(values=versions_of_rows, data=st.data())
-def test_operations_agree_with_the_expanded_array(values, data):
+def test_version_operations_equal_array_model(values, data):
     sequence, count = Versions.from_array(values), len(values)
     start = data.draw(st.integers(0, count))
     end = data.draw(st.integers(start, count))
@@ -49,14 +49,14 @@ def test_operations_agree_with_the_expanded_array(values, data):
     assert Versions.concat(pieces) == sequence
 
 
-def test_one_run_has_the_bytes_of_the_reference_writer():
+def test_single_run_bytes_equal_reference_writer():
     encoded = bytes.fromhex("0a080a040a0210021001")
     assert Versions.constant(2, 1).to_bytes() == encoded
     assert Versions.from_bytes(encoded) == Versions(np.array([2]), np.array([1], np.uint64))
 
 
 @given(spans=st.lists(st.tuples(u64_arrays(max_size=10), st.integers(0, 3)), max_size=6))
-def test_of_a_span_only_its_number_of_values_counts(spans):
+def test_run_length_is_number_of_span_values(spans):
     message = row_ids_pb2.RowDatasetVersionSequence()
     for ids, version in spans:
         message.runs.add(span=choose_segment(ids).to_proto(), version=version)
@@ -67,7 +67,7 @@ def test_of_a_span_only_its_number_of_values_counts(spans):
 
 
 @given(values=versions_of_rows, data=st.data())
-def test_damaged_bytes_are_corrupt_or_another_valid_sequence(values, data):
+def test_damaged_versions_are_corrupt_or_valid(values, data):
     broken = data.draw(damaged(Versions.from_array(values).to_bytes()))
     try:
         found = Versions.from_bytes(broken)
@@ -89,7 +89,7 @@ def test_wrong_lengths_are_corrupt():
         Versions.from_array([1, 2]).without(DeletionVector.of([7]))
 
 
-def test_rows_outside_the_sequence_are_refused():
+def test_rows_outside_version_sequence_are_refused():
     sequence = Versions.from_array([1, 2, 2])
     for call in (
         lambda: sequence.slice(0, 4),
@@ -102,7 +102,7 @@ def test_rows_outside_the_sequence_are_refused():
 
 
 @pytest.mark.parametrize("count", [3, 40])
-def test_runs_of_more_rows_than_a_fragment_can_have_are_corrupt(count):
+def test_runs_longer_than_fragment_are_corrupt(count):
     """Whether they are few, or so many that they are decoded together."""
     message = row_ids_pb2.RowDatasetVersionSequence()
     for number in range(count):
@@ -116,7 +116,7 @@ def test_runs_of_more_rows_than_a_fragment_can_have_are_corrupt(count):
         Versions(np.array([2**32 + 1]), np.array([1], np.uint64))
 
 
-def test_many_runs_take_no_more_memory_than_their_numbers():
+def test_memory_of_many_runs_is_bounded():
     encoded = Versions.from_array(np.arange(100_000) % 2 + 1).to_bytes()
     tracemalloc.start()
     try:

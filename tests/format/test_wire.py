@@ -28,7 +28,7 @@ def encode(fields):
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**29 - 1), values), max_size=8))
-def test_fields_cover_the_message_in_order(fields):
+def test_wire_fields_cover_message_in_order(fields):
     data = encode(fields)
     found = list(wire_fields(data))
     assert [field.number for field in found] == [number for number, _ in fields]
@@ -38,7 +38,7 @@ def test_fields_cover_the_message_in_order(fields):
             assert data[field.value_start : field.end] == value
 
 
-def test_fixed_size_values_are_stepped_over():
+def test_fixed_size_values_are_skipped():
     data = bytes([1 << 3 | 1]) + bytes(8) + bytes([2 << 3 | 5]) + bytes(4)
     assert [(field.number, field.end - field.value_start) for field in wire_fields(data)] == [
         (1, 8),
@@ -51,22 +51,22 @@ def test_fixed_size_values_are_stepped_over():
     [b"\x80", b"\xff" * 11, b"\x0a\x05abc", b"\x0b", b"\x09\x00", b"\x00\x01", b"\x08"],
     ids=["cut tag", "long tag", "cut bytes", "group", "cut fixed64", "field 0", "no value"],
 )
-def test_malformed_messages_are_refused(data):
+def test_malformed_messages_are_corrupt(data):
     with pytest.raises(CorruptFileError):
         list(wire_fields(data))
 
 
-def test_bytes_of_another_message_are_refused_with_the_place():
+def test_unparsable_message_error_names_location():
     with pytest.raises(CorruptFileError, match=r"a/b bytes 3\.\.9"):
         parse_message(table_pb2.Manifest, b"\x0a\x05abc", "a/b bytes 3..9")
 
 
-def test_invalid_utf8_in_a_string_is_refused():
+def test_invalid_utf8_string_is_corrupt():
     with pytest.raises(CorruptFileError):
         parse_message(table_pb2.DataFile, length_delimited(1, b"\xff\xfe"))
 
 
-def test_unknown_fields_are_found_at_any_depth():
+def test_unknown_fields_are_dropped_at_any_depth():
     inner = table_pb2.DataFile(path="x").SerializeToString() + length_delimited(99, b"new")
     fragment = length_delimited(2, inner)
     message = table_pb2.Manifest.FromString(length_delimited(2, fragment))

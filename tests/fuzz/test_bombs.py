@@ -58,7 +58,7 @@ def packed(scheme, num_bytes):
 
 @pytest.mark.parametrize("scheme", [ZSTD, LZ4])
 @pytest.mark.parametrize("is_bare", [False, True])
-def test_a_buffer_holds_no_more_than_the_values_of_its_page(scheme, is_bare):
+def test_decompressed_buffer_is_bounded_by_page_values(scheme, is_bare):
     if is_bare and scheme == LZ4:
         pytest.skip("only zstd has frames without a length before them")
     bomb = packed(scheme, 64 << 20)[8 if is_bare else 0 :]
@@ -69,7 +69,7 @@ def test_a_buffer_holds_no_more_than_the_values_of_its_page(scheme, is_bare):
     assert len(decompress(scheme, fitting, 1000 * 8)) == 8000
 
 
-def test_a_compressed_block_of_flat_values_is_bounded_by_their_number():
+def test_compressed_flat_block_is_bounded_by_value_count():
     flat = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=32))
     message = pb.General(compression=pb.BufferCompression(scheme=ZSTD), values=flat)
     decode = block_compression.GENERAL.block_decoder(
@@ -88,7 +88,7 @@ def every_row():
     return rows
 
 
-def test_sets_of_rows_of_an_index_are_counted_before_they_are_unpacked():
+def test_index_row_sets_are_counted_before_expansion():
     content = pack_tree_map({0: every_row(), 1: BitMap([3])})
     assert len(content) < 1 << 21
     parsed = parse_tree_map(content)
@@ -97,7 +97,7 @@ def test_sets_of_rows_of_an_index_are_counted_before_they_are_unpacked():
     assert numbers_of({1: parsed[1]}, 1000).tolist() == [EVERY_ROW + 3]
 
 
-def test_a_deletion_file_has_no_more_rows_than_its_fragment():
+def test_deletion_file_is_bounded_by_fragment_rows():
     store = MemoryStore("memory://bombs")
     for kind, content in (
         (DeletionFileType.BITMAP, every_row().serialize()),
@@ -169,7 +169,7 @@ def with_huge_pages(file):
 
 
 @pytest.mark.interop
-def test_no_number_that_describes_a_page_makes_readers_allocate(tmp_path):
+def test_page_descriptions_never_cause_large_allocations(tmp_path):
     refused = 0
     for sample in corpus.data_files(tmp_path, every=9):
         for what, data in with_huge_pages(FileParts.of(sample)):

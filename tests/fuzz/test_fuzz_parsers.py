@@ -24,13 +24,13 @@ def run_all():
     return run_all
 
 
-def test_every_valid_input_is_read(targets):
+def test_valid_inputs_are_read(targets):
     for target in targets:
         for sample in target.samples:
             target.read(sample, random.Random(1))
 
 
-def test_300_damaged_inputs_are_read_or_refused(targets, run_all):
+def test_damaged_inputs_are_read_or_refused(targets, run_all):
     tally = run_all(targets, seed=5, numbers=range(300))
     assert not tally.failures, tally.examples
     assert sum(tally.inputs.values()) == 300
@@ -56,7 +56,7 @@ def read_badly(number: int, rng: random.Random) -> None:
                 time.sleep(0.01)
 
 
-def test_other_errors_memory_crashes_and_hangs_are_failures(run_all):
+def test_unexpected_errors_crashes_and_hangs_are_failures(run_all):
     numbers = iter([0, 1, 2, 3])
 
     def damage(rng):

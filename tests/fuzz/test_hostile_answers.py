@@ -59,7 +59,7 @@ def json_answer(value, status=200):
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_header_goes_to_where_a_catalog_redirects(status):
+def test_catalog_redirect_receives_no_headers(status):
     with (
         answering(lambda _: json_answer({"location": "/data/t"})) as (other, elsewhere),
         answering(lambda _: (status, {"Location": f"{elsewhere}/v1/x"}, b"")) as (server, uri),
@@ -75,7 +75,7 @@ def test_no_header_goes_to_where_a_catalog_redirects(status):
 
 @pytest.mark.parametrize("status", [200, 500])
 @pytest.mark.parametrize("is_packed", [False, True])
-def test_of_a_huge_answer_no_more_is_read_than_is_of_use(monkeypatch, status, is_packed):
+def test_huge_response_is_read_up_to_limit(monkeypatch, status, is_packed):
     monkeypatch.setattr(rest_client, "_MAX_RESPONSE_BYTES", 1 << 20)
     body = b'{"error": "' + b"x" * (8 << 20) + b'"}'
     headers = {"Content-Type": "application/json"}
@@ -88,7 +88,7 @@ def test_of_a_huge_answer_no_more_is_read_than_is_of_use(monkeypatch, status, is
         Issuer(RestCatalog(uri), ("t",)).ask()
 
 
-def test_an_answer_that_is_compressed_is_read():
+def test_compressed_response_is_read():
     body = gzip.compress(json.dumps({"location": "/data/t"}).encode())
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     with answering(lambda _: (200, headers, body)) as (_, uri):
@@ -96,7 +96,7 @@ def test_an_answer_that_is_compressed_is_read():
 
 
 @pytest.mark.parametrize("token", ["again", None])
-def test_lists_that_never_end_are_refused(monkeypatch, token):
+def test_endless_listing_is_refused(monkeypatch, token):
     from pyspark_lance.namespace import catalog_namespace
 
     monkeypatch.setattr(catalog_namespace, "_MAX_NAMES", 100)
@@ -108,7 +108,7 @@ def test_lists_that_never_end_are_refused(monkeypatch, token):
         open_namespace({"uri": uri}).tables(())
 
 
-def test_a_catalog_allows_no_places_and_names_no_other_catalog():
+def test_catalog_response_cannot_set_trusted_options():
     options = {
         "allowed_base_paths": "/", "storage.allowed_base_paths": "/", "key": "k",
         "issuer": json.dumps({"catalog": {"uri": "http://127.0.0.1:1"}, "name": ["t"]}),
@@ -126,7 +126,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("body", ERRORS, ids=range(len(ERRORS)))
-def test_refusals_of_any_form_are_typed_errors(body):
+def test_error_responses_of_any_form_are_typed_errors(body):
     with answering(lambda _: json_answer(body, 500)) as (_, uri):
         with pytest.raises(LanceError) as error:
             Issuer(RestCatalog(uri), ("t",)).ask()
@@ -147,7 +147,7 @@ ANSWERS = [
 ]
 
 
-def test_damaged_answers_are_read_or_refused_by_typed_errors():
+def test_damaged_responses_are_read_or_raise_typed_errors():
     rng = random.Random(5)
 
     def answer(number):

@@ -50,7 +50,7 @@ def ipc(*batches, field=FIELD, compression=None, metadata=None):
 
 @settings(max_examples=50)
 @given(st.sets(st.integers(0, 2**32 - 1), min_size=1, max_size=200))
-def test_what_was_written_is_read(offsets):
+def test_deletion_file_round_trips(offsets):
     store, file = write(sorted(offsets))
     vector = read_deletion_file(store, 3, file, 2**32)
     assert vector.to_array().tolist() == sorted(offsets)
@@ -60,7 +60,7 @@ def test_what_was_written_is_read(offsets):
 @pytest.mark.parametrize(
     ("count", "kind"), [(1, ARROW), (BITMAP_THRESHOLD - 1, ARROW), (BITMAP_THRESHOLD, BITMAP)]
 )
-def test_the_size_of_the_set_decides_the_encoding(count, kind):
+def test_deletion_file_encoding_follows_set_size(count, kind):
     offsets = random.Random(0).sample(range(100_000), count)
     store, file = write(offsets)
     assert file.file_type is kind
@@ -69,7 +69,7 @@ def test_the_size_of_the_set_decides_the_encoding(count, kind):
     assert read_deletion_file(store, 3, file, 100_000).to_array().tolist() == sorted(offsets)
 
 
-def test_arrow_files_are_sorted_compressed_and_not_nullable():
+def test_arrow_deletion_files_are_sorted_compressed_and_required():
     store, file = write([5, 1, 3, *range(100, 1100)])
     data = bytes(store.get(deletion_path(3, file)))
     with pa.ipc.open_file(pa.py_buffer(data)) as reader:
@@ -79,20 +79,20 @@ def test_arrow_files_are_sorted_compressed_and_not_nullable():
     assert len(data) < 4 * 1003
 
 
-def test_an_empty_set_has_no_file():
+def test_empty_deletion_set_is_refused():
     with pytest.raises(InvalidInputError, match="fragment 3"):
         write([])
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
-def test_every_compression_and_any_order_is_read(compression):
+def test_arrow_files_of_any_compression_and_order_are_read(compression):
     offsets = random.Random(1).sample(range(1000), 500)
     data = ipc(offsets, compression=compression, metadata={"k": "v"})
     assert read_bytes(data, 500).to_array().tolist() == sorted(offsets)
     assert read_bytes(ipc([7], compression=compression), 1).to_array().tolist() == [7]
 
 
-def test_a_slice_and_a_validity_buffer_without_nulls_are_read():
+def test_sliced_arrays_and_validity_buffers_are_read():
     sliced = pa.array([9, 1, 2, 3], pa.uint32()).slice(1, 2)
     assert read_bytes(ipc(sliced), 2).to_array().tolist() == [1, 2]
     values = pa.py_buffer(np.array([4, 5], np.uint32))
@@ -107,7 +107,7 @@ def test_bitmaps_with_run_containers_are_read():
     assert vector.to_array().tolist() == list(range(100, 900))
 
 
-def test_the_type_alone_decides_the_parser():
+def test_file_type_alone_selects_parser():
     bitmap = BitMap([1, 2]).serialize()
     assert len(read_bytes(bitmap, 2, kind=BITMAP)) == 2
     with pytest.raises(CorruptFileError):
@@ -145,19 +145,19 @@ NULLABLE = pa.field("row_id", pa.uint32())
         (b"ARROW1\0\0" + bytes(100) + b"ARROW1", "Arrow"),
     ],
 )
-def test_arrow_files_of_another_shape_are_refused_with_the_file(data, complaint):
+def test_malformed_arrow_file_error_names_file(data, complaint):
     with pytest.raises(CorruptFileError, match=complaint) as caught:
         read_bytes(data, 2)
     assert caught.value.where == "memory://t/_deletions/0-1-5.arrow"
 
 
-def test_nulls_are_refused_even_if_the_schema_denies_them():
+def test_nulls_are_refused_despite_required_schema():
     # pyarrow writes nulls into a column that is not nullable.
     with pytest.raises(CorruptFileError, match="1 nulls in a batch of 2 rows"):
         read_bytes(ipc(pa.array([1, None], pa.uint32())), 2)
 
 
-def test_a_second_column_is_refused():
+def test_second_column_is_corrupt():
     two_columns = pa.BufferOutputStream()
     table = pa.table([[1], [2]], schema=pa.schema([FIELD, FIELD.with_name("x")]))
     with pa.ipc.new_file(two_columns, table.schema) as writer:
@@ -166,7 +166,7 @@ def test_a_second_column_is_refused():
         read_bytes(two_columns.getvalue().to_pybytes(), 1)
 
 
-def test_a_bitmap_must_agree_with_the_manifest():
+def test_bitmap_must_match_manifest():
     data = BitMap([1, 2]).serialize()
     with pytest.raises(CorruptFileError, match="the manifest says 3"):
         read_bytes(data, 3, kind=BITMAP)
@@ -174,7 +174,7 @@ def test_a_bitmap_must_agree_with_the_manifest():
         read_bytes(data, 2, kind=BITMAP, rows=2)
 
 
-def test_a_bitmap_of_four_billion_rows_is_not_expanded():
+def test_bitmap_of_four_billion_rows_is_not_expanded():
     full = BitMap()
     full.add_range(0, 2**32)
     full.run_optimize()
@@ -182,7 +182,7 @@ def test_a_bitmap_of_four_billion_rows_is_not_expanded():
         read_bytes(full.serialize(), 10, kind=BITMAP)
 
 
-def test_a_buffer_that_claims_to_be_huge_is_not_expanded():
+def test_false_buffer_size_is_corrupt():
     data = ipc(list(range(500)), compression="zstd")
     size = (4 * 500).to_bytes(8, "little")
     assert data.count(size) == 1
@@ -192,7 +192,7 @@ def test_a_buffer_that_claims_to_be_huge_is_not_expanded():
             read_bytes(huge, 500)
 
 
-def test_a_missing_file_is_missing():
+def test_missing_deletion_file_raises_file_not_found():
     with pytest.raises(FileNotFoundError):
         read_deletion_file(MemoryStore(), 0, DeletionFile(ARROW, 1, 5, 2), 10)
 
@@ -207,7 +207,7 @@ def test_a_missing_file_is_missing():
     ],
     ids=["stored", "zstd", "lz4", "bitmap"],
 )
-def test_damaged_files_are_refused_or_read(data, count, kind):
+def test_damaged_deletion_files_are_refused_or_read(data, count, kind):
     def read(damaged):
         read_bytes(damaged, count, kind=kind).to_array()
 
@@ -219,7 +219,7 @@ def test_damaged_files_are_refused_or_read(data, count, kind):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("count", [1, 3, 4999, 5000, 9000])
-def test_pylance_reads_what_was_written(count, tmp_path):
+def test_pylance_reads_deletion_files(count, tmp_path):
     """A deletion file of pylance is replaced by ours; the rows that are left are the same."""
     import lance
 
@@ -241,9 +241,7 @@ def test_pylance_reads_what_was_written(count, tmp_path):
     assert left == sorted(set(range(10_000)) - set(deleted))
 
 
-def test_a_file_of_a_folder_is_read_once_and_again_when_another_takes_its_place(
-    tmp_path, monkeypatch
-):
+def test_local_deletion_file_is_cached_until_replaced(tmp_path, monkeypatch):
     store, reads = LocalStore(str(tmp_path)), []
     tail = LocalStore.get_tail
     monkeypatch.setattr(
@@ -278,7 +276,7 @@ class PlacedStore(MemoryStore):
         return super().get(path)
 
 
-def test_a_file_of_an_object_store_is_read_once_by_whoever_reaches_it_in_the_same_way():
+def test_remote_deletion_file_is_cached_per_credentials():
     mine, other = PlacedStore(("here", "me")), PlacedStore(("here", "you"))
     file = DeletionFile(ARROW, 7, 11, 2)
     for store, offsets in ((mine, [1, 5]), (other, [2, 6])):
@@ -294,14 +292,14 @@ def test_a_file_of_an_object_store_is_read_once_by_whoever_reaches_it_in_the_sam
         read_deletion_file(mine, 3, file, 100, may_be_known=False)
 
 
-def test_a_file_that_was_written_to_an_object_store_is_known():
+def test_written_deletion_file_is_cached():
     store = PlacedStore(("here", "writer"))
     file = write_deletion_file(store, 3, 7, DeletionVector.of([2, 6]), id=12)
     assert read_deletion_file(store, 3, file, 100).to_array().tolist() == [2, 6]
     assert store.reads == 0
 
 
-def test_a_file_of_a_folder_may_have_any_size(tmp_path):
+def test_local_deletion_files_of_any_size_round_trip(tmp_path):
     store = LocalStore(str(tmp_path))
     for number, count in enumerate((1, 4999, 20_000, 60_000)):
         offsets = np.arange(count, dtype=np.uint32) * 17

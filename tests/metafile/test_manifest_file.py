@@ -67,7 +67,7 @@ def put(store, version, *, scheme=NamingScheme.V2, indices=(), content=None, wit
 @pytest.mark.parametrize("indices", [(), (INDEX, INDEX)])
 @pytest.mark.parametrize("with_transaction", [True, False])
 @pytest.mark.parametrize("count", [1, 3000], ids=["in the tail", "longer than the tail"])
-def test_what_was_encoded_is_read(indices, with_transaction, count):
+def test_manifest_file_round_trips(indices, with_transaction, count):
     store = MemoryStore()
     location, data = put(
         store, 4, indices=indices, content=manifest(4, count), with_transaction=with_transaction
@@ -83,7 +83,7 @@ def test_what_was_encoded_is_read(indices, with_transaction, count):
     assert position + 4 + struct.unpack("<I", data[position : position + 4])[0] + 16 == len(data)
 
 
-def test_index_entries_can_be_left_out():
+def test_indices_can_be_skipped():
     store = MemoryStore()
     location, _ = put(store, 4, indices=(INDEX,))
     file = read_manifest(store, location, with_indices=False)
@@ -108,14 +108,14 @@ class CountingStore(MemoryStore):
         return super().get_range(path, start, end)
 
 
-def test_a_small_manifest_takes_one_read_for_everything():
+def test_small_manifest_takes_one_read():
     store = CountingStore()
     location, _ = put(store, 1, indices=(INDEX,))
     read_manifest(store, location).transaction()
     assert store.reads == 1
 
 
-def test_a_manifest_of_a_listing_takes_one_read_and_any_other_two():
+def test_listed_manifest_takes_one_read_and_unlisted_two():
     store = CountingStore()
     location, data = put(store, 1, indices=(INDEX,), content=manifest(1, 10_000))
     assert 256 << 10 < len(data) < 4 << 20
@@ -125,7 +125,7 @@ def test_a_manifest_of_a_listing_takes_one_read_and_any_other_two():
         assert store.reads == reads
 
 
-def test_a_large_transaction_is_read_only_when_asked_for():
+def test_large_transaction_is_read_on_demand():
     store = CountingStore()
     location, data = put(store, 1, indices=(INDEX,), content=manifest(1, 10_000))
     location = dataclasses.replace(location, size=5 << 20)  # smaller ones are read whole
@@ -136,7 +136,7 @@ def test_a_large_transaction_is_read_only_when_asked_for():
     assert store.bytes_read > before
 
 
-def test_a_section_written_under_the_old_number_is_read():
+def test_transaction_section_in_old_field_is_read():
     store = MemoryStore()
     _, data = put(store, 1)
     position = struct.unpack("<q", data[-16:-8])[0]
@@ -164,7 +164,7 @@ def test_a_section_written_under_the_old_number_is_read():
         (lambda data: b"", "too short"),
     ],
 )
-def test_wrong_framing_is_refused_with_the_file(change, complaint):
+def test_invalid_framing_error_names_file(change, complaint):
     store = MemoryStore("memory://t")
     location, data = put(store, 1)
     store.put(location.path, change(data))
@@ -173,7 +173,7 @@ def test_wrong_framing_is_refused_with_the_file(change, complaint):
     assert caught.value.where.startswith(f"memory://t/{location.path}")
 
 
-def test_a_version_that_is_not_that_of_the_name_is_refused():
+def test_version_other_than_file_name_is_corrupt():
     store = MemoryStore()
     location, _ = put(store, 3, content=manifest(4))
     with pytest.raises(CorruptFileError, match="version 4, its name says 3"):
@@ -181,7 +181,7 @@ def test_a_version_that_is_not_that_of_the_name_is_refused():
 
 
 @pytest.mark.parametrize("offset", [1, 60, 100_000, 2**63, 2**64 - 1])
-def test_sections_outside_the_file_are_refused(offset):
+def test_sections_outside_file_are_corrupt(offset):
     store = MemoryStore()
     location, _ = put(store, 1, with_transaction=False)
     for name in ("index_section", "transaction_section"):
@@ -192,7 +192,7 @@ def test_sections_outside_the_file_are_refused(offset):
             read_manifest(store, location).transaction()
 
 
-def test_a_section_longer_than_its_place_is_refused():
+def test_overlong_section_is_corrupt():
     store = MemoryStore()
     location, data = put(store, 1, indices=(INDEX,))
     store.put(location.path, struct.pack("<I", 2**32 - 1) + data[4:])
@@ -200,21 +200,21 @@ def test_a_section_longer_than_its_place_is_refused():
         read_manifest(store, location)
 
 
-def test_unreadable_flags_are_refused_with_the_file():
+def test_unreadable_flags_error_names_file():
     store = MemoryStore("memory://t")
     location, _ = put(store, 1, content=dataclasses.replace(manifest(1), reader_flags=64))
     with pytest.raises(UnsupportedFeatureError, match=f"memory://t/{location.path}"):
         read_manifest(store, location)
 
 
-def test_a_manifest_that_is_gone_is_a_missing_file():
+def test_missing_manifest_raises_file_not_found():
     with pytest.raises(FileNotFoundError):
         read_manifest(MemoryStore(), ManifestLocation("_versions/1.manifest", 1, NamingScheme.V1))
 
 
 @pytest.mark.parametrize("scheme", NamingScheme)
 @pytest.mark.parametrize("kind", ["in order", "in any order", "folder"])
-def test_versions_are_listed_by_number_and_the_highest_is_the_latest(scheme, kind, tmp_path):
+def test_versions_are_listed_by_number_and_highest_is_latest(scheme, kind, tmp_path):
     store = LocalStore(str(tmp_path)) if kind == "folder" else MemoryStore()
     store.lists_in_order = kind == "in order"
     for version in (1, 2, 9, 10, 11, 100):
@@ -232,7 +232,7 @@ def test_versions_are_listed_by_number_and_the_highest_is_the_latest(scheme, kin
     assert find_version(store, 2**63 + 5).path == f"_versions/d{2**63 + 5}.manifest"
 
 
-def test_missing_versions_and_missing_tables_are_told_apart():
+def test_missing_version_differs_from_missing_table():
     store = MemoryStore()
     assert latest_version(store) is None
     assert list_versions(store) == []
@@ -247,7 +247,7 @@ def test_missing_versions_and_missing_tables_are_told_apart():
 
 
 @pytest.mark.parametrize("kind", ["in any order", "folder"])
-def test_both_naming_schemes_at_once_are_refused(kind, tmp_path):
+def test_mixed_naming_schemes_are_refused(kind, tmp_path):
     store = LocalStore(str(tmp_path)) if kind == "folder" else MemoryStore()
     store.lists_in_order = False
     put(store, 1, scheme=NamingScheme.V1)

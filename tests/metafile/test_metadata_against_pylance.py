@@ -56,7 +56,7 @@ def message_in(data):
     return table_pb2.Manifest.FromString(data[position + 4 : -16])
 
 
-def test_the_tables_use_what_there_is(roots):
+def test_sample_tables_cover_operations_and_flags(roots):
     operations, flags = set(), 0
     for root in roots:
         for _, file, _ in files_of(root):
@@ -69,7 +69,7 @@ def test_the_tables_use_what_there_is(roots):
     assert flags == 1 | 2 | 8 | 16 | 2048
 
 
-def test_manifests_are_written_again_as_the_same_message(roots):
+def test_manifests_of_pylance_round_trip(roots):
     for root in roots:
         for _, file, data in files_of(root):
             again = table_pb2.Manifest.FromString(file.manifest.to_bytes())
@@ -86,7 +86,7 @@ def test_fragments_keep_every_byte(roots):
                 assert fragment.to_proto().SerializeToString() == message.SerializeToString()
 
 
-def test_files_are_put_together_to_the_same_size(roots):
+def test_manifest_files_of_pylance_keep_their_size(roots):
     for root in roots:
         for _, file, data in files_of(root):
             encoded = encode_manifest(file.manifest, file.indices, file.transaction())
@@ -114,7 +114,7 @@ def test_index_entries_keep_every_byte(roots):
     assert found == {"id_idx", "v_idx", "__lance_frag_reuse"}
 
 
-def test_transactions_are_the_same_inline_and_in_their_file(roots):
+def test_inline_transactions_equal_transaction_files(roots):
     for root in roots:
         for store, file, _ in files_of(root):
             inline = file.transaction()
@@ -125,7 +125,7 @@ def test_transactions_are_the_same_inline_and_in_their_file(roots):
             assert read_transaction(store, file.manifest.transaction_file) == inline
 
 
-def test_versions_are_those_that_pylance_lists(roots):
+def test_listed_versions_equal_pylance(roots):
     for root in roots:
         store = LocalStore(root)
         expected = [entry["version"] for entry in lance.dataset(root).versions()]
@@ -138,7 +138,7 @@ def test_versions_are_those_that_pylance_lists(roots):
             find_version(store, expected[-1] + 1)
 
 
-def test_commit_times_are_those_that_pylance_shows(roots):
+def test_commit_times_equal_pylance(roots):
     for root in roots:
         shown = lance.dataset(root).versions()
         for (_, file, _), entry in zip(files_of(root), shown, strict=True):
@@ -147,7 +147,7 @@ def test_commit_times_are_those_that_pylance_shows(roots):
             assert abs(microseconds - round(entry["timestamp"].timestamp() * 1e6)) <= 1
 
 
-def test_both_naming_schemes_are_told_apart(folder):
+def test_naming_schemes_are_distinguished(folder):
     old = LocalStore(f"{folder}/old_names.lance")
     assert {location.scheme for location in list_versions(old)} == {NamingScheme.V1}
     assert latest_version(old).version == 11
@@ -155,7 +155,7 @@ def test_both_naming_schemes_are_told_apart(folder):
     assert {location.scheme for location in list_versions(new)} == {NamingScheme.V2}
 
 
-def test_a_detached_version_is_opened_by_number_only(folder):
+def test_detached_version_is_found_only_by_number(folder):
     root = f"{folder}/detached.lance"
     store = LocalStore(root)
     assert [location.version for location in list_versions(store)] == [1]
@@ -168,7 +168,7 @@ def test_a_detached_version_is_opened_by_number_only(folder):
     assert isinstance(file.transaction().operation, Append)
 
 
-def test_tags_and_branches_are_those_that_pylance_made(folder):
+def test_tags_and_branches_of_pylance_are_read(folder):
     root = f"{folder}/references.lance"
     store, dataset = LocalStore(root), lance.dataset(root)
     theirs = dataset.tags.list()
@@ -196,7 +196,7 @@ def test_clones_and_branches_refer_to_their_origin(folder):
         assert {file.base_id for f in first.manifest.fragments for file in f.files} == {base.id}
 
 
-def test_deletion_files_hold_what_pylance_deleted(roots):
+def test_deletion_files_of_pylance_are_read(roots):
     seen = 0
     for root in roots:
         for store, file, _ in files_of(root):
@@ -214,7 +214,7 @@ def test_deletion_files_hold_what_pylance_deleted(roots):
     assert seen > 5
 
 
-def test_two_naming_schemes_at_once_are_refused_as_by_pylance(tmp_path):
+def test_mixed_naming_schemes_are_refused_like_pylance(tmp_path):
     root = str(tmp_path / "t.lance")
     lance.write_dataset(pylance_tables.rows([1]), root)
     (path,) = glob.glob(f"{root}/_versions/*.manifest")
@@ -267,6 +267,6 @@ def test_damaged_manifest_files_are_refused_or_read(folder):
         assert survive_every(splices(data, 150, version), read) > 100
 
 
-def test_the_first_transaction_creates_the_table(roots):
+def test_first_transaction_creates_table(roots):
     creators = {type(next(files_of(root))[1].transaction().operation) for root in roots}
     assert creators == {Overwrite, Clone}

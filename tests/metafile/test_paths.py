@@ -16,7 +16,7 @@ from pyspark_lance.metafile.paths import (
 
 
 @given(st.integers(1, 2**63 - 1), st.sampled_from(NamingScheme))
-def test_manifest_names_are_parsed_to_what_they_were_made_of(version, scheme):
+def test_manifest_names_round_trip(version, scheme):
     name = manifest_name(version, scheme)
     found = parse_manifest_name(name)
     # A V1 name of 20 characters would be taken for V2; no version has so many digits.
@@ -37,7 +37,7 @@ def test_names_of_scheme_v2_sort_newest_first(versions):
     assert [parse_manifest_name(name).version for name in names] == sorted(versions, reverse=True)
 
 
-def test_names_are_those_of_the_format():
+def test_file_names_follow_format():
     assert manifest_name(1, NamingScheme.V2) == "18446744073709551614.manifest"
     assert manifest_name(13, NamingScheme.V2) == "18446744073709551602.manifest"
     assert manifest_name(13, NamingScheme.V1) == "13.manifest"
@@ -71,16 +71,16 @@ def test_names_are_those_of_the_format():
         "9223372036854775808000000.manifest",
     ],
 )
-def test_other_names_are_no_manifests(name):
+def test_other_names_are_not_manifests(name):
     assert parse_manifest_name(name) is None
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8))
-def test_reference_names_are_parsed_to_what_they_were_made_of(name):
+def test_reference_names_round_trip(name):
     assert parse_reference_name(tag_path(name).removeprefix("_refs/tags/")) == name
     assert parse_reference_name(branch_path(name).removeprefix("_refs/branches/")) == name
 
 
-def test_other_files_are_no_references():
+def test_other_files_are_not_references():
     for name in ("x.tmp", ".json", "a/b.json"):
         assert parse_reference_name(name) is None

@@ -43,13 +43,13 @@ def store_with(**files):
     return store
 
 
-def test_a_tag_is_read():
+def test_tag_is_read():
     moment = datetime(2026, 11, 20, 19, 41, 49, 822118, UTC)
     expected = Tag("v1", 3, "feat/x", moment, moment, {"k": "v"})
     assert read_tag(store_with(tags_v1=TAG), "v1") == expected
 
 
-def test_a_tag_that_is_written_again_keeps_its_times_to_the_nanosecond():
+def test_rewritten_tag_keeps_nanosecond_times():
     store = store_with(tags_v1=TAG)
     before = read_tag(store, "v1")
     write_tag(store, before, manifest_size=466, replace=True)
@@ -65,7 +65,7 @@ def test_a_tag_that_is_written_again_keeps_its_times_to_the_nanosecond():
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z"])
-def test_a_tag_with_an_odd_time_names_its_version_and_keeps_the_text(text):
+def test_tag_with_invalid_time_is_read_and_preserved(text):
     store = store_with(tags_v1=TAG | {"createdAt": text})
     tag = read_tag(store, "v1")
     assert tag.version == 3 and tag.createdAt is None and tag.updatedAt is not None
@@ -73,17 +73,17 @@ def test_a_tag_with_an_odd_time_names_its_version_and_keeps_the_text(text):
     assert json.loads(bytes(store.get("_refs/tags/v1.json"))) == TAG | {"createdAt": text}
 
 
-def test_a_branch_with_an_odd_time_is_read():
+def test_branch_with_invalid_time_is_read():
     store = store_with(branches_c=BRANCH | {"createAt": 10**30})
     assert read_branch(store, "c").createdAt is None
 
 
-def test_a_tag_needs_nothing_but_its_version():
+def test_tag_needs_only_version():
     assert read_tag(store_with(tags_v1={"version": 3, "new": [1]}), "v1") == Tag("v1", 3)
     assert read_tag(store_with(tags_v1=TAG | {"branch": None}), "v1").branch is None
 
 
-def test_a_branch_is_read():
+def test_branch_is_read():
     store = MemoryStore()
     store.put("_refs/branches/feat%2Fx.json", json.dumps(BRANCH).encode())
     mapping = ((2, "36abe37b1bdc458ab2c8d3410e43f005"),)
@@ -100,7 +100,7 @@ def test_references_are_listed_by_name():
     assert list_tags(MemoryStore()) == []
 
 
-def test_a_missing_reference_is_missing_and_near_names_are_told():
+def test_missing_reference_error_suggests_nearest():
     store = store_with(tags_release=TAG)
     with pytest.raises(VersionNotFoundError, match="did you mean 'release'"):
         read_tag(store, "relaese")
@@ -108,7 +108,7 @@ def test_a_missing_reference_is_missing_and_near_names_are_told():
         read_branch(store, "x")
 
 
-def test_names_cannot_leave_the_folder():
+def test_reference_names_stay_inside_folder():
     store = store_with(tags_v1=TAG)
     store.put("secret.json", json.dumps(TAG).encode())
     with pytest.raises(VersionNotFoundError):
@@ -137,7 +137,7 @@ def test_names_cannot_leave_the_folder():
     ],
     ids=lambda content: content[:30].decode("latin-1"),
 )
-def test_broken_tags_are_corruption_with_the_file(content):
+def test_broken_tag_error_names_file(content):
     store = store_with(tags_v1=content)
     with pytest.raises(CorruptFileError, match=r"memory://t/_refs/tags/v1\.json"):
         read_tag(store, "v1")
@@ -158,7 +158,7 @@ def test_broken_tags_are_corruption_with_the_file(content):
     ],
     ids=str,
 )
-def test_broken_branches_are_corruption(change):
+def test_broken_branches_are_corrupt(change):
     with pytest.raises(CorruptFileError):
         read_branch(store_with(branches_x=BRANCH | change), "x")
 

@@ -13,7 +13,7 @@ def store():
     return store
 
 
-def test_a_sequence_is_cut_out_of_its_file(store):
+def test_sequence_is_read_from_its_range(store):
     assert read_sequence(store, ExternalFile("rids.bin", 2, 8)) == b"sequence"
     assert read_sequence(store, ExternalFile("rids.bin", 10, 0)) == b""
 
@@ -28,6 +28,6 @@ def test_a_sequence_is_cut_out_of_its_file(store):
         ExternalFile("", 0, 1),
     ],
 )
-def test_sequences_that_are_not_there_are_corruption_with_the_place(store, file):
+def test_sequence_outside_file_error_names_range(store, file):
     with pytest.raises(CorruptFileError, match=f"bytes {file.offset}"):
         read_sequence(store, file)

@@ -13,7 +13,7 @@ from pyspark_lance.store.memory_store import MemoryStore
 TRANSACTION = Transaction(7, "c650018c-0000-4000-8000-00000000aed9", Restore(3))
 
 
-def test_what_was_written_is_read_by_its_name():
+def test_transaction_file_round_trips():
     store = MemoryStore()
     name = write_transaction(store, TRANSACTION)
     assert name == transaction_name(TRANSACTION) == "7-c650018c-0000-4000-8000-00000000aed9.txn"
@@ -21,7 +21,7 @@ def test_what_was_written_is_read_by_its_name():
     assert read_transaction(store, name) == TRANSACTION
 
 
-def test_a_second_attempt_replaces_the_file():
+def test_repeated_write_replaces_transaction_file():
     store = MemoryStore()
     name = write_transaction(store, TRANSACTION)
     store.put(f"_transactions/{name}", b"cut")
@@ -29,12 +29,12 @@ def test_a_second_attempt_replaces_the_file():
     assert read_transaction(store, name) == TRANSACTION
 
 
-def test_a_missing_file_is_missing():
+def test_missing_transaction_file_raises_file_not_found():
     with pytest.raises(FileNotFoundError):
         read_transaction(MemoryStore(), "7-x.txn")
 
 
-def test_damage_is_reported_with_the_file():
+def test_damaged_transaction_error_names_file():
     store = MemoryStore("memory://t")
     store.put("_transactions/7-x.txn", b"\xff")
     with pytest.raises(CorruptFileError, match=r"memory://t/_transactions/7-x\.txn"):
@@ -42,6 +42,6 @@ def test_damage_is_reported_with_the_file():
 
 
 @pytest.mark.parametrize("name", ["", "..", ".", "../x", "a/b", "a\0"])
-def test_names_that_leave_the_folder_are_refused(name):
+def test_transaction_names_outside_folder_are_refused(name):
     with pytest.raises(CorruptFileError, match="name of a transaction"):
         read_transaction(MemoryStore(), name)

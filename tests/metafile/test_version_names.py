@@ -62,13 +62,13 @@ def test_versions_come_newest_first(scheme, count, others):
     assert versions_of(paths) == sorted(numbers, reverse=True)
 
 
-def test_both_schemes_in_one_folder_are_refused():
+def test_mixed_naming_schemes_in_listing_are_refused():
     paths = [manifest_path(number, NamingScheme.V2) for number in range(1, 40)]
     with pytest.raises(UnsupportedFeatureError, match="both naming schemes"):
         versions_of([*paths, manifest_path(50, NamingScheme.V1)])
 
 
-def test_of_many_names_few_are_parsed(monkeypatch):
+def test_newest_versions_parse_only_needed_names(monkeypatch):
     parsed = []
 
     def parse(name):
@@ -82,7 +82,7 @@ def test_of_many_names_few_are_parsed(monkeypatch):
     assert len(parsed) == 2
 
 
-def test_a_version_with_a_tag_does_not_hide_newer_ones(tmp_path):
+def test_latest_version_is_found_after_gap(tmp_path):
     # 7 was kept, 8 and 9 were cleaned up: whoever knew 7 and looked for 8 would stop too early.
     (tmp_path / VERSIONS).mkdir()
     for number in (7, 10, 11):
@@ -105,7 +105,7 @@ def store(tmp_path):
     return store
 
 
-def test_the_newest_version_of_the_last_listing_is_not_listed_again(store, monkeypatch):
+def test_recently_listed_version_avoids_listing(store, monkeypatch):
     monkeypatch.setattr(LocalStore, "list_names", None)
     seen = recently_listed_version(LocalStore(store.uri))
     assert seen is not None
@@ -113,7 +113,7 @@ def test_the_newest_version_of_the_last_listing_is_not_listed_again(store, monke
 
 
 @pytest.mark.parametrize("change", ["followed", "removed", "made anew"])
-def test_a_version_that_is_not_the_newest_any_more_is_not_taken_for_it(store, change):
+def test_outdated_listed_version_is_not_used(store, change):
     path = manifest_path(3, NamingScheme.V2)
     if change == "followed":
         store.put(manifest_path(4, NamingScheme.V2), b"")
@@ -124,20 +124,20 @@ def test_a_version_that_is_not_the_newest_any_more_is_not_taken_for_it(store, ch
     assert recently_listed_version(store) is None
 
 
-def test_what_was_seen_some_time_ago_says_nothing(store, monkeypatch):
+def test_old_listing_is_not_used(store, monkeypatch):
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 60)
     assert recently_listed_version(store) is None
 
 
-def test_stores_whose_listing_is_one_request_are_listed():
+def test_memory_store_is_always_listed():
     store = MemoryStore()
     store.put(manifest_path(1, NamingScheme.V2), b"")
     assert latest_version(store).version == 1
     assert recently_listed_version(store) is None
 
 
-def test_what_a_request_has_listed_is_enough_for_a_put_that_follows(monkeypatch):
+def test_remote_listing_is_reused_before_put(monkeypatch):
     store = MemoryStore()
     store.place = "bucket", "user"
     store.put(manifest_path(1, NamingScheme.V2), b"")

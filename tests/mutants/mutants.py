@@ -28,7 +28,7 @@ class Mutant:
 
 _SHARE_OF_INTERLEAVINGS = (
     "tests/table/work/test_interleavings.py"
-    "::test_a_share_of_all_interleavings_ends_as_an_order_or_as_a_conflict[drop_column]"
+    "::test_sampled_interleavings_are_serializable[drop_column]"
 )
 
 _COLUMNS_OF_DESCRIPTORS = (
@@ -1436,18 +1436,14 @@ MUTANTS = (
         "table/cdf/followed_table.py",
         "lost = sorted({start.version, reached} - {0} - there)",
         "lost = sorted({start.version} - {0} - there)",
-        (
-            "tests/table/cdf/test_streams.py::test_a_version_that_was_removed_half_read_is_an_error_or_passed_over",
-        ),
+        ("tests/table/cdf/test_streams.py::test_version_removed_half_read_raises_or_is_skipped",),
     ),
     Mutant(
         "a batch whose versions were removed before it ran again fails for ever",
         "table/cdf/stream.py",
         "        if end.version < start.version:\n            return ()\n",
         "",
-        (
-            "tests/table/cdf/test_streams.py::test_a_batch_whose_versions_were_removed_before_it_ran_again_is_empty",
-        ),
+        ("tests/table/cdf/test_streams.py::test_replayed_batch_of_removed_versions_is_empty",),
     ),
     Mutant(
         "bins that nobody changed are rewritten again beside one that somebody did",
@@ -1455,7 +1451,7 @@ MUTANTS = (
         "if all(there.get(fragment.id) == fragment for",
         "if all(fragment.id in there for",
         (
-            "tests/table/compaction/test_compaction.py::test_a_bin_that_others_changed_is_planned_again_and_the_rest_is_kept",
+            "tests/table/compaction/test_compaction.py::test_changed_bin_is_replanned_and_others_are_kept",
         ),
     ),
     Mutant(
@@ -1464,7 +1460,7 @@ MUTANTS = (
         "if changed and (was_compacted or reads.misses(latest, changed)):",
         "if changed and reads.misses(latest, changed):",
         (
-            "tests/table/dml/test_concurrent_changes.py::test_a_merge_inserts_a_row_that_was_moved_and_then_deleted_meanwhile",
+            "tests/table/dml/test_concurrent_changes.py::test_merge_inserts_row_moved_and_deleted_concurrently",
         ),
     ),
     Mutant(
@@ -1473,7 +1469,7 @@ MUTANTS = (
         "if files - known or reads.meets(latest, fragments):",
         "if reads.meets(latest, fragments):",
         (
-            "tests/table/dml/test_concurrent_changes.py::test_a_merge_finds_a_row_that_was_inserted_and_then_moved_meanwhile",
+            "tests/table/dml/test_concurrent_changes.py::test_merge_finds_row_inserted_and_moved_concurrently",
         ),
     ),
     Mutant(
@@ -1482,7 +1478,7 @@ MUTANTS = (
         "            case DataReplacement():\n                in_place |= changed_fragment_ids(operation)\n",  # noqa: E501
         "",
         (
-            "tests/table/dml/test_concurrent_changes.py::test_a_delete_sees_rows_whose_file_was_replaced_meanwhile",
+            "tests/table/dml/test_concurrent_changes.py::test_delete_includes_rows_of_concurrently_replaced_file",
         ),
     ),
     Mutant(
@@ -1490,9 +1486,7 @@ MUTANTS = (
         "predicate/prune.py",
         "            nullable | unknown,",
         "            nullable,",
-        (
-            "tests/table/index/test_zone_maps.py::test_nulls_that_an_index_without_any_does_not_know_are_read",
-        ),
+        ("tests/table/index/test_zone_maps.py::test_nulls_unknown_to_zone_map_are_read",),
     ),
     Mutant(
         "rows of a fragment that was rewritten are deleted",
@@ -1716,9 +1710,7 @@ MUTANTS = (
         "table/cdf/version_changes.py",
         "np.maximum.accumulate(high[order])",
         "high[order]",
-        (
-            "tests/table/cdf/test_change_feed.py::test_a_range_that_reaches_over_others_meets_what_is_behind_them",
-        ),
+        ("tests/table/cdf/test_change_feed.py::test_overlapping_range_covers_later_ranges",),
     ),
     Mutant(
         "net changes are taken in the wrong order of time",
@@ -1739,7 +1731,7 @@ MUTANTS = (
         "table/rows/column_parts.py",
         "sum(map(len, wanted.requests)) <= num_taken",
         "wanted.requests",
-        ("tests/table/cdf/test_feed_in_one_pass.py::test_each_file_is_read_in_one_pass",),
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_files_are_read_in_one_pass",),
     ),
     Mutant(
         "one pass: a version gets the first rows of another one",
@@ -1747,7 +1739,7 @@ MUTANTS = (
         "places = np.searchsorted(wanted.offsets, offsets)",
         "places = np.arange(len(offsets))",
         (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_a_feed_of_many_versions_is_the_feeds_of_each",
+            "tests/table/cdf/test_feed_in_one_pass.py::test_feed_of_many_versions_equals_single_version_feeds",
         ),
     ),
     Mutant(
@@ -1755,48 +1747,42 @@ MUTANTS = (
         "table/rows/column_parts.py",
         "part.column_of, offsets, max_bytes=room)",
         "part.column_of, offsets)",
-        (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_rows_that_are_too_large_to_wait_are_read_by_themselves",
-        ),
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_large_rows_are_read_separately",),
     ),
     Mutant(
         "one pass: all rows are looked up at once",
         "table/cdf/changed_rows.py",
         "if sum(map(len, pieces)) <= max_rows:",
         "if max_rows:",
-        (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_passes_have_few_rows_and_together_all_of_them",
-        ),
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_passes_are_small_and_cover_all_rows",),
     ),
     Mutant(
         "one pass: rows that are scanned are in each part",
         "table/cdf/changed_rows.py",
         "elif is_first if change.change_type is ChangeType.DELETE else is_last:",
         "else:",
-        (
-            "tests/table/cdf/test_feed_in_one_pass.py::test_passes_have_few_rows_and_together_all_of_them",
-        ),
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_passes_are_small_and_cover_all_rows",),
     ),
     Mutant(
         "one pass: changes of one fragment are apart",
         "table/cdf/changed_rows.py",
         "if count > 1}",
         "if count > 99}",
-        ("tests/table/cdf/test_feed_in_one_pass.py::test_changes_of_one_fragment_are_in_one_task",),
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_changes_of_one_fragment_share_task",),
     ),
     Mutant(
         "one pass: rows of several fragments stay together",
         "table/cdf/version_changes.py",
         "< 2 * len(np.unique(groups))",
         "< 0",
-        ("tests/table/cdf/test_feed_in_one_pass.py::test_changes_of_one_fragment_are_in_one_task",),
+        ("tests/table/cdf/test_feed_in_one_pass.py::test_changes_of_one_fragment_share_task",),
     ),
     Mutant(
         "the end of a window that is left out is shown",
         "table/cdf/change_window.py",
         "    end = ending.version - ending.is_exclusive\n    if end > newest",
         "    end = ending.version\n    if end > newest",
-        ("tests/table/cdf/test_change_feed.py::test_versions_can_be_left_out_at_both_ends",),
+        ("tests/table/cdf/test_change_feed.py::test_window_bounds_can_be_exclusive",),
     ),
     Mutant(
         "a version committed right at the start of a window is left out",
@@ -1832,7 +1818,7 @@ MUTANTS = (
         "return start.version < version <= final and not is_inside",
         "return start.version < version <= final",
         (
-            "tests/table/cdf/test_streams.py::test_a_version_that_comes_late_into_a_gap_is_not_shown_within_a_step",
+            "tests/table/cdf/test_streams.py::test_manifest_appearing_in_gap_is_not_shown_within_step",
         ),
     ),
     Mutant(
@@ -2009,7 +1995,7 @@ MUTANTS = (
         "        if not all(_has_followed(index, version) for index in concerned)",
         "        if not any(_has_followed(index, version) for index in concerned)",
         (
-            "tests/table/compaction/test_deferred_remap.py::test_compactions_that_one_index_has_not_followed_are_kept",
+            "tests/table/compaction/test_deferred_remap.py::test_reuse_versions_are_kept_until_all_indices_follow",
         ),
     ),
     Mutant(
@@ -2032,7 +2018,7 @@ MUTANTS = (
         "        is_possible = ~np.isin(mine >> _SHIFT, other.fragments)\n",
         "        is_possible = np.zeros(len(mine), np.bool_)\n",
         (
-            "tests/table/index/test_scalar_indices.py::test_rows_of_fragments_that_one_index_does_not_know_stay",
+            "tests/table/index/test_scalar_indices.py::test_candidates_keep_rows_of_fragments_unknown_to_one_index",
         ),
     ),
     Mutant(
@@ -2062,85 +2048,72 @@ MUTANTS = (
         "commit/rebase.py",
         "replace(now[fragment_id], deletion_file=file)",
         "replace(ours[fragment_id], deletion_file=file)",
-        ("tests/commit/test_rebase.py::test_what_others_said_of_the_rows_of_a_fragment_stays",),
+        ("tests/commit/test_rebase.py::test_rebase_keeps_concurrent_fragment_metadata",),
     ),
     Mutant(
         "a dropped column takes the row ids in files of their own with it",
         "commit/apply_operation.py",
         "any(f in present or f < TOMBSTONE for f in file.fields)",
         "any(f in present for f in file.fields)",
-        ("tests/commit/test_next_manifest.py::test_a_project_keeps_files_that_hold_row_ids_alone",),
+        ("tests/commit/test_next_manifest.py::test_project_keeps_row_id_files",),
     ),
     Mutant(
         "any number of first values is looked up in the driver",
         "table/scan/index_only_aggregates.py",
         "if field is None or not 0 < rows <= MAX_FIRST_VALUES:",
         "if field is None:",
-        (
-            (
-                "tests/table/index/test_index_only_aggregates.py"
-                "::test_more_first_values_than_a_driver_should_hold_are_not_looked_up"
-            ),
-        ),
+        (("tests/table/index/test_index_only_aggregates.py::test_first_values_are_limited"),),
     ),
     Mutant(
         "a list of whole floats is not in order",
         "predicate/prune.py",
         "fitting = sorted(number for number",
         "fitting = list(number for number",
-        ("tests/predicate/test_pruning.py::test_bounds_of_pages_decide_what_they_can",),
+        ("tests/predicate/test_pruning.py::test_page_bounds_prune",),
     ),
     Mutant(
         "a rebase writes deletion files of fragments that go",
         "commit/rebase.py",
         "        if fragment_id not in emptied:\n",
         "        if True:\n",
-        ("tests/commit/test_rebase.py::test_rebase_joins_what_differs_and_refuses_what_is_shared",),
+        ("tests/commit/test_rebase.py::test_rebase_merges_distinct_rows_and_refuses_shared_rows",),
     ),
     Mutant(
         "every step of a batch goes on behind the first row",
         "table/cdf/stream.py",
         "rows_that_fit(changes, start.rows if end == start else 0, budget)",
         "rows_that_fit(changes, start.rows, budget)",
-        ("tests/table/cdf/test_streams.py::test_every_cut_gives_the_same_rows",),
+        ("tests/table/cdf/test_streams.py::test_row_limits_do_not_change_rows",),
     ),
     Mutant(
         "net changes that are too many for a batch go with others",
         "table/cdf/stream.py",
         "        if place is not None and end != start:\n            return end",
         "        if False:\n            return end",
-        (
-            (
-                "tests/table/cdf/test_streams.py"
-                "::test_net_changes_keep_to_the_limits_of_a_batch_by_whole_versions"
-            ),
-        ),
+        (("tests/table/cdf/test_streams.py::test_net_change_batches_end_at_whole_versions"),),
     ),
     Mutant(
         "every version of a batch goes on behind its first row",
         "table/cdf/stream.py",
         "            first=start.rows if version == start.target else 0,",
         "            first=start.rows,",
-        ("tests/table/cdf/test_streams.py::test_the_batches_of_a_random_history_are_its_feed",),
+        ("tests/table/cdf/test_streams.py::test_batches_of_random_history_equal_feed",),
     ),
     Mutant(
         "what is left of a table begins before a stream's start",
         "table/cdf/followed_table.py",
         "min(version for version in there if version >= reached)",
         "min(version for version in there)",
-        (
-            (
-                "tests/table/cdf/test_streams.py"
-                "::test_a_version_that_was_removed_half_read_is_an_error_or_passed_over"
-            ),
-        ),
+        (("tests/table/cdf/test_streams.py::test_version_removed_half_read_raises_or_is_skipped"),),
     ),
     Mutant(
         "updates pass for deletes where deletes are ignored",
         "table/cdf/followed_table.py",
         "        only_deletes = not changes.kept and not changes.inserted",
         "        only_deletes = not changes.inserted",
-        ("tests/table/cdf/test_streams.py::test_without_changes_only_appended_rows_are_shown",),
+        (
+            "tests/table/cdf/test_streams.py::test_append_only_stream_handles_changed_rows_as_requested",
+        ),
     ),
     Mutant(
         "an index tells of rows that it does not cover",
@@ -2150,7 +2123,7 @@ MUTANTS = (
         (
             (
                 "tests/table/index/test_scalar_indices.py"
-                "::test_scans_with_indices_find_what_scans_without_find"
+                "::test_indexed_scans_return_same_rows_as_plain_scans"
             ),
         ),
     ),
@@ -2159,12 +2132,7 @@ MUTANTS = (
         "table/index/lookups.py",
         "if opened.num_rows is not None and opened.num_rows < least:",
         "if False:",
-        (
-            (
-                "tests/table/index/test_scalar_indices.py"
-                "::test_a_segment_that_names_fewer_rows_than_it_covers_is_not_asked"
-            ),
-        ),
+        (("tests/table/index/test_scalar_indices.py::test_segment_with_too_few_rows_is_not_used"),),
     ),
     Mutant(
         "either of two conditions is answered for fragments that one index knows",
@@ -2174,7 +2142,7 @@ MUTANTS = (
         (
             (
                 "tests/table/index/test_scalar_indices.py"
-                "::test_rows_of_fragments_that_one_index_does_not_know_stay"
+                "::test_candidates_keep_rows_of_fragments_unknown_to_one_index"
             ),
         ),
     ),
@@ -2183,12 +2151,7 @@ MUTANTS = (
         "table/index/segments.py",
         "if parse_message(table_pb2.IndexMetadata, entry.raw).covering_fields:",
         "if False:",
-        (
-            (
-                "tests/table/index/test_scalar_indices.py"
-                "::test_an_entry_that_is_not_known_is_passed_over"
-            ),
-        ),
+        (("tests/table/index/test_scalar_indices.py::test_unknown_index_entry_is_ignored"),),
     ),
     Mutant(
         "the first row of a new fragment is taken for the last of the one before",
@@ -2198,7 +2161,7 @@ MUTANTS = (
         (
             (
                 "tests/table/compaction/test_deferred_remap.py"
-                "::test_rows_that_moved_are_found_in_each_of_several_new_fragments"
+                "::test_moved_addresses_are_found_in_several_fragments"
             ),
         ),
     ),
@@ -2210,7 +2173,7 @@ MUTANTS = (
         (
             (
                 "tests/table/index/test_scalar_indices.py"
-                "::test_a_table_whose_indices_follow_later_is_asked_through_the_note"
+                "::test_index_with_deferred_remap_uses_reuse_index"
             ),
         ),
     ),
@@ -2320,27 +2283,21 @@ MUTANTS = (
         "commit/apply_operation.py",
         "    if operation.update_mode == 1:\n        for",
         "    if True:\n        for",
-        (
-            "tests/commit/test_next_manifest.py::test_indices_are_kept_byte_for_byte_or_lose_coverage_only",
-        ),
+        ("tests/commit/test_next_manifest.py::test_indices_keep_bytes_and_lose_only_coverage",),
     ),
     Mutant(
         "fragments without rows share a bin",
         "table/compaction/compaction_plan.py",
         "if fragment.id in options.excluded_fragment_ids or not fragment.physical_rows:",
         "if fragment.id in options.excluded_fragment_ids:",
-        (
-            "tests/table/compaction/test_compaction.py::test_a_fragment_that_was_written_without_rows_stays_and_parts_its_neighbours",
-        ),
+        ("tests/table/compaction/test_compaction.py::test_empty_fragment_separates_bins",),
     ),
     Mutant(
         "a bin reaches over fragments that stay",
         "table/compaction/compaction_plan.py",
         "            previous = None\n            continue",
         "            continue",
-        (
-            "tests/table/compaction/test_compaction.py::test_a_fragment_that_was_written_without_rows_stays_and_parts_its_neighbours",
-        ),
+        ("tests/table/compaction/test_compaction.py::test_empty_fragment_separates_bins",),
     ),
     Mutant(
         "a small fragment without neighbours is rewritten again and again",
@@ -2355,7 +2312,7 @@ MUTANTS = (
         "        for index in indices\n        if index.fields\n    )",
         "        for index in indices\n    )",
         (
-            "tests/table/compaction/test_deferred_remap.py::test_where_no_index_knows_rows_that_move_again_the_note_stays_as_it_is",
+            "tests/table/compaction/test_deferred_remap.py::test_reuse_index_is_unchanged_without_affected_index",
         ),
     ),
     Mutant(
@@ -2371,7 +2328,7 @@ MUTANTS = (
         "        and not index.fragment_bitmap.isdisjoint(touched)\n",
         "",
         (
-            "tests/table/compaction/test_deferred_remap.py::test_an_index_of_other_fragments_has_no_compaction_to_follow",
+            "tests/table/compaction/test_deferred_remap.py::test_index_of_other_fragments_does_not_retain_reuse_versions",
         ),
     ),
     Mutant(
@@ -2380,7 +2337,7 @@ MUTANTS = (
         "            covered = known.complete(covered, lookups.lengths)\n",
         "",
         (
-            "tests/table/index/test_scalar_indices.py::test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read",
+            "tests/table/index/test_scalar_indices.py::test_rows_outside_bloom_filter_zones_are_read",
         ),
     ),
     Mutant(
@@ -2395,9 +2352,7 @@ MUTANTS = (
         "table/index/lookups.py",
         "            left -= covered\n            is_by",
         "            is_by",
-        (
-            "tests/table/index/test_index_only_aggregates.py::test_each_row_counts_once_where_two_indices_have_it",
-        ),
+        ("tests/table/index/test_index_only_aggregates.py::test_rows_in_two_indices_count_once",),
     ),
     Mutant(
         "rows are among the first by where they were",
@@ -2405,7 +2360,7 @@ MUTANTS = (
         "is_by_address = not segment.names_row_ids and not _moves(lookups, segment)",
         "is_by_address = not segment.names_row_ids",
         (
-            "tests/table/index/test_index_only_aggregates.py::test_rows_that_an_index_knows_by_where_they_were_are_among_the_first",
+            "tests/table/index/test_index_only_aggregates.py::test_first_values_include_remapped_rows",
         ),
     ),
     Mutant(
@@ -2421,7 +2376,7 @@ MUTANTS = (
         ">= lengths[places]).any()",
         "> lengths[places]).any()",
         (
-            "tests/table/index/test_scalar_indices.py::test_what_cannot_be_is_told_and_the_scan_goes_without",
+            "tests/table/index/test_scalar_indices.py::test_inconsistent_index_is_logged_and_skipped",
         ),
     ),
     Mutant(
@@ -2437,7 +2392,7 @@ MUTANTS = (
         "return SegmentState(unknown < len(covered), note, num_named)",
         "return SegmentState(True, note, num_named)",
         (
-            "tests/table/index/test_scalar_indices.py::test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read",
+            "tests/table/index/test_scalar_indices.py::test_rows_outside_bloom_filter_zones_are_read",
         ),
     ),
     Mutant(
@@ -2446,7 +2401,7 @@ MUTANTS = (
         "if lengths.get(number) == end]",
         "if lengths.get(number)]",
         (
-            "tests/table/index/test_scalar_indices.py::test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read",
+            "tests/table/index/test_scalar_indices.py::test_rows_outside_bloom_filter_zones_are_read",
         ),
     ),
     Mutant(
@@ -2455,7 +2410,7 @@ MUTANTS = (
         "np.where(is_first, 0, np.append(0, ends[:-1]))",
         "np.where(is_first, starts, np.append(0, ends[:-1]))",
         (
-            "tests/table/index/test_scalar_indices.py::test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read",
+            "tests/table/index/test_scalar_indices.py::test_rows_outside_bloom_filter_zones_are_read",
         ),
     ),
     Mutant(
@@ -2470,9 +2425,7 @@ MUTANTS = (
         "table/index/bloom.py",
         "np.concatenate([fitting, -zeros])",
         "fitting",
-        (
-            "tests/table/index/test_scalar_indices.py::test_constants_are_looked_up_by_the_bytes_that_columns_have",
-        ),
+        ("tests/table/index/test_scalar_indices.py::test_constants_are_hashed_as_column_bytes",),
     ),
     Mutant(
         "NaN is looked up by its bits",
@@ -2482,54 +2435,42 @@ MUTANTS = (
             "        return None  # All NaNs are equal, whatever their bits.\n"
         ),
         "",
-        (
-            "tests/table/index/test_scalar_indices.py::test_constants_are_looked_up_by_the_bytes_that_columns_have",
-        ),
+        ("tests/table/index/test_scalar_indices.py::test_constants_are_hashed_as_column_bytes",),
     ),
     Mutant(
         "times are looked up by another unit",
         "table/index/bloom.py",
         "bool(seen.unit == stored.unit and (seen.tz is None) == (stored.tz is None))",
         "bool((seen.tz is None) == (stored.tz is None))",
-        (
-            "tests/table/index/test_scalar_indices.py::test_constants_are_looked_up_by_the_bytes_that_columns_have",
-        ),
+        ("tests/table/index/test_scalar_indices.py::test_constants_are_hashed_as_column_bytes",),
     ),
     Mutant(
         "times without a zone are looked up as instants",
         "table/index/bloom.py",
         "bool(seen.unit == stored.unit and (seen.tz is None) == (stored.tz is None))",
         "bool(seen.unit == stored.unit)",
-        (
-            "tests/table/index/test_scalar_indices.py::test_constants_are_looked_up_by_the_bytes_that_columns_have",
-        ),
+        ("tests/table/index/test_scalar_indices.py::test_constants_are_hashed_as_column_bytes",),
     ),
     Mutant(
         "a float is looked up by the nearest one that fits",
         "table/index/bloom.py",
         "fitting = narrow[narrow.astype(np.float64) == wide.astype(np.float64)]",
         "fitting = narrow",
-        (
-            "tests/table/index/test_scalar_indices.py::test_constants_are_looked_up_by_the_bytes_that_columns_have",
-        ),
+        ("tests/table/index/test_scalar_indices.py::test_constants_are_hashed_as_column_bytes",),
     ),
     Mutant(
         "the ends of a type are not looked up",
         "table/index/bloom.py",
         "if limits.min <= number <= limits.max]",
         "if limits.min < number < limits.max]",
-        (
-            "tests/table/index/test_scalar_indices.py::test_constants_are_looked_up_by_the_bytes_that_columns_have",
-        ),
+        ("tests/table/index/test_scalar_indices.py::test_constants_are_hashed_as_column_bytes",),
     ),
     Mutant(
         "two zone maps tell of the same rows",
         "table/index/zone_map_file.py",
         "covered = index.fragment_bitmap - answered",
         "covered = index.fragment_bitmap",
-        (
-            "tests/table/index/test_zone_maps.py::test_of_two_zone_maps_of_a_column_one_tells_of_each_row",
-        ),
+        ("tests/table/index/test_zone_maps.py::test_overlapping_zone_maps_cover_rows_once",),
     ),
     Mutant(
         "zones are asked of fragments that got other values",
@@ -2565,7 +2506,7 @@ MUTANTS = (
         "        and reuse_index_of(snapshot.indices) is None\n",
         "",
         (
-            "tests/table/index_build/test_index_building.py::test_segments_that_have_yet_to_follow_a_compaction_are_made_anew_of_the_column",
+            "tests/table/index_build/test_index_building.py::test_segments_awaiting_remap_are_rebuilt_from_column",
         ),
     ),
     Mutant(
@@ -2581,7 +2522,7 @@ MUTANTS = (
         "(addresses & _OFFSETS >= self._lengths[places])",
         "(addresses & _OFFSETS > self._lengths[places])",
         (
-            "tests/table/index_build/test_index_building.py::test_rows_right_behind_the_end_of_a_fragment_are_none",
+            "tests/table/index_build/test_index_building.py::test_row_beyond_fragment_end_is_corrupt",
         ),
     ),
     Mutant(
@@ -2590,7 +2531,7 @@ MUTANTS = (
         "    if number is not None:",
         "    if False:",
         (
-            "tests/table/index_build/test_index_building.py::test_a_null_list_that_became_another_makes_its_segment_anew",
+            "tests/table/index_build/test_index_building.py::test_changed_null_list_rebuilds_segment",
         ),
     ),
     Mutant(
@@ -2599,7 +2540,7 @@ MUTANTS = (
         "(len(dead) == 0 or not alive)",
         "True",
         (
-            "tests/table/index_build/test_index_building.py::test_a_segment_whose_fragments_are_gone_is_forgotten",
+            "tests/table/index_build/test_index_building.py::test_segment_without_remaining_fragments_is_removed",
         ),
     ),
     Mutant(
@@ -2692,7 +2633,7 @@ MUTANTS = (
         "ids = frozenset(entry.fragment_bitmap or ()) & unchanged",
         "ids = frozenset(entry.fragment_bitmap or ())",
         (
-            "tests/table/index_build/test_zone_map_building.py::test_zone_maps_that_lack_different_fragments_have_each_row_once",
+            "tests/table/index_build/test_zone_map_building.py::test_zone_maps_with_different_coverage_count_rows_once",
         ),
     ),
     Mutant(
@@ -2701,7 +2642,7 @@ MUTANTS = (
         " for id_, bitmap in nulls_known.items() if id_ in ids}",
         " for id_, bitmap in nulls_known.items()}",
         (
-            "tests/table/index_build/test_zone_map_building.py::test_zone_maps_that_lack_different_fragments_have_each_row_once",
+            "tests/table/index_build/test_zone_map_building.py::test_zone_maps_with_different_coverage_count_rows_once",
         ),
     ),
     Mutant(
@@ -2785,7 +2726,7 @@ MUTANTS = (
         " or (\n            new.last_updated_at is SPILLED and old.files != new.files\n        )",
         "",
         (
-            "tests/table/cdf/test_change_feed.py::test_values_written_in_place_are_followed_where_lineage_is_hidden_again",
+            "tests/table/cdf/test_change_feed.py::test_in_place_updates_are_followed_with_spilled_lineage",
         ),
     ),
     Mutant(
@@ -2847,7 +2788,7 @@ MUTANTS = (
         "needed < branch.parentVersion",
         "needed <= branch.parentVersion",
         (
-            "tests/table/cdf/test_change_feed.py::test_what_was_before_a_branch_is_not_called_removed",
+            "tests/table/cdf/test_change_feed.py::test_window_before_branch_error_names_branch_start",
         ),
     ),
     Mutant(
@@ -2856,7 +2797,7 @@ MUTANTS = (
         "if v >= needed and v + 1 <= end)",
         "if v >= needed)",
         (
-            "tests/table/cdf/test_change_feed.py::test_what_was_before_a_branch_is_not_called_removed",
+            "tests/table/cdf/test_change_feed.py::test_window_before_branch_error_names_branch_start",
         ),
     ),
     Mutant(
@@ -2871,9 +2812,7 @@ MUTANTS = (
         "table/cdf/change_window.py",
         "known = pinned_end or (end if is_there else locations[-1].version)",
         "known = end if is_there else locations[-1].version",
-        (
-            "tests/table/cdf/test_change_feed.py::test_a_window_without_versions_stays_empty_when_it_is_resolved_again",
-        ),
+        ("tests/table/cdf/test_change_feed.py::test_empty_window_stays_empty_when_resolved_again",),
     ),
     # What indices are taken to know
     Mutant(
@@ -2882,7 +2821,7 @@ MUTANTS = (
         "values = pc.struct_field(values, name)",
         "values = values.field(name)",
         (
-            "tests/table/index_build/test_index_building.py::test_members_of_null_structs_are_null_though_packed_structs_keep_their_values",
+            "tests/table/index_build/test_index_building.py::test_members_of_null_packed_structs_are_indexed_as_null",
         ),
     ),
     Mutant(
@@ -2890,16 +2829,14 @@ MUTANTS = (
         "table/index/btree.py",
         "if not is_in_order(ends_in_turns):",
         "if not is_in_order(ends_in_turns.drop_null()):",
-        (
-            "tests/table/index/test_scalar_indices.py::test_rows_around_a_null_that_comes_behind_values_are_not_lost",
-        ),
+        ("tests/table/index/test_scalar_indices.py::test_misplaced_null_in_index_loses_no_rows",),
     ),
     Mutant(
         "zones of another type are compared with a column",
         "table/index/zone_map_file.py",
         "if not is_of_type(zones.minimum.type, field):",
         "if False:",
-        ("tests/table/index/test_zone_maps.py::test_an_index_that_is_not_known_prunes_nothing",),
+        ("tests/table/index/test_zone_maps.py::test_unknown_zone_map_prunes_nothing",),
     ),
     Mutant(
         "small segments beside many new rows are never joined",
@@ -2907,7 +2844,7 @@ MUTANTS = (
         " > rows_per_segment and len(stored) == 1:",
         " > rows_per_segment:",
         (
-            "tests/table/index_build/test_index_building.py::test_small_segments_are_joined_beside_many_new_rows_if_there_are_several",
+            "tests/table/index_build/test_index_building.py::test_several_small_segments_are_merged_beside_new_ones",
         ),
     ),
     Mutant(
@@ -2916,7 +2853,7 @@ MUTANTS = (
         " > rows_per_segment and len(stored) == 1:",
         " > rows_per_segment and len(stored) == 0:",
         (
-            "tests/table/index_build/test_index_building.py::test_small_segments_are_joined_beside_many_new_rows_if_there_are_several",
+            "tests/table/index_build/test_index_building.py::test_several_small_segments_are_merged_beside_new_ones",
         ),
     ),
     Mutant(
@@ -2925,7 +2862,7 @@ MUTANTS = (
         "if not is_in_order(ends_in_turns):",
         "if False:",
         (
-            "tests/table/index/test_scalar_indices.py::test_what_cannot_be_is_told_and_the_scan_goes_without",
+            "tests/table/index/test_scalar_indices.py::test_inconsistent_index_is_logged_and_skipped",
         ),
     ),
     Mutant(
@@ -2934,7 +2871,7 @@ MUTANTS = (
         "SegmentState(unknown < len(covered), note, num_named)",
         "SegmentState(True, note, num_named)",
         (
-            "tests/table/index/test_scalar_indices.py::test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read",
+            "tests/table/index/test_scalar_indices.py::test_rows_outside_bloom_filter_zones_are_read",
         ),
     ),
     Mutant(
@@ -2943,7 +2880,7 @@ MUTANTS = (
         "not set(now.tolist()) <= set(fragments)",
         "not set(fragments) <= set(now.tolist())",
         (
-            "tests/table/index_build/test_index_building.py::test_rows_that_moved_are_not_found_by_their_old_values",
+            "tests/table/index_build/test_index_building.py::test_moved_rows_are_not_found_by_old_values",
         ),
     ),
     Mutant(

@@ -79,7 +79,7 @@ def listed(names, *name: str) -> tuple[list[str], list[str]]:
     return names.namespaces(name), names.tables(name)
 
 
-def test_what_pylance_names_is_there_for_us(root, ours, pylance):
+def test_names_of_pylance_are_visible(root, ours, pylance):
     create_theirs(pylance, "flat", rows=2)
     pylance.create_namespace(theirs.CreateNamespaceRequest(id=["eu"], properties={"owner": "me"}))
     pylance.create_namespace(theirs.CreateNamespaceRequest(id=["eu", "north"]))
@@ -95,7 +95,7 @@ def test_what_pylance_names_is_there_for_us(root, ours, pylance):
     assert ours.locate(("eu",)) is None
 
 
-def test_what_we_name_is_there_for_pylance(root, ours, pylance):
+def test_names_are_visible_to_pylance(root, ours, pylance):
     create(ours, "flat", rows=2)
     assert ours.create_namespace(("eu",), {"owner": "me"})
     assert not ours.create_namespace(("eu",), {})
@@ -111,7 +111,7 @@ def test_what_we_name_is_there_for_pylance(root, ours, pylance):
     assert not verify(Table(f"{root}/__manifest")).findings
 
 
-def test_a_folder_of_old_clients_is_read_and_goes_on(root, ours, pylance):
+def test_legacy_directory_is_read_and_extended(root, ours, pylance):
     append(f"{root}/old.lance", 0, 4)
     assert listed(ours) == ([], ["old"])
     assert open_existing(ours.locate(("old",))).num_rows() == 4
@@ -122,7 +122,7 @@ def test_a_folder_of_old_clients_is_read_and_goes_on(root, ours, pylance):
     assert listed(ours) == ([], ["new", "newer"]) == listed_by_pylance(pylance)
 
 
-def test_names_declared_by_pylance_are_places_for_our_tables(ours, pylance):
+def test_declared_names_of_pylance_accept_our_tables(ours, pylance):
     pylance.declare_table(theirs.DeclareTableRequest(id=["later"]))
     assert ours.locate(("later",)) == ours.place(("later",))
     create(ours, "later", rows=7)
@@ -139,7 +139,7 @@ def test_properties_are_set_and_removed(ours, pylance):
         ours.change_properties(("us",), {"a": "1"})
 
 
-def test_namespaces_with_something_in_them_stay_unless_all_goes(root, ours):
+def test_nonempty_namespace_drops_only_with_cascade(root, ours):
     ours.create_namespace(("eu",), {})
     ours.create_namespace(("eu", "north"), {})
     kept = create(ours, "flat")
@@ -154,7 +154,7 @@ def test_namespaces_with_something_in_them_stay_unless_all_goes(root, ours):
     assert open_existing(kept) is not None
 
 
-def test_a_table_needs_its_namespace(ours):
+def test_table_requires_existing_namespace(ours):
     for call in (ours.place, ours.create_namespace):
         arguments = ({},) if call == ours.create_namespace else ()
         with pytest.raises(NamespaceNotFoundError, match="us"):
@@ -180,7 +180,7 @@ def test_renamed_tables_keep_their_rows(root, ours, pylance):
         ours.rename_table(("flat",), ("other",))
 
 
-def test_two_that_make_one_name_get_one_table(ours):
+def test_concurrent_registration_keeps_first_table(ours):
     ours.create_namespace(("eu",), {})
     first, second = ours.place(("eu", "t")), ours.place(("eu", "t"))
     assert first != second
@@ -192,7 +192,7 @@ def test_two_that_make_one_name_get_one_table(ours):
     assert ours.locate(("eu", "t")) == first
 
 
-def test_places_lie_in_the_folder(root, ours, tmp_path):
+def test_locations_must_be_inside_directory(root, ours, tmp_path):
     assert ours.place(("t",), f"{root}/some/where").root == f"{root}/some/where"
     with pytest.raises(UnsupportedFeatureError, match="are in its own folder"):
         ours.place(("t",), str(tmp_path / "elsewhere"))
@@ -201,7 +201,7 @@ def test_places_lie_in_the_folder(root, ours, tmp_path):
 
 
 @pytest.mark.parametrize("location", ["../out", "/etc", "a/../../b", "s3://b/c", "", None, "a\0b"])
-def test_rows_that_lead_out_of_the_folder_are_refused(root, ours, location):
+def test_rows_leading_outside_directory_are_refused(root, ours, location):
     append(os.path.join(os.path.dirname(root), "out"), 0)
     ManifestTable(Table(f"{root}/__manifest")).change(
         lambda rows: with_row(rows, object_id="t", object_type="table", location=location)
@@ -215,13 +215,13 @@ def test_rows_that_lead_out_of_the_folder_are_refused(root, ours, location):
 
 
 @pytest.mark.parametrize("part", ["", ".", "..", "a$b", "a/b", "a\\b", "a\0b"])
-def test_names_that_would_lead_elsewhere_are_refused(ours, part):
+def test_unsafe_name_parts_are_refused(ours, part):
     for call in (ours.locate, ours.place, ours.namespaces, ours.drop_table):
         with pytest.raises(InvalidInputError, match="cannot be the name"):
             call((part,))
 
 
-def test_what_newer_clients_keep_stays(root, ours, pylance):
+def test_unknown_manifest_columns_are_kept(root, ours, pylance):
     """Columns that we do not know, and what rows have in them."""
     create_theirs(pylance, "first")
     lance.dataset(f"{root}/__manifest").add_columns(pa.field("extra", pa.string()))
@@ -232,7 +232,7 @@ def test_what_newer_clients_keep_stays(root, ours, pylance):
     assert listed(ours) == ([], ["first", "second"]) == listed_by_pylance(pylance)
 
 
-def test_without_a_manifest_there_are_tables_of_the_root_only(root):
+def test_disabled_manifest_supports_root_tables_only(root):
     names = open_namespace({"path": root, "manifest_enabled": "false"})
     create(names, "flat")
     assert listed(names) == ([], ["flat"])
@@ -242,7 +242,7 @@ def test_without_a_manifest_there_are_tables_of_the_root_only(root):
     assert names.drop_table(("flat",)) and not names.drop_table(("flat",))
 
 
-def test_without_listing_all_tables_have_a_row(root):
+def test_disabled_listing_registers_all_tables(root):
     names = open_namespace({"root": root, "dir_listing_enabled": "false"})
     append(f"{root}/unnamed.lance", 0)
     table = create(names, "flat")
@@ -250,7 +250,7 @@ def test_without_listing_all_tables_have_a_row(root):
     assert table.root.endswith("_flat") and names.locate(("unnamed",)) is None
 
 
-def test_spark_calls_the_root_main(ours):
+def test_main_and_default_mean_root_namespace(ours):
     assert real_namespace(ours, ("main",)) == () == real_namespace(ours, ("default",))
     ours.create_namespace(("main",), {})
     assert real_namespace(ours, ("main",)) == ("main",)
@@ -278,7 +278,7 @@ def _make_namespaces(root: str, by: str, seed: int) -> list[str]:
     return made
 
 
-def test_writers_at_the_same_time_lose_no_name(root):
+def test_concurrent_writers_lose_no_names(root):
     """Three threads, one of them pylance's, from a folder without ``__manifest``."""
     with multiprocessing.pool.ThreadPool(3) as pool:
         jobs = [(root, "ours", 1), (root, "ours", 2), (root, "theirs", 3)]
@@ -339,7 +339,7 @@ def test_random_histories_in_turns(root, ours, pylance, seed):
         assert lance.dataset(found.location).count_rows() == rows
 
 
-def test_names_are_read_and_changed_while_others_change_and_clean_up(root, ours):
+def test_names_survive_concurrent_changes_and_cleanup(root, ours):
     create(ours, "one")
     ours.create_namespace(("space",), {})
     create(ours, "space", "two")
@@ -367,7 +367,7 @@ def test_names_are_read_and_changed_while_others_change_and_clean_up(root, ours)
     assert sorted(ours.namespaces(())) == sorted([*made, "space"])
 
 
-def test_a_folder_that_goes_while_tables_are_listed_has_none(tmp_path, root, ours, monkeypatch):
+def test_directory_moved_during_listing_has_no_tables(tmp_path, root, ours, monkeypatch):
     create(ours, "one")
     real = os.listdir
 
@@ -381,7 +381,7 @@ def test_a_folder_that_goes_while_tables_are_listed_has_none(tmp_path, root, our
         assert list_tables(Table(root)) == []
 
 
-def test_a_table_behind_a_stale_handle_is_listed(root, ours):
+def test_stale_handles_are_retried_during_listing(root, ours):
     create(ours, "one")
     with stale_mount(root) as mount:
         list_tables(Table(root))

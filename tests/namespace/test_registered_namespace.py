@@ -74,7 +74,7 @@ def catalog(request, tmp_path):
         names.drop_namespace(parent, cascade=True)
 
 
-def test_namespaces_are_created_described_listed_and_dropped(catalog):
+def test_catalog_creates_describes_lists_and_drops_namespaces(catalog):
     names, parent, properties, _ = catalog
     assert names.properties(()) is not None and names.properties(parent) is None
     assert names.create_namespace(parent, {**properties, "comment": "Europe", "a": "1"})
@@ -93,7 +93,7 @@ def test_namespaces_are_created_described_listed_and_dropped(catalog):
     assert not names.drop_namespace(parent, cascade=False)
 
 
-def test_missing_names_are_none_and_missing_parents_are_errors(catalog):
+def test_missing_names_are_none_and_missing_parents_raise(catalog):
     names, parent, properties, _ = catalog
     assert names.locate((*parent, "t")) is None  # nor is there the namespace
     for call in (lambda: names.tables(parent), lambda: names.place((*parent, "t"))):
@@ -108,7 +108,7 @@ def test_missing_names_are_none_and_missing_parents_are_errors(catalog):
         names.place((*parent, "a/b"))
 
 
-def test_dropping_a_table_removes_files_at_a_location_of_the_catalog_only(catalog):
+def test_drop_table_removes_files_only_at_catalog_location(catalog):
     names, parent, properties, folder = catalog
     names.create_namespace(parent, properties)
     placed = names.place((*parent, "managed"))
@@ -130,7 +130,7 @@ def test_dropping_a_table_removes_files_at_a_location_of_the_catalog_only(catalo
     assert open_existing(names.locate((*parent, "managed"))).num_rows() == 3
 
 
-def test_errors_name_the_catalog_and_hide_its_secrets(catalog, monkeypatch):
+def test_errors_name_catalog_and_hide_secrets(catalog, monkeypatch):
     names, parent, _, _ = catalog
     assert TOKEN not in repr(names)
     connection = names.catalog.connect()
@@ -197,7 +197,7 @@ def vending(monkeypatch, tmp_path):
     }  # fmt: skip
 
 
-def test_vended_credentials_are_renewed_where_the_table_is_opened(vending):
+def test_vended_credentials_are_renewed_on_open(vending):
     table = pickle.loads(pickle.dumps(open_namespace(vending).locate(("t",))))
     assert isinstance(table, Table) and table.storage["storage.key"] == "k"
     assert table.storage["storage.aws_session_token"] == "vended"
@@ -211,7 +211,7 @@ def test_vended_credentials_are_renewed_where_the_table_is_opened(vending):
     assert renewed["storage.aws_session_token"] == "vended"
 
 
-def test_errors_with_codes_have_the_type_of_their_code(vending):
+def test_error_codes_map_to_error_types(vending):
     names = open_namespace(vending)
     assert names.locate(("u",)) is None
     with pytest.raises(StorageError, match=r"PermissionDeniedError: the token \*\*\* is not"):
@@ -220,7 +220,7 @@ def test_errors_with_codes_have_the_type_of_their_code(vending):
         names.create_namespace(("eu",), {})
 
 
-def test_wrong_settings_are_named_before_anything_is_asked():
+def test_wrong_settings_are_refused_before_requests():
     for implementation, message in (
         ("gleu", "did you mean glue"),
         ("nonsense", "one of .*, unity"),
@@ -233,7 +233,7 @@ def test_wrong_settings_are_named_before_anything_is_asked():
         open_namespace({"namespace": "rest"})
 
 
-def test_without_the_package_the_extra_is_named(vending, monkeypatch):
+def test_missing_package_error_names_extra(vending, monkeypatch):
     monkeypatch.setitem(sys.modules, "lance_namespace", None)
     with pytest.raises(UnsupportedFeatureError, match=r"pyspark-lance\[namespaces\]"):
         open_namespace({**vending, "another": "1"}).tables(())

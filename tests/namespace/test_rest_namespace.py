@@ -45,7 +45,7 @@ def names(server):
     return open_namespace({"impl": "rest", "uri": server, "headers.Authorization": "Bearer s3cr"})
 
 
-def test_names_are_made_looked_at_and_dropped(names):
+def test_rest_namespaces_are_created_described_and_dropped(names):
     assert names.properties(()) == {}
     assert names.create_namespace(("eu",), {"owner": "me"})
     assert not names.create_namespace(("eu",), {})
@@ -64,7 +64,7 @@ def test_names_are_made_looked_at_and_dropped(names):
         names.change_properties(("eu",), {"a": "1"})
 
 
-def test_tables_are_made_where_the_server_says(names):
+def test_rest_tables_use_server_location(names):
     names.create_namespace(("eu",), {})
     assert names.locate(("eu", "orders")) is None
     table = names.place(("eu", "orders"))
@@ -78,7 +78,7 @@ def test_tables_are_made_where_the_server_says(names):
     assert names.locate(("eu", "orders")) is None
 
 
-def test_credentials_come_with_their_end_and_with_who_gives_new_ones(names):
+def test_credentials_include_expiry_and_issuer(names):
     table = names.place(("t",))
     named = {name.removeprefix("storage."): text for name, text in table.storage.items()}
     assert named["allow_http"] == "true" and int(named["expires_at_millis"]) > 0
@@ -89,7 +89,7 @@ def test_credentials_come_with_their_end_and_with_who_gives_new_ones(names):
     assert "s3cr" not in repr(names) + repr(table)
 
 
-def test_credentials_are_renewed_before_they_end(names):
+def test_expired_credentials_are_renewed(names):
     """As an executor does, with nothing but the options."""
     table = pickle.loads(pickle.dumps(names.place(("t",))))
     assert with_fresh_credentials(table.storage) == table.storage
@@ -100,7 +100,7 @@ def test_credentials_are_renewed_before_they_end(names):
     assert with_fresh_credentials({"storage.key": "k"}) == {"storage.key": "k"}
 
 
-def test_a_process_remembers_the_renewed_credentials_of_few_tables(names, monkeypatch):
+def test_renewed_credentials_cache_is_bounded(names, monkeypatch):
     monkeypatch.setattr(credential_issuer, "_MAX_RENEWED", 2)
 
     def renewed(number):
@@ -142,7 +142,7 @@ class _Answers(BaseHTTPRequestHandler):
         (200, b"{}", "returned no location"),
     ],
 )
-def test_answers_that_help_nobody_are_typed_errors_without_secrets(status, body, message):
+def test_error_responses_are_typed_and_hide_secrets(status, body, message):
     with HTTPServer(("127.0.0.1", 0), _Answers) as server:
         server.seen, server.answers = [], [(status, body)] * 8
         thread = threading.Thread(target=server.serve_forever)
@@ -159,6 +159,6 @@ def test_answers_that_help_nobody_are_typed_errors_without_secrets(status, body,
     assert "s3cr" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_server_that_is_not_there_is_a_typed_error(server):
+def test_unreachable_server_raises_storage_error(server):
     with pytest.raises(StorageError, match="the request to the catalog failed"):
         open_namespace({"uri": "http://127.0.0.1:1"}).namespaces(())

@@ -27,7 +27,7 @@ from pyspark_lance.predicate.tokens import on_one_table, split_conjuncts
         ("`a AND b` AND c", ("`a AND b`", "c")),
     ],
 )
-def test_and_is_taken_apart_where_it_joins_the_whole(text, parts):
+def test_split_conjuncts_splits_top_level_and(text, parts):
     assert split_conjuncts(text) == parts
 
 
@@ -45,6 +45,6 @@ def test_and_is_taken_apart_where_it_joins_the_whole(text, parts):
         ("1 = 1", None),
     ],
 )
-def test_the_name_of_the_table_goes_where_all_columns_are_its_own(text, alone):
+def test_on_one_table_removes_qualifiers_of_own_columns(text, alone):
     names = ["id", "day", "name", "st", "t", "_rowid"]
     assert on_one_table(text, "t", names) == alone

@@ -43,16 +43,16 @@ def answers(text, *, ansi=True, **columns):
         ("isnan(x)", [False, False, True, False, False]),
     ],
 )
-def test_nan_is_the_greatest_and_minus_zero_is_zero(kind, text, expected):
+def test_nan_is_greatest_and_minus_zero_equals_zero(kind, text, expected):
     assert answers(text, x=pa.array([0.0, -0.0, NAN, 2.0, None]).cast(kind)) == expected
 
 
-def test_the_sign_of_nan_does_not_matter():
+def test_nan_sign_is_ignored():
     assert answers("-x IN (double('NaN'), 1)", x=[NAN, 1.0]) == [True, False]
     assert answers("-x = double('NaN')", x=[NAN, 1.0]) == [True, False]
 
 
-def test_float_is_compared_with_a_double_as_a_double():
+def test_float_and_double_compare_as_double():
     assert answers("x = 0.1F", x=pa.array([0.1], pa.float32())) == [True]
     assert answers("x = 0.1D", x=pa.array([0.1], pa.float32())) == [False]
 
@@ -66,14 +66,14 @@ def test_float_is_compared_with_a_double_as_a_double():
         ("array_contains(x, NULL)", [None] * 6),
     ],
 )
-def test_a_list_with_a_null_may_contain_anything(text, expected):
+def test_array_contains_with_null_elements(text, expected):
     lists = [[1, 2], [3], None, [None, 1], [None, 2], []]
     assert answers(text, x=pa.array(lists, pa.list_(pa.int64()))) == expected
     sliced = pa.array([[9], *lists, [2]], pa.list_(pa.int64())).slice(1, 6)
     assert answers(text, x=sliced) == expected
 
 
-def test_elements_are_equal_as_values_are():
+def test_array_contains_compares_like_equality():
     lists = pa.array([[0.0], [-0.0, None], [-NAN], [1.5]], pa.list_(pa.float64()))
     assert answers("array_contains(x, 0.0D)", x=lists) == [True, True, False, False]
     assert answers("array_contains(x, double('NaN'))", x=lists) == [False, None, True, False]
@@ -92,7 +92,7 @@ def test_elements_are_equal_as_values_are():
         "array_contains(x)",
     ],
 )
-def test_what_no_list_can_contain_is_refused(text):
+def test_array_contains_refuses_wrong_types(text):
     with pytest.raises(InvalidInputError, match="array_contains"):
         answers(text, x=pa.array([[1]], pa.list_(pa.int64())))
 
@@ -107,7 +107,7 @@ def test_logic_has_three_values():
     assert answers("NOT a", a=a) == [False] * 3 + [True] * 3 + [None] * 3
 
 
-def test_text_is_ordered_by_its_bytes():
+def test_text_is_ordered_by_bytes():
     values = ["Z", "a", "é", "ﬀ", "😀"]
     assert answers("s < '😀'", s=values) == [True, True, True, True, False]
     assert answers("s > 'z'", s=values) == [False, False, True, True, True]
@@ -138,7 +138,7 @@ STORED = [
 
 
 @pytest.mark.parametrize(("stored", "text", "expected"), STORED, ids=lambda one: str(one)[:30])
-def test_stored_types_are_seen_as_their_spark_type(stored, text, expected):
+def test_stored_types_evaluate_as_spark_types(stored, text, expected):
     assert answers(text, x=stored) == expected
     # A slice has offsets into the buffers.
     batch = pa.record_batch([pa.concat_arrays([stored, stored])], ["x"]).slice(2, 3)
@@ -159,23 +159,23 @@ def test_stored_types_are_seen_as_their_spark_type(stored, text, expected):
         (pa.uint16(), "uint16"),  # which Spark does not have
     ],
 )
-def test_types_are_called_as_spark_calls_them(stored, shown):
+def test_type_names_are_those_of_spark(stored, shown):
     assert type_name(stored) == shown
 
 
-def test_nanoseconds_that_are_no_microseconds_are_an_error_and_no_rounding():
+def test_nanoseconds_without_exact_microseconds_are_refused():
     with pytest.raises(InvalidInputError, match="'x'"):
         answers("x > '2020-01-01'", x=pa.array([1], pa.timestamp("ns")))
 
 
-def test_a_null_struct_has_null_fields():
+def test_null_struct_has_null_fields():
     struct = pa.StructArray.from_arrays(
         [pa.array([1, 2, 3])], ["a"], mask=pa.array([False, True, False])
     )
     assert answers("s.a > 0", s=struct) == [True, None, True]
 
 
-def test_lineage_columns_are_read_as_bigint():
+def test_lineage_columns_are_bigint():
     assert answers("_rowid = 4294967296", _rowid=pa.array([2**32, 1], pa.uint64())) == [True, False]
 
 
@@ -207,7 +207,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize(("text", "message"), ERRORS)
-def test_what_fails_in_spark_fails_here(text, message):
+def test_failing_expressions_raise_like_spark(text, message):
     with pytest.raises(InvalidInputError, match=message):
         answers(text, **COLUMNS)
     with pytest.raises(InvalidInputError, match=message):
@@ -215,14 +215,14 @@ def test_what_fails_in_spark_fails_here(text, message):
 
 
 @pytest.mark.parametrize("text", [text for text, _ in ERRORS])
-def test_rows_that_are_decided_already_do_not_fail(text):
+def test_decided_rows_do_not_fail(text):
     assert answers(f"ok AND ({text})", **COLUMNS) == [False, False, None]
     assert answers(f"bad OR ({text})", **COLUMNS) == [True, True, None]
     assert answers(f"coalesce(bad, {text})", **COLUMNS) == [True, True, False]
     assert answers(text, **{name: v.slice(0, 0) for name, v in COLUMNS.items()}) == []
 
 
-def test_a_failing_constant_fails_only_when_a_row_needs_it():
+def test_failing_constant_raises_only_if_needed():
     assert answers("x > 5 AND 1 / 0 = 1", x=[1, 2]) == [False, False]
     with pytest.raises(InvalidInputError, match="division by zero"):
         answers("x > 1 AND 1 / 0 = 1", x=[1, 2])
@@ -239,7 +239,7 @@ def test_a_failing_constant_fails_only_when_a_row_needs_it():
         ("_", [False, False, False, False, False]),
     ],
 )
-def test_like_matches_whole_texts_with_line_ends_and_any_character(pattern, expected):
+def test_like_matches_whole_text_with_line_ends(pattern, expected):
     assert answers(f"s LIKE '{pattern}'", s=["", "abc", "a\nc", "a😀bc", "5%."]) == expected
 
 
@@ -252,7 +252,7 @@ def test_like_matches_whole_texts_with_line_ends_and_any_character(pattern, expe
         ("[^b]c", [False, False, False]),
     ],
 )
-def test_rlike_has_the_line_ends_of_java(pattern, expected):
+def test_rlike_uses_java_line_ends(pattern, expected):
     assert answers(f"s RLIKE '{pattern}'", s=["abc", "a\rbc\n", "abc\nx"]) == expected
 
 
@@ -262,7 +262,7 @@ def test_case_changes_and_slices_know_unicode():
     assert answers("length(s) = 3", s=["a😀b", "ab"]) == [True, False]
 
 
-def test_dates_become_instants_in_the_zone_of_the_session():
+def test_dates_become_instants_in_session_zone():
     batch = pa.record_batch({"d": pa.array([dt.date(2024, 7, 1)])})
     for zone, expected in (("Europe/Berlin", True), ("-03:00", False), ("UTC", False)):
         predicate = parse_predicate(
@@ -271,7 +271,7 @@ def test_dates_become_instants_in_the_zone_of_the_session():
         assert evaluate(predicate, batch).to_pylist() == [expected]
 
 
-def test_a_predicate_survives_pickling():
+def test_predicate_pickles():
     batch = pa.record_batch({"a": [1, 2, None], "s": ["x", None, "y"]})
     text = "a IN (1, 5) AND s LIKE 'x%' OR a BETWEEN 1.5 AND 9 OR s = CAST(a AS string)"
     predicate = parse_predicate(text, batch.schema)
@@ -281,7 +281,7 @@ def test_a_predicate_survives_pickling():
     assert evaluate(again, batch).equals(evaluate(predicate, batch))
 
 
-def test_conjuncts_joined_again_are_the_same_condition():
+def test_all_of_inverts_conjuncts():
     schema = pa.schema({"a": pa.int64(), "b": pa.bool_()})
     predicate = parse_predicate("a > 1 AND b AND (a < 9 OR b)", schema)
     assert all_of(conjuncts(predicate)) == predicate
@@ -289,14 +289,14 @@ def test_conjuncts_joined_again_are_the_same_condition():
     assert all_of([]) is None
 
 
-def test_only_the_columns_of_the_condition_are_needed():
+def test_evaluation_needs_only_referenced_columns():
     batch = pa.record_batch({"b": [1, 2]})
     assert evaluate(parse_predicate("b > 1", pa.schema({"a": pa.int8(), "b": pa.int64()})), batch)
     with pytest.raises(InvalidInputError, match="no column 'a'"):
         evaluate(parse_predicate("a > 1", pa.schema({"a": pa.int8()})), batch)
 
 
-def test_joining_no_texts_gives_an_empty_one():
+def test_concat_without_arguments_is_empty():
     batch = pa.record_batch({"s": ["", "x", None]})
     found = evaluate(parse_predicate("s = concat()", batch.schema), batch)
     assert found.to_pylist() == [True, False, None]
@@ -323,7 +323,7 @@ def test_joining_no_texts_gives_an_empty_one():
         ("(l DIV -1) = l", [True, False, None, False]),
     ],
 )
-def test_without_ansi_mode_what_does_not_fit_is_null_or_wraps_around(text, expected):
+def test_non_ansi_mode_returns_null_or_wraps(text, expected):
     columns = {
         "s": ["x", " 7.9 ", None, "-.5"],
         "i": pa.array([1, 2, None, 2**31 - 1], pa.int32()),
@@ -336,13 +336,13 @@ def test_without_ansi_mode_what_does_not_fit_is_null_or_wraps_around(text, expec
 
 
 @pytest.mark.parametrize("text", ["CAST(s AS double) > 1", "s IN (1.5D)", "s IN (d)"])
-def test_without_ansi_mode_what_may_have_other_answers_than_spark_is_left_to_it(text):
+def test_non_ansi_ambiguous_expressions_are_left_to_spark(text):
     with pytest.raises(InvalidInputError) as caught:
         answers(text, ansi=False, s=["0x1p3"], d=[1.5], ts=pa.array([0], TIMESTAMP))
     assert "df.where(" in caught.value.hint
 
 
-def test_a_condition_is_the_same_tree_in_both_modes_where_they_do_not_differ():
+def test_trees_differ_between_ansi_modes_only_where_semantics_do():
     schema = pa.schema({"i": pa.int32(), "l": pa.int64(), "d": pa.float64(), "s": pa.string()})
     same = ["d + 1 > 2", "i > 3 AND i < l", "s LIKE 'a%' OR s IN ('a')", "CAST(i AS bigint) = 5"]
     other = ["i NOT IN ('01', 2)", "s = 1", "i / 2 > 1", "coalesce(i, '01') = '1'", "l > 0.5F"]

@@ -88,7 +88,7 @@ def answers(predicate, batch):
 
 @settings(max_examples=800)
 @given(CONDITIONS)
-def test_every_row_has_the_answer_it_has_alone(text):
+def test_batch_evaluation_equals_row_evaluation(text):
     try:
         predicate = parse_predicate(text, ROWS.schema, time_zone="Europe/Berlin")
     except LanceError:
@@ -112,7 +112,7 @@ WITH_DICTIONARIES = pa.record_batch(
 
 @settings(max_examples=800)
 @given(CONDITIONS, st.integers(0, 3))
-def test_dictionaries_have_the_answers_of_their_values(text, first):
+def test_dictionary_evaluation_equals_plain_evaluation(text, first):
     try:
         predicate = parse_predicate(text, ROWS.schema, time_zone="Europe/Berlin")
     except LanceError:
@@ -130,7 +130,7 @@ def matching_rows(predicate, batch):
 
 @settings(max_examples=200)
 @given(st.lists(CONDITIONS, min_size=2, max_size=5), st.sampled_from(["", "NOT "]))
-def test_rows_match_where_all_conditions_are_true_in_whatever_order_they_are_asked(texts, negated):
+def test_matching_rows_equals_evaluation_in_any_order(texts, negated):
     text = " AND ".join(f"{negated}({one})" for one in texts)
     try:
         predicate = parse_predicate(text, ROWS.schema, time_zone="Europe/Berlin")

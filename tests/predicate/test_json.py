@@ -71,11 +71,11 @@ def op(name, *arguments, **more):
         (op("=", column("_rowid"), literal(3, "bigint")), "_rowid = 3"),
     ],
 )  # fmt: skip
-def test_a_tree_is_the_same_condition_as_its_text(tree, text):
+def test_json_tree_equals_parsed_text(tree, text):
     assert predicate_from_json(json.dumps(tree), SCHEMA) == parse_predicate(text, SCHEMA)
 
 
-def test_of_columns_that_differ_by_case_only_the_one_spelled_so_is_meant():
+def test_json_columns_match_exact_case_first():
     members = pa.struct({"b": pa.int32(), "B": pa.string()})
     schema = pa.schema({"a": pa.int32(), "A": pa.string(), "bB": pa.int32(), "st": members})
     meant = {
@@ -101,7 +101,7 @@ def test_of_columns_that_differ_by_case_only_the_one_spelled_so_is_meant():
         op("AND", op("NOT", column("flag")), {"column": []}),
     ],
 )
-def test_unknown_nodes_are_refused_by_name(tree):
+def test_unknown_json_nodes_are_refused(tree):
     with pytest.raises(UnsupportedFeatureError):
         predicate_from_json(json.dumps(tree), SCHEMA)
 
@@ -119,12 +119,12 @@ def test_unknown_nodes_are_refused_by_name(tree):
         column("id"),
     ],
 )
-def test_bad_values_are_refused(tree):
+def test_invalid_json_values_are_refused(tree):
     with pytest.raises(InvalidInputError):
         predicate_from_json(json.dumps(tree), SCHEMA)
 
 
-def test_depth_is_bounded():
+def test_json_depth_is_bounded():
     for depth in (200, 100_000):
         text = '{"op": "NOT", "args": [' * depth + '{"column": ["flag"]}' + "]}" * depth
         with pytest.raises(InvalidInputError):
@@ -153,7 +153,7 @@ NODES = st.recursive(
 
 
 @given(NODES)
-def test_any_tree_is_a_condition_or_is_refused_cleanly(tree):
+def test_arbitrary_json_tree_parses_or_raises_lance_error(tree):
     try:
         predicate = predicate_from_json(json.dumps(tree), SCHEMA)
     except LanceError:
@@ -162,7 +162,7 @@ def test_any_tree_is_a_condition_or_is_refused_cleanly(tree):
 
 
 @pytest.mark.parametrize("place", ["literal", "pattern", "column"])
-def test_half_a_surrogate_pair_is_refused_wherever_it_is(place):
+def test_lone_surrogates_are_refused(place):
     half = "\ud800"
     value = literal(half if place == "literal" else "x", "string")
     tree = op("=", column(half if place == "column" else "s"), value)

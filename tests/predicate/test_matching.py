@@ -49,7 +49,7 @@ def rows_of(rng: np.random.Generator, num_rows: int = ROWS) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_match_where_every_condition_is_true(seed):
+def test_matching_requires_every_condition(seed):
     rng, batch = random.Random(seed), rows_of(np.random.default_rng(seed))
     at = batch.schema.get_field_index("word")
     kept = batch.set_column(at, "word", batch.column(at).dictionary_encode())
@@ -64,7 +64,7 @@ def test_rows_match_where_every_condition_is_true(seed):
     assert min(shares) == 0 and max(shares) > 0.2
 
 
-def test_what_takes_long_is_asked_of_the_rows_that_are_left(monkeypatch):
+def test_expensive_conditions_run_on_remaining_rows(monkeypatch):
     batch, asked, find = rows_of(np.random.default_rng(1)), [], evaluation.contains
 
     def noted(values, pattern):
@@ -78,7 +78,7 @@ def test_what_takes_long_is_asked_of_the_rows_that_are_left(monkeypatch):
     assert not asked
 
 
-def test_a_condition_that_may_fail_is_asked_after_those_before_it():
+def test_failing_conditions_run_after_earlier_ones():
     batch = pa.record_batch(
         {"divisor": [0, 2, 0, 4] * 50, "word": ["none", "has 1", "none", "has 1"] * 50}
     )
@@ -89,7 +89,7 @@ def test_a_condition_that_may_fail_is_asked_after_those_before_it():
         matching(parse_predicate("divisor < 9 AND 10 / divisor > 3", batch.schema), batch)
 
 
-def test_a_batch_without_rows_has_no_match():
+def test_empty_batch_has_no_matches():
     batch = rows_of(np.random.default_rng(0), 0)
     found = matching(parse_predicate("number < 5 AND text LIKE '%a%'", batch.schema), batch)
     assert (found.dtype, found.shape) == (np.bool_, (0,))

@@ -27,7 +27,7 @@ def finds(pattern, text):
 
 
 @given(pattern=TEXTS, text=TEXTS)
-def test_like_is_a_walk_over_the_pattern(pattern, text):
+def test_like_regex_equals_reference_matcher(pattern, text):
     def model(pattern, text):
         if not pattern:
             return not text
@@ -41,17 +41,17 @@ def test_like_is_a_walk_over_the_pattern(pattern, text):
 
 
 @pytest.mark.parametrize("pattern", ["a!", "!a", "%!"])
-def test_the_escape_character_stands_before_a_special_one(pattern):
+def test_like_escape_must_precede_special_character(pattern):
     with pytest.raises(InvalidInputError, match="escape"):
         like_pieces(pattern, "!")
 
 
-def test_an_escaped_escape_is_a_character():
+def test_escaped_escape_is_literal():
     assert like_pieces("!%!!_", "!") == ["%!", ""]
 
 
 @given(TEXTS)
-def test_a_quoted_text_matches_itself_only(text):
+def test_quoted_text_matches_only_itself(text):
     assert finds(rf"\A{re2_quote(text)}\z", text)
     assert not finds(rf"\A{re2_quote(text)}\z", text + "x")
 
@@ -63,7 +63,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=5).map("".join), st.text(alphabet="ab 1é.\n", max_size=6))
-def test_rlike_finds_what_other_engines_find(pattern, text):
+def test_rlike_equals_python_regex(pattern, text):
     # Python's re agrees with Java on these, but for $, which Java also sees before a last line end.
     try:
         expected = re.search(pattern, text, re.ASCII) is not None
@@ -82,7 +82,7 @@ def test_rlike_finds_what_other_engines_find(pattern, text):
     ),
     st.text(alphabet="ab 1é.\n", max_size=8),
 )
-def test_what_an_expression_needs_is_in_every_text_in_which_it_is_found(pattern, text):
+def test_required_text_occurs_in_every_match(pattern, text):
     try:
         translated = rlike_regex(pattern)
     except (UnsupportedFeatureError, InvalidInputError):
@@ -90,7 +90,7 @@ def test_what_an_expression_needs_is_in_every_text_in_which_it_is_found(pattern,
     assert required_text(pattern) in text or not finds(translated, text)
 
 
-def test_an_expression_needs_its_longest_literal():
+def test_required_text_is_longest_literal():
     assert required_text("ab+cde{2}.*(xyzxyz)?f") == "cde"
     assert required_text(r"id=\d+ name\.x") == " name.x"
     assert required_text("abc|def") == required_text("(abc|def)") == ""
@@ -100,12 +100,12 @@ def test_an_expression_needs_its_longest_literal():
     "pattern",
     [r"(?=a)", r"(?<n>a)", r"(a)\1", "a++", r"\bword", r"\p{L}", "[a&&b]", "[[a]b]", "(?i)a", r"\Qa\E", "a{,2}"],
 )  # fmt: skip
-def test_what_means_something_else_in_re2_is_refused(pattern):
+def test_patterns_differing_in_re2_are_refused(pattern):
     with pytest.raises(UnsupportedFeatureError, match="not supported here"):
         rlike_regex(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(a", "a)", "*a"])
-def test_an_invalid_expression_is_refused(pattern):
+def test_invalid_patterns_are_refused(pattern):
     with pytest.raises(InvalidInputError, match="invalid"):
         rlike_regex(pattern)

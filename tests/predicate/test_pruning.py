@@ -84,7 +84,7 @@ def can_match(predicate, bounds):
         ("NULL", False, False),
     ],
 )
-def test_bounds_decide_what_they_can(text, possible, certain):
+def test_lineage_bounds_prune(text, possible, certain):
     bounds = {(CREATED,): lineage(3, 7), (UPDATED,): lineage(10, 12)}
     assert can_match(parse(text), bounds) is possible
     # What is false nowhere may still be unknown everywhere.
@@ -124,7 +124,7 @@ def page(low, high, kind, **options):
         ("$c > x + 0 AND s > 'm'", False, True),
     ],
 )
-def test_bounds_of_pages_decide_what_they_can(text, possible, possible_not):
+def test_page_bounds_prune(text, possible, possible_not):
     bounds = {
         ("x",): page(3, 5, pa.int64()),
         ("s",): page("d", "m", pa.string()),
@@ -152,7 +152,7 @@ def test_bounds_of_pages_decide_what_they_can(text, possible, possible_not):
         ("x < $c", [False, True, True]),
     ],
 )
-def test_parts_of_nulls_and_without_nulls_are_told_apart(text, possible):
+def test_null_parts_prune_by_null_checks(text, possible):
     ends = pa.array([None, 3, 3], pa.int64()), pa.array([None, 5, 5], pa.int64())
     of_x = Bounds(*ends, nullable=np.array([1, 1, 0], bool), all_null=np.array([1, 0, 0], bool))
     bounds = {("x",): of_x, (CREATED,): lineage([7] * 3, [7] * 3)}
@@ -160,7 +160,7 @@ def test_parts_of_nulls_and_without_nulls_are_told_apart(text, possible):
 
 
 @pytest.mark.parametrize("data_type", [pa.int32(), pa.int8(), pa.date32(), pa.timestamp("us")])
-def test_long_lists_of_whole_numbers_are_looked_up_in_each_part(data_type):
+def test_long_integer_lists_prune_each_part(data_type):
     listed = In(Column(("x",), data_type), pa.array([2 * n for n in range(1, 40)] * 2, data_type))
     low, high = ([1, 3, 77, 79, 4], [1, 3, 79, 90, 4])
     of_x = Bounds(pa.array(low, data_type), pa.array(high, data_type))
@@ -172,7 +172,7 @@ TEXTS = st.text(alphabet="ab\U0010ffff\x00", max_size=3)
 
 
 @given(prefix=TEXTS, values=st.lists(TEXTS, min_size=1))
-def test_a_prefix_is_looked_up_in_the_bounds_of_texts(prefix, values):
+def test_prefix_prunes_by_text_bounds(prefix, values):
     texts = pa.array(values, pa.string())
     predicate = Match("starts_with", Column(("s",), pa.string()), prefix)
     ends = (pa.array([getattr(pc, end)(texts).as_py()]) for end in ("min", "max"))
@@ -182,20 +182,20 @@ def test_a_prefix_is_looked_up_in_the_bounds_of_texts(prefix, values):
     assert alone.tolist() == [value.startswith(prefix) for value in values]
 
 
-def test_columns_are_compared_by_their_bounds():
+def test_column_comparison_prunes_by_bounds():
     for text, possible in (("x < $c", True), ("x <= $c", True), ("x > $c", False)):
         bounds = {("x",): page(1, 4, pa.int64()), (CREATED,): lineage(4, 9)}
         assert can_match(parse(text), bounds) is possible, text
 
 
-def test_nulls_are_the_same_to_a_null_safe_comparison_whatever_the_bounds_are():
+def test_null_safe_comparison_of_nullable_columns_never_prunes():
     schema = pa.schema({"x": pa.int64(), "y": pa.int64()})
     bounds = {("x",): page(1, 4, pa.int64()), ("y",): page(8, 9, pa.int64())}
     assert can_match(parse_predicate("x <=> y", schema), bounds)
     assert not can_match(parse_predicate("x = y", schema), bounds)
 
 
-def test_an_unknown_end_rules_nothing_out():
+def test_unknown_bound_prunes_nothing():
     bounds = {("x",): page(None, 5, pa.int64())}
     assert can_match(parse("x = -7"), bounds)
     assert not can_match(parse("x = 7"), bounds)
@@ -203,7 +203,7 @@ def test_an_unknown_end_rules_nothing_out():
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
-def test_many_texts_leave_the_parts_between_whose_ends_one_of_them_is(kind):
+def test_many_texts_prune_parts_without_any_of_them(kind):
     rng = np.random.default_rng(5)
     letters = ["", "a", "b", "é", "\U0001f600"]
 
@@ -228,7 +228,7 @@ def test_many_texts_leave_the_parts_between_whose_ends_one_of_them_is(kind):
     assert parts_that_can_match(Not(condition), bounds, 200).all()
 
 
-def test_many_decimals_are_judged_by_their_range():
+def test_many_decimals_prune_by_their_range():
     numbers = pa.array(range(200, 300)).cast(pa.decimal128(24, 2))
     condition = In(Column(("c",), numbers.type), numbers)
     one, two = pa.array([100, 250]).cast(numbers.type), pa.array([150, 400]).cast(numbers.type)
@@ -238,7 +238,7 @@ def test_many_decimals_are_judged_by_their_range():
     assert can_match(Not(condition), between)
 
 
-def test_single_numbers_are_exact_as_far_as_their_type_is():
+def test_row_id_candidates_respect_type_precision():
     assert row_id_candidates(parse("CAST(_rowid AS float) = CAST(16777216 AS float)")) is None
     found = row_id_candidates(parse("CAST(_rowid AS float) = CAST(7 AS float)"))
     assert found is not None and found.tolist() == [7]
@@ -290,7 +290,7 @@ def one_value(scalar):
 
 
 @given(text=CONDITIONS, rows=ROWS)
-def test_nothing_that_matches_is_ruled_out(text, rows):
+def test_pruning_keeps_every_match(text, rows):
     predicate, batch = parse(text), batch_of(rows)
     matches = np.asarray(evaluate(predicate, batch).fill_null(False))
     values = {name: np.asarray(batch.column(name)) for name in NAMES}
@@ -337,7 +337,7 @@ def test_nothing_that_matches_is_ruled_out(text, rows):
         ("FALSE", []),
     ],
 )
-def test_row_ids_that_a_condition_names(text, expected):
+def test_row_id_candidates_of_condition(text, expected):
     found = row_id_candidates(parse(text))
     assert (found is None) == (expected is None)
     assert found is None or (found.tolist() == expected and found.dtype == np.uint64)
@@ -345,7 +345,7 @@ def test_row_ids_that_a_condition_names(text, expected):
     assert (addresses is None) == (expected is None)
 
 
-def test_a_hundred_thousand_fragments_are_judged_together():
+def test_pruning_handles_100_000_fragments():
     count = 100_000
     versions = np.arange(1, count + 1, dtype=np.uint64)
     bounds = {
@@ -357,19 +357,19 @@ def test_a_hundred_thousand_fragments_are_judged_together():
     assert np.flatnonzero(keep).tolist() == [count - 2, count - 1]
 
 
-def test_an_empty_fragment_never_matches():
+def test_empty_fragment_never_matches():
     empty = {("_rowid",): lineage(2**63 - 1, 0)}
     for text in ("_rowid = 5", "_rowid IN (0, 5)", "_rowid > 1", "_rowid < 100"):
         assert not can_match(parse(text), empty)
 
 
-def test_numbers_that_are_no_bigint_rule_nothing_out():
+def test_row_ids_beyond_bigint_are_not_pruned():
     far = {("_rowid",): lineage(0, 2**64 - 1)}
     for text in ("_rowid = 5", "_rowid IN (0, 5)", "_rowid > 1", "_rowid < 100"):
         assert can_match(parse(text), far)
 
 
-def test_integers_that_wrap_around_rule_nothing_out():
+def test_wrapping_integers_are_not_pruned():
     bounds = {("x",): Bounds(pa.array([1000]), pa.array([2000]))}
     for text in ("CAST(x AS tinyint) = 5", "CAST(x AS tinyint) + 0 IS NULL", "abs(x) < 0"):
         assert can_match(parse_predicate(text, SCHEMA, ansi=False), bounds), text

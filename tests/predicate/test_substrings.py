@@ -35,7 +35,7 @@ def texts(draw):
 
 
 @given(texts())
-def test_texts_that_contain_another(given_texts):
+def test_contains_equals_arrow_match_substring(given_texts):
     values, part = given_texts
     found = contains(values, part)
     found.validate(full=True)
@@ -55,7 +55,7 @@ def test_patterns_match_as_spark_says(given_texts, pieces):
     assert evaluate(condition, pa.record_batch({"s": values})).to_pylist() == wanted
 
 
-def test_a_text_that_is_found_seldom_is_looked_for_in_all_at_once(monkeypatch):
+def test_rare_substring_is_searched_in_whole_buffer(monkeypatch):
     values = pa.array([f"https://example.org/shop{i}/" for i in range(5_000)])
     rows = pa.record_batch({"s": values})
     one = parse_predicate("s LIKE '%shop17/%'", rows.schema)

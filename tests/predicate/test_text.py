@@ -41,7 +41,7 @@ def value_of(text):
     return evaluate(parse(text), pa.record_batch([pa.nulls(1)], ["row"]))[0].as_py()
 
 
-def test_names_are_found_whatever_their_case():
+def test_names_match_in_any_case():
     assert parse("NAME = 'a'") == Comparison("=", Column(("Name",), pa.string()), string("a"))
 
 
@@ -53,16 +53,16 @@ def test_backquotes_hold_dots_and_backquotes():
     assert columns_of(parse("`we.ird ``col` > 1")) == {"we.ird `col"}
 
 
-def test_a_struct_field_is_found_by_its_path():
+def test_struct_field_is_found_by_path():
     assert parse("ST.a = 1").left == Column(("st", "A"), pa.int32())
     assert parse("st.`in ner`.B = 'x'").left == Column(("st", "in ner", "b"), pa.string())
 
 
-def test_a_column_may_be_called_like_a_type():
+def test_column_may_have_type_name():
     assert columns_of(parse("date > DATE '2020-01-01' AND day < date")) == {"date", "day"}
 
 
-def test_lineage_columns_are_bigint_without_being_in_the_schema():
+def test_lineage_columns_are_bigint_without_schema_field():
     tree = parse("_ROWID = 5")
     assert tree == Comparison(
         "=", Column(("_rowid",), pa.int64()), Literal(pa.scalar(5, pa.int64()))
@@ -106,7 +106,7 @@ def test_lineage_columns_are_bigint_without_being_in_the_schema():
         ("", "found the end"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(text, message):
+def test_parse_error_shows_location_and_hint(text, message):
     with pytest.raises(LanceError) as error:
         parse(text)
     assert message in str(error.value)
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_said_with_its_place(text, message):
     assert error.value.hint
 
 
-def test_an_error_names_the_position_and_what_is_supported():
+def test_parse_error_names_position_and_supported_functions():
     with pytest.raises(InvalidInputError) as error:
         parse("id = 1 AND regexp_extract(Name, 'a') = 'b'")
     assert "position 11" in str(error.value)
@@ -144,31 +144,31 @@ def test_an_error_names_the_position_and_what_is_supported():
         ("X'0aF'", pa.binary(), b"\x00\xaf"),
     ],
 )
-def test_literals_have_the_types_of_spark(text, type_, value):
+def test_literals_have_spark_types(text, type_, value):
     from pyspark_lance.predicate.parse import _Parser
 
     literal = _Parser(text, SCHEMA, "UTC")._value()
     assert (literal.type, literal.value) == (type_, value)
 
 
-def test_big_and_fractional_numbers_are_decimals():
+def test_large_and_fractional_numbers_are_decimals():
     assert value_of("18446744073709551616 = 18446744073709551616.0")
     assert value_of("0.1 + 0.2 = 0.3")
     assert not value_of("0.1D + 0.2D = 0.3D")
 
 
-def test_not_binds_tighter_than_and_and_looser_than_a_comparison():
+def test_not_precedes_and_but_follows_comparison():
     tree = parse("NOT id = 1 AND flag OR id = 2")
     assert isinstance(tree, Or)
     assert isinstance(tree.terms[0], And)
     assert tree.terms[0].terms[0] == Not(parse("id = 1"))
 
 
-def test_the_ends_of_between_are_included():
+def test_between_includes_both_ends():
     assert parse("id BETWEEN 1 AND 3 AND flag").terms[:2] == parse("id >= 1 AND id <= 3").terms
 
 
-def test_an_integer_is_compared_with_a_fraction_as_an_integer():
+def test_integer_comparison_with_fraction_rounds_literal():
     assert parse("id > 5.5") == parse("id > 5L")
     assert parse("5.5 > id") == parse("id < 6L")
     assert parse("id <= 5.0") == parse("id <= 5L")
@@ -180,14 +180,14 @@ def test_equalities_joined_by_or_become_one_list():
     assert tree.terms[0] == In(Column(("id",), pa.int64()), pa.array([1, 2, 3]))
 
 
-def test_constants_are_folded_and_decide():
+def test_constants_are_folded():
     assert parse("flag AND 1 = 2").value is False
     assert parse("flag OR 2 > 1").value is True
     assert parse("id = NULL").value is None
     assert parse("id < 1 + 2 * 3 - 1") == parse("id < 6")
 
 
-def test_a_time_of_day_without_zone_is_read_in_the_given_zone():
+def test_timestamp_without_zone_uses_session_zone():
     schema = pa.schema({"t": pa.timestamp("us", "UTC")})
     berlin = parse_predicate("t = '2024-07-01 12:00:00'", schema, time_zone="Europe/Berlin")
     utc = parse_predicate("t = TIMESTAMP '2024-07-01 10:00:00Z'", schema)
@@ -215,7 +215,7 @@ def test_deep_nesting_is_refused_without_recursion(text):
         parse(text)
 
 
-def test_forty_levels_of_parentheses_are_fine():
+def test_forty_parentheses_are_accepted():
     assert parse("(" * 40 + "id = 1" + ")" * 40) == parse("id = 1")
 
 
@@ -236,11 +236,11 @@ def test_ten_thousand_nots_cancel_out():
         ("`a``b` = 'it''s'", "quoted operator string end"),
     ],
 )
-def test_texts_fall_into_the_same_parts_in_every_release_of_python(text, kinds):
+def test_tokens_are_equal_on_every_python_release(text, kinds):
     assert " ".join(token.kind for token in tokenize_all(text)) == kinds
 
 
-def test_long_chains_and_lists_are_understood():
+def test_long_chains_and_lists_are_accepted():
     batch = pa.record_batch({"id": np.arange(10_000), "x": np.arange(10_000.0)})
     chain = parse(" OR ".join(f"id = {n}" for n in range(10_000)))
     assert evaluate(chain, batch).true_count == 10_000
@@ -295,7 +295,7 @@ def test_long_chains_and_lists_are_understood():
         max_size=12,
     ).map(" ".join)
 )
-def test_any_text_parses_or_is_refused_cleanly(text):
+def test_arbitrary_text_parses_or_raises_lance_error(text):
     try:
         predicate = parse(text)
     except LanceError:
@@ -319,7 +319,7 @@ def test_any_text_parses_or_is_refused_cleanly(text):
     ],
     ids=lambda value: None if value is None else value[:12],
 )
-def test_long_texts_take_no_more_memory_than_they_are_long(text, complaint):
+def test_parser_memory_is_proportional_to_text(text, complaint):
     schema = pa.schema([("s", pa.string()), ("n", pa.int64())])
     tracemalloc.start()
     try:
@@ -336,7 +336,7 @@ def test_long_texts_take_no_more_memory_than_they_are_long(text, complaint):
 
 
 @pytest.mark.parametrize("around", ["", "n IN ", "length", "NOT "])
-def test_parentheses_without_end_are_refused_where_they_are_too_many(around):
+def test_excess_parentheses_are_refused_early(around):
     text = f"{around}(" * 400_000
     tracemalloc.start()
     try:

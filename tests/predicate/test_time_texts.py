@@ -34,7 +34,7 @@ TIMESTAMPS = {
 }  # fmt: skip
 
 
-def test_timestamps_have_the_forms_of_spark():
+def test_timestamp_texts_parse_like_spark():
     found = cast_or_null(pa.array([*TIMESTAMPS, None]), TIMESTAMP, LOS_ANGELES).to_pylist()
     assert dict(zip([*TIMESTAMPS, None], found, strict=True)) == {**TIMESTAMPS, None: None}
     for text, wanted in TIMESTAMPS.items():
@@ -46,7 +46,7 @@ def test_timestamps_have_the_forms_of_spark():
             assert cast_array(one, TIMESTAMP, LOS_ANGELES).to_pylist() == [wanted]
 
 
-def test_the_first_and_the_last_timestamp_are_read_in_every_zone():
+def test_extreme_timestamps_parse_in_every_zone():
     last, first = "+294247-01-10 04:00:54.775807Z", "-290308-12-21T19:59:05.224192Z"
     texts = pa.array([last, first, last.replace("7Z", "8Z"), first.replace("2Z", "1Z")])
     for zone in ("UTC", "Asia/Kathmandu"):
@@ -58,7 +58,7 @@ def test_the_first_and_the_last_timestamp_are_read_in_every_zone():
     assert cast_or_null(local, NTZ, "Asia/Kathmandu").null_count == 2
 
 
-def test_a_time_without_a_day_is_one_of_today_in_its_zone():
+def test_time_without_date_means_today_in_zone():
     texts = pa.array(["T12:30:00", "12:30", " T12:30", "12:30:00+14:00", "12:30:00-12:00"])
     zones = ["UTC", "UTC", None, "+14:00", "-12:00"]
     days = []
@@ -76,7 +76,7 @@ def test_a_time_without_a_day_is_one_of_today_in_its_zone():
             assert shown.date() in (begin.astimezone(here).date(), end.astimezone(here).date())
 
 
-def test_times_of_a_day_may_have_twelve_hours():
+def test_times_accept_twelve_hour_clock():
     wanted = {
         "12:30": "12:30:00", "T1:2:3.5": "01:02:03.500000", "12:30 am": "00:30:00", "12:30:01PM ": "12:30:01",
         "1:00 pm": "13:00:00", "13:00 pm": None, "0:30 am": None, "pm": None, "12": None, "12:30:00Z": None,
@@ -85,7 +85,7 @@ def test_times_of_a_day_may_have_twelve_hours():
     assert [None if value is None else str(value) for value in found] == list(wanted.values())
 
 
-def test_columns_of_texts_are_compared_with_dates_without_ansi_mode():
+def test_text_columns_compare_with_dates_in_non_ansi_mode():
     batch = pa.record_batch({"s": ["2024-02-29", "x", None, "2024-13-01", "2025 "]})
     for text, wanted in (
         ("s >= DATE'2024-02-29'", [True, None, None, None, True]),
@@ -100,7 +100,7 @@ def test_columns_of_texts_are_compared_with_dates_without_ansi_mode():
 
 @pytest.mark.parametrize("ansi", [True, False])
 @pytest.mark.parametrize("word", ["today", " Now", "tomorrow UTC"])
-def test_moments_of_a_query_are_left_to_spark(ansi, word):
+def test_query_time_words_are_left_to_spark(ansi, word):
     schema = pa.schema({"day": pa.date32()})
     with pytest.raises(InvalidInputError, match=r"df\.where"):
         parse_predicate(f"day < '{word}'", schema, ansi=ansi)

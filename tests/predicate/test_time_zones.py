@@ -47,7 +47,7 @@ def instants(*micros):
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_clocks_show_what_those_of_python_show(zone):
+def test_zone_conversion_equals_python(zone):
     @given(st.lists(st.none() | MOMENTS, max_size=9))
     def check(moments):
         array = pa.array(moments, pa.timestamp("us"))
@@ -66,7 +66,7 @@ def test_clocks_show_what_those_of_python_show(zone):
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_times_that_a_clock_shows_twice_or_never_have_the_offset_before(zone):
+def test_ambiguous_and_missing_local_times_use_earlier_offset(zone):
     """Around each transition of some years, among them those that only a rule tells."""
     name, wanted = python_zone(zone), []
     for year in (1883, 1911, 1912, 1942, 2011, 2024, 2037, 2038, 2199):
@@ -84,7 +84,7 @@ def test_times_that_a_clock_shows_twice_or_never_have_the_offset_before(zone):
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Australia/Lord_Howe"])
-def test_years_that_python_does_not_have_are_as_those_400_years_earlier(zone):
+def test_years_beyond_python_repeat_every_400_years(zone):
     summer, winter = (dt.datetime(9999, month, 9, 8, tzinfo=dt.UTC) for month in (7, 1))
     micros = [int(one.timestamp()) * 10**6 for one in (summer, winter)]
     near = to_local(instants(*micros), zone).cast(pa.int64()).to_pylist()
@@ -95,7 +95,7 @@ def test_years_that_python_does_not_have_are_as_those_400_years_earlier(zone):
     assert to_instants(far, zone).cast(pa.int64()).to_pylist() == later
 
 
-def test_no_instant_is_too_far_for_a_day_or_a_second():
+def test_extreme_instants_convert_to_dates_and_seconds():
     far = instants(LAST, -LAST - 1, None)
     assert to_local_dates(far, "Asia/Kathmandu").cast(pa.int32()).to_pylist() == [
         106_751_991, -106_751_991, None
@@ -120,13 +120,13 @@ def test_no_instant_is_too_far_for_a_day_or_a_second():
 
 
 @pytest.mark.parametrize("text", ["300000-01-01", "9999999-12-31", "-290309-01-01"])
-def test_a_text_beyond_all_timestamps_is_refused(text):
+def test_text_beyond_timestamp_range_is_refused(text):
     schema = pa.schema({"ts": pa.timestamp("us", "UTC")})
     with pytest.raises(InvalidInputError):
         parse_predicate(f"ts > TIMESTAMP'{text}'", schema)
 
 
-def test_years_and_texts_of_dates_as_spark_has_them():
+def test_extreme_dates_format_like_spark():
     days = [2_932_897, -719_529, -719_528, -800_000, 2**31 - 1, -(2**31), None, 0]
     dates = pa.array(days, pa.int32()).view(pa.date32())
     assert date_text(dates).to_pylist() == [

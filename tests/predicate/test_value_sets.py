@@ -50,7 +50,7 @@ def sets(draw):
 
 
 @given(sets())
-def test_flags_and_the_hash_table_agree(given_sets):
+def test_is_in_equals_arrow(given_sets):
     values, wanted = given_sets
     found = is_in(values, wanted)
     found.validate(full=True)
@@ -58,7 +58,7 @@ def test_flags_and_the_hash_table_agree(given_sets):
 
 
 @pytest.mark.parametrize("data_type", [pa.int32(), pa.int64(), pa.date32()])
-def test_keys_near_each_other_are_looked_up_by_flags(monkeypatch, data_type):
+def test_dense_keys_use_bitmap_lookup(monkeypatch, data_type):
     monkeypatch.setattr(functions, "pc", None)  # whoever asks Arrow fails
     numbers = np.arange(5_000, dtype=np.int32)
     values = pa.array(numbers).cast(pa.int64() if data_type == pa.int64() else pa.int32())
@@ -74,7 +74,7 @@ def told_as_bytes(packed: bytes, kind: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["tinyint", "int", "bigint", "date", "timestamp"])
-def test_many_numbers_of_a_condition_are_told_as_bytes(kind):
+def test_packed_numbers_equal_literal_list(kind):
     types = {"tinyint": pa.int8(), "int": pa.int32(), "bigint": pa.int64(), "date": pa.date32()}
     data_type = types.get(kind, pa.timestamp("us", "UTC"))
     schema = pa.schema([("a", data_type)])
@@ -91,7 +91,7 @@ def test_many_numbers_of_a_condition_are_told_as_bytes(kind):
     [(b"\0" * 12, "int"), (struct.pack("<2q", 1, 2**31), "int"), (b"\0" * 16, "string")],
     ids=["cut off", "too large", "no number"],
 )
-def test_numbers_of_a_condition_that_are_none_are_refused(packed, kind):
+def test_invalid_packed_numbers_are_refused(packed, kind):
     schema = pa.schema([("a", pa.int32() if kind == "int" else pa.string())])
     with pytest.raises(InvalidInputError, match="pushed-down condition"):
         predicate_from_json(told_as_bytes(packed, kind), schema)

@@ -36,20 +36,20 @@ def test_old_versions_beside_cleanups():
     assert report.anomalies == []
 
 
-def test_a_few_interleavings():
+def test_sampled_interleavings_have_no_anomalies():
     report = interleavings.prove(random.Random(3).sample(list(all_cases()), 12))
     assert report.anomalies == []
     assert report.counts["interleavings"] == 12
 
 
-def test_what_takes_the_newest_version_beside_others_that_commit_and_clean_up():
+def test_newest_version_references_hold_under_concurrent_commits_and_cleanup():
     interleaving.OPERATIONS.update(PLACED)
     cases = [case for case in swept_cases() if case.first in ("tag_newest", "branch_newest")]
     report = interleavings.prove(random.Random(3).sample(cases, 40))
     assert report.anomalies == []
 
 
-def test_only_a_version_that_was_the_newest_meanwhile_may_be_taken_for_it():
+def test_newest_reference_must_match_some_intermediate_version():
     expected = Outcome({}, (), (), {}, {"tag newest0": 4, "tag oldest0": 1})
     for newest, oldest, fits in [(4, 1, True), (6, 1, True), (7, 1, False), (3, 1, False),
                                  (5, 5, False)]:  # fmt: skip
@@ -65,7 +65,7 @@ def test_only_a_version_that_was_the_newest_meanwhile_may_be_taken_for_it():
         (tags, "check_not_removed", lambda *a: None, ("tag_oldest", "cleanup")),
     ],
 )
-def test_interleavings_show_a_rule_that_is_broken(monkeypatch, module, name, broken, pair):
+def test_interleavings_reveal_broken_rule(monkeypatch, module, name, broken, pair):
     monkeypatch.setattr(module, name, broken)
     cases = [case for case in all_cases() if (case.first, *case.second) == pair]
     assert len(interleavings.prove(cases).anomalies) >= 2
@@ -74,14 +74,14 @@ def test_interleavings_show_a_rule_that_is_broken(monkeypatch, module, name, bro
 @pytest.mark.parametrize(
     "kinds", [("append", "update", "cleanup"), ("restore", "cleanup", "cleanup")]
 )
-def test_the_model_holds(kinds):
+def test_model_has_no_anomalies(kinds):
     states, schedules = model.explore(kinds)
     assert states > 1000
     assert schedules > 10**6
 
 
 @pytest.mark.parametrize("mutant", model.MUTANTS)
-def test_the_model_shows_a_rule_that_is_broken(mutant):
+def test_model_reveals_broken_rule(mutant):
     triples = [
         ("append", "update", "update"), ("append", "append", "append"),
         ("append", "restore", "cleanup"), ("append", "append", "cleanup"),
@@ -106,7 +106,7 @@ def test_some_kills():
     assert re.search(r"crashes: 0 anomalies, seed 5, \d+ s, commit \w+", printed)
 
 
-def test_a_few_seconds_of_everything_at_once():
+def test_short_soak_has_no_anomalies():
     printed = command("soak.py", "--commits", "10")
     assert re.search(r"^batches of changes applied +[1-9]", printed, re.MULTILINE)
     assert "soak: 0 anomalies" in printed

@@ -11,7 +11,7 @@ from s3_server import s3_server  # noqa: F401
 pytestmark = pytest.mark.s3
 
 
-def test_nothing_is_lost_or_doubled_where_requests_fail(s3_server):  # noqa: F811
+def test_failing_requests_lose_and_repeat_nothing(s3_server):  # noqa: F811
     with ThreadPoolExecutor(3) as executor:
         outcome = commit_through_faults(
             s3_server, executor, writers=3, commits=9, rate=0.1, seed=4, time_out="1s"

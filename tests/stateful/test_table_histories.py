@@ -682,7 +682,7 @@ def as_pylance_has_it(clauses, source):
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_random_histories_are_those_of_the_model_and_of_pylance(part):
+def test_random_histories_equal_model_and_pylance(part):
     run_state_machine_as_test(
         seed(SEED * PARTS + part)(TableHistory),
         settings=settings(

@@ -50,7 +50,7 @@ def wait_for_places_left():
             thread.join()
 
 
-def test_another_waits_until_the_first_is_done(store):
+def test_second_caller_waits_for_lock(store):
     order, waits = [], threading.Event()
 
     def second():
@@ -66,14 +66,14 @@ def test_another_waits_until_the_first_is_done(store):
     assert order == [("first", True), ("second", True)]
 
 
-def test_nothing_is_done_meanwhile_if_there_is_nobody_to_wait_for(store):
+def test_meanwhile_is_not_called_without_waiting(store):
     done = []
     with advisory_lock(store, FOLDER, LONG_S, meanwhile=lambda: done.append(1)) as mine:
         assert mine
     assert done == []
 
 
-def test_who_has_waited_long_enough_goes_ahead_and_does_not_wait_again(store):
+def test_timed_out_caller_continues_and_skips_next_wait(store):
     with advisory_lock(store, FOLDER, LONG_S):
         assert in_a_thread(lambda: acquires_lock(store, 0.001)) is False
         assert in_a_thread(lambda: acquires_lock(store, LONG_S)) is False  # and that at once
@@ -82,7 +82,7 @@ def test_who_has_waited_long_enough_goes_ahead_and_does_not_wait_again(store):
     assert f"{store.uri}/{FOLDER}" not in locks._timed_out
 
 
-def test_who_has_the_turn_keeps_it(store):
+def test_lock_is_reentrant_within_thread(store):
     with advisory_lock(store, FOLDER, LONG_S):
         with advisory_lock(store, FOLDER, LONG_S) as mine:
             assert mine
@@ -90,7 +90,7 @@ def test_who_has_the_turn_keeps_it(store):
     assert in_a_thread(lambda: acquires_lock(store)) is True
 
 
-def test_an_error_ends_the_turn(store):
+def test_lock_is_released_on_error(store):
     with pytest.raises(ValueError, match="work"), advisory_lock(store, FOLDER, LONG_S):
         raise ValueError("work failed")
     assert in_a_thread(lambda: acquires_lock(store)) is True
@@ -102,7 +102,7 @@ def test_folders_have_turns_of_their_own(store, tmp_path):
         assert mine
 
 
-def test_a_killed_writer_has_no_turn_any_more(store):
+def test_lock_is_released_when_process_dies(store):
     script = (
         "import sys\n"
         "from pyspark_lance.store.local_store import LocalStore\n"
@@ -119,7 +119,7 @@ def test_a_killed_writer_has_no_turn_any_more(store):
     assert acquires_lock(store) is True
 
 
-def test_it_leaves_nothing_in_the_folder_and_no_descriptor_open(store, tmp_path):
+def test_lock_leaves_no_files_or_descriptors(store, tmp_path):
     before = len(os.listdir("/dev/fd"))
     assert acquires_lock(store)
     with advisory_lock(store, FOLDER, LONG_S):
@@ -128,14 +128,14 @@ def test_it_leaves_nothing_in_the_folder_and_no_descriptor_open(store, tmp_path)
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_where_there_are_no_locks_writers_go_ahead(tmp_path, monkeypatch):
+def test_callers_continue_where_locks_are_unavailable(tmp_path, monkeypatch):
     nothing = str(tmp_path / "nothing")
     assert acquires_lock(LocalStore(nothing), LONG_S) is False
     monkeypatch.setattr(tempfile, "tempdir", nothing)
     assert acquires_lock(MemoryStore(), LONG_S) is False
 
 
-def test_writers_go_ahead_where_a_mount_goes_stale_while_they_wait(store, monkeypatch):
+def test_caller_continues_if_mount_goes_stale_while_waiting(store, monkeypatch):
     def stale(_descriptor):
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
@@ -146,7 +146,7 @@ def test_writers_go_ahead_where_a_mount_goes_stale_while_they_wait(store, monkey
     assert acquires_lock(store)
 
 
-def test_who_came_first_is_the_next(store):
+def test_lock_is_granted_in_arrival_order(store):
     order, threads = [], []
 
     def waits(number, is_waiting):
@@ -170,7 +170,7 @@ def test_who_came_first_is_the_next(store):
     assert order == [(number, True) for number in range(8)]
 
 
-def test_as_long_as_others_get_on_one_waits_on(store, tmp_path, monkeypatch):
+def test_wait_continues_while_other_writers_progress(store, tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "_POLL_S", 0.01)
     told = []
 
@@ -211,7 +211,7 @@ def test_but_not_for_ever(store, tmp_path, monkeypatch):
         others.join()
 
 
-def test_who_has_waited_in_vain_waits_again_when_others_get_on(store, tmp_path):
+def test_caller_waits_again_after_timeout_if_other_writers_progress(store, tmp_path):
     with advisory_lock(store, FOLDER, LONG_S):
         assert in_a_thread(lambda: acquires_lock(store, 0.001)) is False
         (tmp_path / FOLDER / "new").touch()
@@ -230,7 +230,7 @@ def test_who_has_waited_in_vain_waits_again_when_others_get_on(store, tmp_path):
     assert told == [True]
 
 
-def test_who_gives_up_waiting_leaves_no_lock_and_no_descriptor(store):
+def test_abandoned_wait_leaves_no_lock_or_descriptor(store):
     before = len(os.listdir("/dev/fd"))
     with advisory_lock(store, FOLDER, LONG_S):
         assert in_a_thread(lambda: acquires_lock(store, 0.01)) is False
@@ -240,7 +240,7 @@ def test_who_gives_up_waiting_leaves_no_lock_and_no_descriptor(store):
     assert acquires_lock(store)
 
 
-def test_a_cancelled_request_does_not_wait_any_longer(store):
+def test_cancelled_request_stops_waiting(store):
     cancelled = threading.Event()
 
     def wait():

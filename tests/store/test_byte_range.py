@@ -33,14 +33,14 @@ def test_requests_start_and_end_at_wanted_bytes(wanted, max_gap):
     max_gap=st.integers(0, 500),
     max_bytes=st.none() | st.integers(1, 3000),
 )
-def test_cutting_the_answers_gives_each_wanted_range(wanted, max_gap, max_bytes):
+def test_cut_ranges_returns_each_wanted_range(wanted, max_gap, max_bytes):
     requests = merge_ranges(wanted, max_gap=max_gap, max_bytes=max_bytes)
     answers = [CONTENT[r.start : r.end] for r in requests]
     found = [bytes(piece) for piece in cut_ranges(wanted, requests, answers)]
     assert found == [CONTENT[w.start : w.end] for w in wanted]
 
 
-def test_neighbours_are_not_merged_into_requests_that_are_too_long():
+def test_merged_ranges_have_limited_length():
     wanted = [ByteRange(i * 100, (i + 1) * 100) for i in range(10)]
     requests = merge_ranges(wanted, max_gap=0, max_bytes=300)
     assert requests == (
@@ -51,7 +51,7 @@ def test_neighbours_are_not_merged_into_requests_that_are_too_long():
     )
 
 
-def test_a_long_range_stays_whole():
+def test_long_range_is_not_split():
     assert merge_ranges([ByteRange(0, 1000)], max_gap=0, max_bytes=10) == (ByteRange(0, 1000),)
 
 

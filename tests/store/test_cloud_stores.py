@@ -48,7 +48,7 @@ def rows(table):
     )
 
 
-def test_a_table_is_written_changed_compacted_and_cleaned_up(cloud):  # noqa: F811
+def test_table_lifecycle_works_in_cloud_store(cloud):  # noqa: F811
     table = Table(cloud.new_root(), cloud.options)
     storage = {"options": table.storage}
     for first in (0, 3):
@@ -67,7 +67,7 @@ def test_a_table_is_written_changed_compacted_and_cleaned_up(cloud):  # noqa: F8
     assert not verify(table).findings
 
 
-def test_of_writers_at_once_nobody_is_lost(cloud):  # noqa: F811
+def test_concurrent_appends_all_commit_in_cloud_store(cloud):  # noqa: F811
     table = Table(cloud.new_root(), cloud.options)
     write(table, [-1])
     with ThreadPoolExecutor(6) as pool:

@@ -30,7 +30,7 @@ def entry(version, path="v", size=7):
     return ManifestEntry(version, f"_versions/{path}", size)
 
 
-def test_a_version_is_added_once(opened):
+def test_version_is_inserted_once(opened):
     table = opened("a/b")
     assert table.latest() is None
     assert table.get(1) is None
@@ -39,21 +39,21 @@ def test_a_version_is_added_once(opened):
     assert table.get(1) == table.latest() == entry(1, "mine")
 
 
-def test_the_highest_number_is_the_latest(opened):
+def test_latest_is_highest_version(opened):
     table = opened("a/b")
     for version in (2, 10, 9):
         assert table.insert(entry(version))
     assert table.latest().version == 10
 
 
-def test_tables_do_not_see_each_other(opened):
+def test_tables_are_isolated(opened):
     assert opened("a/b").insert(entry(1))
     assert opened("a/bc").latest() is None
     assert opened("a").insert(entry(1, "other"))
     assert opened("a/b").get(1) == entry(1)
 
 
-def test_a_path_is_replaced_only_where_there_is_a_version(opened):
+def test_replace_path_changes_only_existing_version(opened):
     table = opened("a/b")
     table.insert(entry(1, "staged"))
     table.replace_path(entry(1, "final", 9))
@@ -62,7 +62,7 @@ def test_a_path_is_replaced_only_where_there_is_a_version(opened):
     assert table.get(2) is None
 
 
-def test_forgotten_versions_can_be_made_again(opened):
+def test_forgotten_versions_can_be_inserted_again(opened):
     table = opened("a/b")
     for version in range(1, 61):
         table.insert(entry(version))
@@ -72,7 +72,7 @@ def test_forgotten_versions_can_be_made_again(opened):
     assert table.insert(entry(1, "again"))
 
 
-def test_of_many_writers_one_adds_a_version(opened):
+def test_concurrent_inserts_add_version_once(opened):
     def write(number):
         return opened("a/b").insert(entry(1, f"of {number}"))
 
@@ -83,7 +83,7 @@ def test_of_many_writers_one_adds_a_version(opened):
 
 
 @pytest.mark.s3
-def test_an_answer_that_was_lost_is_not_taken_for_another_writer(s3_server):  # noqa: F811
+def test_lost_response_of_own_insert_is_recognised(s3_server):  # noqa: F811
     name = external_manifests.new_dynamodb_table(s3_server)
     table = DynamoDBManifests(name, "a/b", external_manifests.options(s3_server))
     s3_server.lose_answers.append("POST")
@@ -92,14 +92,14 @@ def test_an_answer_that_was_lost_is_not_taken_for_another_writer(s3_server):  # 
 
 
 @pytest.mark.s3
-def test_a_missing_table_is_named_with_its_keys_and_without_secrets(s3_server):  # noqa: F811
+def test_missing_dynamodb_table_error_names_keys_without_secrets(s3_server):  # noqa: F811
     table = DynamoDBManifests("nothing", "a/b", external_manifests.options(s3_server))
     with pytest.raises(StorageError, match="base_uri") as caught:
         table.latest()
     assert s3_server.secret_key not in str(caught.value)
 
 
-def test_a_file_that_is_no_database_is_an_error_with_its_name(tmp_path):
+def test_invalid_sqlite_file_error_names_file(tmp_path):
     (tmp_path / "x.db").write_bytes(b"no database" * 100)
     with pytest.raises(StorageError, match="not a database"):
         SqliteManifests(str(tmp_path / "x.db"), "a").latest()

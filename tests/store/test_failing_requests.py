@@ -54,7 +54,7 @@ def failing_once(trouble):
 
 
 @pytest.mark.parametrize("trouble", ANY_TROUBLE)
-def test_a_request_that_fails_once_is_made_again(open_through, proxy, trouble):
+def test_request_that_fails_once_is_retried(open_through, proxy, trouble):
     store = open_through(read_timeout="300ms")
     content = bytes(range(256)) * 64
     store.put("x", content)
@@ -74,7 +74,7 @@ LOST = (Trouble.ERROR_AFTER, Trouble.CUT_AFTER, Trouble.STALLED, Trouble.CONFLIC
 
 
 @pytest.mark.parametrize("trouble", LOST)
-def test_a_commit_whose_answer_is_lost_is_made_once(proxy, s3_server, s3_table_root, trouble):  # noqa: F811
+def test_commit_with_lost_response_happens_once(proxy, s3_server, s3_table_root, trouble):  # noqa: F811
     """The put is made again, meets our own manifest, and is told 412: so we look whose it is."""
     options = {**s3_server.options, "aws_endpoint": proxy.endpoint, "read_timeout": "1s"}
     table, rows = Table(s3_table_root, options), pa.table({"id": [1, 2]})
@@ -100,7 +100,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(proxy, s3_server, s3_table_r
     assert not verify(table).errors
 
 
-def test_a_server_that_never_answers_is_an_error_after_a_few_tries(open_through, proxy):
+def test_silent_server_raises_after_few_retries(open_through, proxy):
     store = open_through(read_timeout="100ms", client_max_retries="1")
     proxy.faults = lambda request: Trouble.STALLED
     with pytest.raises(StorageError, match=r"(?i)time"):
@@ -108,7 +108,7 @@ def test_a_server_that_never_answers_is_an_error_after_a_few_tries(open_through,
     assert 2 <= len(proxy.requests) <= 6
 
 
-def test_every_request_has_a_time_out_and_a_budget_of_retries(open_through):
+def test_requests_have_timeout_and_retry_budget(open_through):
     config = open_through()._fs.s3.meta.config
     assert (config.connect_timeout, config.read_timeout) == (5.0, 15.0)
     assert config.retries["mode"] == "standard"
@@ -118,7 +118,7 @@ def test_every_request_has_a_time_out_and_a_budget_of_retries(open_through):
     assert config.retries == {"mode": "standard", "total_max_attempts": 3}
 
 
-def test_a_request_to_google_that_gets_no_answer_ends(monkeypatch):
+def test_unanswered_google_request_times_out(monkeypatch):
     """It is made again for a while, and is an error then; gcsfs itself would wait for ever."""
     retry = pytest.importorskip("gcsfs.retry")
     # Between two tries it waits for up to 32 s, but for what this says.
@@ -134,7 +134,7 @@ def test_a_request_to_google_that_gets_no_answer_ends(monkeypatch):
             store.get("x")
 
 
-def test_what_the_environment_says_of_retries_holds(open_through, monkeypatch):
+def test_retry_settings_of_environment_apply(open_through, monkeypatch):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
     config = open_through(connect_timeout="2s")._fs.s3.meta.config
     assert config.retries["total_max_attempts"] == 7

@@ -17,7 +17,7 @@ def store():
     return FaultyStore(MemoryStore())
 
 
-def test_a_lost_answer_hides_a_success(store):
+def test_lost_response_fault_hides_success(store):
     store.plan("put_if_absent", Fault.LOST_ANSWER)
     with pytest.raises(StorageError, match="lost"):
         store.put_if_absent("x", b"ours")
@@ -25,13 +25,13 @@ def test_a_lost_answer_hides_a_success(store):
     assert store.pending == 0
 
 
-def test_a_repeated_put_if_absent_denies_its_own_object(store):
+def test_repeated_put_if_absent_fault_returns_false(store):
     store.plan("put_if_absent", Fault.REPEATED)
     assert store.put_if_absent("x", b"ours") is False
     assert bytes(store.get("x")) == b"ours"
 
 
-def test_faults_happen_in_the_planned_order_and_place(store):
+def test_faults_apply_in_planned_order_and_path(store):
     store.plan("put", Fault.PASS, Fault.FAIL, path="b/")
     store.put("a/1", b"")
     store.put("b/1", b"")
@@ -43,7 +43,7 @@ def test_faults_happen_in_the_planned_order_and_place(store):
     assert store.count("put", "b/") == 3
 
 
-def test_a_torn_read_is_half_of_it(store):
+def test_torn_read_returns_half(store):
     store.put("x", b"0123456789")
     store.plan("get", Fault.TORN)
     store.plan("get_tail", Fault.TORN)
@@ -59,7 +59,7 @@ def test_another_writer_gets_in_between(store):
     assert bytes(store.get("x")) == b"theirs"
 
 
-def test_an_output_can_fail_at_close(store):
+def test_output_fails_at_close(store):
     store.plan("output.close", Fault.FAIL)
     output = store.open_output("x")
     output.write(b"1")

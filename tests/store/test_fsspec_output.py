@@ -33,7 +33,7 @@ def run(action):
     return action()
 
 
-def test_a_failing_close_discards_the_upload():
+def test_failing_close_discards_upload():
     file = UploadFile(fails=True)
     output = MultipartOutput(file, run)
     output.write(b"abc")
@@ -45,7 +45,7 @@ def test_a_failing_close_discards_the_upload():
     assert not file.completed
 
 
-def test_a_completed_upload_is_not_discarded():
+def test_completed_upload_is_not_discarded():
     file = UploadFile(fails=False)
     output = MultipartOutput(file, run)
     output.write(memoryview(b"abc"))
@@ -56,7 +56,7 @@ def test_a_completed_upload_is_not_discarded():
     assert file.parts == [b"abc"]
 
 
-def test_a_spooled_output_is_uploaded_from_a_file_that_goes_away():
+def test_spooled_output_uploads_and_removes_temporary_file():
     seen = []
 
     def upload(name):
@@ -73,7 +73,7 @@ def test_a_spooled_output_is_uploaded_from_a_file_that_goes_away():
     assert not os.path.exists(seen[0][0])
 
 
-def test_a_failed_upload_leaves_no_temporary_file():
+def test_failed_upload_removes_temporary_file():
     names = []
 
     def upload(name):

@@ -56,24 +56,24 @@ class TestUnknownFileSystem(StoreConformance):
     def store(self, tmp_path):
         return open_store(f"unknown://{tmp_path}/table", {"allow_unsafe_put": "true"})
 
-    test_of_many_threads_one_creates_the_object = None  # what "unsafe" means
+    test_concurrent_put_if_absent_creates_object_once = None  # what "unsafe" means
 
-    def test_put_replaces_the_whole_object(self, store):
+    def test_put_replaces_whole_object(self, store):
         store.put("x", b"a longer text")
         store.put("x", b"short")
         assert bytes(store.get("x")) == b"short"
 
-    test_a_missing_object_is_not_found = None  # a path through a file differs by file system
+    test_missing_object_is_not_found = None  # a path through a file differs by file system
 
 
-def test_an_unknown_file_system_creates_nothing_without_a_word(tmp_path):
+def test_unknown_file_system_requires_unsafe_put_option(tmp_path):
     store = open_store(f"unknown://{tmp_path}/table")
     with pytest.raises(UnsupportedFeatureError, match="allow_unsafe_put"):
         store.put_if_absent("x", b"1")
     assert not store.exists("x")
 
 
-def test_memory_uris_with_the_same_name_are_the_same_place():
+def test_memory_uris_of_same_name_share_content():
     root = f"memory://{uuid.uuid4().hex}"
     open_store(root).put("a/x", b"1")
     assert bytes(open_store(f"{root}/a").get("x")) == b"1"
@@ -91,13 +91,13 @@ class S3fsOfOld:
     async def _pipe_file(self, path, data, chunksize=1, **kwargs): ...
 
 
-def test_creating_only_is_asked_for_in_the_words_of_each_file_system():
+def test_create_only_arguments_fit_file_system():
     assert create_only_arguments("abfs", AdlfsOfToday) == {"overwrite": False}
     assert create_only_arguments("gcs", GcsfsOfToday) == {"mode": "create"}
     assert create_only_arguments("sftp", GcsfsOfToday) is None
 
 
-def test_a_file_system_that_would_ignore_the_condition_is_refused():
+def test_file_system_ignoring_create_only_is_refused():
     with pytest.raises(UnsupportedFeatureError, match="newer"):
         create_only_arguments("s3", S3fsOfOld)
 
@@ -123,7 +123,7 @@ def failing():
         lambda store: store.delete_many(["x"]),
     ],
 )
-def test_no_error_tells_a_secret(failing, call):
+def test_errors_hide_secrets(failing, call):
     with pytest.raises(StorageError, match="RuntimeError: denied") as caught:
         call(failing)
     error = caught.value
@@ -139,14 +139,14 @@ def test_no_error_tells_a_secret(failing, call):
         assert secret not in repr(failing) + failing.uri + repr(failing._options)
 
 
-def test_credentials_in_a_uri_are_not_in_the_stores_name():
+def test_uri_credentials_are_not_in_repr():
     fsspec.register_implementation("ftpish", FailingFileSystem, clobber=True)
     store = open_store("ftpish://user:hunter22@host/table")
     assert isinstance(store, FsspecStore)
     assert "hunter22" not in store.uri + repr(store)
 
 
-def test_a_cause_without_secrets_is_the_real_one(failing, monkeypatch):
+def test_cause_without_secrets_is_kept(failing, monkeypatch):
     monkeypatch.setattr(FailingFileSystem, "text", "denied")
     monkeypatch.setattr(
         FailingFileSystem, "cat_file", lambda *a, **k: (_ for _ in ()).throw(KeyError("plain"))

@@ -25,7 +25,7 @@ def google(settings, **given):
     return parse_storage_options("gcs", {**settings, **given}, bucket="b").arguments
 
 
-def test_the_usual_settings_of_s3a():
+def test_s3a_settings_are_translated():
     assert s3(
         {
             **KEYS,
@@ -55,7 +55,7 @@ def test_the_usual_settings_of_s3a():
     }
 
 
-def test_settings_of_the_bucket_come_before_those_of_all_buckets():
+def test_bucket_settings_precede_general_settings():
     settings = {
         **KEYS,
         "fs.s3a.bucket.b.access.key": "AKIA2",
@@ -75,7 +75,7 @@ def test_settings_of_the_bucket_come_before_those_of_all_buckets():
         ("https://s3-us-gov-west-1.amazonaws.com", "us-gov-west-1"),
     ],
 )
-def test_an_endpoint_of_amazon_is_no_other_server(endpoint, region):
+def test_amazon_endpoint_sets_only_region(endpoint, region):
     expected = {} if region is None else {"client_kwargs": {"region_name": region}}
     assert s3({"fs.s3a.endpoint": endpoint}) == expected
 
@@ -90,7 +90,7 @@ def test_an_endpoint_of_amazon_is_no_other_server(endpoint, region):
         ("http://localhost:9000", "false", "path"),
     ],
 )
-def test_buckets_are_addressed_as_s3a_does(endpoint, paths, style):
+def test_addressing_style_follows_s3a(endpoint, paths, style):
     settings = {"fs.s3a.endpoint": endpoint}
     if paths is not None:
         settings["fs.s3a.path.style.access"] = paths
@@ -124,7 +124,7 @@ KEY, TEMPORARY = {"key": "AKIA1", "secret": "shh-secret"}, {
         ),
     ],
 )
-def test_the_first_provider_that_finds_credentials_counts(providers, settings, expected):
+def test_first_provider_with_credentials_wins(providers, settings, expected):
     if providers is not None:
         named = (_S3A + name.strip() for name in providers.split(","))
         settings = {**settings, "fs.s3a.aws.credentials.provider": ",\n ".join(named)}
@@ -140,7 +140,7 @@ def test_the_first_provider_that_finds_credentials_counts(providers, settings, e
         "com.amazonaws.auth.WebIdentityTokenCredentialsProvider",
     ],
 )
-def test_what_these_providers_find_boto3_finds_too(provider):
+def test_boto3_providers_set_no_credentials(provider):
     assert s3({**KEYS, "fs.s3a.aws.credentials.provider": provider}) == {}
 
 
@@ -152,7 +152,7 @@ def test_what_these_providers_find_boto3_finds_too(provider):
         "com.example.Anything",
     ],
 )
-def test_a_provider_that_only_java_can_run_is_named(provider):
+def test_java_only_provider_error_names_class(provider):
     settings = {**KEYS, "fs.s3a.aws.credentials.provider": provider}
     with pytest.raises(UnsupportedFeatureError) as caught:
         s3(settings)
@@ -168,7 +168,7 @@ def test_a_provider_that_only_java_can_run_is_named(provider):
     [{"key": "AKIA3", "secret": "mine"}, {"aws_session_token": "t"}, {"skip_signature": "true"},
      {"aws_profile": "p"}],
 )  # fmt: skip
-def test_one_credential_among_the_options_turns_all_of_hadoop_off(given):
+def test_explicit_credential_disables_hadoop_credentials(given):
     expected = parse_storage_options("s3", given).arguments
     assert s3(TOKEN, **given) == expected
     with_endpoint = s3({**TOKEN, "fs.s3a.endpoint": "http://h"}, **given)
@@ -176,7 +176,7 @@ def test_one_credential_among_the_options_turns_all_of_hadoop_off(given):
     assert "shh-secret" not in str(with_endpoint)
 
 
-def test_other_options_take_precedence_one_by_one_or_as_an_endpoint():
+def test_explicit_options_precede_hadoop_settings():
     settings = {
         "fs.s3a.endpoint": "h:1",
         "fs.s3a.path.style.access": "true",
@@ -191,7 +191,7 @@ def test_other_options_take_precedence_one_by_one_or_as_an_endpoint():
     assert s3({"fs.s3a.connection.ssl.enabled": "false"}) == {"use_ssl": False}
 
 
-def test_the_usual_settings_of_azure():
+def test_azure_settings_are_translated():
     host = "acct.dfs.core.windows.net"
     assert azure({f"fs.azure.account.key.{host}": "k1"}) == {"account_key": "k1"}
     blob = {"fs.azure.account.key.acct.blob.core.windows.net": "k2"}
@@ -221,7 +221,7 @@ def test_the_usual_settings_of_azure():
         azure({**oauth, "fs.azure.account.oauth2.client.endpoint": ""})
 
 
-def test_the_usual_settings_of_google():
+def test_google_settings_are_translated():
     assert google({"fs.gs.auth.service.account.json.keyfile": "/k.json"}) == {"token": "/k.json"}
     file = {"fs.gs.auth.service.account.json.keyfile": "/k.json", "fs.gs.project.id": "p"}
     assert google(file, anon="true") == {"token": "anon", "project": "p"}
@@ -239,7 +239,7 @@ def test_the_usual_settings_of_google():
         google({"fs.gs.auth.type": "ACCESS_TOKEN_PROVIDER"})
 
 
-def test_a_table_takes_the_settings_of_its_kind_of_store_only():
+def test_table_uses_only_settings_of_its_store():
     settings = {**KEYS, "fs.gs.project.id": "p", "fs.azure.account.key": "k"}
     for scheme in ("s3", "S3A", "s3n", "s3+ddb"):
         assert hadoop_of(f"{scheme}://b/t", settings) == KEYS
@@ -251,7 +251,7 @@ def test_a_table_takes_the_settings_of_its_kind_of_store_only():
     assert hadoop_as_storage("/data/t", KEYS) == {}
 
 
-def test_secrets_of_hadoop_are_hidden_like_those_of_options():
+def test_hadoop_secrets_are_hidden():
     parsed = parse_storage_options("s3", KEYS)
     assert parsed.scrub("denied for AKIA1 with shh-secret") == "denied for *** with ***"
     table = Table("s3://b/t", KEYS)

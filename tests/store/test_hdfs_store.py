@@ -59,7 +59,7 @@ def ids(uri):
     return sorted(value for batch in batches for value in batch.column("id").to_pylist())
 
 
-def test_of_four_processes_that_append_none_loses_a_row(root):
+def test_concurrent_hdfs_appends_lose_no_rows(root):
     append(root, 10_000, 10)
     context = multiprocessing.get_context("spawn")
     done = context.Queue()
@@ -84,7 +84,7 @@ def read_in_child(store, done):
         done.put(str(error))
 
 
-def test_a_forked_process_is_told_and_a_spawned_one_reads(root):
+def test_forked_process_is_refused_and_spawned_process_reads(root):
     store = open_store(root)
     store.put("x", b"content")
     for method in ("fork", "spawn"):
@@ -97,7 +97,7 @@ def test_a_forked_process_is_told_and_a_spawned_one_reads(root):
         assert found == b"content" if method == "spawn" else "forked" in found
 
 
-def test_a_repeated_rename_is_known_for_our_own(root, monkeypatch):
+def test_repeated_rename_of_own_file_succeeds(root, monkeypatch):
     """The client repeats what got no response, and meets its own file."""
     store = open_store(root)
     client = store._client
@@ -114,7 +114,7 @@ def test_a_repeated_rename_is_known_for_our_own(root, monkeypatch):
     assert [info.path for info in store.list("")] == ["a"]
 
 
-def test_paths_and_addresses_that_are_wrong_are_said(root):
+def test_invalid_hdfs_paths_and_hosts_are_refused(root):
     with pytest.raises(InvalidInputError, match=r"\.\."):
         open_store(f"{root}/../x")
     assert open_store(f"{root}//a/./b%20c").uri == f"{root}/a/b%20c"
@@ -122,7 +122,7 @@ def test_paths_and_addresses_that_are_wrong_are_said(root):
         open_store("hdfs:/data/t")
 
 
-def test_a_table_stays_whole_when_a_data_node_ends(root, hdfs_cluster):  # noqa: F811
+def test_table_survives_stopped_data_node(root, hdfs_cluster):  # noqa: F811
     """The client gives up a write to a node that the name node still counts, and says so."""
     append(root, 0, 10)
     hdfs_cluster.stop_data_node()

@@ -53,7 +53,7 @@ def test_of_two_processes_exactly_one_creates_each_object(tmp_path):
     assert len(paths(store)) == 40  # no staging file stayed behind
 
 
-def test_a_process_killed_while_writing_leaves_no_object(tmp_path):
+def test_killed_process_leaves_no_object(tmp_path):
     program = (
         "import os, sys; from pyspark_lance.store.local_store import LocalStore\n"
         f"output = LocalStore({str(tmp_path)!r}).open_output('data/x.lance')\n"
@@ -65,7 +65,7 @@ def test_a_process_killed_while_writing_leaves_no_object(tmp_path):
     assert all(not path.endswith((".lance", ".manifest")) for path in paths(store))
 
 
-def test_a_range_is_a_view_of_the_file(store):
+def test_range_is_view_of_mapped_file(store):
     store.put("big", bytes(8 << 20))
     first, second = store.get_range("big", 0, 8 << 20), store.get_range("big", 4096, 8 << 20)
     address = np.frombuffer(first, np.uint8).ctypes.data
@@ -73,7 +73,7 @@ def test_a_range_is_a_view_of_the_file(store):
     assert first.readonly
 
 
-def test_views_outlive_the_file_and_the_store(tmp_path):
+def test_views_outlive_file_and_store(tmp_path):
     store = LocalStore(str(tmp_path))
     store.put("x", b"content" * 10_000)
     view = store.get("x")
@@ -82,7 +82,7 @@ def test_views_outlive_the_file_and_the_store(tmp_path):
     assert bytes(view) == b"content" * 10_000
 
 
-def test_a_file_cut_short_after_it_was_opened_is_corrupt(store, tmp_path):
+def test_file_truncated_after_open_is_corrupt(store, tmp_path):
     store.put("x", bytes(1 << 20))
     store.get_range("x", 0, 10)
     os.truncate(tmp_path / "table" / "x", 5000)
@@ -94,7 +94,7 @@ def test_a_file_cut_short_after_it_was_opened_is_corrupt(store, tmp_path):
     assert bytes(store.get_range("x", 4990, 5000)) == bytes(10)
 
 
-def test_a_file_that_grew_or_was_replaced_is_mapped_again(store, tmp_path):
+def test_grown_or_replaced_file_is_mapped_again(store, tmp_path):
     store.put("x", b"old")
     assert bytes(store.get("x")) == b"old"
     with open(tmp_path / "table" / "x", "ab") as file:
@@ -120,7 +120,7 @@ def test_reading_holds_no_file_open(store):
     assert len(os.listdir("/proc/self/fd")) <= before + 1  # the map keeps one
 
 
-def test_while_a_manifest_is_written_no_name_looks_like_one(store, tmp_path, monkeypatch):
+def test_staged_manifest_has_no_manifest_name(store, tmp_path, monkeypatch):
     seen = []
     link = os.link
 
@@ -136,7 +136,7 @@ def test_while_a_manifest_is_written_no_name_looks_like_one(store, tmp_path, mon
     assert os.listdir(tmp_path / "table" / "_versions") == ["7.manifest"]
 
 
-def test_content_is_synced_before_it_gets_its_name(store, monkeypatch):
+def test_content_is_synced_before_rename(store, monkeypatch):
     events = []
 
     def spy(name, function):
@@ -155,7 +155,7 @@ def test_content_is_synced_before_it_gets_its_name(store, monkeypatch):
     assert events == ["fsync", "replace", "fsync"]
 
 
-def test_a_repeated_link_whose_first_answer_was_lost_is_a_success(store, monkeypatch):
+def test_repeated_link_after_lost_response_succeeds(store, monkeypatch):
     link = os.link
 
     def twice(source, target):
@@ -166,7 +166,7 @@ def test_a_repeated_link_whose_first_answer_was_lost_is_a_success(store, monkeyp
     assert store.put_if_absent("x", b"1") is True
 
 
-def test_a_file_system_without_links_is_named_as_the_reason(store, tmp_path, monkeypatch):
+def test_missing_hard_links_error_names_reason(store, tmp_path, monkeypatch):
     def refuse(source, target):
         raise PermissionError(1, "Operation not permitted")
 
@@ -176,7 +176,7 @@ def test_a_file_system_without_links_is_named_as_the_reason(store, tmp_path, mon
     assert os.listdir(tmp_path / "table") == []
 
 
-def test_a_failing_write_leaves_nothing(store, tmp_path, monkeypatch):
+def test_failed_write_leaves_nothing(store, tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
@@ -202,7 +202,7 @@ def test_a_failing_write_leaves_nothing(store, tmp_path, monkeypatch):
         (errno.EIO, "check the store, the network"),
     ],
 )
-def test_what_the_system_refuses_is_one_line_with_a_next_step(store, monkeypatch, number, step):
+def test_system_error_has_one_line_and_hint(store, monkeypatch, number, step):
     def refuse(descriptor):
         raise OSError(number, os.strerror(number))
 
@@ -215,14 +215,14 @@ def test_what_the_system_refuses_is_one_line_with_a_next_step(store, monkeypatch
     assert hint.startswith(f"  hint: {step}")
 
 
-def test_a_folder_in_the_way_is_a_storage_error(store):
+def test_conflicting_folder_is_storage_error(store):
     store.put("a/b", b"")
     with pytest.raises(StorageError) as caught:
         store.put("a", b"1")
     assert "table/a" in str(caught.value)
 
 
-def test_links_to_files_are_files_and_links_to_folders_are_not_followed(store, tmp_path):
+def test_file_links_are_listed_and_folder_links_are_not_followed(store, tmp_path):
     store.put("data/x", b"123")
     os.symlink("x", tmp_path / "table" / "data" / "y")
     os.symlink(tmp_path / "table", tmp_path / "table" / "loop")
@@ -235,21 +235,21 @@ def test_links_to_files_are_files_and_links_to_folders_are_not_followed(store, t
     assert not store.exists("dangling")
 
 
-def test_a_long_name_has_a_staging_name_that_fits(store):
+def test_long_name_has_shorter_staging_name(store):
     name = "x" * 240 + ".manifest"
     assert store.put_if_absent(name, b"1")
     assert paths(store) == [name]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_a_storage_error(store, tmp_path):
+def test_unreadable_file_is_storage_error(store, tmp_path):
     store.put("x", b"1")
     os.chmod(tmp_path / "table" / "x", 0)
     with pytest.raises(StorageError, match="Permission denied"):
         store.get("x")
 
 
-def test_a_store_made_before_a_fork_works_in_the_child(store):
+def test_store_works_after_fork(store):
     store.put("x", b"1" * 5000)
     store.get("x")
     child = os.fork()

@@ -37,7 +37,7 @@ def read_all(store: LocalStore, size: int) -> list:
     return pieces
 
 
-def test_a_scan_keeps_only_what_it_read_last(store, monkeypatch):
+def test_scan_keeps_only_recent_pages_resident(store, monkeypatch):
     monkeypatch.setattr(local_store, "MAPPED_PAGES", MappedPages(limit=32 * MIB))
     before = resident_mib()
     pieces = read_all(store, 4 * MIB)
@@ -47,7 +47,7 @@ def test_a_scan_keeps_only_what_it_read_last(store, monkeypatch):
     assert bytes(pieces[0][-2:]) == b"\xfe\xff"
 
 
-def test_small_pieces_are_not_counted(store):
+def test_small_views_are_not_tracked(store):
     pages = MappedPages(limit=MIB)
     view = store.get("x")
     for start in range(0, 8 * MIB, MIB // 8):
@@ -57,7 +57,7 @@ def test_small_pieces_are_not_counted(store):
     assert not pages._pieces
 
 
-def test_one_piece_may_be_larger_than_the_limit(store):
+def test_single_view_may_exceed_limit(store):
     pages = MappedPages(limit=MIB)
     view = memoryview(store.get("x"))
     for start in (0, 3 * MIB + 17):
@@ -66,7 +66,7 @@ def test_one_piece_may_be_larger_than_the_limit(store):
     assert bytes(view[:3]) == b"\0\1\2"
 
 
-def test_a_map_that_nobody_uses_is_closed(store):
+def test_unused_map_is_closed(store):
     pages = MappedPages(limit=MIB)
     view = memoryview(store.get("x"))
     pages.record_view(view, 0, 20 * MIB)

@@ -10,13 +10,13 @@ class TestMemoryStore(StoreConformance):
         return MemoryStore()
 
 
-def test_two_memory_stores_share_nothing():
+def test_memory_stores_are_isolated():
     first, second = MemoryStore(), MemoryStore()
     first.put("x", b"1")
     assert not second.exists("x")
 
 
-def test_a_view_is_not_changed_by_a_later_put():
+def test_view_is_unchanged_by_later_put():
     store = MemoryStore()
     store.put("x", bytearray(b"one"))
     view = store.get_range("x", 0, 3)
@@ -24,7 +24,7 @@ def test_a_view_is_not_changed_by_a_later_put():
     assert bytes(view) == b"one"
 
 
-def test_the_clock_is_an_argument():
+def test_memory_store_clock_is_injectable():
     store = MemoryStore(now_ns=lambda: 42)
     store.put("x", b"")
     assert store.stat("x").modified_ns == 42

@@ -38,15 +38,13 @@ def mounted(tmp_path, monkeypatch):
     is_on_network.cache_clear()
 
 
-def test_the_system_tells_which_mounts_are_those_of_other_machines(tmp_path):
+def test_network_devices_are_read_from_mounts(tmp_path):
     assert network_devices(MOUNTS) == {os.makedev(0, 27), os.makedev(0, 28)}
     assert network_devices("") == frozenset()
 
 
 @pytest.mark.parametrize("text", [None, "", "x y", "1 2 a:b / / rw - nfs server:/ rw"])
-def test_where_the_system_does_not_tell_files_are_those_of_this_machine(
-    tmp_path, monkeypatch, text
-):
+def test_devices_are_local_without_mount_information(tmp_path, monkeypatch, text):
     if text is not None:
         tmp_path.joinpath("mountinfo").write_text(text)
     monkeypatch.setattr(local_store, "_MOUNTS", str(tmp_path / "mountinfo"))
@@ -61,7 +59,7 @@ class TestStoreOnAnotherMachine(StoreConformance):
         return LocalStore(mounted)
 
 
-def test_ranges_and_the_end_of_a_large_file_are_read(mounted):
+def test_ranges_and_tail_are_read_on_network_mount(mounted):
     store, content = LocalStore(mounted), bytes(range(256)) * 4000
     store.put("data/x", content)
     pieces = store.get_ranges("data/x", [ByteRange(5, 9), ByteRange(3, 3), ByteRange(1000, 99_000)])
@@ -75,7 +73,7 @@ def test_ranges_and_the_end_of_a_large_file_are_read(mounted):
         store.get("data/y")
 
 
-def test_a_file_that_is_cut_short_later_leaves_what_was_read_and_ends_no_process(tmp_path):
+def test_truncated_network_file_keeps_read_views(tmp_path):
     mounts = tmp_path / "mountinfo"
     mounts.write_text(mounts_of(tmp_path.stat().st_dev))
     program = (

@@ -8,7 +8,7 @@ from pyspark_lance.store.object_store import as_byte_view, check_path, folder_pr
 
 
 @given(st.text(alphabet="a./\0"))
-def test_a_checked_path_never_leaves_the_root(path):
+def test_checked_path_stays_below_root(path):
     try:
         check_path(path)
     except InvalidInputError:
@@ -19,14 +19,14 @@ def test_a_checked_path_never_leaves_the_root(path):
     assert all(part.strip(".") or len(part) > 2 for part in path.split("/"))
 
 
-def test_a_folder_is_a_prefix_that_ends_with_a_slash():
+def test_folder_prefix_ends_with_slash():
     assert folder_prefix("") == folder_prefix("/") == ""
     assert folder_prefix("a/b") == folder_prefix("a/b/") == "a/b/"
     with pytest.raises(InvalidInputError):
         folder_prefix("../a")
 
 
-def test_a_byte_view_copies_nothing():
+def test_byte_view_copies_nothing():
     values = np.arange(4, dtype="<u8")
     view = as_byte_view(values.reshape(2, 2))
     assert view.nbytes == len(view) == 32
@@ -35,5 +35,5 @@ def test_a_byte_view_copies_nothing():
     assert as_byte_view(np.empty((0, 3))).nbytes == 0
 
 
-def test_a_missing_object_is_named():
+def test_missing_object_error_names_object():
     assert missing("s3://b/t", "x/y").filename == "s3://b/t/x/y"

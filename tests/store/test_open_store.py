@@ -13,13 +13,13 @@ from pyspark_lance.store.open_store import open_store
 @pytest.mark.parametrize(
     "uri", ["{}", "{}/", "file://{}", "file:{}", "FILE://{}", "file://localhost{}", "local://{}"]
 )
-def test_every_spelling_of_a_local_path_is_the_same_folder(tmp_path, uri):
+def test_local_path_spellings_open_same_folder(tmp_path, uri):
     store = open_store(uri.format(tmp_path / "t.lance"), {"storage.whatever": "ignored"})
     assert isinstance(store, LocalStore)
     assert store.uri == str(tmp_path / "t.lance")
 
 
-def test_relative_paths_and_homes_are_resolved(tmp_path, monkeypatch):
+def test_relative_and_home_paths_are_resolved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert open_store("a/../b").uri == str(tmp_path / "b")
@@ -27,18 +27,18 @@ def test_relative_paths_and_homes_are_resolved(tmp_path, monkeypatch):
     assert open_store("a:b/c").uri == str(tmp_path / "a:b" / "c")
 
 
-def test_paths_have_no_escapes_with_a_scheme_or_without(tmp_path):
+def test_paths_keep_percent_escapes(tmp_path):
     assert open_store(f"file://{tmp_path}/a%20b").uri == f"{tmp_path}/a%20b"
     assert open_store(f"file:///{tmp_path}/per%cent").uri == f"{tmp_path}/per%cent"
     assert open_store(f"{tmp_path}/a%20b").uri == f"{tmp_path}/a%20b"
 
 
-def test_opening_creates_nothing(tmp_path):
+def test_open_store_creates_nothing(tmp_path):
     open_store(str(tmp_path / "t"))
     assert os.listdir(tmp_path) == []
 
 
-def test_local_tables_do_not_import_fsspec(tmp_path):
+def test_local_store_does_not_import_fsspec(tmp_path):
     program = (
         "import sys; from pyspark_lance.store.open_store import open_store\n"
         f"store = open_store({str(tmp_path)!r}); store.put('x', b'1'); store.get('x')\n"
@@ -48,13 +48,13 @@ def test_local_tables_do_not_import_fsspec(tmp_path):
 
 
 @pytest.mark.parametrize("uri", ["", "  ", "file://server/share", "s3://", "s3://key:shh@bucket/t"])
-def test_uris_that_make_no_sense_are_refused(uri):
+def test_invalid_uris_are_refused(uri):
     with pytest.raises(InvalidInputError) as caught:
         open_store(uri)
     assert "shh" not in str(caught.value)
 
 
-def test_dynamodb_and_unknown_schemes_are_refused_by_name():
+def test_unsupported_schemes_are_refused_by_name():
     with pytest.raises(UnsupportedFeatureError, match="a table"):
         open_store("s3+ddb://bucket/table?ddbTableName=commits")
     with pytest.raises(UnsupportedFeatureError, match="carrierpigeon"):
@@ -69,7 +69,7 @@ def test_dynamodb_and_unknown_schemes_are_refused_by_name():
         ("abfss://container@account.dfs.core.windows.net/table", "adlfs"),
     ],
 )
-def test_a_missing_package_is_named(uri, package):
+def test_missing_package_error_names_package(uri, package):
     program = (
         "import sys\n"
         f"sys.modules[{package!r}] = None  # as if it were not installed\n"
@@ -85,14 +85,14 @@ def test_a_missing_package_is_named(uri, package):
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])
-def test_every_name_of_s3_is_s3(scheme):
+def test_s3_schemes_are_equivalent(scheme):
     store = open_store(f"{scheme}://bucket/table/", {"skip_signature": "true"})
     assert isinstance(store, FsspecStore)
     assert store.uri == "s3://bucket/table"
     assert store.lists_in_order
 
 
-def test_stores_are_in_one_place_if_the_same_user_reaches_the_same_objects():
+def test_stores_share_place_for_same_user_and_objects():
     key = {"aws_access_key_id": "me", "aws_secret_access_key": "word"}
     store = open_store("s3://bucket/t", key)
     assert store.place is not None
@@ -107,19 +107,19 @@ def test_stores_are_in_one_place_if_the_same_user_reaches_the_same_objects():
     assert open_store("/tmp/t").place is None
 
 
-def test_directory_buckets_of_s3_do_not_list_in_order():
+def test_directory_buckets_do_not_list_in_order():
     store = open_store("s3://fast--use1-az4--x-s3/t", {"skip_signature": "true"})
     assert not store.lists_in_order
 
 
 @pytest.mark.parametrize("uri", ["/tables/a\0b", "file:///tables/a\0b", "s3://bucket/a\0b"])
-def test_a_path_with_a_nul_is_refused(uri):
+def test_path_with_nul_is_refused(uri):
     with pytest.raises(InvalidInputError, match="NUL"):
         open_store(uri)
 
 
 @pytest.mark.parametrize("uri", ["hdfs://namenode:8020/t", "hdfs:///t"])
-def test_without_the_package_for_hdfs_the_error_names_it(uri, monkeypatch):
+def test_missing_hdfs_package_error_names_extra(uri, monkeypatch):
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(UnsupportedFeatureError) as caught:
         open_store(uri)

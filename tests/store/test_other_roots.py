@@ -29,7 +29,7 @@ OPTIONS = {"storage.headers": '{"Authorization": "Bearer abcdef"}'}
         ("simplecache::s3://bucket/a", "simplecache::s3://bucket/b"),
     ],
 )
-def test_places_as_near_as_the_table_are_opened_with_its_options(table, other):
+def test_roots_near_table_use_table_options(table, other):
     assert options_for(table, other, OPTIONS) == OPTIONS
 
 
@@ -53,7 +53,7 @@ FAR = [
 
 
 @pytest.mark.parametrize(("table", "other"), FAR)
-def test_other_places_are_refused_by_name(table, other):
+def test_distant_roots_are_refused_by_name(table, other):
     with pytest.raises(
         UnsupportedFeatureError, match="outside the table's own location"
     ) as refused:
@@ -63,7 +63,7 @@ def test_other_places_are_refused_by_name(table, other):
 
 
 @pytest.mark.parametrize(("table", "other"), FAR)
-def test_other_places_that_are_named_are_opened_and_other_hosts_get_no_options(table, other):
+def test_allowed_distant_roots_get_no_options_of_other_hosts(table, other):
     options = {**OPTIONS, f"storage.{ALLOWED}": f"s3://nothing/here, {other}"}
     same_cloud = table.startswith("s3://bucket") and other == "s3://other/b"
     assert options_for(table, other, options) == (options if same_cloud else {})
@@ -72,7 +72,7 @@ def test_other_places_that_are_named_are_opened_and_other_hosts_get_no_options(t
 @pytest.mark.parametrize(
     "other", ["s3://other/base2/x", "s3://other/", "s3://other/base/../secret", "s3://othe"]
 )
-def test_a_named_place_opens_nothing_beside_it(other):
+def test_allowed_root_excludes_siblings(other):
     options = {ALLOWED: "s3://other/base/"}
     assert options_for("s3://bucket/a", "s3://other/base/t", options) == options
     with pytest.raises(UnsupportedFeatureError):
@@ -87,7 +87,7 @@ def test_a_named_place_opens_nothing_beside_it(other):
         ("/base", "file:///base/%2E%2E/secret"),
     ],
 )
-def test_a_named_place_is_not_left_by_escapes(root, other):
+def test_allowed_root_resists_escaped_parent_segments(root, other):
     with pytest.raises(UnsupportedFeatureError):
         options_for("s3://bucket/a", other, {ALLOWED: root})
     assert options_for("s3://bucket/a", other.replace("/%2e%2e", "").replace("/%2E%2E", ""),
@@ -95,7 +95,7 @@ def test_a_named_place_is_not_left_by_escapes(root, other):
 
 
 @pytest.mark.parametrize("other", ["/tables/\0x", "", " "])
-def test_what_is_no_place_is_refused(other):
+def test_invalid_roots_are_corrupt(other):
     with pytest.raises(CorruptFileError, match="not a storage root"):
         options_for("/tables/a", other, {})
 
@@ -110,7 +110,7 @@ def test_what_is_no_place_is_refused(other):
         ("s3://bucket/a%20b", "s3://bucket/a%20b"),
     ],
 )
-def test_file_urls_of_the_metadata_have_escapes_and_paths_have_none(root, path):
+def test_file_urls_are_unescaped(root, path):
     assert root_of_url(root) == path
     with pytest.raises(CorruptFileError):
         root_of_url("file:///data/%00")
@@ -118,7 +118,7 @@ def test_file_urls_of_the_metadata_have_escapes_and_paths_have_none(root, path):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("name", ["a b", "per%cent", "enc%20oded"])
-def test_clones_that_pylance_made_by_urls_are_read(tmp_path, name):
+def test_pylance_clones_with_file_urls_are_read(tmp_path, name):
     lance.write_dataset(pa.table({"id": [1, 2]}), f"{tmp_path}/{name}")
     url = (tmp_path / name).as_uri()
     lance.dataset(url).shallow_clone(f"{tmp_path}/clone", reference=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark_lance.store.recently_used import RecentlyUsed
 
 
-def test_of_known_values_the_last_used_are_kept_as_far_as_there_is_room():
+def test_recently_used_values_are_kept_within_limit():
     known = RecentlyUsed(30, len)
     for number in range(3):
         known.put(number, "x" * 10)

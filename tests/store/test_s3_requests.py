@@ -7,7 +7,7 @@ class ClientError(Exception):
         self.response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
 
 
-def test_codes_are_found_in_the_causes():
+def test_error_codes_are_found_in_causes():
     outer = OSError("translated")
     outer.__cause__ = ClientError("PreconditionFailed", 412)
     assert {"PreconditionFailed", "412"} <= error_codes(outer)

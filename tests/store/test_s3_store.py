@@ -38,7 +38,7 @@ def _requests(server, call):
     return result, [method for method, *_ in server.requests]
 
 
-def test_each_read_is_one_request(s3_server, store):  # noqa: F811
+def test_read_takes_one_request(s3_server, store):  # noqa: F811
     store.put("x", b"0123456789" * 1000)
     for call in (
         lambda: store.get("x"),
@@ -53,7 +53,7 @@ def test_each_read_is_one_request(s3_server, store):  # noqa: F811
     assert _requests(s3_server, lambda: store.put_if_absent("y", b"1"))[1] == ["PUT"]
 
 
-def test_ranges_far_apart_are_separate_requests(s3_server, store):  # noqa: F811
+def test_distant_ranges_are_separate_requests(s3_server, store):  # noqa: F811
     content = os.urandom(4 << 20)
     store.put("x", content)
     wanted = [ByteRange(3 << 20, (3 << 20) + 10), ByteRange(0, 10), ByteRange(20, 30)]
@@ -62,7 +62,7 @@ def test_ranges_far_apart_are_separate_requests(s3_server, store):  # noqa: F811
     assert [bytes(piece) for piece in found] == [content[a:b] for a, b in wanted]
 
 
-def test_the_first_of_a_listing_costs_one_page(s3_server, store):  # noqa: F811
+def test_first_listed_object_takes_one_page(s3_server, store):  # noqa: F811
     for number in range(3):
         store.put(f"v/{number}", b"")
     first, methods = _requests(s3_server, lambda: next(store.list("v")))
@@ -70,7 +70,7 @@ def test_the_first_of_a_listing_costs_one_page(s3_server, store):  # noqa: F811
     assert methods == ["GET"]
 
 
-def test_a_listing_goes_on_over_all_pages(
+def test_listing_spans_all_pages(
     s3_server,  # noqa: F811
     s3_table_root,  # noqa: F811
     store,
@@ -122,7 +122,7 @@ def test_of_two_processes_exactly_one_creates_each_object(
         assert bytes(store.get(f"_versions/{number}.manifest")) == b"%d" % me
 
 
-def test_a_store_made_before_a_fork_works_in_the_child(store):
+def test_s3_store_works_after_fork(store):
     store.put("x", b"parent")
     child = os.fork()
     if child == 0:
@@ -136,7 +136,7 @@ def test_a_store_made_before_a_fork_works_in_the_child(store):
     assert bytes(store.get("x")) == b"parent"
 
 
-def test_an_abandoned_upload_is_aborted(s3_server, s3_table_root, store):  # noqa: F811
+def test_aborted_upload_is_removed(s3_server, s3_table_root, store):  # noqa: F811
     client, bucket = s3_server.client(), _bucket(s3_table_root)
     output = store.open_output("data/x.lance")
     for _ in range(5):
@@ -148,7 +148,7 @@ def test_an_abandoned_upload_is_aborted(s3_server, s3_table_root, store):  # noq
     assert paths(store) == []
 
 
-def test_an_upload_goes_in_parts(s3_server, s3_table_root, store):  # noqa: F811
+def test_upload_uses_parts(s3_server, s3_table_root, store):  # noqa: F811
     output = store.open_output("data/x.lance")
     for _ in range(20):
         output.write(bytes(2 << 20))
@@ -161,7 +161,7 @@ def test_an_upload_goes_in_parts(s3_server, s3_table_root, store):  # noqa: F811
     assert head["ETag"].strip('"').endswith("-3")
 
 
-def test_a_repeated_put_if_absent_meets_its_own_object_and_says_false(
+def test_repeated_put_if_absent_returns_false(
     s3_server,  # noqa: F811
     store,
 ):
@@ -172,7 +172,7 @@ def test_a_repeated_put_if_absent_meets_its_own_object_and_says_false(
     assert bytes(store.get("x")) == b"ours"
 
 
-def test_reads_and_puts_survive_a_server_error(s3_server, store):  # noqa: F811
+def test_reads_and_puts_survive_server_error(s3_server, store):  # noqa: F811
     s3_server.lose_answers.extend(["PUT", "GET", "HEAD"])
     store.put("x", b"ours")
     assert bytes(store.get_range("x", 0, 2)) == b"ou"
@@ -180,7 +180,7 @@ def test_reads_and_puts_survive_a_server_error(s3_server, store):  # noqa: F811
     assert s3_server.lose_answers == []
 
 
-def test_a_missing_bucket_is_a_storage_error_for_writers_and_listings(s3_server):  # noqa: F811
+def test_missing_bucket_is_storage_error(s3_server):  # noqa: F811
     store = open_store("s3://no-such-bucket/t", s3_server.options)
     for call in (
         lambda: store.put("x", b""),
@@ -194,7 +194,7 @@ def test_a_missing_bucket_is_a_storage_error_for_writers_and_listings(s3_server)
         store.get("x")
 
 
-def test_an_object_cut_short_between_plan_and_read_is_corrupt(store):
+def test_truncated_object_is_corrupt(store):
     store.put("x", bytes(1000))
     assert store.size("x") == 1000
     store.put("x", bytes(10))
@@ -204,7 +204,7 @@ def test_an_object_cut_short_between_plan_and_read_is_corrupt(store):
         store.get_range("x", 5, 1000)
 
 
-def test_a_server_that_is_not_there_is_a_storage_error_without_secrets(s3_server):  # noqa: F811
+def test_unreachable_server_error_hides_secrets(s3_server):  # noqa: F811
     options = s3_server.options | {
         "aws_endpoint": "http://127.0.0.1:1",
         "aws_session_token": "session/token+1=",
@@ -219,7 +219,7 @@ def test_a_server_that_is_not_there_is_a_storage_error_without_secrets(s3_server
         assert secret not in told
 
 
-def test_missing_credentials_come_with_a_hint(s3_server, monkeypatch, tmp_path):  # noqa: F811
+def test_missing_credentials_error_has_hint(s3_server, monkeypatch, tmp_path):  # noqa: F811
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
@@ -241,7 +241,7 @@ print(json.dumps({"Version": 1, "AccessKeyId": key, "SecretAccessKey": "s", "Ses
 
 
 @pytest.mark.parametrize("said_by", ["option", "environment"])
-def test_credentials_that_end_are_renewed_by_the_chain_that_gave_them(
+def test_expiring_credentials_are_renewed_by_provider_chain(
     s3_server,  # noqa: F811
     s3_table_root,  # noqa: F811
     monkeypatch,
@@ -273,7 +273,7 @@ def test_credentials_that_end_are_renewed_by_the_chain_that_gave_them(
     assert int(second.removeprefix("KEY")) > int(first.removeprefix("KEY"))
 
 
-def test_two_stores_with_the_same_options_share_their_connections(
+def test_equal_options_share_connections(
     s3_server,  # noqa: F811
     s3_table_root,  # noqa: F811
 ):

@@ -96,7 +96,7 @@ def calls_of(verb, root):
 
 
 @pytest.mark.parametrize("verb", READS.values(), ids=READS)
-def test_a_read_that_finds_one_handle_stale_looks_again(root, verb):
+def test_read_retries_one_stale_handle(root, verb):
     expected = verb(LocalStore(str(root)))
     for number in range(len(calls_of(verb, root))):
         with stale_mount(root, {number}):
@@ -104,7 +104,7 @@ def test_a_read_that_finds_one_handle_stale_looks_again(root, verb):
 
 
 @pytest.mark.parametrize("verb", READS.values(), ids=READS)
-def test_a_read_that_finds_all_handles_stale_says_neither_that_nor_what_is_there(root, verb):
+def test_read_with_only_stale_handles_raises_storage_error(root, verb):
     for number in range(len(calls_of(verb, root))):
         with stale_mount(root, since=number):
             assert ended(verb, root) is StorageError
@@ -112,7 +112,7 @@ def test_a_read_that_finds_all_handles_stale_says_neither_that_nor_what_is_there
 
 @pytest.mark.parametrize("after", [False, True], ids=["not carried out", "carried out"])
 @pytest.mark.parametrize("verb", WRITES.values(), ids=WRITES)
-def test_a_write_that_finds_one_handle_stale_is_done_or_fails_whole(root, tmp_path, verb, after):
+def test_write_with_one_stale_handle_is_atomic(root, tmp_path, verb, after):
     def table(name):
         return shutil.copytree(root, tmp_path / name)
 
@@ -134,7 +134,7 @@ def test_a_write_that_finds_one_handle_stale_is_done_or_fails_whole(root, tmp_pa
 
 
 @pytest.mark.parametrize("verb", WRITES.values(), ids=WRITES)
-def test_a_write_that_finds_all_handles_stale_fails_as_a_store_does(root, tmp_path, verb):
+def test_write_with_only_stale_handles_raises_storage_error(root, tmp_path, verb):
     calls = calls_of(verb, shutil.copytree(root, tmp_path / "calls"))
     begin, end = contents(root), contents(tmp_path / "calls")
     for number in range(len(calls)):
@@ -148,7 +148,7 @@ def test_a_write_that_finds_all_handles_stale_fails_as_a_store_does(root, tmp_pa
         assert found is StorageError or objects == end
 
 
-def test_it_is_looked_again_a_few_times_and_in_less_than_a_second(root, monkeypatch):
+def test_stale_handle_retries_are_few_and_short(root, monkeypatch):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     with stale_mount(root, since=0) as mount, pytest.raises(StorageError):
@@ -157,7 +157,7 @@ def test_it_is_looked_again_a_few_times_and_in_less_than_a_second(root, monkeypa
     assert sum(pauses) < 1
 
 
-def test_a_file_that_is_gone_when_it_is_looked_up_anew_is_missing(root, monkeypatch):
+def test_file_removed_during_retry_is_missing(root, monkeypatch):
     real, left = os.stat, ["small"]
 
     def stat(path, **how):

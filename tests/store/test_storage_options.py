@@ -20,11 +20,11 @@ def arguments(protocol, bucket="", **options):
 
 @pytest.mark.parametrize("name", ["aws_access_key_id", "access_key_id", "key", "AWS_ACCESS_KEY_ID"])
 @pytest.mark.parametrize("prefix", ["", "storage."])
-def test_every_name_of_the_access_key_means_the_same(name, prefix):
+def test_access_key_names_are_equivalent(name, prefix):
     assert parse_storage_options("s3", {prefix + name: "AKIA1"}).arguments == {"key": "AKIA1"}
 
 
-def test_the_usual_names_become_arguments_of_s3fs():
+def test_object_store_names_become_s3fs_arguments():
     assert arguments(
         "s3",
         aws_access_key_id="AKIA1",
@@ -75,23 +75,23 @@ def test_names_of_fsspec_itself_go_through():
     }
 
 
-def test_a_plain_bucket_needs_no_options():
+def test_plain_bucket_needs_no_options():
     assert arguments("s3") == {}
     assert arguments("s3", skip_signature="true") == {"anon": True}
 
 
-def test_an_endpoint_without_scheme_gets_one():
+def test_endpoint_without_scheme_gets_one():
     assert arguments("s3", endpoint="minio:9000")["endpoint_url"] == "https://minio:9000"
     plain = arguments("s3", endpoint="minio:9000", allow_http="true")
     assert plain["endpoint_url"] == "http://minio:9000"
 
 
-def test_http_is_refused_when_it_is_forbidden():
+def test_forbidden_http_endpoint_is_refused():
     with pytest.raises(InvalidInputError, match="allow_http"):
         arguments("s3", endpoint="http://minio:9000", allow_http="false")
 
 
-def test_a_bucket_in_a_virtual_hosted_endpoint_is_not_named_twice():
+def test_virtual_hosted_endpoint_drops_bucket():
     found = arguments(
         "s3",
         bucket="mine",
@@ -102,12 +102,12 @@ def test_a_bucket_in_a_virtual_hosted_endpoint_is_not_named_twice():
     assert found["config_kwargs"]["s3"]["addressing_style"] == "virtual"
 
 
-def test_a_misspelt_name_is_refused_with_the_nearest():
+def test_misspelled_option_error_suggests_nearest():
     with pytest.raises(InvalidInputError, match="did you mean 'aws_secret_access_key'"):
         arguments("s3", aws_secret_acces_key="shh")
 
 
-def test_two_names_that_disagree_are_refused_without_their_values():
+def test_conflicting_options_are_refused_without_values():
     with pytest.raises(InvalidInputError, match="disagree") as caught:
         arguments("s3", aws_region="a-region", region="b-region")
     assert "a-region" not in str(caught.value)
@@ -124,13 +124,13 @@ def test_two_names_that_disagree_are_refused_without_their_values():
         ("allow_unsafe_put", "hunter22"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_not_shown(name, text):
+def test_invalid_value_error_hides_value(name, text):
     with pytest.raises(InvalidInputError, match=name) as caught:
         arguments("s3", **{name: text})
     assert text not in "".join(traceback.format_exception(caught.value))
 
 
-def test_other_clouds_have_their_names():
+def test_azure_and_google_options_are_translated():
     assert arguments(
         "abfs", azure_storage_account_name="acc", azure_storage_account_key="a2V5"
     ) == {"account_name": "acc", "account_key": "a2V5"}
@@ -141,14 +141,14 @@ def test_other_clouds_have_their_names():
     assert parsed.scrub("bad key pem-text") == "bad key ***"
 
 
-def test_unsafe_puts_need_a_word():
+def test_unsafe_put_requires_option():
     assert parse_storage_options("sftp", {}).allow_unsafe_put is False
     parsed = parse_storage_options("sftp", {"storage.allow_unsafe_put": "true", "port": "2222"})
     assert parsed.allow_unsafe_put is True
     assert parsed.arguments == {"port": 2222}
 
 
-def test_no_value_is_in_its_text():
+def test_repr_hides_option_values():
     parsed = parse_storage_options("s3", {"aws_secret_access_key": "hunter22", "key": "AKIA99"})
     for text in (repr(parsed), str(parsed), f"{parsed}"):
         assert "hunter22" not in text
@@ -156,7 +156,7 @@ def test_no_value_is_in_its_text():
         assert "secret=***" in text
 
 
-def test_options_can_be_pickled():
+def test_options_pickle():
     parsed = parse_storage_options("s3", {"key": "AKIA99"})
     assert pickle.loads(pickle.dumps(parsed)) == parsed
 
@@ -174,7 +174,7 @@ def test_options_can_be_pickled():
         ("Credential=AKIA7/2026/us-east-1/s3/aws4_request", "AKIA7"),
     ],
 )
-def test_signed_urls_and_credentials_in_urls_are_scrubbed(text, hidden):
+def test_signed_urls_and_url_credentials_are_scrubbed(text, hidden):
     assert hidden not in StorageOptions({}).scrub(text)
 
 
@@ -194,7 +194,7 @@ def test_no_secret_survives_scrubbing(secret, around):
         assert quote(secret) not in parsed.scrub(text).replace("***", "")
 
 
-def test_a_cause_that_tells_a_secret_is_replaced_and_others_are_kept():
+def test_cause_with_secret_is_replaced():
     parsed = parse_storage_options("s3", {"aws_secret_access_key": "hunter22"})
     harmless = OSError("disk")
     assert parsed.safe_cause(harmless) is harmless
@@ -207,7 +207,7 @@ def test_a_cause_that_tells_a_secret_is_replaced_and_others_are_kept():
     assert "ValueError: outer" in str(stand_in)
 
 
-def test_the_names_that_the_document_has_are_known():
+def test_documented_option_names_are_known():
     text = (Path(__file__).parents[2] / "docs" / "storage.md").read_text(encoding="utf-8")
     table = text.partition("| for | S3 |")[2].partition("\n\n")[0]
     rows = [line.split("|")[2:5] for line in table.splitlines()[2:]]

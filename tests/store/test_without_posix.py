@@ -66,7 +66,7 @@ assert drop_table(table)
 """
 
 
-def test_a_table_is_written_read_verified_and_dropped_without_posix(tmp_path):
+def test_table_lifecycle_works_without_posix(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", REMOVE_POSIX + WORK, str(tmp_path / "t")],
         capture_output=True,

@@ -18,20 +18,20 @@ def paths(store, prefix=""):
 class StoreConformance:
     """Tests take the fixture ``store``."""
 
-    def test_what_was_put_is_read_back(self, store):
+    def test_put_round_trips(self, store):
         store.put("a/b/c.bin", b"hello")
         assert bytes(store.get("a/b/c.bin")) == b"hello"
         assert store.size("a/b/c.bin") == 5
         assert store.exists("a/b/c.bin")
 
-    def test_put_replaces_the_whole_object(self, store):
+    def test_put_replaces_whole_object(self, store):
         store.put("x", b"a longer text")
         before = store.get("x")
         store.put("x", b"short")
         assert bytes(store.get("x")) == b"short"
         assert bytes(before) == b"a longer text"
 
-    def test_an_empty_object_is_an_object(self, store):
+    def test_empty_object_exists(self, store):
         store.put("empty", b"")
         assert bytes(store.get("empty")) == b""
         assert store.size("empty") == 0
@@ -40,7 +40,7 @@ class StoreConformance:
         assert bytes(store.get_range("empty", 0, 0)) == b""
         assert paths(store) == ["empty"]
 
-    def test_buffers_of_any_kind_can_be_put(self, store):
+    def test_put_accepts_any_buffer(self, store):
         values = np.arange(6, dtype="<i4")
         for name, content in {
             "view": memoryview(b"0123456789")[2:5],
@@ -52,19 +52,19 @@ class StoreConformance:
         store.put("array", values)
         assert bytes(store.get("array")) == values.tobytes()
 
-    def test_numpy_and_arrow_read_what_is_returned(self, store):
+    def test_results_support_numpy_and_arrow(self, store):
         store.put("numbers", np.arange(100, dtype="<u8"))
         piece = store.get_range("numbers", 80, 96)
         assert np.frombuffer(piece, dtype="<u8").tolist() == [10, 11]
         assert pa.py_buffer(piece).size == 16
 
-    def test_a_range_is_exactly_the_bytes_asked_for(self, store):
+    def test_get_range_returns_exact_bytes(self, store):
         store.put("x", bytes(range(100)))
         assert bytes(store.get_range("x", 10, 20)) == bytes(range(10, 20))
         assert bytes(store.get_range("x", 0, 100)) == bytes(range(100))
         assert bytes(store.get_range("x", 100, 100)) == b""
 
-    def test_ranges_come_in_the_order_asked_for(self, store):
+    def test_get_ranges_keeps_request_order(self, store):
         content = np.random.default_rng(1).bytes(3 << 20)
         store.put("x", content)
         ranges = [(2_500_000, 3 << 20), (5, 5), (0, 10), (5, 2000), (1_000_000, 1_000_001), (0, 10)]
@@ -73,7 +73,7 @@ class StoreConformance:
         assert store.get_ranges("x", []) == []
 
     @pytest.mark.parametrize(("start", "end"), [(0, 11), (10, 11), (500, 600), (9, 1 << 40)])
-    def test_a_range_past_the_end_is_corrupt(self, store, start, end):
+    def test_range_beyond_end_is_corrupt(self, store, start, end):
         store.put("x", b"0123456789")
         with pytest.raises(CorruptFileError, match=f"bytes {start}..{end}"):
             store.get_range("x", start, end)
@@ -81,19 +81,19 @@ class StoreConformance:
             store.get_ranges("x", [ByteRange(0, 3), ByteRange(start, end)])
 
     @pytest.mark.parametrize(("start", "end"), [(-1, 3), (5, 4)])
-    def test_an_impossible_range_is_corrupt(self, store, start, end):
+    def test_impossible_range_is_corrupt(self, store, start, end):
         store.put("x", b"0123456789")
         with pytest.raises(CorruptFileError):
             store.get_range("x", start, end)
 
     @pytest.mark.parametrize("length", [0, 1, 4, 10, 11, 1 << 20])
-    def test_a_tail_is_as_long_as_there_are_bytes(self, store, length):
+    def test_tail_is_limited_to_object_size(self, store, length):
         store.put("x", b"0123456789")
         tail, size = store.get_tail("x", length)
         assert size == 10
         assert bytes(tail) == b"0123456789"[max(10 - length, 0) :]
 
-    def test_a_missing_object_is_not_found(self, store):
+    def test_missing_object_is_not_found(self, store):
         store.put("folder/x", b"1")
         for path in ("nothing", "folder", "folder/y", "folder/x/y"):
             assert not store.exists(path)
@@ -111,7 +111,7 @@ class StoreConformance:
     @pytest.mark.parametrize(
         "path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/./b", "a/"]
     )
-    def test_a_path_outside_the_root_is_refused(self, store, path):
+    def test_path_outside_root_is_refused(self, store, path):
         for call in (
             lambda: store.get(path),
             lambda: store.exists(path),
@@ -123,7 +123,7 @@ class StoreConformance:
             with pytest.raises(InvalidInputError):
                 call()
 
-    def test_a_copy_replaces_as_a_whole(self, store):
+    def test_copy_replaces_whole_object(self, store):
         store.put("v/a", b"first")
         store.put("v/b", b"longer than the first")
         store.copy("v/a", "v/b")
@@ -139,7 +139,7 @@ class StoreConformance:
         assert bytes(store.get("v/1.manifest")) == b"first"
         assert paths(store) == ["v/1.manifest"]
 
-    def test_of_many_threads_one_creates_the_object(self, store):
+    def test_concurrent_put_if_absent_creates_object_once(self, store):
         for round_number in range(5):
             barrier = threading.Barrier(6)
             won = []
@@ -157,7 +157,7 @@ class StoreConformance:
             assert len(won) == 1
             assert bytes(store.get(f"v/{round_number}")) == b"%d" % won[0]
 
-    def test_an_output_appears_at_close(self, store):
+    def test_output_appears_on_close(self, store):
         output = store.open_output("data/x.lance")
         assert output.tell() == 0
         output.write(b"abc")
@@ -175,11 +175,11 @@ class StoreConformance:
         with pytest.raises(ValueError, match="closed"):
             output.write(b"more")
 
-    def test_an_empty_output_is_an_empty_object(self, store):
+    def test_empty_output_creates_empty_object(self, store):
         store.open_output("x").close()
         assert bytes(store.get("x")) == b""
 
-    def test_an_aborted_output_leaves_nothing(self, store):
+    def test_aborted_output_leaves_nothing(self, store):
         output = store.open_output("data/x.lance")
         output.write(b"abc" * 100_000)
         output.abort()
@@ -189,7 +189,7 @@ class StoreConformance:
         assert not store.exists("data/x.lance")
         assert paths(store) == []
 
-    def test_a_big_output_survives_being_written_in_pieces(self, store):
+    def test_large_output_round_trips_in_pieces(self, store):
         piece = np.random.default_rng(0).bytes(5 << 20)
         output = store.open_output("big")
         for _ in range(8):
@@ -199,7 +199,7 @@ class StoreConformance:
         assert bytes(store.get("big")) == piece * 8
         assert bytes(store.get_range("big", len(piece) * 3, len(piece) * 4)) == piece
 
-    def test_an_abandoned_big_output_leaves_nothing(self, store):
+    def test_aborted_large_output_leaves_nothing(self, store):
         output = store.open_output("big")
         for _ in range(5):
             output.write(bytes(5 << 20))
@@ -208,7 +208,7 @@ class StoreConformance:
         assert not store.exists("big")
         assert paths(store) == []
 
-    def test_a_listing_has_every_file_below_the_folder(self, store):
+    def test_list_returns_all_files_below_folder(self, store):
         before = time.time_ns() - 5 * 10**9
         for path in ("a/1", "a/b/2", "a/b/c/3", "ab/4", "5"):
             store.put(path, path.encode())
@@ -220,12 +220,12 @@ class StoreConformance:
         assert before < found.modified_ns < time.time_ns() + 5 * 10**9
         assert store.stat("a/b/2") == ObjectInfo("a/b/2", 5, found.modified_ns)
 
-    def test_a_folder_that_is_not_there_is_empty(self, store):
+    def test_missing_folder_lists_nothing(self, store):
         assert paths(store, "nothing") == []
         store.put("x", b"")
         assert paths(store, "x") == []
 
-    def test_a_listing_shows_what_happened_just_before(self, store):
+    def test_list_shows_latest_changes(self, store):
         assert paths(store, "v") == []
         store.put("v/1", b"")
         assert paths(store, "v") == ["v/1"]
@@ -234,7 +234,7 @@ class StoreConformance:
         store.delete("v/1")
         assert paths(store, "v") == ["v/2"]
 
-    def test_stores_that_say_so_list_in_order(self, store):
+    def test_ordered_stores_list_in_order(self, store):
         for path in ("b/1", "b-/1", "b", "a/2", "a/10", "é"):
             if path != "b":
                 store.put(path, b"")
@@ -242,7 +242,7 @@ class StoreConformance:
         if store.lists_in_order:
             assert found == sorted(found, key=str.encode)
 
-    def test_names_with_special_characters_are_kept(self, store):
+    def test_special_characters_in_names_round_trip(self, store):
         names = [
             "a%2Fb.json",
             "a b",
@@ -265,14 +265,14 @@ class StoreConformance:
         store.delete_many(["s/[x]", "s/q?x=1"])
         assert len(paths(store, "s")) == len(names) - 3
 
-    def test_deleting_what_is_missing_is_fine(self, store):
+    def test_delete_of_missing_object_succeeds(self, store):
         store.put("a", b"")
         store.delete("a")
         store.delete("a")
         store.delete("never/was")
         assert paths(store) == []
 
-    def test_many_are_deleted_at_once(self, store):
+    def test_delete_many_removes_all(self, store):
         names = [f"d/{i}" for i in range(30)]
         for name in names:
             store.put(name, b"")
@@ -280,6 +280,6 @@ class StoreConformance:
         assert paths(store) == names[-1:]
         store.delete_many([])
 
-    def test_its_text_is_its_root(self, store):
+    def test_repr_shows_uri(self, store):
         assert store.uri in repr(store)
         assert not store.uri.endswith("/")

@@ -39,7 +39,7 @@ def path(tmp_path_factory):
     return path
 
 
-def test_rows_of_the_log_are_not_read_as_by_pylance_and_detail_says_so(path):
+def test_mem_wal_rows_are_not_read_and_detail_reports_them(path):
     assert read_ours(path)["id"].to_pylist() == [1, 2]
     assert_same_rows(read_ours(path), read_theirs(path))
     (advice,) = detail(Table(path)).advice
@@ -60,7 +60,7 @@ def test_rows_of_the_log_are_not_read_as_by_pylance_and_detail_says_so(path):
     ],
     ids=["append", "overwrite", "delete", "compact", "restore", "properties"],
 )
-def test_every_change_is_refused_by_the_name_of_the_log(change, path):
+def test_changes_are_refused_for_mem_wal_tables(change, path):
     before = lance.dataset(path).version
     with pytest.raises(UnsupportedFeatureError, match="MemWAL") as raised:
         change(path)

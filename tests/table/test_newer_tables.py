@@ -83,7 +83,7 @@ def check_unread(path: str, named: str, known_by: str = NEWER) -> None:
     assert known_by in raised.value.hint
 
 
-def test_clustering_metadata_are_no_concern_of_readers(path):
+def test_clustering_metadata_flag_blocks_only_writes(path):
     rows = everything(path)
 
     def cluster(manifest):
@@ -94,7 +94,7 @@ def test_clustering_metadata_are_no_concern_of_readers(path):
     check_no_change(path, r"4096 \(clustering metadata\)")
 
 
-def test_tables_of_semantic_types_are_neither_read_nor_changed(path):
+def test_semantic_types_flag_blocks_reads_and_writes(path):
     def mean(manifest):
         manifest.reader_feature_flags |= SEMANTIC_TYPES
         manifest.writer_feature_flags |= SEMANTIC_TYPES
@@ -104,7 +104,7 @@ def test_tables_of_semantic_types_are_neither_read_nor_changed(path):
     check_no_change(path, str(SEMANTIC_TYPES))
 
 
-def test_columns_whose_ids_are_never_used_again_are_read_and_written(path):
+def test_non_reusable_field_ids_are_supported(path):
     def keep_ids(manifest):
         manifest.writer_feature_flags |= 32768
         manifest.max_allocated_field_id = 41
@@ -126,7 +126,7 @@ def test_fragment_trees_are_refused_by_name(path):
 
 
 @pytest.mark.parametrize("flag", [0, 64])
-def test_data_overlays_are_refused_by_name_with_the_flag_and_without(path, flag):
+def test_data_overlays_are_refused_with_and_without_flag(path, flag):
     def lay(manifest):
         manifest.fragments[1].overlays.append(b"\x0a\x00")
         manifest.reader_feature_flags |= flag
@@ -138,7 +138,7 @@ def test_data_overlays_are_refused_by_name_with_the_flag_and_without(path, flag)
     check_no_change(path, "data overlay files", known_by)
 
 
-def test_manifests_with_fields_that_are_not_known_are_read_and_not_changed(path):
+def test_unknown_manifest_fields_block_only_writes(path):
     rows = everything(path)
     change_manifest(path, lambda manifest: manifest.MergeFromString(b"\xfa\x3f\x01x"))
     assert everything(path).equals(rows)
@@ -146,7 +146,7 @@ def test_manifests_with_fields_that_are_not_known_are_read_and_not_changed(path)
 
 
 @pytest.mark.parametrize(("field", "named"), [(116, "Transactions V2"), (130, "a newer format")])
-def test_a_transaction_that_is_not_known_lets_nobody_pass_who_began_before(path, field, named):
+def test_unknown_transaction_conflicts_with_earlier_plans(path, field, named):
     rows = pa.table({"id": pa.array([9], pa.int64())})
     existing = open_existing(Table(path))
     plan = plan_write(Table(path), rows.schema, WriteSettings(), existing=existing)

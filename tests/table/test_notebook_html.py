@@ -43,7 +43,7 @@ class Shown(HTMLParser):
         self.texts.append(data)
 
 
-def test_a_table_shows_its_newest_versions(tmp_path):
+def test_table_html_shows_newest_versions(tmp_path):
     path = str(tmp_path / "t")
     for start in range(0, 60, 10):
         append(path, start, 10)
@@ -59,7 +59,7 @@ def test_a_table_shows_its_newest_versions(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["/nowhere/<i>t</i>", "nowhere://key:hunter2@bucket/t?sig=abc"])
-def test_a_table_that_cannot_be_opened_shows_its_name_and_why(path):
+def test_unopenable_table_html_shows_name_and_reason(path):
     html = LanceTable(None, path)._repr_html_()
     shown = Shown(html)
     assert "i" not in shown.tags
@@ -68,14 +68,14 @@ def test_a_table_that_cannot_be_opened_shows_its_name_and_why(path):
     assert not [word for word in ("hunter2", "sig=abc") if word in html]
 
 
-def test_what_takes_too_long_shows_the_text_instead():
+def test_slow_html_falls_back_to_text():
     goes_on = threading.Event()
     shown = Shown(html_or_text(lambda: str(goes_on.wait()), "a <table>", max_seconds=0.01))
     goes_on.set()
     assert shown.texts == ["a <table>", "the table did not respond within 0.01 seconds"]
 
 
-def test_a_result_shows_its_fields_and_escapes_them():
+def test_result_html_escapes_fields():
     @shown_in_notebooks
     @dataclass(frozen=True)
     class Result:
@@ -90,12 +90,12 @@ def test_a_result_shows_its_fields_and_escapes_them():
     ]  # fmt: skip
 
 
-def test_what_a_delete_did_is_shown_by_the_names_of_its_result():
+def test_delete_result_html_uses_result_names():
     shown = Shown(ChangeResult(3, numDeletedRows=12)._repr_html_())
     assert shown.texts[shown.texts.index("numDeletedRows") + 1] == "12"
 
 
-def test_a_value_that_is_long_is_cut():
+def test_long_values_are_truncated():
     html = details_as_html("t", {"all": list(range(100)), "text": "x" * 999})
     assert ("… 92 more" in html, html.count("x") < 250) == (True, True)
 

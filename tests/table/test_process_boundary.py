@@ -168,7 +168,7 @@ def classes_of_the_package():
                 yield one
 
 
-def test_every_class_that_packs_itself_is_looked_at_here():
+def test_all_classes_with_custom_pickling_are_tested():
     own = {
         one
         for one in classes_of_the_package()
@@ -179,7 +179,7 @@ def test_every_class_that_packs_itself_is_looked_at_here():
 
 @pytest.mark.parametrize("limit", [None, 3])
 @pytest.mark.parametrize("top", [None, TopRows("id", 3, True, False, False)])
-def test_tasks_are_sent_what_they_need_of_a_reader_that_plans(tmp_path, limit, top):
+def test_planning_reader_pickles_only_task_settings(tmp_path, limit, top):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(9)}))
     source = LanceDataSource({"path": path})
@@ -191,7 +191,7 @@ def test_tasks_are_sent_what_they_need_of_a_reader_that_plans(tmp_path, limit, t
 
 
 @pytest.mark.parametrize("kind", PACKED, ids=lambda one: one.__name__)
-def test_what_packs_itself_arrives_as_it_was(kind):
+def test_custom_pickling_round_trips(kind):
     @given(PACKED[kind])
     def check(thing):
         sent(thing)
@@ -209,7 +209,7 @@ def lineage_of(number, rng):
 
 @pytest.mark.parametrize("odd", [None, b"", SPILLED, "two ranges", "no shortest form"])
 @pytest.mark.parametrize("seed", range(3))
-def test_lineage_of_many_fragments_arrives_as_it_was(seed, odd):
+def test_lineage_of_many_fragments_round_trips(seed, odd):
     rng = np.random.default_rng(seed)
     fragments = []
     for number in range(20):
@@ -227,7 +227,7 @@ def test_lineage_of_many_fragments_arrives_as_it_was(seed, odd):
         sent(Slices.of([ScanSplit(one, 0, one.physical_rows) for one in fragments]))
 
 
-def test_lineage_of_fragments_that_follow_each_other_takes_less_than_two_bytes_a_fragment():
+def test_consecutive_fragments_pickle_in_two_bytes_of_lineage():
     fragments = [
         Fragment(
             number,
@@ -257,13 +257,13 @@ class Careless:
         return Careless, (int(self.kind),)
 
 
-def test_a_copy_that_equals_but_is_of_another_type_is_noticed():
+def test_equal_copy_of_different_type_is_detected():
     assert DeletionFileType.BITMAP == 1
     with pytest.raises(AssertionError, match="kind was"):
         sent([Careless(DeletionFileType.BITMAP)])
 
 
-def test_tests_run_tasks_that_were_sent(tmp_path):
+def test_run_helper_uses_pickled_tasks(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(3)}))
     (task,) = plan_scan(Snapshot.open(Table(path)), ScanRequest())
@@ -289,7 +289,7 @@ def enum_fields():
 
 
 @pytest.mark.parametrize(("one", "name", "kinds"), enum_fields())
-def test_plain_numbers_and_texts_are_refused_in_the_place_of_what_they_equal(one, name, kinds):
+def test_enum_fields_refuse_plain_values(one, name, kinds):
     others = {field.name: None for field in dataclasses.fields(one)}
     others |= {other: next(iter(kind)) for other, kind in kinds.items()}
     for member in kinds[name]:
@@ -298,6 +298,6 @@ def test_plain_numbers_and_texts_are_refused_in_the_place_of_what_they_equal(one
             one(**others | {name: member.value})
 
 
-def test_a_sequence_that_is_of_no_known_kind_is_not_written():
+def test_unknown_sequence_type_is_not_written():
     with pytest.raises(InvalidInputError, match="is not a Spilled"):
         Fragment(0, (), 1, row_ids=bytearray(b"ids")).to_proto()

@@ -58,7 +58,7 @@ def history(times) -> CountingStore:
     return store
 
 
-def test_a_version_is_found_by_its_time_in_few_reads():
+def test_version_by_time_is_found_in_few_reads():
     store = history(range(1000, 3000, 2))
     versions = list_versions(store)
     for time in (1000, 1001, 1500, 2222, 2997, 2998, 2999, 9999):
@@ -69,7 +69,7 @@ def test_a_version_is_found_by_its_time_in_few_reads():
     assert version_at(store, 1500).version == 251
 
 
-def test_among_versions_of_clocks_that_differ_the_newest_counts():
+def test_newest_version_wins_among_unordered_timestamps():
     times = [10 * n + (35 if n % 2 else 0) for n in range(1, 200)]
     store = history(times)
     versions = list_versions(store)
@@ -166,7 +166,7 @@ def test_small_files_take_one_request_each(counted):
     assert counted(scan) == {"LIST": 1, "GET": 3}
 
 
-def test_many_fragments_are_planned_without_a_look_into_their_files(
+def test_many_fragments_are_planned_without_opening_files(
     s3_table_root,  # noqa: F811
     s3_server,  # noqa: F811
 ):
@@ -186,7 +186,7 @@ def test_many_fragments_are_planned_without_a_look_into_their_files(
     assert [method for method, *_ in s3_server.requests] == ["GET", "GET", "GET"]
 
 
-def test_a_row_of_a_large_distant_file_is_found_in_four_rounds(tmp_path):
+def test_row_in_large_remote_file_takes_four_rounds(tmp_path):
     """A listing, the manifest, the end of the file, and all that the row may need."""
     rng = np.random.default_rng(1)
     rows = pa.table({f"c{column}": rng.random(200_000) for column in range(4)})
@@ -204,7 +204,7 @@ def test_a_row_of_a_large_distant_file_is_found_in_four_rounds(tmp_path):
     assert calls == ["list", "get_tail", "get_tail", "get_ranges"]
 
 
-def test_a_commit_of_what_was_planned_takes_three_requests(counted):
+def test_planned_commit_takes_three_requests(counted):
     """Two puts and a listing: what the plan has read and listed is not asked for again."""
 
     def prepared(uri, options):
@@ -219,7 +219,7 @@ def test_a_commit_of_what_was_planned_takes_three_requests(counted):
     assert counts == {"LIST": 1, "PUT": 1, "PUT manifest": 1}
 
 
-def test_deletion_files_are_read_once_by_all_that_a_process_does(counted):
+def test_deletion_files_are_read_once_per_process(counted):
     def upsert_all(uri, options):
         source = pa.table({"id": [1, 11, 21], "v": [7, 7, 7]})
         upsert(uri, source, options=options)
@@ -238,7 +238,7 @@ def test_deletion_files_are_read_once_by_all_that_a_process_does(counted):
     assert pa.Table.from_batches(read).filter(pc.field("v") == 7).num_rows == 3
 
 
-def test_an_append_to_a_folder_lists_its_versions_twice(tmp_path):
+def test_local_append_lists_versions_twice(tmp_path):
     """For the plan, and to confirm what was put: there may be thousands of names."""
     path = str(tmp_path / "t")
     append_rows(path, pa.table({"id": [1]}))
@@ -249,7 +249,7 @@ def test_an_append_to_a_folder_lists_its_versions_twice(tmp_path):
         assert director.calls.count(("list", "_versions")) == 2
 
 
-def test_the_newest_of_many_versions_takes_one_small_page_and_one_read(
+def test_newest_of_many_versions_takes_one_page_and_one_read(
     s3_table_root,  # noqa: F811
     s3_server,  # noqa: F811
 ):
@@ -269,7 +269,7 @@ def test_the_newest_of_many_versions_takes_one_small_page_and_one_read(
     assert [method for method, *_ in s3_server.requests] == ["GET", "GET"]
 
 
-def test_a_table_made_anew_within_the_same_second_is_not_taken_for_the_old_one(
+def test_recreated_table_in_same_second_is_not_cached(
     s3_table_root,  # noqa: F811
     s3_server,  # noqa: F811
 ):

@@ -28,7 +28,7 @@ def test_row_ids_are_sequential_in_one_file(path):
     assert lineage(path) == list(range(1000))
 
 
-def test_row_ids_of_the_files_of_one_commit_do_not_overlap(path):
+def test_row_ids_of_one_commit_do_not_overlap(path):
     append(path, 0, rows=1000, max_rows_per_file=70)
     assert len(lance.dataset(path).get_fragments()) == 15
     assert lineage(path) == list(range(1000))
@@ -40,14 +40,14 @@ def test_row_ids_are_unique_across_commits(path):
     assert lineage(path) == list(range(30))
 
 
-def test_row_ids_are_kept_when_the_manifest_is_read_again(path):
+def test_row_ids_are_kept_when_manifest_is_read_again(path):
     append(path, 0, rows=10)
     before = read_ours(path)
     append(path, 10, rows=10)
     assert read_ours(path).sort_by("id").slice(0, 10).equals(before)
 
 
-def test_id_and_address_together_after_a_move(path):
+def test_moved_row_keeps_id_and_gets_new_address(path):
     append(path, 0, rows=10)
     lance.dataset(path).update({"id": "id"}, where="id = 4")
     rows = read_ours(path).sort_by("id")
@@ -56,7 +56,7 @@ def test_id_and_address_together_after_a_move(path):
     assert rows["_rowaddr"].to_pylist()[5] == 5
 
 
-def test_lineage_is_kept_through_compaction_by_pylance(path):
+def test_lineage_survives_pylance_compaction(path):
     for start in range(0, 50, 10):
         append(path, start, rows=10)
     lance.dataset(path).delete("id % 7 = 0")
@@ -67,14 +67,14 @@ def test_lineage_is_kept_through_compaction_by_pylance(path):
     assert after.equals(before)
 
 
-def test_an_overwrite_takes_new_ids_and_versions(path):
+def test_overwrite_assigns_new_ids_and_versions(path):
     append(path, 0, rows=5)
     append(path, 0, rows=5, overwrite=True)
     assert lineage(path) == [5, 6, 7, 8, 9]
     assert lineage(path, "_row_created_at_version") == [2] * 5
 
 
-def test_an_update_keeps_id_and_creation_and_stamps_the_version(path):
+def test_update_keeps_row_id_and_created_at(path):
     append(path, 0, rows=5)
     append(path, 5, rows=5)
     lance.dataset(path).update({"id": "id"}, where="id = 7")
@@ -83,7 +83,7 @@ def test_an_update_keeps_id_and_creation_and_stamps_the_version(path):
     assert rows["_row_last_updated_at_version"] == 3
 
 
-def test_inserted_and_updated_rows_are_told_apart_by_the_change_queries(path):
+def test_lineage_columns_distinguish_inserted_and_updated_rows(path):
     append(path, 0, rows=5)
     begin = append(path, 5, rows=5)
     append(path, 10, rows=2)
@@ -98,7 +98,7 @@ def test_inserted_and_updated_rows_are_told_apart_by_the_change_queries(path):
     assert (inserted, updated) == ({10, 11}, {3})
 
 
-def test_the_row_id_index_finds_the_live_place_of_a_moved_row(path):
+def test_row_id_index_finds_address_of_moved_row(path):
     append(path, 0, rows=10)
     lance.dataset(path).update({"id": "id"}, where="id = 4")
     lance.dataset(path).delete("id = 6")
@@ -109,7 +109,7 @@ def test_the_row_id_index_finds_the_live_place_of_a_moved_row(path):
     assert addresses.tolist()[:2] == [1 << 32, 5]
 
 
-def test_row_ids_beyond_32_bits_are_read_and_continued(path):
+def test_row_ids_beyond_32_bits_are_continued(path):
     lance.write_dataset(
         pa.table({"id": [0, 1]}), path, enable_stable_row_ids=True, data_storage_version="2.1"
     )

@@ -53,7 +53,7 @@ def read(uri, options):
     )
 
 
-def test_a_table_on_s3_is_written_appended_overwritten_and_read(s3_table_root, s3_server):  # noqa: F811
+def test_s3_table_supports_append_overwrite_and_read(s3_table_root, s3_server):  # noqa: F811
     uri, options = f"{s3_table_root}/t", s3_server.options
     assert write(uri, options, 0, 10).version == 1
     assert write(uri, options, 10, 5).version == 2
@@ -62,7 +62,7 @@ def test_a_table_on_s3_is_written_appended_overwritten_and_read(s3_table_root, s
     assert read(uri, options) == [(15, 100), (16, 101)]
 
 
-def test_of_two_committers_of_one_version_exactly_one_wins(s3_table_root, s3_server):  # noqa: F811
+def test_concurrent_puts_of_one_version_have_one_winner(s3_table_root, s3_server):  # noqa: F811
     uri, options = f"{s3_table_root}/t", s3_server.options
     write(uri, options, 0, 1)
     results, barrier = [], threading.Barrier(2)
@@ -80,7 +80,7 @@ def test_of_two_committers_of_one_version_exactly_one_wins(s3_table_root, s3_ser
     assert sorted(results) == [False, True]
 
 
-def test_a_compaction_reads_small_files_at_once_and_a_cleanup_removes_them_in_batches(
+def test_compaction_reads_concurrently_and_cleanup_deletes_in_batches(
     s3_table_root,  # noqa: F811
     s3_server,  # noqa: F811
     monkeypatch,
@@ -121,7 +121,7 @@ def test_concurrent_appends_on_s3_all_land(s3_table_root, s3_server):  # noqa: F
     assert Snapshot.open(Table(uri, options)).version == 5
 
 
-def test_files_that_no_version_refers_to_are_found_and_removed(s3_table_root, s3_server):  # noqa: F811
+def test_orphan_files_are_found_and_removed_on_s3(s3_table_root, s3_server):  # noqa: F811
     uri, options = f"{s3_table_root}/t", s3_server.options
     write(uri, options, 0, 10)
     store = open_store(uri, options)
@@ -142,7 +142,7 @@ def careless_options(s3_server, monkeypatch):  # noqa: F811
     return {**s3_server.options, "aws_endpoint": endpoint}
 
 
-def test_a_check_reads_deletion_files_that_this_process_knows(s3_table_root, s3_server):  # noqa: F811
+def test_verify_rereads_cached_deletion_files(s3_table_root, s3_server):  # noqa: F811
     uri, options = f"{s3_table_root}/t", s3_server.options
     write(uri, options, 0, 10)
     delete_rows(uri, "id < 3", options=options)
@@ -154,7 +154,7 @@ def test_a_check_reads_deletion_files_that_this_process_knows(s3_table_root, s3_
     assert "bad_deletion_file" in [one.kind for one in found]
 
 
-def test_a_store_that_replaces_in_silence_is_refused_before_the_first_version(
+def test_store_ignoring_conditional_puts_is_refused_before_first_version(
     careless_options, s3_table_root  # noqa: F811
 ):  # fmt: skip
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_a_store_that_replaces_in_silence_is_refused_before_the_first_version(
     assert not list(open_store(s3_table_root, careless_options).list("_versions"))
 
 
-def test_such_a_store_is_used_by_one_writer_or_with_an_external_manifest_store(
+def test_unsafe_put_option_or_manifest_store_allows_such_store(
     careless_options, s3_table_root, tmp_path  # noqa: F811
 ):  # fmt: skip
     for number, option in enumerate(
@@ -179,7 +179,7 @@ def test_such_a_store_is_used_by_one_writer_or_with_an_external_manifest_store(
 
 
 @pytest.mark.interop
-def test_a_vector_index_is_made_refreshed_joined_and_searched(s3_table_root, s3_server, tmp_path):  # noqa: F811
+def test_vector_index_lifecycle_on_s3_equals_disk(s3_table_root, s3_server, tmp_path):  # noqa: F811
     """What it answers is what the same table on a disk answers."""
     numbers = np.random.default_rng(1).normal(size=(600, WIDTH))
     for root, options in ((f"{s3_table_root}/t", s3_server.options), (str(tmp_path / "t"), {})):

@@ -82,7 +82,7 @@ def arguments_seen(tasks: list[tuple[str, bytes, bytes]]) -> list[dict]:
     return seen
 
 
-def test_every_option_reaches_the_executors(tmp_path):
+def test_options_reach_executors(tmp_path):
     path = str(tmp_path / "t")
     write(Table(path), [1])
     tasks, expected = [], []
@@ -113,7 +113,7 @@ def test_every_option_reaches_the_executors(tmp_path):
         }, name
 
 
-def test_no_option_is_in_what_spark_pickles(tmp_path):
+def test_pickled_objects_contain_no_option_values(tmp_path):
     """The source itself, its readers with their partitions, and its writers; they work after it."""
     path, schema = str(tmp_path / "t"), StructType([StructField("id", LongType())])
     write(Table(path), [1, 2])
@@ -148,7 +148,7 @@ def everything(table, storage):
     return [row for task in plan_scan(Snapshot.open(table), ScanRequest()) for row in run(task)]
 
 
-def test_no_option_is_in_the_files_of_a_table_or_in_the_log(tmp_path, caplog):
+def test_table_files_and_log_contain_no_option_values(tmp_path, caplog):
     table = Table(str(tmp_path / "t"), {f"storage.{name}": MARKER for _, name in NAMES})
     with caplog.at_level(logging.DEBUG):
         everything(table, table.storage)
@@ -159,7 +159,7 @@ def test_no_option_is_in_the_files_of_a_table_or_in_the_log(tmp_path, caplog):
 
 
 @pytest.mark.s3
-def test_no_option_is_in_the_log_or_in_an_error_of_a_distant_table(
+def test_log_and_errors_of_remote_table_contain_no_option_values(
     s3_server,  # noqa: F811
     caplog,
 ):

@@ -88,7 +88,7 @@ def check_sound(path):
 
 @pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_that_finds_one_handle_stale_is_made_once(new_table, name, every):
+def test_change_with_one_stale_handle_happens_once(new_table, name, every):
     change = CHANGES[name]
     path = new_table(f"once {name} {every}")
     before = ids(path)
@@ -112,9 +112,7 @@ def test_a_change_that_finds_one_handle_stale_is_made_once(new_table, name, ever
 
 @pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_that_loses_its_mount_is_made_or_not_and_says_that_it_may_be(
-    new_table, name, every
-):
+def test_change_losing_mount_reports_unknown_outcome(new_table, name, every):
     change = CHANGES[name]
     path = new_table(f"all {name} {every}")
     before = ids(path)
@@ -137,7 +135,7 @@ def test_a_change_that_loses_its_mount_is_made_or_not_and_says_that_it_may_be(
 
 
 @pytest.mark.parametrize("since", [False, True], ids=["once", "from then on"])
-def test_a_table_whose_handles_are_stale_is_never_one_that_is_not_there(new_table, since):
+def test_table_with_stale_handles_is_never_reported_missing(new_table, since):
     def rows(path):
         Snapshot.open(Table(path))
         return ids(path)

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.interop
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("seed", seeds(30, in_ci=5))
-def test_every_version_of_a_random_history_reads_as_in_pylance(tmp_path, seed, version):
+def test_versions_of_random_history_read_like_pylance(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)
     for number in [v["version"] for v in lance.dataset(path).versions()]:
         assert_same_rows(read_ours(path, VersionSpec(version=number)), read_theirs(path, number))
 
 
-def test_fragments_that_do_not_record_their_rows_are_asked(tmp_path):
+def test_missing_row_counts_are_read_from_data_files(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": [1, 2, 3]}), path, data_storage_version="2.0")
     store = open_store(path)
@@ -42,7 +42,7 @@ def test_fragments_that_do_not_record_their_rows_are_asked(tmp_path):
 
 
 @pytest.mark.parametrize("deleted", [4999, 5000, 20_000])
-def test_a_fragment_is_read_however_its_deleted_rows_are_stored(tmp_path, deleted):
+def test_deletion_files_of_any_encoding_are_read(tmp_path, deleted):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": range(30_000)}), path, enable_stable_row_ids=True)
     lance.dataset(path).delete(f"id < {deleted}")

@@ -66,9 +66,7 @@ def update(path, schema, condition, value, how):
 
 @pytest.mark.parametrize("how", ["rows", "columns"])
 @pytest.mark.parametrize(("version", "kind"), CASES)
-def test_other_bytes_of_the_same_size_are_a_change_and_the_same_ones_are_none(
-    tmp_path, version, kind, how
-):
+def test_same_size_blob_changes_are_changes_and_equal_bytes_are_none(tmp_path, version, kind, how):
     path = str(tmp_path / "t")
     schema, value = make(path, version, kind)
     update(path, schema, "id = 0", value(b"ONE"), how)
@@ -82,7 +80,7 @@ def test_other_bytes_of_the_same_size_are_a_change_and_the_same_ones_are_none(
     assert count_changes(Table(path), ChangeWindow(3, 3)) == (ChangeCounts(3, 0, 1, 0),)
 
 
-def test_blobs_that_a_compaction_moved_and_an_update_touched_have_not_changed(tmp_path):
+def test_blobs_moved_by_compaction_are_unchanged(tmp_path):
     path = str(tmp_path / "t")
     schema, _ = make(path, "2.1", "plain")
     write_table(path, pa.table({"id": [9], "c": [b"nine"]}, schema))
@@ -96,7 +94,7 @@ def test_blobs_that_a_compaction_moved_and_an_update_touched_have_not_changed(tm
     }  # fmt: skip
 
 
-def test_blobs_outside_of_the_table_are_what_they_refer_to(tmp_path):
+def test_external_blobs_compare_by_reference(tmp_path):
     objects = [tmp_path / "a.bin", tmp_path / "b.bin"]
     for one in objects:
         one.write_bytes(b"alike")
@@ -111,7 +109,7 @@ def test_blobs_outside_of_the_table_are_what_they_refer_to(tmp_path):
     assert kept(path, 2, "dropCarryovers") == []
 
 
-def test_bytes_that_were_asked_for_are_compared_as_they_are(tmp_path):
+def test_requested_blob_bytes_are_returned(tmp_path):
     path = str(tmp_path / "t")
     schema, value = make(path, "2.1", "plain")
     update(path, schema, "id = 0", value(b"ONE"), "columns")

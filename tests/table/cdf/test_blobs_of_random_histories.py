@@ -129,7 +129,7 @@ def check(path: str, seed: int, steps: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_feeds_and_streams_show_rows_whose_blobs_have_other_bytes(tmp_path, seed):
+def test_feeds_and_streams_show_rows_with_changed_blobs(tmp_path, seed):
     assert check(str(tmp_path / "t"), seed, 6)
 
 

@@ -43,7 +43,7 @@ def one_by_one(values, kind):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("values", VALUES, ids=lambda values: str(values.type))
-def test_each_value_is_what_it_would_be_alone(values, kind):
+def test_cast_values_equals_single_casts(values, kind):
     found, expected = cast_values(values, kind), one_by_one(values, kind)
     assert found.type == kind
     assert str(found) == str(expected)
@@ -52,7 +52,7 @@ def test_each_value_is_what_it_would_be_alone(values, kind):
     assert str(cast_values(repeated, kind)) == str(again)
 
 
-def test_a_batch_of_values_that_do_not_fit_costs_no_cast_of_each():
+def test_unfitting_values_are_cast_in_bulk():
     texts = pa.array([f"no number {number}" for number in range(65_536)])
     assert cast_values(texts, pa.int64()).null_count == len(texts)
     wide = pa.array(np.arange(2**40, 2**40 + 65_536))

@@ -57,7 +57,7 @@ def of_kind(table: pa.Table, kind: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", seeds(30, in_ci=6))
-def test_applied_to_the_rows_before_they_give_the_rows_after(path, seed):
+def test_changes_applied_to_old_rows_give_new_rows(path, seed):
     random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])
     newest = Snapshot.open(Table(path)).version
     rng = np.random.default_rng(seed)
@@ -102,7 +102,7 @@ def check_net(changes: pa.Table, names: list[str]) -> None:
     assert len(set(once["_rowid"].to_pylist())) == once.num_rows
 
 
-def test_each_commit_is_told_with_its_version_and_time(path):
+def test_changes_have_version_and_time_of_commit(path):
     append(path, 0)
     append(path, 10, 2)
     delete_rows(path, "id = 1")
@@ -137,7 +137,7 @@ def test_each_commit_is_told_with_its_version_and_time(path):
     assert [found.schema.field(f.name) for f in CHANGE_FIELDS] == list(CHANGE_FIELDS)
 
 
-def test_rows_written_anew_without_another_value_are_left_out_unless_asked_for(path):
+def test_rewritten_equal_rows_appear_only_without_deduplication(path):
     append(path, 0)
     lance.dataset(path).update({"id": "id"}, where="id < 2")
     lance.dataset(path).update({"id": "7"}, where="id = 0")
@@ -148,7 +148,7 @@ def test_rows_written_anew_without_another_value_are_left_out_unless_asked_for(p
     assert read_changes(path, 2, 3, "netChanges")["id"].to_pylist() == [0, 7]
 
 
-def test_a_change_of_any_column_counts_whichever_are_asked_for(path):
+def test_changes_of_unselected_columns_count(path):
     write_table(path, pa.table({"id": [1, 2], "s": [{"a": 1, "b": 1}] * 2, "x": [7, 8]}))
     lance.dataset(path).update({"x": "x + 1"}, where="id = 1")
     lance.dataset(path).update({"x": "x"}, where="id = 2")
@@ -159,7 +159,7 @@ def test_a_change_of_any_column_counts_whichever_are_asked_for(path):
         assert found["s"].to_pylist() == [{"b": 1}] * count
 
 
-def test_a_row_that_comes_back_is_an_insert_and_nets_to_nothing(path):
+def test_restored_row_is_insert_and_nets_to_nothing(path):
     append(path, 0)
     delete_rows(path, "id = 1")
     lance.dataset(path, version=1).restore()
@@ -169,7 +169,7 @@ def test_a_row_that_comes_back_is_an_insert_and_nets_to_nothing(path):
     assert read_changes(path, 2, 3, "netChanges").num_rows == 0
 
 
-def test_an_overwrite_that_deals_field_ids_anew_deletes_the_old_values(path):
+def test_overwrite_with_new_field_ids_deletes_old_values(path):
     write_table(path, pa.table({"a": [1, 2], "s": [{"x": 1, "y": 2}] * 2}))
     write_table(path, pa.table({"s": [{"y": 7}], "b": [5], "a": ["new"]}), overwrite=True)
     lance.dataset(path, version=1).restore()
@@ -182,11 +182,11 @@ def test_an_overwrite_that_deals_field_ids_anew_deletes_the_old_values(path):
     assert read_changes(path, 2, 3, "netChanges").num_rows == 0
 
 
-def test_a_range_that_reaches_over_others_meets_what_is_behind_them():
+def test_overlapping_range_covers_later_ranges():
     assert overlapping([(50, 60), (101, 110)], [(0, 100), (10, 20)]).tolist() == [True, False]
 
 
-def test_a_column_keeps_its_values_through_other_names_and_types(path):
+def test_column_keeps_values_after_rename_and_cast(path):
     append(path, 0)
     dataset = lance.dataset(path)
     dataset.alter_columns({"path": "id", "name": "key"})
@@ -198,7 +198,7 @@ def test_a_column_keeps_its_values_through_other_names_and_types(path):
     assert found["_change_type"].to_pylist() == ["insert"] * 3 + ["delete"]
 
 
-def test_a_dropped_column_that_comes_back_under_its_name_is_another_one(path):
+def test_readded_column_of_same_name_is_different(path):
     write_table(path, pa.table({"id": [1, 2], "x": [5, 6]}))
     lance.dataset(path).update({"x": "x + 1"}, where="id = 1")
     lance.dataset(path).drop_columns(["x"])
@@ -209,7 +209,7 @@ def test_a_dropped_column_that_comes_back_under_its_name_is_another_one(path):
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_dropped_column_that_is_restored_shows_its_values_again(path, compacted):
+def test_restored_dropped_column_shows_values(path, compacted):
     write_table(path, pa.table({"id": [1, 2], "x": [5, None]}), max_rows_per_file=1)
     lance.dataset(path).drop_columns(["x"])
     if compacted:
@@ -222,7 +222,7 @@ def test_a_dropped_column_that_is_restored_shows_its_values_again(path, compacte
     assert read_changes(path, 2, newest + 1, "netChanges").num_rows == 0
 
 
-def test_fragments_that_are_the_same_are_never_opened(path):
+def test_unchanged_fragments_are_not_opened(path):
     append(path, 0, 5)
     for data in Path(path, "data").iterdir():
         data.unlink()
@@ -248,7 +248,7 @@ def test_counts_open_no_data_file(path):
     )
 
 
-def test_plans_of_any_size_give_the_same_rows(path):
+def test_plans_of_any_parallelism_return_same_changes(path):
     for first in range(0, 40, 10):
         append(path, first, 10, max_rows_per_file=3)
     lance.dataset(path).update({"id": "id + 1000"}, where="id % 3 = 0")
@@ -260,7 +260,7 @@ def test_plans_of_any_size_give_the_same_rows(path):
     assert few.num_rows > 60
 
 
-def test_a_condition_chooses_rows_of_the_feed_by_any_column(path):
+def test_predicate_filters_changes_by_any_column(path):
     write_table(path, pa.table({"id": [1, 2, 3], "s": [{"a": 1, "b": 2}] * 3}))
     delete_rows(path, "id = 2")
     snapshot = Snapshot.open(Table(path))
@@ -272,7 +272,7 @@ def test_a_condition_chooses_rows_of_the_feed_by_any_column(path):
     assert found.column_names == ["id", *(field.name for field in CHANGE_FIELDS)]
 
 
-def test_lineage_in_hidden_columns_is_followed(path):
+def test_spilled_lineage_is_followed(path):
     table = pa.table({"id": range(20), "s": [str(number) for number in range(20)]})
     write_table(path, table, max_rows_per_file=6)
     spill = {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
@@ -314,7 +314,7 @@ def hide_lineage_again(path: str) -> None:
     snapshot.store.put(snapshot.file.location.path, content)
 
 
-def test_values_written_in_place_are_followed_where_lineage_is_hidden_again(path):
+def test_in_place_updates_are_followed_with_spilled_lineage(path):
     write_table(path, pa.table({"id": range(20), "x": [0] * 20}), max_rows_per_file=6)
     spill = {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
     lance.dataset(path).update_config(spill)
@@ -332,7 +332,7 @@ def test_values_written_in_place_are_followed_where_lineage_is_hidden_again(path
     assert [rows.updated.to_array().tolist() for rows in changes.kept] == [[3]]  # behind 1 to 3
 
 
-def test_lineage_tells_of_versions_that_are_gone(path):
+def test_lineage_provides_changes_of_removed_versions(path):
     append(path, 0)
     append(path, 10)
     lance.dataset(path).update({"id": "100"}, where="id = 0")
@@ -371,7 +371,7 @@ def lance_version(stem: str) -> int:
     return 2**64 - 1 - number if number > 2**63 else number
 
 
-def test_a_compaction_after_versions_that_are_gone_does_not_hide_what_they_changed(path):
+def test_compaction_keeps_changes_of_removed_versions(path):
     append(path, 0, 4)
     append(path, 10, 4)
     lance.dataset(path).update({"id": "id + 100"}, where="id = 1")
@@ -406,7 +406,7 @@ def test_windows_by_time(path):
         window(0, times[1] - 1)
 
 
-def test_after_the_newest_version_there_is_nothing_yet(path):
+def test_window_after_newest_version_is_empty(path):
     append(path, 0)
     window = resolve_window(Table(path), Bound(version=2), Bound())
     assert window.is_empty
@@ -430,7 +430,7 @@ def without(version: int) -> Bound:
         (without(3), Bound(timestamp_ns=2**62), ChangeWindow(4, 3)),
     ],
 )
-def test_versions_can_be_left_out_at_both_ends(path, starting, ending, expected):
+def test_window_bounds_can_be_exclusive(path, starting, ending, expected):
     for first in range(3):
         append(path, first)
     window = resolve_window(Table(path), starting, ending)
@@ -439,7 +439,7 @@ def test_versions_can_be_left_out_at_both_ends(path, starting, ending, expected)
     assert resolve_window(Table(path), starting, ending, pinned_end=window.end) == expected
 
 
-def test_a_window_without_versions_stays_empty_when_it_is_resolved_again(path):
+def test_empty_window_stays_empty_when_resolved_again(path):
     append(path, 0)
     append(path, 1)
     until = Bound(version=1, is_exclusive=True)
@@ -456,7 +456,7 @@ def test_a_window_without_versions_stays_empty_when_it_is_resolved_again(path):
     assert again == ChangeWindow(4, 3)
 
 
-def test_what_was_before_a_branch_is_not_called_removed(path):
+def test_window_before_branch_error_names_branch_start(path):
     for first in range(3):
         append(path, first)
     lance.dataset(path).create_branch("side", 2)
@@ -486,14 +486,14 @@ def test_what_was_before_a_branch_is_not_called_removed(path):
         (Bound(version=1), Bound(version=9), "newest is 2"),
     ],
 )
-def test_windows_that_cannot_be_are_refused(path, starting, ending, message):
+def test_impossible_windows_are_refused(path, starting, ending, message):
     append(path, 0)
     append(path, 10)
     with pytest.raises(InvalidInputError, match=message):
         resolve_window(Table(path), starting, ending)
 
 
-def test_tables_whose_rows_cannot_be_followed_are_refused(path, tmp_path):
+def test_tables_without_row_ids_or_with_reserved_names_are_refused(path, tmp_path):
     lance.write_dataset(pa.table({"id": [1]}), path)
     with pytest.raises(UnsupportedFeatureError, match="rows of version 1 do not have"):
         check_change_feed(Snapshot.open(Table(path)))
@@ -516,7 +516,7 @@ def without_row_ids(path: str, version: int) -> None:
     snapshot.store.put(snapshot.file.location.path, data)
 
 
-def test_a_table_that_lost_its_row_ids_with_its_rows_has_changes_up_to_then(path):
+def test_table_that_lost_row_ids_has_changes_until_then(path):
     append(path, 0)
     delete_rows(path, "true")
     append(path, 10)
@@ -535,7 +535,7 @@ def test_a_table_that_lost_its_row_ids_with_its_rows_has_changes_up_to_then(path
         count_changes(Table(path), ChangeWindow(3, Snapshot.open(Table(path)).version))
 
 
-def test_a_rewrite_of_columns_is_not_the_last_change_of_the_rows_that_it_passes(path):
+def test_column_rewrite_does_not_count_for_unchanged_rows(path):
     write_table(path, pa.table({"id": [1, 2, 3], "x": [5, 6, 7]}))
     write_table(path, pa.table({"id": [4], "x": [8]}))
     update_rows(path, "id = 1", ["x"], lambda batch: {"x": pa.array([50])})

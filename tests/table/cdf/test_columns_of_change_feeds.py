@@ -38,7 +38,7 @@ KINDS = {"int": (pa.int32(), 77), "string": (pa.string(), "new"), "list": (pa.li
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_member_of_a_struct_does_not_take_the_values_of_one_that_was_dropped(path, version, kind):
+def test_added_struct_member_does_not_take_dropped_members_values(path, version, kind):
     old = pa.table({"id": [1], "s": [{"a": 1, "c": 5}]})
     write_table(path, old, file_version=version)
     lance.dataset(path).drop_columns(["s.c"])
@@ -71,7 +71,7 @@ def nested(member: str, kind: pa.DataType, value: object) -> pa.Table:
     return pa.table({"m": [[("k", row), ("n", None)]], "l": [one], "f": [one]}, kinds)
 
 
-def test_members_are_followed_in_lists_and_maps_too(path):
+def test_members_of_lists_and_maps_are_followed(path):
     write_table(path, nested("c", pa.int64(), 5), file_version="2.2")
     write_table(path, nested("d", pa.string(), "x"), overwrite=True)
     for row in changes(path, 1):
@@ -80,7 +80,7 @@ def test_members_are_followed_in_lists_and_maps_too(path):
         assert {name: row[name] for name in expected} == expected
 
 
-def test_members_keep_their_values_through_other_names_and_types(path):
+def test_struct_members_keep_values_after_rename_and_cast(path):
     rows = pa.table({"id": [1, 2], "s": [{"a": 1, "b": "x"}, {"a": 2**40, "b": None}]})
     write_table(path, rows)
     lance.dataset(path).alter_columns({"path": "s.a", "name": "first"})
@@ -93,7 +93,7 @@ def test_members_keep_their_values_through_other_names_and_types(path):
     ]
 
 
-def test_one_value_that_a_narrower_type_does_not_hold_is_the_only_one_that_is_null(path):
+def test_narrowing_cast_nulls_only_unfitting_value(path):
     write_table(path, pa.table({"id": [1, 2, 3], "n": [5, 2**40, 7]}))
     delete_rows(path, "id = 2")
     lance.dataset(path).alter_columns({"path": "n", "data_type": pa.int32()})
@@ -102,7 +102,7 @@ def test_one_value_that_a_narrower_type_does_not_hold_is_the_only_one_that_is_nu
     assert changes(path, 2, "netChanges")[0]["n"] is None
 
 
-def test_lists_maps_and_texts_lose_only_what_another_type_does_not_hold(path):
+def test_nested_narrowing_casts_null_only_unfitting_values(path):
     kinds = pa.map_(pa.string(), pa.int64())
     rows = {
         "id": [1, 2],
@@ -123,7 +123,7 @@ def test_lists_maps_and_texts_lose_only_what_another_type_does_not_hold(path):
     ]
 
 
-def test_a_column_that_was_dropped_restored_and_widened_has_not_changed(path):
+def test_dropped_restored_and_widened_column_is_unchanged(path):
     write_table(path, pa.table({"id": [1, 2], "x": pa.array([5, None], pa.int16())}))
     lance.dataset(path).drop_columns(["x"])
     lance.dataset(path, version=1).restore()
@@ -138,7 +138,7 @@ def test_a_column_that_was_dropped_restored_and_widened_has_not_changed(path):
     ]
 
 
-def test_a_column_that_came_back_under_its_name_and_went_by_a_restore_is_the_old_one(path):
+def test_column_after_restore_is_original_column(path):
     write_table(path, pa.table({"id": [1, 2], "x": [5, 6]}))
     lance.dataset(path).drop_columns(["x"])
     lance.dataset(path).add_columns({"x": "id * 10"})
@@ -149,7 +149,7 @@ def test_a_column_that_came_back_under_its_name_and_went_by_a_restore_is_the_old
 
 
 @pytest.mark.parametrize("first", [1, 2])
-def test_renamed_columns_keep_their_values_where_transactions_are_in_their_files(path, first):
+def test_renamed_columns_keep_values_with_transaction_files(path, first):
     append(path, 0)
     lance.dataset(path).update({"id": "id + 10"}, where="id = 1")
     lance.dataset(path).alter_columns({"path": "id", "name": "key"})
@@ -161,7 +161,7 @@ def test_renamed_columns_keep_their_values_where_transactions_are_in_their_files
     assert told == [*(inserted if first == 1 else []), *expected]
 
 
-def test_renamed_columns_keep_their_values_where_no_transaction_is_left(path):
+def test_renamed_columns_keep_values_without_transactions(path):
     write_table(path, pa.table({"id": [1, 2, 3], "s": [{"a": 1}] * 3}))
     dataset = lance.dataset(path)
     dataset.alter_columns({"path": "id", "name": "key"})
@@ -173,7 +173,7 @@ def test_renamed_columns_keep_their_values_where_no_transaction_is_left(path):
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-def test_renamed_columns_keep_their_values_over_versions_that_are_gone(path, rewritten):
+def test_renamed_columns_keep_values_across_removed_versions(path, rewritten):
     write_table(path, pa.table({"id": [1, 2, 3], "x": [5, 6, 7], "y": [1, 1, 1]}))
     lance.dataset(path).alter_columns({"path": "x", "name": "z"})
     if rewritten:  # then no data file of the old version is left
@@ -186,7 +186,7 @@ def test_renamed_columns_keep_their_values_over_versions_that_are_gone(path, rew
     assert gone == [6]
 
 
-def test_what_a_new_column_under_an_old_id_was_before_is_not_told(path):
+def test_new_column_with_reused_id_has_no_old_values(path):
     write_table(path, pa.table({"id": [1, 2], "x": [5, 6]}))
     lance.dataset(path).drop_columns(["x"])
     lance.dataset(path).optimize.compact_files()
@@ -199,7 +199,7 @@ def test_what_a_new_column_under_an_old_id_was_before_is_not_told(path):
     }  # fmt: skip
 
 
-def test_the_bytes_of_blobs_are_told_where_an_overwrite_gave_the_column_another_id(path):
+def test_blob_bytes_are_shown_after_column_id_changes(path):
     blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     write_table(path, pa.table({"b": [b"old"]}, schema=pa.schema([blob])))
     schema = pa.schema([("id", pa.int64()), blob])

@@ -55,7 +55,7 @@ def rows_of(batches):
 
 
 @pytest.mark.parametrize("batch_rows", [1, 100])
-def test_each_change_is_one_row_with_what_was_and_what_is(path, batch_rows):
+def test_envelope_has_one_row_per_change(path, batch_rows):
     rows = rows_of(changes(path, Envelope("uri", ALL, ALL), batch_rows=batch_rows))
     brief = sorted(
         (row["source"]["version"], row["op"], row["source"]["rowId"],
@@ -73,7 +73,7 @@ def test_each_change_is_one_row_with_what_was_and_what_is(path, batch_rows):
     assert one["ts_ms"] == int(one["source"]["timestamp"].timestamp() * 1000)
 
 
-def test_only_what_is_wanted_is_there(path):
+def test_envelope_contains_only_requested_parts(path):
     (row,) = rows_of(changes(path, Envelope("uri", None, ("id",), is_snapshot=True), start=3))
     assert "before" not in row and row["after"] is None and row["op"] == "r"
     own = [field for field in Snapshot.open(Table(path)).schema.to_arrow() if field.name != "b"]
@@ -89,7 +89,7 @@ def test_only_what_is_wanted_is_there(path):
         assert len(found) == count, text
 
 
-def test_net_changes_are_net_in_this_form_too(path):
+def test_envelope_supports_net_changes(path):
     set_to(path, "id = 20", id=30)
     rows = rows_of(changes(path, Envelope("uri", ALL, ALL), 2, mode=Deduplication.NET_CHANGES))
     found = {
@@ -98,7 +98,7 @@ def test_net_changes_are_net_in_this_form_too(path):
     assert found == {("u", 2, 30), ("u", 4, 30), ("d", 1, None)} and len(rows) == 3
 
 
-def test_old_values_without_new_ones_are_an_error(path):
+def test_preimages_without_postimages_are_corrupt(path):
     def halves():
         snapshot = Snapshot.open(Table(path))
         shown = logical_schema(snapshot.schema).fields

@@ -168,7 +168,7 @@ def changes(path, window, mode, schema, **limits):
 
 
 @pytest.mark.parametrize("seed", seeds(40, in_ci=4))
-def test_a_feed_of_many_versions_is_what_the_versions_say(tmp_path, limits, seed):
+def test_feed_of_many_versions_equals_version_differences(tmp_path, limits, seed):
     path = str(tmp_path / "t")
     history = History(path, seed)
     for _ in range(9):
@@ -191,7 +191,7 @@ def test_a_feed_of_many_versions_is_what_the_versions_say(tmp_path, limits, seed
 
 
 @pytest.mark.parametrize("seed", seeds(40, in_ci=4))
-def test_a_feed_of_many_versions_is_the_feeds_of_each(tmp_path, limits, seed):
+def test_feed_of_many_versions_equals_single_version_feeds(tmp_path, limits, seed):
     path = str(tmp_path / "t")
     history = History(path, seed)
     kinds = [history.update, history.update_in_place, history.merge, history.delete,
@@ -249,7 +249,7 @@ def scattered(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["none", "dropCarryovers", "netChanges"])
-def test_each_file_is_read_in_one_pass(scattered, taken, mode):
+def test_files_are_read_in_one_pass(scattered, taken, mode):
     (task,) = plan(scattered, mode)
     batches = list(run_changes(task))
     assert sum(batch.num_rows for batch in batches) in (6 * 600 + 900, 5 * 600 + 900)
@@ -258,7 +258,7 @@ def test_each_file_is_read_in_one_pass(scattered, taken, mode):
     assert {f"data/{fragment.files[0].path}" for fragment in first} <= set(taken)
 
 
-def test_columns_that_stay_are_read_in_one_pass_where_others_are_replaced(tmp_path, taken):
+def test_kept_columns_are_read_once_despite_replaced_columns(tmp_path, taken):
     path = str(tmp_path / "t")
     ids = np.arange(1000)
     rows = {"id": ids, "n": ids.astype(np.int32), "s": [f"text {one}" for one in ids]}
@@ -274,7 +274,7 @@ def test_columns_that_stay_are_read_in_one_pass_where_others_are_replaced(tmp_pa
     assert max(taken.values()) == 2
 
 
-def test_changes_of_one_fragment_are_in_one_task(scattered, monkeypatch):
+def test_changes_of_one_fragment_share_task(scattered, monkeypatch):
     monkeypatch.setattr(changed_rows, "_IDS_OF_SMALL", 1)
     monkeypatch.setattr(plan_scan, "_MIN_TASK_BYTES", 1)
     tasks = plan(scattered, parallelism=1000)
@@ -289,7 +289,7 @@ def test_changes_of_one_fragment_are_in_one_task(scattered, monkeypatch):
     )
 
 
-def test_versions_stay_in_order_where_their_rows_are_read_together(scattered):
+def test_combined_reads_keep_version_order(scattered):
     (task,) = plan(scattered)
     found = [
         (batch["_commit_version"][0].as_py(), batch["_change_type"][0].as_py() not in OLD)
@@ -299,7 +299,7 @@ def test_versions_stay_in_order_where_their_rows_are_read_together(scattered):
 
 
 @pytest.mark.parametrize("max_rows", [1, 7, 150, 310, 10_000])
-def test_passes_have_few_rows_and_together_all_of_them(scattered, max_rows):
+def test_passes_are_small_and_cover_all_rows(scattered, max_rows):
     (task,) = plan(scattered)
 
     def places(changes):
@@ -319,7 +319,7 @@ def test_passes_have_few_rows_and_together_all_of_them(scattered, max_rows):
     assert sorted(place for part in found for place in part) == sorted(places(task.changes))
 
 
-def test_rows_that_are_too_large_to_wait_are_read_by_themselves(tmp_path):
+def test_large_rows_are_read_separately(tmp_path):
     path = str(tmp_path / "t")
     # By the average of all rows, these few are small.
     texts = [f"{one:04}" * (25_000 if one < 40 else 1) for one in range(4000)]

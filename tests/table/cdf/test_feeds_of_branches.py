@@ -80,7 +80,7 @@ def check_seed(path: str, seed: int, steps: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_window_of_every_branch_shows_what_became_of_it(tmp_path, seed):
+def test_windows_of_branches_match_histories(tmp_path, seed):
     assert check_seed(str(tmp_path / "t"), seed, 8)
 
 

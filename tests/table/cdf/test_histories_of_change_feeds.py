@@ -106,7 +106,7 @@ def told(value):
 
 
 @pytest.mark.parametrize("seed", seeds(40, in_ci=5))
-def test_changes_lead_from_each_version_to_each_later_one(tmp_path, seed):
+def test_changes_lead_from_each_version_to_later_versions(tmp_path, seed):
     path = str(tmp_path / "t")
     history = History(path, seed)
     for _ in range(9):

@@ -55,7 +55,7 @@ def rows_at(path: str, version: int) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", seeds(20, in_ci=3))
-def test_bands_of_row_ids_together_have_each_change_once(tmp_path, narrow_bands, seed):
+def test_row_id_bands_cover_each_change_once(tmp_path, narrow_bands, seed):
     path = str(tmp_path / "t")
     change_at_random(path, seed)
     newest = Snapshot.open(Table(path)).version
@@ -73,7 +73,7 @@ def test_bands_of_row_ids_together_have_each_change_once(tmp_path, narrow_bands,
         ) == sorted(expected)
 
 
-def test_rows_that_changed_twice_take_no_memory_each_while_they_are_planned(tmp_path):
+def test_planning_memory_is_independent_of_twice_changed_rows(tmp_path):
     path = str(tmp_path / "t")
     rows = 600_000
     write_table(path, pa.table({"id": np.arange(rows)}), max_rows_per_file=200_000)
@@ -94,7 +94,7 @@ def test_rows_that_changed_twice_take_no_memory_each_while_they_are_planned(tmp_
     assert sum(len(rows) for change in changes for rows in change.rows) == rows
 
 
-def test_bands_have_about_as_many_rows_unless_row_ids_are_mixed():
+def test_bands_have_similar_row_counts_unless_ids_are_mixed():
     window = 1 << 17
     low = np.arange(80, dtype=np.uint64) % np.uint64(40) * np.uint64(window)
     rows = np.full(80, window)

@@ -61,13 +61,13 @@ def check_counts(history: History, version: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_window_shows_what_became_of_the_columns_of_its_end(tmp_path, seed):
+def test_windows_show_history_of_final_columns(tmp_path, seed):
     check(str(tmp_path / "t"), seed, 6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
-def test_every_window_of_many_histories_shows_what_became_of_the_columns(tmp_path, block):
+def test_windows_of_many_histories_show_final_columns(tmp_path, block):
     count = sum(
         check(str(tmp_path / str(seed)), seed, 10)
         for seed in range(100 + 30 * block, 130 + 30 * block)
@@ -75,7 +75,7 @@ def test_every_window_of_many_histories_shows_what_became_of_the_columns(tmp_pat
     assert count > 500
 
 
-def test_a_version_of_before_the_window_that_comes_back_twice_is_the_same(tmp_path):
+def test_version_before_window_restored_twice_is_same(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": [1, 2]}))
     add_times(Table(path), "x", 5)
@@ -88,7 +88,7 @@ def test_a_version_of_before_the_window_that_comes_back_twice_is_the_same(tmp_pa
         assert feed["x"].to_pylist() == [None, None, 5, 10]
 
 
-def test_two_versions_of_before_the_window_come_back_with_the_column_that_they_share(tmp_path):
+def test_versions_before_window_share_restored_column(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": [1, 2], "x": pa.array([5, 10], pa.int16())}))
     add_null_columns(Table(path), pa.schema([("y", pa.int16())]))
@@ -101,7 +101,7 @@ def test_two_versions_of_before_the_window_come_back_with_the_column_that_they_s
 
 
 @pytest.mark.parametrize("gone", [[1], [2], [1, 2]])
-def test_a_column_that_came_back_from_a_version_that_is_gone_is_the_same_again(tmp_path, gone):
+def test_column_restored_from_removed_version_is_same(tmp_path, gone):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": [1, 2], "x": pa.array([5, 10], pa.int16())}))
     add_null_columns(Table(path), pa.schema([("y", pa.int16())]))
@@ -115,7 +115,7 @@ def test_a_column_that_came_back_from_a_version_that_is_gone_is_the_same_again(t
 
 
 @pytest.mark.parametrize("with_values", [False, True])
-def test_a_column_that_comes_back_for_one_of_its_name_and_id_is_another_one(tmp_path, with_values):
+def test_column_replacing_same_name_and_id_is_different(tmp_path, with_values):
     history = History(str(tmp_path / "t"), 1)
     history.note()
     history.append()

@@ -17,7 +17,7 @@ def shown(array: pa.Array) -> list[str]:
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), version=st.sampled_from(["2.0", "2.1", "2.2"]))
-def test_values_differ_where_their_texts_do(seed, version):
+def test_values_differ_exactly_if_texts_differ(seed, version):
     rng = np.random.default_rng(seed)
     kind = random_type(rng, version)
     rows = int(rng.integers(1, 60))
@@ -47,7 +47,7 @@ def test_corner_cases(kind, one, other, expected):
     assert differing_values(pa.array(one, kind), pa.array(other, kind)).tolist() == expected
 
 
-def test_what_lies_under_a_null_does_not_count():
+def test_values_under_nulls_are_ignored():
     values = pa.array([1, 2]), pa.array([1, 3])
     mask = pa.array([False, True])
     one, other = (pa.StructArray.from_arrays([v], names=["a"], mask=mask) for v in values)

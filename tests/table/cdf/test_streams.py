@@ -129,7 +129,7 @@ def path(original, tmp_path):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("seed", seeds(30, in_ci=6))
-def test_the_batches_of_a_random_history_are_its_feed(tmp_path, seed):
+def test_batches_of_random_history_equal_feed(tmp_path, seed):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])
     rng = random.Random(seed)
@@ -151,7 +151,7 @@ def test_the_batches_of_a_random_history_are_its_feed(tmp_path, seed):
 
 
 @pytest.mark.parametrize("rows", [*range(1, 20), 1000])
-def test_every_cut_gives_the_same_rows(path, rows):
+def test_row_limits_do_not_change_rows(path, rows):
     stream = follow(path, starting=Bound(version=1))
     batches = batches_of(stream, limits=lambda: StreamLimits(rows=rows))
     assert together(batches) == shown(feed(path, 1))
@@ -160,7 +160,7 @@ def test_every_cut_gives_the_same_rows(path, rows):
 
 
 @pytest.mark.parametrize("rows", [None, 1, 2, 5, 100])
-def test_a_snapshot_and_what_follows_it_give_the_table(path, rows):
+def test_snapshot_and_later_batches_rebuild_table(path, rows):
     stream = follow(path)
     limits = StreamLimits(rows=rows)
     first = batches_of(stream, limits=lambda: limits)
@@ -184,7 +184,7 @@ def test_a_snapshot_and_what_follows_it_give_the_table(path, rows):
     assert replica == {row["_rowid"]: (row["id"], row["n"]) for row in now}
 
 
-def test_a_snapshot_that_is_being_read_stays_what_it_was(path):
+def test_snapshot_in_progress_stays_at_its_version(path):
     stream = follow(path)
     cut = stream.latest_offset(BEGINNING, StreamLimits(rows=4))
     assert cut == StreamOffset(-1, 4, 5)
@@ -198,7 +198,7 @@ def test_a_snapshot_that_is_being_read_stays_what_it_was(path):
     assert len(read_batch(stream, end, stream.latest_offset(end, ALL))) == 15  # deletes
 
 
-def test_a_replay_gives_the_same_rows_whatever_came_later(path):
+def test_replayed_batch_is_unaffected_by_later_changes(path):
     stream = follow(path, starting=Bound(version=2))
     start = StreamOffset(2)
     end = stream.latest_offset(start, StreamLimits(rows=5))
@@ -210,14 +210,14 @@ def test_a_replay_gives_the_same_rows_whatever_came_later(path):
     assert shown(read_batch(stream, start, end)) == before
 
 
-def test_versions_and_bytes_limit_a_batch(path):
+def test_batches_are_limited_by_versions_and_bytes(path):
     stream = follow(path, starting=Bound(version=1))
     ends = [end for _, end, _ in batches_of(stream, limits=lambda: StreamLimits(versions=2))]
     assert ends == [StreamOffset(2), StreamOffset(4), StreamOffset(5)]
     assert len(batches_of(stream, limits=lambda: StreamLimits(num_bytes=1))) == 6 + 7 + 4 + 2 + 4
 
 
-def test_only_versions_up_to_a_mark_count(path):
+def test_latest_offset_respects_maximum_version(path):
     stream = follow(path, starting=Bound(version=1))
     end = stream.latest_offset(BEGINNING, ALL, 3)
     assert end == StreamOffset(3)
@@ -225,7 +225,7 @@ def test_only_versions_up_to_a_mark_count(path):
     assert stream.latest_offset(end, ALL) == StreamOffset(5)
 
 
-def test_a_stream_begins_where_it_is_told(path):
+def test_stream_begins_at_requested_position(path):
     assert batches_of(follow(path, begins_after_newest=True)) == [(BEGINNING, StreamOffset(5), [])]
     assert batches_of(follow(path, starting=Bound(version=9))) == []
     (batch,) = batches_of(follow(path, starting=Bound(version=5)))
@@ -238,7 +238,7 @@ def test_a_stream_begins_where_it_is_told(path):
     assert batches_of(soon) == []
 
 
-def test_a_time_before_the_oldest_version_left_is_refused_or_begins_after_it(path):
+def test_start_time_before_oldest_version_is_refused(path):
     every = Bound(timestamp_ns=1)
     whole = [row for _, _, rows in batches_of(follow(path, starting=every)) for row in rows]
     assert {row["_commit_version"] for row in whole} == {1, 2, 3, 4, 5}
@@ -257,7 +257,7 @@ def test_a_time_before_the_oldest_version_left_is_refused_or_begins_after_it(pat
     assert after.beginning() == StreamOffset(3)
 
 
-def test_net_changes_are_net_within_a_batch(path):
+def test_net_changes_are_net_within_batch(path):
     add_to(path, "id = 1", "n", 1)
     add_to(path, "id = 1", "n", 1)
     stream = follow(path, starting=Bound(version=6), mode=Deduplication("netChanges"))
@@ -269,7 +269,7 @@ def test_net_changes_are_net_within_a_batch(path):
     assert [len(rows) for _, _, rows in singly] == [2, 2]
 
 
-def test_without_changes_only_appended_rows_are_shown(path):
+def test_append_only_stream_handles_changed_rows_as_requested(path):
     def starting(version, updates):
         return follow(path, starting=Bound(version=version), updates=updates)
 
@@ -291,7 +291,7 @@ def test_without_changes_only_appended_rows_are_shown(path):
     assert [row["id"] for row in rows] == [20, 21, 22, 23]
 
 
-def test_other_columns_end_the_stream_and_are_shown_by_the_next(path):
+def test_schema_change_ends_stream_and_next_stream_shows_it(path):
     old = follow(path, starting=Bound(version=5))
     write_table(path, numbered(30, 32))
     lance.dataset(path).add_columns({"twice": "n * 2"})
@@ -324,7 +324,7 @@ def batches_of_until_error(stream):
         start = end
 
 
-def test_versions_that_were_removed_unread_are_an_error_or_passed_over(path, caplog):
+def test_removed_unread_versions_raise_or_are_skipped(path, caplog):
     at = StreamOffset(2)
     remove_versions(path, [1, 2, 3])
     with pytest.raises(VersionNotFoundError, match="needs version 2") as found:
@@ -337,7 +337,7 @@ def test_versions_that_were_removed_unread_are_an_error_or_passed_over(path, cap
     assert [row["id"] for row in read_batch(stream, at, end)] == [20, 21, 22, 23]
 
 
-def test_a_version_that_was_removed_half_read_is_an_error_or_passed_over(path):
+def test_version_removed_half_read_raises_or_is_skipped(path):
     """Its rows that were shown are not shown again with those of the version after it."""
     half_read = StreamOffset(4, 2, 5)
     write_table(path, numbered(30, 32))
@@ -350,7 +350,7 @@ def test_a_version_that_was_removed_half_read_is_an_error_or_passed_over(path):
     assert [row["id"] for row in read_batch(stream, half_read, end)] == [40, 41]
 
 
-def test_a_version_that_comes_late_into_a_gap_is_not_shown_within_a_step(path):
+def test_manifest_appearing_in_gap_is_not_shown_within_step(path):
     """As the manifest of a writer that others outran, until that takes it back."""
     manifest = Snapshot.open(Table(path), VersionSpec(version=3)).file.location.path
     content = Path(path, manifest).read_bytes()
@@ -364,7 +364,7 @@ def test_a_version_that_comes_late_into_a_gap_is_not_shown_within_a_step(path):
     assert together(first + batches_of(stream, cut)) == whole
 
 
-def test_a_batch_whose_versions_were_removed_before_it_ran_again_is_empty(path):
+def test_replayed_batch_of_removed_versions_is_empty(path):
     remove_versions(path, [1, 2, 3])
     stream = follow(path, fails_on_data_loss=False)
     assert read_batch(stream, StreamOffset(2), StreamOffset(3)) == []
@@ -372,7 +372,7 @@ def test_a_batch_whose_versions_were_removed_before_it_ran_again_is_empty(path):
     assert [row["id"] for row in read_batch(stream, StreamOffset(3), end)] == [20, 21, 22, 23]
 
 
-def test_versions_that_are_gone_between_two_others_lose_nothing(path):
+def test_removed_intermediate_versions_lose_no_rows(path):
     before = shown(feed(path, 3, "netChanges"))
     remove_versions(path, [3, 4])
     stream = follow(path)
@@ -381,7 +381,7 @@ def test_versions_that_are_gone_between_two_others_lose_nothing(path):
     assert len(rows) == len(before)
 
 
-def test_a_table_made_anew_is_not_followed(path, tmp_path):
+def test_offset_beyond_table_means_replaced_table(path, tmp_path):
     stream = follow(path)
     with pytest.raises(InvalidInputError, match="replaced by another one"):
         stream.latest_offset(StreamOffset(17), ALL)
@@ -402,7 +402,7 @@ def as_logged(offset):
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("rows", [None, 2])
 @pytest.mark.parametrize("versions", [5, 9])
-def test_a_table_recreated_with_more_versions_is_not_followed(path, versions, rows, fails):
+def test_recreated_table_with_more_versions_is_refused(path, versions, rows, fails):
     settings = {"starting": Bound(version=0), "fails_on_data_loss": fails}
     before = follow(path, **settings)
     reached = as_logged(before.latest_offset(BEGINNING, StreamLimits(rows=rows)))
@@ -417,14 +417,14 @@ def test_a_table_recreated_with_more_versions_is_not_followed(path, versions, ro
                 stream.plan_batch(start, to, all_columns)
 
 
-def test_a_query_notices_a_replaced_table_at_an_offset_without_identity(path):
+def test_running_query_detects_replaced_table_without_identity(path):
     stream = follow(path)
     recreate(path, 6)
     with pytest.raises(TableReplacedError, match="replaced by another one"):
         stream.latest_offset(StreamOffset(2), ALL)
 
 
-def test_version_1_decides_when_the_remembered_version_was_removed(path):
+def test_first_version_identifies_table_if_offset_version_was_removed(path):
     """Without version 1, the table counts as the same one, whose version was removed."""
     reached = as_logged(follow(path).latest_offset(BEGINNING, ALL))
     recreate(path, 7)
@@ -436,7 +436,7 @@ def test_version_1_decides_when_the_remembered_version_was_removed(path):
         follow(path).latest_offset(reached, ALL)
 
 
-def test_new_data_of_the_same_table_is_followed(path):
+def test_overwritten_and_restored_table_is_followed(path):
     stream = follow(path, starting=Bound(version=0))
     reached = as_logged(stream.latest_offset(BEGINNING, ALL))
     write_table(path, numbered(50, 53), overwrite=True)
@@ -449,7 +449,7 @@ def test_new_data_of_the_same_table_is_followed(path):
     assert stream.latest_offset(as_logged(end), ALL).to_json() == end.to_json()
 
 
-def test_an_offset_of_an_older_release_is_read_and_gets_an_identity(path):
+def test_old_offset_is_read_and_gets_identity(path):
     stream = follow(path)
     old = StreamOffset.from_json({"f": 1, "v": 3})
     assert old.identity is None and old.to_json() == {"f": 1, "v": 3}
@@ -460,7 +460,7 @@ def test_an_offset_of_an_older_release_is_read_and_gets_an_identity(path):
     assert stream.newest_offset().to_json() == end.to_json()
 
 
-def test_a_branch_recreated_under_its_name_is_not_followed(path):
+def test_recreated_branch_is_refused(path):
     create_branch(Table(path), "work", VersionSpec(version=3))
     branch = Table(path).on_branch("work")
     stream = TableStream.of(Snapshot.open(branch), StreamSettings(updates=Updates.SHOWN))
@@ -482,9 +482,7 @@ _BEYOND = [
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("beyond", _BEYOND, ids=str)
 @pytest.mark.parametrize("settings", [{}, {"begins_after_newest": True}, {"starting": Bound(2)}])
-def test_a_place_that_the_table_does_not_have_says_that_it_was_replaced(
-    path, beyond, settings, fails
-):
+def test_offset_beyond_table_raises_for_any_setting(path, beyond, settings, fails):
     stream = follow(path, fails_on_data_loss=fails, **settings)
     for limits in (ALL, StreamLimits(rows=2)):
         with pytest.raises(InvalidInputError, match="replaced by another one"):
@@ -500,18 +498,18 @@ def test_a_place_that_the_table_does_not_have_says_that_it_was_replaced(
     "value", [{}, {"f": 2, "v": 1}, {"f": 1, "v": "1"}, {"f": 1, "v": 1, "i": 3}, {"f": 1, "v": -7},
      {"f": 1, "v": 1, "id": 5}]
 )  # fmt: skip
-def test_what_is_no_offset_is_refused(value):
+def test_invalid_offsets_are_corrupt(value):
     with pytest.raises(CorruptFileError):
         StreamOffset.from_json(value)
 
 
-def test_offsets_are_the_same_text_again():
+def test_offsets_round_trip():
     for offset in (BEGINNING, StreamOffset(7), StreamOffset(7, 3, 8), StreamOffset(-1, 5, 2)):
         assert StreamOffset.from_json(offset.to_json()) == offset
     assert list(StreamOffset(7, 3, 8).to_json()) == ["f", "v", "i", "t"]
 
 
-def test_net_changes_keep_to_the_limits_of_a_batch_by_whole_versions(path):
+def test_net_change_batches_end_at_whole_versions(path):
     stream = follow(path, starting=Bound(version=1), mode=Deduplication("netChanges"))
     ends = [end for _, end, _ in batches_of(stream, limits=lambda: StreamLimits(rows=8))]
     # 6 inserts; 7; 4 updates, 2 deletes; 4 inserts
@@ -524,7 +522,7 @@ def test_net_changes_keep_to_the_limits_of_a_batch_by_whole_versions(path):
         stream.plan_batch(StreamOffset(2), StreamOffset(2, 1, 3), all_columns)
 
 
-def test_an_old_version_that_a_tag_keeps_is_not_read_again(path):
+def test_old_tagged_version_is_not_read_again(path):
     remove_versions(path, [2, 3])  # 1 stays
     stream = follow(path, fails_on_data_loss=False)
     for start in (StreamOffset(2), StreamOffset(3), StreamOffset(2, 1, 3)):
@@ -544,7 +542,7 @@ def test_an_old_version_that_a_tag_keeps_is_not_read_again(path):
     ids=["snapshot", "version", "latest", "timestamp"],
 )  # fmt: skip
 @pytest.mark.parametrize("rows", [None, 4])
-def test_a_crash_in_batch_0_repeats_it_as_it_was_logged(path, settings, rows):
+def test_crashed_first_batch_replays_as_logged(path, settings, rows):
     stream = follow(path, **settings)
     end = stream.latest_offset(BEGINNING, StreamLimits(rows=rows))
     before = read_batch(stream, BEGINNING, end)
@@ -562,7 +560,7 @@ def test_a_crash_in_batch_0_repeats_it_as_it_was_logged(path, settings, rows):
     assert len(set(all_of_them)) == len(all_of_them)
 
 
-def test_a_version_that_is_restored_gives_back_the_rows_of_then(path):
+def test_restore_is_shown_as_deletes_and_inserts(path):
     stream = follow(path, starting=Bound(version=6))
     restore(Table(path), VersionSpec(version=2))
     ((_, end, rows),) = batches_of(stream)
@@ -576,7 +574,7 @@ def test_a_version_that_is_restored_gives_back_the_rows_of_then(path):
 
 
 @pytest.mark.parametrize("shows", [Updates.SHOWN, Updates.REFUSED])
-def test_columns_that_are_renamed_or_dropped_end_the_stream_too(path, shows):
+def test_renamed_or_dropped_columns_end_stream(path, shows):
     write_table(path, numbered(30, 31), overwrite=True)
     stream = follow(path, updates=shows, starting=Bound(version=7))
     write_table(path, numbered(40, 42))
@@ -599,7 +597,7 @@ def test_columns_that_are_renamed_or_dropped_end_the_stream_too(path, shows):
     assert dropped.latest_offset(upto, ALL) == StreamOffset(10)
 
 
-def test_a_branch_is_followed_by_itself(path):
+def test_branch_is_followed_separately(path):
     create_branch(Table(path), "dev")
     table = Table(path, branch="dev")
     settings = StreamSettings(updates=Updates.SHOWN)
@@ -613,7 +611,7 @@ def test_a_branch_is_followed_by_itself(path):
     assert [row["n"] for row in rows] == [0, 1]
 
 
-def test_where_a_stream_begins_can_be_asked_for(path):
+def test_stream_beginning_is_available(path):
     def beginning(**settings):
         return follow(path, **settings).beginning()
 

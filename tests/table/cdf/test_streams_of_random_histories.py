@@ -44,7 +44,7 @@ def rows_of(history, stream):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_stream_begins_at_the_version_and_at_the_time_that_it_is_told(tmp_path, seed):
+def test_random_streams_begin_at_requested_version_and_time(tmp_path, seed):
     history = History(str(tmp_path / "t"), seed)
     for _ in range(5):
         history.step()
@@ -61,7 +61,7 @@ def test_a_stream_begins_at_the_version_and_at_the_time_that_it_is_told(tmp_path
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_commits_that_change_rows_are_refused_or_passed_over_as_asked(tmp_path, seed):
+def test_row_changes_are_refused_or_skipped_as_requested(tmp_path, seed):
     history = History(str(tmp_path / "t"), seed)
     for _ in range(6):
         history.change_rows()
@@ -88,7 +88,7 @@ def test_commits_that_change_rows_are_refused_or_passed_over_as_asked(tmp_path, 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_stream_that_starts_again_at_new_columns_keeps_a_replica_right(tmp_path, seed):
+def test_restarted_stream_keeps_replica_correct_after_schema_changes(tmp_path, seed):
     history = History(str(tmp_path / "t"), seed)
     history.note()
     settings = {"starting": Bound(version=1), "updates": Updates.SHOWN}
@@ -124,7 +124,7 @@ def test_a_stream_that_starts_again_at_new_columns_keeps_a_replica_right(tmp_pat
         assert shown == now.shown(now.columns)
 
 
-def test_a_column_that_is_there_again_by_its_name_only_is_another_one_in_every_batch(tmp_path):
+def test_readded_column_is_different_in_every_batch(tmp_path):
     history = History(str(tmp_path / "t"), 1)
     history.note()
     history.append()

@@ -99,7 +99,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("updates", Updates)
 @pytest.mark.parametrize("with_index", [False, True])
-def test_a_stream_goes_on_after_versions_that_only_moved_rows(path, updates, with_index):
+def test_stream_continues_after_versions_without_row_changes(path, updates, with_index):
     reached = caught_up(path, updates=updates)
     compact_by_pylance(path)
     if with_index:
@@ -113,7 +113,7 @@ def test_a_stream_goes_on_after_versions_that_only_moved_rows(path, updates, wit
     assert rows_after(follow(path, updates), end) == ([], end)
 
 
-def test_a_stream_goes_on_again_and_again(path):
+def test_stream_continues_after_repeated_maintenance(path):
     reached, expected = caught_up(path), 6
     for _ in range(3):
         for change in (compact, set_config):
@@ -128,7 +128,7 @@ def test_a_stream_goes_on_again_and_again(path):
         reached = rows_after(follow(path), reached)[1]
 
 
-def test_a_caught_up_stream_that_moved_on_keeps_what_it_knows(path):
+def test_caught_up_stream_keeps_row_counts_while_advancing(path):
     """Its new version has no rows of its own."""
     reached = caught_up(path)
     for _ in range(3):
@@ -140,7 +140,7 @@ def test_a_caught_up_stream_that_moved_on_keeps_what_it_knows(path):
         reached = end
 
 
-def test_a_batch_that_runs_again_needs_no_version_without_changes(path):
+def test_replayed_batch_needs_no_unchanged_versions(path):
     start = caught_up(path)
     compact(Table(path))
     append(path, 6)
@@ -153,7 +153,7 @@ def test_a_batch_that_runs_again_needs_no_version_without_changes(path):
     assert read_batch(follow(path), start, middle) == []
 
 
-def test_a_batch_without_changes_is_empty_after_both_its_ends_were_removed(path):
+def test_batch_without_changes_is_empty_after_removal_of_both_ends(path):
     start = caught_up(path)
     set_config(path)
     end = as_logged(follow(path).latest_offset(start, ALL))
@@ -164,7 +164,7 @@ def test_a_batch_without_changes_is_empty_after_both_its_ends_were_removed(path)
     assert read_batch(follow(path), start, end) == []
 
 
-def test_a_feed_needs_no_version_before_one_that_only_moved_rows(path):
+def test_feed_needs_no_version_before_compaction(path):
     before = read_changes(path, 1, 2, "none")
     compact(Table(path))
     append(path, 6)
@@ -176,7 +176,7 @@ def test_a_feed_needs_no_version_before_one_that_only_moved_rows(path):
     assert [one.numInsertedRows for one in count_changes(Table(path), window)] == [3]
 
 
-def test_a_feed_of_a_table_without_deletes_needs_no_version_without_changes(path):
+def test_feed_without_deletes_needs_no_unchanged_versions(path):
     compact_by_pylance(path)
     set_config(path)
     append(path, 6)
@@ -213,7 +213,7 @@ def exchange_rows(path):
     ],
     ids=["append", "delete", "update", "both", "exchange", "overwrite", "restore", "drop", "add"],
 )
-def test_a_removed_version_that_changed_something_is_missed(path, change, compacts):
+def test_removed_version_with_changes_raises(path, change, compacts):
     reached = caught_up(path)
     change(path)
     if compacts:
@@ -226,7 +226,7 @@ def test_a_removed_version_that_changed_something_is_missed(path, change, compac
     assert follow(path, fails_on_data_loss=False).latest_offset(reached, ALL).version > 2
 
 
-def test_rows_that_a_restore_exchanged_for_as_many_others_are_missed(path):
+def test_restore_exchanging_equally_many_rows_raises_after_cleanup(path):
     """The checkpoint is at a delete, which leaves no trace in the other rows."""
     delete_rows(path, "id = 1")
     reached = caught_up(path)
@@ -240,7 +240,7 @@ def test_rows_that_a_restore_exchanged_for_as_many_others_are_missed(path):
         follow(path).latest_offset(reached, ALL)
 
 
-def test_an_update_that_a_restore_took_back_is_missed(path):
+def test_restore_undoing_update_raises_after_cleanup(path):
     """There are as many rows, and none is newer than the checkpoint."""
     add_to(path, "id >= 0", "n", 1)
     reached = caught_up(path)
@@ -251,7 +251,7 @@ def test_an_update_that_a_restore_took_back_is_missed(path):
         follow(path).latest_offset(reached, ALL)
 
 
-def test_an_offset_of_an_older_release_is_read_and_knows_no_rows(path):
+def test_old_offset_has_no_row_counts(path):
     delete_rows(path, "id = 1")
     append(path, 6)
     old = StreamOffset.from_json({"f": 1, "v": 4})
@@ -263,12 +263,12 @@ def test_an_offset_of_an_older_release_is_read_and_knows_no_rows(path):
 
 
 @pytest.mark.parametrize("text", ["", "1-2-3", "1-2-x-3", "1-2-3-4-5", "-1-2-3", "１-2-3-a"])
-def test_rows_that_nobody_can_have_logged_are_refused(text):
+def test_invalid_row_counts_of_offset_are_corrupt(text):
     with pytest.raises(CorruptFileError):
         StreamOffset.from_json({"f": 1, "v": 2, "live": text})
 
 
-def test_a_feed_since_a_time_needs_all_versions_since(path):
+def test_feed_since_timestamp_needs_all_versions(path):
     moment = Snapshot.open(Table(path)).manifest.timestamp_ns
     append(path, 6)
     compact(Table(path))
@@ -278,7 +278,7 @@ def test_a_feed_since_a_time_needs_all_versions_since(path):
         resolve_window(Table(path), Bound(timestamp_ns=moment), Bound())
 
 
-def test_a_feed_of_a_table_with_deletes_misses_a_removed_version(path):
+def test_feed_with_deletes_needs_removed_version(path):
     delete_rows(path, "id = 1")
     append(path, 6)
     compact_by_pylance(path)
@@ -357,7 +357,7 @@ def shown(rows):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("seed", seeds(400, in_ci=12))
-def test_what_goes_on_after_a_cleanup_is_as_if_the_version_was_kept(tmp_path, seed):
+def test_readers_after_cleanup_equal_readers_with_kept_version(tmp_path, seed):
     """A reader shows what it shows of a table that kept the version that it has read, or fails.
 
     Without a restore, nothing was changed by the versions that it did not see.

@@ -96,7 +96,7 @@ def both(path, policy, **theirs):
     return result
 
 
-def test_the_same_files_go_as_with_pylance_by_age(path):
+def test_cleanup_by_age_removes_same_files_as_pylance(path):
     before = read_theirs(path).drop(["b"])
     result = both(path, ALL_OLD, older_than=timedelta(0))
     assert versions(path) == [result.versions[-1] + 1]
@@ -105,23 +105,23 @@ def test_the_same_files_go_as_with_pylance_by_age(path):
     assert cleanup_old_versions(Table(path), ALL_OLD).num_files == 0
 
 
-def test_the_same_files_go_as_with_pylance_by_number(path):
+def test_cleanup_by_count_removes_same_files_as_pylance(path):
     assert both(path, CleanupPolicy(retain_versions=3), retain_versions=3).versions[0] == 1
     assert len(versions(path)) == 3
 
 
-def test_the_same_files_stay_as_with_pylance_if_both_are_given(path):
+def test_cleanup_by_age_and_count_keeps_same_files_as_pylance(path):
     policy = CleanupPolicy(retain_versions=2, older_than_s=3600)
     assert both(path, policy, retain_versions=2, older_than=timedelta(hours=1)).versions == ()
 
 
-def test_nothing_young_goes_without_a_rule(path):
+def test_default_cleanup_keeps_recent_versions(path):
     assert both(path, None).num_files == 0
     later = time.time_ns() + 15 * 24 * 3600 * 10**9
     assert len(cleanup_old_versions(Table(path), now_ns=later, dry_run=True).versions) > 3
 
 
-def test_versions_before_a_number(path):
+def test_cleanup_before_version_keeps_newest(path):
     newest = versions(path)[-1]
     assert cleanup_old_versions(Table(path), CleanupPolicy(before_version=4)).versions == (1, 2, 3)
     assert versions(path)[0] == 4
@@ -131,7 +131,7 @@ def test_versions_before_a_number(path):
     assert versions(path) == [newest]
 
 
-def test_files_that_no_version_knows_go_when_they_are_a_week_old(path):
+def test_unreferenced_files_are_removed_after_one_week(path):
     young = ("data/young.lance", "_deletions/0-1-5.arrow", "_transactions/1-a.txn",
              "_indices/6a1f3c5e-0000-4000-8000-000000000000/x.idx")  # fmt: skip
     old = ("data/old.lance", "data/old/1.blob", "_transactions/1-b.txn", "_versions/.tmp_x")
@@ -152,7 +152,7 @@ def test_files_that_no_version_knows_go_when_they_are_a_week_old(path):
     assert set(result.paths) == set(young)
 
 
-def test_tagged_versions_stay_or_are_an_error(path):
+def test_tagged_versions_are_kept_or_refused(path):
     lance.dataset(path).tags.create("kept", 3)
     before = every_file(path)
     with pytest.raises(InvalidInputError, match="kept"):
@@ -167,7 +167,7 @@ def test_tagged_versions_stay_or_are_an_error(path):
     assert len(versions(path)) == 1
 
 
-def test_what_branches_need_stays(path):
+def test_cleanup_keeps_files_of_branches(path):
     branch = lance.dataset(path).create_branch("work/one", 3)
     write_table(branch.uri, some_rows(2))
     deeper = lance.dataset(branch.uri).create_branch("deeper")
@@ -188,7 +188,7 @@ def test_what_branches_need_stays(path):
     ]
 
 
-def test_a_clone_leaves_the_files_of_its_origin_alone(path, tmp_path):
+def test_cleanup_of_clone_keeps_files_of_origin(path, tmp_path):
     clone = str(tmp_path / "clone")
     lance.dataset(path).shallow_clone(clone, versions(path)[-1])
     delete_rows(clone, "id = 20")
@@ -199,7 +199,7 @@ def test_a_clone_leaves_the_files_of_its_origin_alone(path, tmp_path):
     assert read_ours(clone).num_rows == read_ours(path).num_rows - 1
 
 
-def test_files_of_nothing_but_lineage_are_alive(tmp_path):
+def test_cleanup_keeps_lineage_files(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table({"id": range(40)})
     lance.write_dataset(table, path, enable_stable_row_ids=True, max_rows_per_file=10)
@@ -227,7 +227,7 @@ def test_detached_versions_keep_their_files(path):
     assert lance.dataset(path, version=detached.version).to_table(["id"]).num_rows == rows
 
 
-def test_nothing_is_removed_when_a_manifest_cannot_be_read(path):
+def test_unreadable_manifest_prevents_cleanup(path):
     manifest = Path(path, list_versions(Table(path).store())[2].path)
     manifest.write_bytes(manifest.read_bytes()[:-20])
     before = every_file(path)
@@ -236,7 +236,7 @@ def test_nothing_is_removed_when_a_manifest_cannot_be_read(path):
     assert every_file(path) == before
 
 
-def test_there_must_be_a_table(tmp_path):
+def test_cleanup_requires_table(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.lance").write_bytes(b"")
     with pytest.raises(TableNotFoundError):
@@ -244,7 +244,7 @@ def test_there_must_be_a_table(tmp_path):
     assert (tmp_path / "data" / "x.lance").exists()
 
 
-def test_an_interrupted_cleanup_is_finished_by_the_next(path, monkeypatch):
+def test_next_cleanup_finishes_interrupted_one(path, monkeypatch):
     real = LocalStore.delete_many
     before = read_theirs(path).drop(["b"])
     left = 2
@@ -264,7 +264,7 @@ def test_an_interrupted_cleanup_is_finished_by_the_next(path, monkeypatch):
     assert read_theirs(path).drop(["b"]).equals(before)
 
 
-def test_a_version_that_is_restored_meanwhile_keeps_its_files(path, monkeypatch):
+def test_version_restored_during_cleanup_keeps_files(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
     real = cleanup.move_to_pending_removal
@@ -279,7 +279,7 @@ def test_a_version_that_is_restored_meanwhile_keeps_its_files(path, monkeypatch)
     assert lance.dataset(path).to_table(["id"])["id"].to_pylist() == list(range(40))
 
 
-def test_an_old_version_that_somebody_begins_to_need_is_spared(path, monkeypatch):
+def test_version_tagged_before_mark_is_kept(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
     real = cleanup.CleanupMark
@@ -296,7 +296,7 @@ def test_an_old_version_that_somebody_begins_to_need_is_spared(path, monkeypatch
     assert list(Path(path, "_refs/cleanups").iterdir()) == []
 
 
-def test_nobody_begins_to_need_a_version_that_is_about_to_go(path, monkeypatch):
+def test_marked_version_cannot_be_tagged_branched_or_restored(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
     real, told = cleanup.move_to_pending_removal, []
@@ -324,7 +324,7 @@ def test_nobody_begins_to_need_a_version_that_is_about_to_go(path, monkeypatch):
     assert list(Path(path, "_refs/cleanups").iterdir()) == []
 
 
-def test_the_mark_of_a_cleanup_that_died_goes_with_its_versions_or_after_an_hour(path):
+def test_stale_cleanup_mark_expires_after_one_hour(path):
     store, newest = Table(path).store(), versions(path)[-1]
     stale = Path(path, CleanupMark(store, [newest, 2]).path)
     with pytest.raises(VersionNotFoundError, match="being removed"):
@@ -339,7 +339,7 @@ def test_the_mark_of_a_cleanup_that_died_goes_with_its_versions_or_after_an_hour
     assert versions(path)[0] == 2
 
 
-def test_marks_of_dead_cleanups_go_also_with_a_cleanup_that_has_nothing_to_do(path):
+def test_idle_cleanup_removes_stale_marks(path):
     cleanup_old_versions(Table(path), ALL_OLD)
     mark = Path(path, CleanupMark(Table(path).store(), [1]).path)
     assert cleanup_old_versions(Table(path), ALL_OLD, dry_run=True).num_files == 0
@@ -348,7 +348,7 @@ def test_marks_of_dead_cleanups_go_also_with_a_cleanup_that_has_nothing_to_do(pa
     assert not mark.exists()
 
 
-def test_a_cleanup_that_was_held_up_for_long_gives_up(path):
+def test_cleanup_with_expired_mark_stops(path):
     now = 1e9
     mark = CleanupMark(Table(path).store(), [1], clock=lambda: now)
     for seconds in (1799, 1799):  # each renewal gives half an hour more
@@ -361,7 +361,7 @@ def test_a_cleanup_that_was_held_up_for_long_gives_up(path):
     assert list(Path(path, "_refs/cleanups").iterdir()) == []
 
 
-def test_a_cleanup_renews_its_mark_before_it_takes_versions_away(path, monkeypatch):
+def test_failed_mark_renewal_prevents_removal(path, monkeypatch):
     def held_up(self):
         raise StorageError("held up")
 
@@ -373,7 +373,7 @@ def test_a_cleanup_renews_its_mark_before_it_takes_versions_away(path, monkeypat
     assert list(Path(path, "_refs/cleanups").iterdir()) == []
 
 
-def test_what_is_left_of_references_that_were_never_made_goes_too(path):
+def test_staged_references_are_removed(path):
     names = ("tags/.tmp_t.json_0.part", "branches/.tmp_b.json_0.part", "cleanups/.tmp_c_0.part")
     set_tag(Table(path), "t")
     for name in names:
@@ -387,7 +387,7 @@ def test_what_is_left_of_references_that_were_never_made_goes_too(path):
     assert every_file(f"{path}/_refs") == {"tags/t.json"}
 
 
-def test_progress_counts_to_the_end(path):
+def test_progress_reaches_total(path):
     steps = []
     result = cleanup_old_versions(
         Table(path), ALL_OLD, progress=lambda done, total: steps.append((done, total))
@@ -396,9 +396,7 @@ def test_progress_counts_to_the_end(path):
     assert steps == sorted(steps)
 
 
-def test_many_files_go_in_batches_at_once_and_another_cleanup_finishes_what_broke_off(
-    path, monkeypatch
-):
+def test_batched_removal_resumes_after_failure(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
     monkeypatch.setattr(cleanup, "_BATCH", 2)
@@ -437,7 +435,7 @@ def test_durations(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "14", "days", "1 fortnight", "1d x", "-1d", "1.5h"])
-def test_texts_that_are_no_durations(text):
+def test_invalid_durations_are_refused(text):
     with pytest.raises(InvalidInputError):
         parse_duration(text)
 
@@ -456,7 +454,7 @@ CONFIGURATIONS = [
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_a_configured_cleanup_leaves_the_versions_that_pylance_leaves(tmp_path, config):
+def test_configured_cleanup_keeps_same_versions_as_pylance(tmp_path, config):
     left = {}
     for writer in ("ours", "theirs"):
         path = str(tmp_path / writer)

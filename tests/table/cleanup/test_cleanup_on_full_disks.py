@@ -68,7 +68,7 @@ def full_disk(monkeypatch):
     monkeypatch.setattr(FullDisk, "names", True)
 
 
-def test_a_full_disk_is_cleaned_up(path, full_disk):
+def test_full_disk_is_cleaned_up(path, full_disk):
     before = files(path)
     result = cleanup_old_versions(Table(path), ALL_OLD)
     assert result.versions == (1, 2, 3, 4)
@@ -77,7 +77,7 @@ def test_a_full_disk_is_cleaned_up(path, full_disk):
     assert read_ours(path)["id"].to_pylist() == [40, 41, 42]
 
 
-def test_nobody_begins_to_need_a_version_that_goes_from_a_full_disk(path, full_disk, monkeypatch):
+def test_marked_version_on_full_disk_cannot_be_referenced(path, full_disk, monkeypatch):
     real, told = cleaning.move_to_pending_removal, []
     monkeypatch.setattr(
         cleaning, "move_to_pending_removal", lambda *given, **more: needed(*given, **more)
@@ -101,9 +101,7 @@ def test_nobody_begins_to_need_a_version_that_goes_from_a_full_disk(path, full_d
     assert not [one for one in files(path) if "removed" in one]
 
 
-def test_where_there_is_no_room_for_a_name_files_that_nobody_needs_go_first(
-    path, full_disk, monkeypatch
-):
+def test_unreferenced_files_are_removed_first_without_space_for_names(path, full_disk, monkeypatch):
     leftover = Path(path, "data", "leftover.lance")
     leftover.write_bytes(b"of a job that died")
     os.utime(leftover, (0, 1))
@@ -113,7 +111,7 @@ def test_where_there_is_no_room_for_a_name_files_that_nobody_needs_go_first(
     assert not leftover.exists()
 
 
-def test_where_no_room_can_be_made_nothing_is_removed(path, full_disk, monkeypatch):
+def test_cleanup_without_any_space_removes_nothing(path, full_disk, monkeypatch):
     before = files(path)
     monkeypatch.setattr(FullDisk, "names", False)
     with pytest.raises(StorageError):
@@ -121,7 +119,7 @@ def test_where_no_room_can_be_made_nothing_is_removed(path, full_disk, monkeypat
     assert files(path) == before
 
 
-def test_a_copy_on_a_full_disk_is_another_name_of_the_file(tmp_path):
+def test_copy_on_full_disk_links_file(tmp_path):
     store = FullDisk(str(tmp_path))
     LocalStore(str(tmp_path)).put("a", b"content")
     LocalStore(str(tmp_path)).put("b", b"before")
@@ -163,7 +161,7 @@ SMALL_DISK = """
 """
 
 
-def test_a_small_file_system_that_is_really_full_is_cleaned_up(tmp_path):
+def test_full_small_file_system_is_cleaned_up(tmp_path):
     """One of a megabyte, in a namespace of its own."""
     mount = f"mount -t tmpfs -o size=1M tmpfs {tmp_path}"
     may = shutil.which("unshare") and subprocess.run(
@@ -186,7 +184,7 @@ def test_a_small_file_system_that_is_really_full_is_cleaned_up(tmp_path):
 # What somebody leaves who dies while a branch is made -----------------------------------------
 
 
-def test_files_of_a_branch_that_was_never_made_go_when_they_are_a_week_old(path, monkeypatch):
+def test_files_of_unfinished_branch_are_removed_after_one_week(path, monkeypatch):
     from pyspark_lance.table.refs import branches
 
     def dies(*given):
@@ -208,7 +206,7 @@ def test_files_of_a_branch_that_was_never_made_go_when_they_are_a_week_old(path,
     assert files(path) == before
 
 
-def test_files_of_a_branch_stay_however_old_they_are(path):
+def test_files_of_branches_are_kept_at_any_age(path):
     create_branch(Table(path), "trial", VersionSpec(version=3))
     before = {one for one in files(path) if one.startswith("tree/")}
     far = LocalStore(path).stat(min(before)).modified_ns + int(10 * SAFE_AGE_S * 1e9)

@@ -77,7 +77,7 @@ def ids(path, branch=None):
     return sorted(read_ours(path, branch=branch)["id"].to_pylist())
 
 
-def test_no_file_of_a_live_table_is_left_over_when_all_listed_versions_go(original, swept):
+def test_orphan_removal_keeps_live_files_during_version_removal(original, swept):
     rows = ids(original)
     for call, path, found in at_each_call(
         original, lambda path: remove_orphan_files(Table(path), older_than_s=8 * 86400), swept
@@ -86,7 +86,7 @@ def test_no_file_of_a_live_table_is_left_over_when_all_listed_versions_go(origin
         assert lance.dataset(path).count_rows() == len(rows)
 
 
-def test_no_file_of_a_live_table_is_named_as_left_over_when_all_listed_versions_go(original, swept):
+def test_orphan_listing_excludes_live_files_during_version_removal(original, swept):
     for call, path, found in at_each_call(
         original, lambda path: find_orphan_files(Table(path)), swept
     ):
@@ -98,7 +98,7 @@ def cleanup(table, *, dry_run=False):
     return cleanup_old_versions(table, CleanupPolicy(retain_versions=1), dry_run=dry_run)
 
 
-def test_a_cleanup_that_others_outrun_twice_keeps_what_the_newest_version_needs(original, swept):
+def test_overtaken_cleanup_keeps_files_of_newest_version(original, swept):
     rows = ids(original)
     director = Director()
     snapshots._cache.clear()
@@ -115,7 +115,7 @@ def test_a_cleanup_that_others_outrun_twice_keeps_what_the_newest_version_needs(
         assert ids(path) == rows, second
 
 
-def test_a_cleanup_that_others_outrun_does_not_say_that_live_files_would_go(original, swept):
+def test_overtaken_dry_run_lists_no_live_files(original, swept):
     live = {f"data/{one.name}" for one in Path(original, "data").iterdir()}
     assert len(live) == 2
     for call, _, found in at_each_call(
@@ -144,7 +144,7 @@ def changed(original):
     return original
 
 
-def test_a_sound_table_is_found_sound_whatever_others_remove_meanwhile(changed, others):
+def test_verify_finds_no_errors_during_removal(changed, others):
     for call, _, found in at_each_call(
         changed, lambda path: verify(Table(path), read_data=True), others
     ):
@@ -152,13 +152,13 @@ def test_a_sound_table_is_found_sound_whatever_others_remove_meanwhile(changed, 
         assert found.version >= 4
 
 
-def test_what_is_found_twice_is_told(changed):
+def test_verify_reports_confirmed_findings(changed):
     Path(changed, "_refs/tags").mkdir(parents=True)
     Path(changed, "_refs/tags/gone.json").write_text('{"version": 99, "manifestSize": 1}')
     assert [one.kind for one in verify(Table(changed)).findings] == ["dangling_tag"]
 
 
-def test_a_version_that_goes_while_it_is_verified_is_not_there(changed, others):
+def test_version_removed_during_verify_is_missing(changed, others):
     ends = set()
     for _ in at_each_call(changed, lambda path: ends.add(told(path, 3)), others):
         pass
@@ -172,7 +172,7 @@ def told(path, version):
         return error.what
 
 
-def test_a_picture_shows_the_versions_that_are_left(changed, others):
+def test_plot_shows_remaining_versions(changed, others):
     for call, _, found in at_each_call(changed, lambda path: draw_table(Table(path)), others):
         assert found.shapes, call
 
@@ -186,13 +186,13 @@ def test_a_picture_shows_the_versions_that_are_left(changed, others):
     ],
     ids=["history", "newest", "line"],
 )
-def test_a_history_has_the_newest_version(changed, others, look):
+def test_history_during_removal_has_newest_version(changed, others, look):
     for call, _, found in at_each_call(changed, look, others):
         assert found, call
         assert found[0].version >= 4
 
 
-def test_the_history_of_a_row_has_the_states_that_are_left(changed, others):
+def test_row_history_during_removal_has_remaining_states(changed, others):
     for call, _, found in at_each_call(changed, lambda path: row_history(Table(path), 1), others):
         assert [one.version for one in found] in ([4, 1], [4]), call
 
@@ -238,7 +238,7 @@ FOLLOWING = {
 
 
 @pytest.mark.parametrize("follow", FOLLOWING.values(), ids=FOLLOWING)
-def test_who_follows_a_table_is_told_that_versions_are_gone(changed, others, follow):
+def test_followers_get_error_for_removed_versions(changed, others, follow):
     time_ns, ends = third_ns(changed), []
 
     def once(path):
@@ -254,7 +254,7 @@ def test_who_follows_a_table_is_told_that_versions_are_gone(changed, others, fol
     assert None in ends
 
 
-def test_a_stream_that_has_read_nothing_begins_with_the_newest_version(changed, others):
+def test_new_stream_during_removal_begins_with_newest_version(changed, others):
     def first(path):
         stream = TableStream.of(Snapshot.open(Table(path)), StreamSettings(updates=Updates.SHOWN))
         return stream.latest_offset(BEGINNING, StreamLimits(rows=2))

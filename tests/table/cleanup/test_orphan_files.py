@@ -79,12 +79,12 @@ def path(tmp_path):
     return path
 
 
-def test_no_file_of_any_version_or_branch_is_left_over(path):
+def test_files_of_versions_and_branches_are_not_orphans(path):
     assert find_orphan_files(Table(path)) == []
     assert find_orphan_files(Table(path + "/tree/work/one")) == []
 
 
-def test_files_that_nothing_refers_to_are_listed_and_others_are_not(path):
+def test_only_unreferenced_lance_files_are_orphans(path):
     plant(path, (*UNUSED, *NOT_OURS_TO_JUDGE))
     branch = [f"tree/work/one/{name}" for name in UNUSED]
     plant(path, [*branch, "tree/work/one/x.lance", "tree/stray.lance"])
@@ -104,7 +104,7 @@ def test_files_that_nothing_refers_to_are_listed_and_others_are_not(path):
     assert lance.dataset(path + "/tree/work/one").count_rows() == 77
 
 
-def test_young_files_stay_unless_told_otherwise(path):
+def test_young_files_are_kept_by_default(path):
     plant(path, UNUSED)
     old = UNUSED[:3]
     long_ago = time.time() - 8 * 24 * 3600
@@ -117,14 +117,14 @@ def test_young_files_stay_unless_told_otherwise(path):
     assert names_of(find_orphan_files(Table(path))) == sorted(UNUSED[3:])
 
 
-def test_files_of_unknown_age_are_never_taken_for_old_ones(path):
+def test_files_of_unknown_age_are_kept(path):
     plant(path, UNUSED)
     os.utime(Path(path) / UNUSED[0], ns=(0, 0))  # what a store that keeps no time says
     assert UNUSED[0] in names_of(find_orphan_files(Table(path)))
     assert remove_orphan_files(Table(path)) == []
 
 
-def test_nothing_is_listed_when_a_manifest_cannot_be_read(path):
+def test_unreadable_manifest_prevents_orphan_listing(path):
     plant(path, UNUSED)
     manifests = sorted(Path(path, "_versions").glob("*.manifest"))
     manifests[1].write_bytes(manifests[1].read_bytes()[:-20])
@@ -134,14 +134,14 @@ def test_nothing_is_listed_when_a_manifest_cannot_be_read(path):
     assert all((Path(path) / name).exists() for name in UNUSED)
 
 
-def test_a_folder_without_a_table_is_not_cleaned(tmp_path):
+def test_folder_without_table_is_not_cleaned(tmp_path):
     plant(tmp_path, UNUSED)
     with pytest.raises(TableNotFoundError):
         remove_orphan_files(Table(str(tmp_path)), older_than_s=0, force=True)
     assert (tmp_path / UNUSED[0]).exists()
 
 
-def test_a_write_that_was_not_committed_leaves_what_is_listed(tmp_path):
+def test_uncommitted_write_leaves_orphan_file(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
     lance.fragment.write_fragments(pa.table({"id": [1, 2]}), path)

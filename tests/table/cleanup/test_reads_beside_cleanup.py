@@ -42,11 +42,11 @@ def opened(path, at=LATEST):
         return Snapshot.open(Table(path), at)
 
 
-def test_the_newest_version_is_found_when_the_one_that_was_listed_is_gone(path):
+def test_newest_version_is_found_after_listed_one_is_removed(path):
     assert opened(path).version == 4
 
 
-def test_a_version_that_goes_while_it_is_opened_is_not_found(path):
+def test_version_removed_during_open_is_not_found(path):
     with pytest.raises(VersionNotFoundError, match="no version 1"):
         opened(path, VersionSpec(version=1))
 
@@ -74,7 +74,7 @@ def compact_and_clean(path):
     ],
     ids=["delete", "update", "merge"],
 )
-def test_a_change_whose_files_go_is_planned_again(tmp_path, change):
+def test_change_retries_when_its_files_are_removed(tmp_path, change):
     original = str(tmp_path / "original")
     for first in (0, 10):
         append(original, first)
@@ -101,7 +101,7 @@ def test_a_change_whose_files_go_is_planned_again(tmp_path, change):
         assert sorted(map(repr, found.to_pylist())) == rows, calls[number]
 
 
-def test_a_file_that_the_newest_version_lacks_is_an_error(path):
+def test_missing_file_of_newest_version_raises(path):
     delete_rows(path, "id = 1")
     for file in Path(path, "_deletions").iterdir():
         file.unlink()
@@ -112,7 +112,7 @@ def test_a_file_that_the_newest_version_lacks_is_an_error(path):
 # The change feed ----------------------------------------------------------------------------
 
 
-def test_versions_between_the_bounds_may_go_while_changes_are_planned(tmp_path):
+def test_versions_between_bounds_may_be_removed_during_planning(tmp_path):
     original = str(tmp_path / "original")
     append(original, 0, rows=10)
     lance.dataset(original).tags.create("begin", 1)
@@ -142,7 +142,7 @@ def test_versions_between_the_bounds_may_go_while_changes_are_planned(tmp_path):
     assert ends == {(3, 6), (3, 1)}
 
 
-def test_a_bound_that_goes_while_changes_are_planned_is_not_found(path):
+def test_bound_removed_during_planning_is_not_found(path):
     with (
         directed(),
         in_charge(Director({0: pause(lambda: sweep(path))})),

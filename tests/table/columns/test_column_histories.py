@@ -220,7 +220,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_random_history_of_columns(tmp_path, seed):
+def test_random_column_history_matches_model(tmp_path, seed):
     history = History(str(tmp_path / "t.lance"), seed)
     for _ in range(12):
         history.step()

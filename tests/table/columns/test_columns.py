@@ -90,7 +90,7 @@ def data_files(path):
 # Values --------------------------------------------------------------------------------------
 
 
-def test_a_computed_column_is_one_file_for_each_fragment_with_all_its_physical_rows(path):
+def test_added_column_has_one_file_per_fragment_with_all_physical_rows(path):
     before = read_ours(path)
     schema = pa.schema([("d", pa.int64()), ("t", pa.string())])
     run = computed(["id"], lambda b: [*doubled(b), pc.cast(b.column("id"), pa.string())])
@@ -124,7 +124,7 @@ def test_a_computed_column_is_one_file_for_each_fragment_with_all_its_physical_r
     ],
     ids=lambda one: str(one.type),
 )
-def test_columns_of_every_kind_can_be_added(tmp_path, values):
+def test_columns_of_any_type_can_be_added(tmp_path, values):
     path = str(tmp_path / "t.lance")
     write_table(path, table(6), max_rows_per_file=3)
     lance.dataset(path).delete("id IN (0, 4)")
@@ -136,7 +136,7 @@ def test_columns_of_every_kind_can_be_added(tmp_path, values):
     check_both(path)
 
 
-def test_deleted_rows_never_put_null_where_null_cannot_be(tmp_path):
+def test_deleted_rows_never_have_null_in_required_column(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, pa.table({"id": pa.array(range(200_000), pa.int64())}))
     lance.dataset(path).delete("id < 70000 OR (id > 70000 AND id < 190000) OR id = 199999")
@@ -164,7 +164,7 @@ def test_values_must_come_for_every_row_once(small):
     assert data_files(small) == files
 
 
-def test_an_append_in_the_meantime_costs_only_its_own_fragments(small):
+def test_concurrent_append_requires_only_its_new_fragments(small):
     requests = []
 
     def run(request):
@@ -184,7 +184,7 @@ def test_an_append_in_the_meantime_costs_only_its_own_fragments(small):
     check_both(small)
 
 
-def test_ids_are_given_anew_when_another_column_came_first(small):
+def test_new_column_gets_new_id_after_concurrent_add(small):
     def run(request):
         yield from computed(["id"], doubled)(request)
         if Snapshot.open(Table(small)).version == 1:
@@ -197,7 +197,7 @@ def test_ids_are_given_anew_when_another_column_came_first(small):
     check_both(small)
 
 
-def test_work_that_others_make_pointless_leaves_no_files(small):
+def test_conflicting_add_column_leaves_no_files(small):
     def run(request):
         yield from computed(["id"], doubled)(request)
         rename_column(Table(small), "x", "xx")
@@ -216,7 +216,7 @@ def test_work_that_others_make_pointless_leaves_no_files(small):
     assert len(data_files(small)) == len(files) + 3
 
 
-def test_the_same_work_of_an_application_is_done_once(small):
+def test_application_version_is_applied_once(small):
     settings = CommitSettings(properties=ApplicationVersion("app", 1).properties())
     run = computed(["id"], doubled)
     assert add_columns(Table(small), pa.schema([("d", pa.int64())]), run, settings).version == 2
@@ -229,7 +229,7 @@ def test_the_same_work_of_an_application_is_done_once(small):
 # Schema only ---------------------------------------------------------------------------------
 
 
-def test_a_column_of_nulls_writes_nothing_and_changes_no_row(path):
+def test_null_column_writes_no_files_and_changes_no_rows(path):
     before, files = read_ours(path), data_files(path)
     columns = pa.schema([("n", pa.int8()), ("m", pa.list_(pa.struct([("k", pa.int8())])))])
     assert add_null_columns(Table(path), columns).version == 3
@@ -250,7 +250,7 @@ def test_a_column_of_nulls_writes_nothing_and_changes_no_row(path):
     assert column(path, "n")[0] == 1
 
 
-def test_dropping_keeps_files_that_others_share(path):
+def test_drop_keeps_shared_files(path):
     files = files_of(path)
     add_columns(Table(path), pa.schema([("d", pa.int64())]), computed(["id"], doubled))
     assert drop_columns(Table(path), ["d", "s.a", "L"]).version == 4
@@ -286,7 +286,7 @@ def test_renaming_changes_names_only(path):
             rename_column(Table(path), old, new)
 
 
-def test_nulls_are_forbidden_only_where_there_are_none(path):
+def test_not_null_requires_column_without_nulls(path):
     def change(name, nullable):
         return change_nullability(Table(path), name, nullable=nullable, has_nulls=has_nulls)
 
@@ -354,7 +354,7 @@ def test_indices_follow_their_columns(small):
 # Types ---------------------------------------------------------------------------------------
 
 
-def test_a_wider_type_gets_another_id_and_files_of_its_own(path):
+def test_widened_column_gets_new_id_and_files(path):
     before = column(path, "x"), column(path, "l")
     assert widen_column(Table(path), "x", pa.int64(), copied("x")).version == 3
     result = widen_column(Table(path), "l", pa.list_(pa.int32()), copied("l"))
@@ -371,7 +371,7 @@ def test_a_wider_type_gets_another_id_and_files_of_its_own(path):
     assert widen_column(Table(path), "x", pa.decimal128(20, 0), copied("x")).version is None
 
 
-def test_types_that_could_lose_values_are_refused(small):
+def test_lossy_type_changes_are_refused(small):
     for name, kind in [
         ("id", pa.int32()), ("id", pa.float64()), ("x", pa.float32()), ("x", pa.uint64()),
         ("x", pa.string()), ("s", pa.string()), ("l", pa.list_(pa.int8())),
@@ -386,7 +386,7 @@ def test_types_that_could_lose_values_are_refused(small):
     assert widen_column(Table(small), "x", pa.int32(), copied("x")).version is None
 
 
-def test_a_column_that_is_in_no_file_is_widened_without_one(small):
+def test_unwritten_column_is_widened_without_files(small):
     add_null_columns(Table(small), pa.schema([("n", pa.int8())]))
     result = widen_column(Table(small), "n", pa.int64(), copied("n"))
     assert (result.version, result.num_written_files) == (3, 0)
@@ -394,7 +394,7 @@ def test_a_column_that_is_in_no_file_is_widened_without_one(small):
     check_both(small)
 
 
-def test_types_that_the_files_cannot_hold_are_refused(tmp_path):
+def test_types_unsupported_by_file_version_are_refused(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(4), file_version="2.1")
     columns = pa.schema([("m", pa.map_(pa.string(), pa.int8()))])
@@ -402,7 +402,7 @@ def test_types_that_the_files_cannot_hold_are_refused(tmp_path):
         add_null_columns(Table(path), columns)
 
 
-def test_files_of_version_2_0_hold_no_null_structs_so_none_are_promised(tmp_path):
+def test_nullable_structs_are_refused_in_2_0_files(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(4), file_version="2.0")
     wider = pa.struct([("a", pa.int64()), ("n", pa.struct([("k", pa.int8())]))])
@@ -421,7 +421,7 @@ def test_files_of_version_2_0_hold_no_null_structs_so_none_are_promised(tmp_path
     check_both(path)
 
 
-def test_tables_without_stable_row_ids_change_their_columns_too(tmp_path):
+def test_columns_change_without_stable_row_ids(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(), max_rows_per_file=4, enable_stable_row_ids=False)
     add_columns(Table(path), pa.schema([("d", pa.int64())]), computed(["id"], doubled))

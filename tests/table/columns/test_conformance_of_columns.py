@@ -94,7 +94,7 @@ def as_text(state: TableState) -> str:
     return "\n".join(lines)
 
 
-def test_every_step_of_table_b_comes_out_number_for_number(tmp_path):
+def test_column_changes_match_conformance_table_b(tmp_path):
     path = str(tmp_path / "b.lance")
     seen = []
 

@@ -37,7 +37,7 @@ def key_of(table: Table) -> tuple[str, ...]:
     return primary_key(Snapshot.open(table).schema)
 
 
-def test_a_key_is_declared_in_its_order_and_once(tmp_path):
+def test_primary_key_is_ordered_and_set_once(tmp_path):
     table = make(str(tmp_path / "t"))
     assert key_of(table) == ()
     assert set_primary_key(table, ["ID", "region"]) == ColumnResult(2)
@@ -50,7 +50,7 @@ def test_a_key_is_declared_in_its_order_and_once(tmp_path):
     assert schema.field("region").metadata[POSITION.encode()] == b"2"
 
 
-def test_a_merge_of_pylance_by_the_declared_key_notes_the_keys_that_it_inserts(tmp_path):
+def test_pylance_merge_by_primary_key_records_inserted_keys(tmp_path):
     path = str(tmp_path / "t")
     table = make(path)
     set_primary_key(table, ["region", "id"])
@@ -73,7 +73,7 @@ def test_a_merge_of_pylance_by_the_declared_key_notes_the_keys_that_it_inserts(t
         ({"id": {MARK: "false"}}, ()),
     ],
 )
-def test_the_key_of_a_table_of_pylance_is_seen(tmp_path, keys, expected):
+def test_primary_keys_of_pylance_are_read(tmp_path, keys, expected):
     table = make(str(tmp_path / "t"), by=lambda path, rows: lance.write_dataset(rows, path), **keys)
     assert key_of(table) == expected
 
@@ -89,7 +89,7 @@ def test_the_key_of_a_table_of_pylance_is_seen(tmp_path, keys, expected):
         (["ids"], "no column 'ids'"),
     ],
 )
-def test_what_cannot_be_a_key(tmp_path, columns, message):
+def test_invalid_primary_keys_are_refused(tmp_path, columns, message):
     table = make(str(tmp_path / "t"))
     with pytest.raises(InvalidInputError, match=message):
         set_primary_key(table, columns)

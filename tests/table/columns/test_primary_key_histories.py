@@ -129,7 +129,7 @@ class KeyedTable:
 @pytest.mark.parametrize(
     "seeds", [range(6), pytest.param(range(6, 300), marks=pytest.mark.slow)], ids=["few", "many"]
 )
-def test_random_histories_keep_the_key_of_a_table(tmp_path, seeds):
+def test_random_histories_keep_primary_key(tmp_path, seeds):
     for seed in seeds:
         rng = random.Random(seed)
         table = KeyedTable(str(tmp_path / f"t{seed}"), rng)

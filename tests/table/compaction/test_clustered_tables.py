@@ -67,7 +67,7 @@ def as_they_lie(path, name):
     return lying.column(name).to_pylist()
 
 
-def test_a_compaction_sorts_by_the_columns_of_the_table_and_only_what_is_new(tmp_path):
+def test_compaction_sorts_only_new_rows_by_table_columns(tmp_path):
     path = str(tmp_path / "t")
     table = made(path)
     assert set_cluster_by(table, ["A"]).version == 4
@@ -100,7 +100,7 @@ def test_a_compaction_sorts_by_the_columns_of_the_table_and_only_what_is_new(tmp
         (("b",), {}, "linear"),  # one column has no curve
     ],
 )
-def test_the_order_is_the_tables_unless_a_compaction_says(tmp_path, columns, given, order):
+def test_compaction_options_override_table_order(tmp_path, columns, given, order):
     table = made(str(tmp_path / "t"), *columns)
     assert compact(table, {**SMALL, **given}).numRows == 900
     assert sorted_by(table).order == order
@@ -108,7 +108,7 @@ def test_the_order_is_the_tables_unless_a_compaction_says(tmp_path, columns, giv
     assert sorted_by(table).num_split == len(given.get("split_files_by", ()))
 
 
-def test_columns_of_one_compaction_win_and_no_columns_leave_rows_as_they_are(tmp_path):
+def test_cluster_by_option_overrides_table_and_empty_disables_sorting(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a")
     assert compact(table, {**SMALL, "cluster_by": ()}).fragmentsAdded == 1
@@ -123,7 +123,7 @@ def test_columns_of_one_compaction_win_and_no_columns_leave_rows_as_they_are(tmp
     assert set_cluster_by(table, ()).version is None
 
 
-def test_zone_maps_follow_what_moved(tmp_path):
+def test_zone_maps_follow_clustered_rows(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a")
     create_zone_maps(table, ["a"])
@@ -141,7 +141,7 @@ def test_zone_maps_follow_what_moved(tmp_path):
         (("a",), "spiral", "there is no order 'spiral'"),
     ],
 )
-def test_other_columns_and_orders_are_refused(tmp_path, columns, order, message):
+def test_unknown_columns_and_orders_are_refused(tmp_path, columns, order, message):
     table = made(str(tmp_path / "t"), "b")
     with pytest.raises(InvalidInputError, match=message):
         set_cluster_by(table, columns, order)
@@ -149,13 +149,13 @@ def test_other_columns_and_orders_are_refused(tmp_path, columns, order, message)
 
 
 @pytest.mark.parametrize("column", ["s", "s.tags"])
-def test_columns_whose_values_have_no_order_are_refused(tmp_path, column):
+def test_unsortable_columns_are_refused(tmp_path, column):
     table = made(str(tmp_path / "t"))
     with pytest.raises(UnsupportedFeatureError, match=f"cannot be sorted by the column '{column}'"):
         set_cluster_by(table, [column])
 
 
-def test_renamed_columns_are_followed_and_none_is_dropped(tmp_path):
+def test_clustering_follows_renames_and_blocks_drops(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a", "s.x")
     rename_column(table, "a", "c")
@@ -171,7 +171,7 @@ def test_renamed_columns_are_followed_and_none_is_dropped(tmp_path):
     drop_columns(table, ["c"])
 
 
-def test_what_is_kept_is_no_property(tmp_path):
+def test_clustering_key_is_not_a_property(tmp_path):
     table = made(str(tmp_path / "t"), "a")
     assert CLUSTER_BY_KEY in Snapshot.open(table).manifest.config
     assert properties_of(Snapshot.open(table)) == {}
@@ -179,7 +179,7 @@ def test_what_is_kept_is_no_property(tmp_path):
         set_properties(table, {CLUSTER_BY_KEY: "a"})
 
 
-def test_writes_keep_the_columns_or_name_their_own(tmp_path):
+def test_writes_keep_or_replace_clustering_columns(tmp_path):
     path = str(tmp_path / "t")
     table = Table(path)
     create_table(table, rows(0, 1).schema, WriteSettings(cluster_by=("B", "a")))
@@ -207,7 +207,7 @@ def test_writes_keep_the_columns_or_name_their_own(tmp_path):
     write_table(path, rows(0, 9))
 
 
-def test_a_copy_with_stable_row_ids_is_clustered_by_the_same_columns(tmp_path):
+def test_copy_with_stable_row_ids_keeps_clustering(tmp_path):
     source, target = str(tmp_path / "t"), Table(str(tmp_path / "copy"))
     write_table(source, rows(0, 90), enable_stable_row_ids=False)
     set_cluster_by(Table(source), ["a"])
@@ -215,7 +215,7 @@ def test_a_copy_with_stable_row_ids_is_clustered_by_the_same_columns(tmp_path):
     assert asked(target).columns == ("a",)
 
 
-def test_pylance_reads_appends_to_and_compacts_a_clustered_table(tmp_path):
+def test_pylance_appends_to_and_compacts_clustered_table(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a", "b")
     compact(table, SMALL)
@@ -231,7 +231,7 @@ def test_pylance_reads_appends_to_and_compacts_a_clustered_table(tmp_path):
     assert lance.dataset(path).count_rows() == 939
 
 
-def test_columns_that_others_dropped_are_told_and_one_call_does_without(tmp_path):
+def test_missing_clustering_column_error_suggests_override(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a", "b")
     lance.dataset(path).drop_columns(["b"])
@@ -247,7 +247,7 @@ def test_columns_that_others_dropped_are_told_and_one_call_does_without(tmp_path
     assert compact(table, SMALL).numRows == 900
 
 
-def test_a_fragment_reuse_index_is_for_rows_in_their_order(tmp_path):
+def test_deferred_remap_is_refused_for_clustered_tables(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, rows(0, 90), enable_stable_row_ids=False)
     write_table(path, rows(90, 90))
@@ -259,7 +259,7 @@ def test_a_fragment_reuse_index_is_for_rows_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"columns":[],"order":"hilbert"}', "null"])
-def test_what_is_not_understood_asks_for_nothing(text):
+def test_unreadable_clustering_columns_are_ignored(text):
     assert ClusterBy.of({CLUSTER_BY_KEY: text}) is None
     assert ClusterBy.of({}) is None
     assert ClusterBy.of({CLUSTER_BY_KEY: ClusterBy(("a",)).to_text()}) == ClusterBy(("a",))

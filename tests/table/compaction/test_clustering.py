@@ -105,7 +105,7 @@ SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in ran
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_tables_change_in_nothing_but_the_order_of_their_rows(tmp_path, seed):
+def test_clustering_random_tables_changes_only_row_order(tmp_path, seed):
     path, rng = str(tmp_path / "t"), np.random.default_rng(seed)
     random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])
     before, snapshot = read_ours(path), Snapshot.open(Table(path))
@@ -136,7 +136,7 @@ def test_random_tables_change_in_nothing_but_the_order_of_their_rows(tmp_path, s
 
 
 @pytest.mark.parametrize(("stable", "sort_bytes"), [(True, 1 << 20), (False, 4000)])
-def test_rows_lie_in_the_order_of_their_columns(tmp_path, stable, sort_bytes):
+def test_rows_are_sorted_by_clustering_columns(tmp_path, stable, sort_bytes):
     path, rng = str(tmp_path / "t"), np.random.default_rng(7)
     fill(path, rng, [150, 40, 90], enable_stable_row_ids=stable)
     delete_rows(path, "id % 5 = 2")
@@ -163,7 +163,7 @@ def values_of_files(path, name):
 
 
 @pytest.mark.parametrize(("stable", "sort_bytes"), [(True, 1 << 20), (False, 4000)])
-def test_files_that_are_split_by_a_column_have_one_value_of_it(tmp_path, stable, sort_bytes):
+def test_split_files_have_one_value_of_column(tmp_path, stable, sort_bytes):
     path, rng = str(tmp_path / "t"), np.random.default_rng(7)
     first = fill(path, rng, [150, 40, 90], enable_stable_row_ids=stable)
     before = read_ours(path, system_columns=()).sort_by("id")
@@ -184,7 +184,7 @@ def test_files_that_are_split_by_a_column_have_one_value_of_it(tmp_path, stable,
     lance.dataset(path).validate()
 
 
-def test_files_are_split_by_the_first_columns_of_the_order_only(tmp_path):
+def test_split_columns_must_lead_linear_order(tmp_path):
     path = str(tmp_path / "t")
     fill(path, np.random.default_rng(1), [30])
     for given in (
@@ -196,7 +196,7 @@ def test_files_are_split_by_the_first_columns_of_the_order_only(tmp_path):
             compact(Table(path), given)
 
 
-def test_files_are_not_split_by_a_column_of_very_many_values(tmp_path):
+def test_split_by_column_with_many_values_is_refused(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": np.random.default_rng(1).permutation(12_000)}))
     with pytest.raises(InvalidInputError, match="more than 12000"):
@@ -204,7 +204,7 @@ def test_files_are_not_split_by_a_column_of_very_many_values(tmp_path):
 
 
 @pytest.mark.parametrize("by", ["ours", "pylance"])
-def test_zone_maps_know_what_a_clustering_moved(tmp_path, by):
+def test_zone_maps_cover_clustered_fragments(tmp_path, by):
     path, rng = str(tmp_path / "t"), np.random.default_rng(7)
     first = fill(path, rng, [50, 40], enable_stable_row_ids=True)
     if by == "ours":
@@ -227,7 +227,7 @@ def test_zone_maps_know_what_a_clustering_moved(tmp_path, by):
 
 
 @pytest.mark.parametrize("order", ["zorder", "hilbert"])
-def test_rows_on_a_curve_are_near_each_other_in_all_columns(tmp_path, order):
+def test_curves_keep_rows_near_in_all_columns(tmp_path, order):
     path, rng = str(tmp_path / "t"), np.random.default_rng(3)
     x, y = rng.integers(0, 1000, (2, 1600))
     write_table(path, pa.table({"x": x, "y": [f"{one:04}" for one in y]}), max_rows_per_file=400)
@@ -239,7 +239,7 @@ def test_rows_on_a_curve_are_near_each_other_in_all_columns(tmp_path, order):
     assert max(spans) < 400
 
 
-def test_the_hilbert_curve_visits_every_cell_and_never_jumps():
+def test_hilbert_curve_is_continuous_and_complete():
     for columns, bits in ((2, 4), (3, 3), (5, 2)):
         grid = np.array(list(itertools.product(range(1 << bits), repeat=columns)), np.uint64).T
         key = hilbert_key(list(grid), bits)
@@ -248,7 +248,7 @@ def test_the_hilbert_curve_visits_every_cell_and_never_jumps():
         assert set(steps.tolist()) == {1}
 
 
-def test_the_z_order_curve_takes_bits_in_turns():
+def test_zorder_key_interleaves_bits():
     rng = np.random.default_rng(0)
     for columns in (1, 2, 3, 7):
         cells = rng.integers(0, 1 << 5, (columns, 40)).astype(np.uint64)
@@ -263,7 +263,7 @@ def test_the_z_order_curve_takes_bits_in_turns():
 # Lineage, feeds, indices -------------------------------------------------------------------
 
 
-def test_feeds_tell_nothing_and_other_writers_go_on(tmp_path):
+def test_clustering_is_invisible_to_feeds_and_writers(tmp_path):
     path, rng = str(tmp_path / "t"), np.random.default_rng(11)
     fill(path, rng, [60, 40])
     set_to(path, "a = 3", c=0.5)
@@ -374,7 +374,7 @@ def sorted_ids(path):
 
 
 @pytest.mark.parametrize("order", ["linear", "zorder"])
-def test_only_new_rows_are_sorted(tmp_path, order):
+def test_clustering_sorts_only_new_rows(tmp_path, order):
     path, rng = str(tmp_path / "t"), np.random.default_rng(4)
     first = fill(path, rng, [200])
     given = {"sort_bytes": 1 << 20, "order": order, "target_rows_per_fragment": 50}
@@ -399,7 +399,7 @@ def test_only_new_rows_are_sorted(tmp_path, order):
     assert cluster(path, "c", "a", **{**given, "order": other}).num_rows == 295
 
 
-def test_the_order_is_known_by_the_columns_not_their_names(tmp_path):
+def test_clustering_follows_field_ids(tmp_path):
     path = str(tmp_path / "t")
     fill(path, np.random.default_rng(1), [40])
     assert cluster(path, "a").num_rows == 40
@@ -411,7 +411,7 @@ def test_the_order_is_known_by_the_columns_not_their_names(tmp_path):
     assert cluster(path, "renamed").num_rows == 40
 
 
-def test_pylance_keeps_what_the_table_says_of_its_order(tmp_path):
+def test_pylance_keeps_clustering_state(tmp_path):
     path = str(tmp_path / "t")
     fill(path, np.random.default_rng(1), [40])
     cluster(path, "a")
@@ -426,11 +426,11 @@ def test_pylance_keeps_what_the_table_says_of_its_order(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '{"fields":[1],"order":"linear","fragments":[[2]]}']
 )
-def test_what_is_not_understood_counts_as_nothing(text):
+def test_unreadable_clustering_state_is_ignored(text):
     assert Clustering.of({CLUSTERING_KEY: text}) is None
 
 
-def test_many_deleted_rows_are_a_reason_to_sort_again(tmp_path):
+def test_many_deleted_rows_cause_sorting(tmp_path):
     path = str(tmp_path / "t")
     fill(path, np.random.default_rng(1), [100])
     given = {"target_rows_per_fragment": 20}
@@ -441,7 +441,7 @@ def test_many_deleted_rows_are_a_reason_to_sort_again(tmp_path):
     assert cluster(path, "id", **given).version is None
 
 
-def test_limits_take_fragments_in_order_until_all_are_sorted(tmp_path):
+def test_source_row_limit_sorts_fragments_in_order(tmp_path):
     path = str(tmp_path / "t")
     for number in range(6):
         append(path, 10 * number, 10)
@@ -450,7 +450,7 @@ def test_limits_take_fragments_in_order_until_all_are_sorted(tmp_path):
     assert rows == [20, 20, 20, 0]
 
 
-def test_a_dry_run_says_what_would_be_done(tmp_path):
+def test_dry_run_predicts_clustering(tmp_path):
     path = str(tmp_path / "t")
     fill(path, np.random.default_rng(1), [100, 30])
     options = {"cluster_by": ("a",), "target_rows_per_fragment": 40}
@@ -477,7 +477,7 @@ def test_a_dry_run_says_what_would_be_done(tmp_path):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("stage", ["SortTask", "MergeTask"])
-def test_others_may_write_in_every_stage(tmp_path, act, retried, stage):
+def test_clustering_tolerates_concurrent_writes_in_every_stage(tmp_path, act, retried, stage):
     path, acted = str(tmp_path / "t"), []
     for number in range(2):
         append(path, 60 * number, 60)
@@ -498,7 +498,7 @@ def test_others_may_write_in_every_stage(tmp_path, act, retried, stage):
     check_invariants(path)
 
 
-def test_work_that_fails_leaves_no_files(tmp_path):
+def test_failed_clustering_leaves_no_files(tmp_path):
     path = str(tmp_path / "t")
     fill(path, np.random.default_rng(1), [200])
     before = files_of(path)
@@ -516,7 +516,7 @@ def test_work_that_fails_leaves_no_files(tmp_path):
 # What cannot be done -----------------------------------------------------------------------
 
 
-def test_what_cannot_be_sorted_is_refused_by_name(tmp_path):
+def test_unsortable_input_is_refused_by_name(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table({"id": [1], "tags": [["x"]], "place": [{"lat": 1.0}]})
     write_table(path, table)

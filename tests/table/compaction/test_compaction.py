@@ -96,7 +96,7 @@ def fragmented(path, seed, *, stable=True, indexed=True):
 
 
 @pytest.mark.parametrize("seed", seeds(40, in_ci=4))
-def test_bins_are_those_of_pylance(tmp_path, seed):
+def test_compaction_bins_equal_pylance(tmp_path, seed):
     path = str(tmp_path / "t")
     rows = fragmented(path, seed, stable=seed % 2 == 0)
     snapshot = Snapshot.open(Table(path))
@@ -115,7 +115,7 @@ def test_bins_are_those_of_pylance(tmp_path, seed):
             ], (target, threshold)
 
 
-def test_a_share_of_deleted_rows_at_the_threshold_is_no_reason(tmp_path):
+def test_deleted_share_at_threshold_does_not_compact(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0, 100)
     delete_rows(path, "id < 10")
@@ -124,13 +124,13 @@ def test_a_share_of_deleted_rows_at_the_threshold_is_no_reason(tmp_path):
     assert compact(Table(path), {"target_rows_per_fragment": 50}).version == 4
 
 
-def test_a_fragment_that_was_written_without_rows_stays_and_parts_its_neighbours():
+def test_empty_fragment_separates_bins():
     small = [replace(new_fragment(rows), id=n) for n, rows in enumerate((5, 5, 0, 5, 5))]
     bins = plan_bins(small, (), CompactionOptions())
     assert [[fragment.id for fragment in one] for one in bins] == [[0, 1], [3, 4]]
 
 
-def test_options_come_from_the_table_unless_given(tmp_path):
+def test_compaction_options_default_to_table_configuration(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0, 10)
     append(path, 10, 10)
@@ -162,7 +162,7 @@ def test_limits_take_bins_in_order(tmp_path):
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("seed", seeds(10, in_ci=2))
-def test_compaction_is_invisible_and_pylance_goes_on(tmp_path, seed, version):
+def test_compaction_is_invisible_and_pylance_continues(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)
     before, number = visible(path), Snapshot.open(Table(path)).version
@@ -191,7 +191,7 @@ def test_compaction_is_invisible_and_pylance_goes_on(tmp_path, seed, version):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_result_equals_that_of_pylance(tmp_path, stable):
+def test_compaction_result_equals_pylance(tmp_path, stable):
     ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
     for path in (ours, theirs):
         fragmented(path, 3, stable=stable, indexed=False)
@@ -215,7 +215,7 @@ def test_result_equals_that_of_pylance(tmp_path, stable):
     assert rows[0] == rows[1]
 
 
-def test_sequences_of_updates_and_merges_move_with_their_rows(tmp_path):
+def test_lineage_moves_with_compacted_rows(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(60), "v": ["a"] * 60})
     write_table(path, rows, max_rows_per_file=10)
@@ -233,7 +233,7 @@ def test_sequences_of_updates_and_merges_move_with_their_rows(tmp_path):
     assert visible(path, result.version) == before
 
 
-def test_versions_that_a_fragment_does_not_state_are_made_explicit(tmp_path):
+def test_implicit_versions_become_explicit(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0, 5)
     append(path, 5, 5)
@@ -263,7 +263,7 @@ def test_files_have_full_pages(tmp_path):
     assert [len(column.pages) for column in reader.metadata().columns] == [1]
 
 
-def test_new_files_end_at_the_limits(tmp_path):
+def test_compacted_files_end_at_limits(tmp_path):
     path = str(tmp_path / "t")
     values = np.random.default_rng(0).integers(0, 2**60, 240_000)
     write_table(path, pa.table({"x": values}), max_rows_per_file=5000)
@@ -278,7 +278,7 @@ def test_new_files_end_at_the_limits(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_new_files_end_before_their_lists_have_too_many_items(tmp_path, version):
+def test_compacted_files_end_before_lists_overflow(tmp_path, version):
     path, most = str(tmp_path / "t"), 100
     rng = np.random.default_rng(1)
     rows = pa.table(
@@ -321,7 +321,7 @@ def items_of(table: pa.Table) -> list[int]:
 
 
 @pytest.mark.slow
-def test_more_items_than_an_array_may_have_are_compacted_in_little_memory(tmp_path):
+def test_compaction_of_huge_lists_uses_little_memory(tmp_path):
     path, rows, length = str(tmp_path / "t"), 100, 1_000_000
     flags = pa.Array.from_buffers(
         pa.bool_(), rows * length, [None, pa.py_buffer(bytes(12_500_000))]
@@ -341,7 +341,7 @@ def test_more_items_than_an_array_may_have_are_compacted_in_little_memory(tmp_pa
         assert dataset.to_table(["id"])["id"].to_pylist() == list(range(2200))
 
 
-def test_neighbours_that_a_scan_would_read_one_by_one_are_read_together(tmp_path):
+def test_small_neighbours_are_read_together(tmp_path):
     path, rows = str(tmp_path / "t"), 60_000
     table = pa.table(
         {
@@ -364,7 +364,7 @@ def test_neighbours_that_a_scan_would_read_one_by_one_are_read_together(tmp_path
     check_invariants(path)
 
 
-def test_damage_is_told_of_the_file_that_has_it(tmp_path):
+def test_damaged_file_error_names_file(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table({"name": [f"user-{i:x}" for i in range(60_000)]})
     dataset = lance.write_dataset(table, path, max_rows_per_file=6000)
@@ -378,7 +378,7 @@ def test_damage_is_told_of_the_file_that_has_it(tmp_path):
     assert files_of(path) == files
 
 
-def test_columns_that_were_dropped_or_never_written_are_settled(tmp_path):
+def test_dropped_and_unwritten_columns_are_compacted(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(20), "gone": range(20)}), max_rows_per_file=5)
     dataset = lance.dataset(path)
@@ -403,7 +403,7 @@ def two_bins(path):
 
 
 @pytest.mark.parametrize("writer", ["ours", "theirs"])
-def test_a_bin_that_others_changed_is_planned_again_and_the_rest_is_kept(tmp_path, writer):
+def test_changed_bin_is_replanned_and_others_are_kept(tmp_path, writer):
     path = str(tmp_path / "t")
     given = two_bins(path)
     runs = []
@@ -430,7 +430,7 @@ def test_a_bin_that_others_changed_is_planned_again_and_the_rest_is_kept(tmp_pat
     assert files_of(path) == used_files(path)
 
 
-def test_a_compaction_that_loses_every_time_says_so_and_leaves_nothing(tmp_path):
+def test_repeatedly_conflicting_compaction_raises_and_leaves_no_files(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
     append(path, 3)
@@ -463,7 +463,7 @@ def test_two_compactions_at_once_move_rows_once(tmp_path):
     check_invariants(path)
 
 
-def test_columns_that_are_added_meanwhile_make_it_plan_again(tmp_path):
+def test_concurrent_add_column_replans_compaction(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
     append(path, 3)
@@ -489,7 +489,7 @@ def bitmaps(path):
     return {index.name: set(index.fragment_bitmap) for index in Snapshot.open(Table(path)).indices}
 
 
-def test_indices_that_hold_row_ids_follow_and_others_give_up(tmp_path):
+def test_row_id_indices_follow_compaction(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(40), "kind": ["a", "b"] * 20, "tags": [["x"], ["y"]] * 20})
     write_table(path, rows, max_rows_per_file=10)
@@ -513,7 +513,7 @@ def test_indices_that_hold_row_ids_follow_and_others_give_up(tmp_path):
         assert used.sort_by("_rowid").equals(scanned.sort_by("_rowid"))
 
 
-def test_users_may_choose_what_a_table_may_be_configured_to():
+def test_compact_parameters_equal_configurable_options():
     parameters = inspect.signature(LanceTable.compact).parameters.values()
     named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     snake_case = {re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", one) for one in named}
@@ -527,7 +527,7 @@ def test_users_may_choose_what_a_table_may_be_configured_to():
         ({"materialize_deletions_threshold": 7.0}, "deletions threshold' is a share of rows"),
     ],
 )
-def test_a_limit_is_told_by_words_that_fit_all_its_spellings(tmp_path, given, message):
+def test_invalid_limit_error_uses_readable_name(tmp_path, given, message):
     path = str(tmp_path / "t")
     append(path, 0)
     with pytest.raises(InvalidInputError, match=message):

@@ -71,7 +71,7 @@ def small_table(path, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_note_is_byte_for_byte_that_of_pylance(tmp_path, seed):
+def test_reuse_index_equals_pylance_bytes(tmp_path, seed):
     ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
     per_file = small_table(ours, seed)
     shutil.copytree(ours, theirs)
@@ -111,7 +111,7 @@ def rewrite_in_place(path):
     commit_rewritten(plan, request, list(rewrite_columns(request, changed.to_batches())))
 
 
-def test_rows_that_moved_are_found_in_each_of_several_new_fragments():
+def test_moved_addresses_are_found_in_several_fragments():
     rng = np.random.default_rng(8)
     for _ in range(20):
         old = np.concatenate([row_addresses(2, np.arange(30)), row_addresses(5, np.arange(30))])
@@ -128,7 +128,7 @@ def test_rows_that_moved_are_found_in_each_of_several_new_fragments():
         assert sorted(found.tolist()) == sorted([*others.tolist(), *now.tolist()])
 
 
-def test_every_index_answers_after_one_compaction_and_the_next(tmp_path):
+def test_indices_answer_after_deferred_compactions(tmp_path):
     path = str(tmp_path / "t")
     indexed(path)
     bodies = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
@@ -155,7 +155,7 @@ def test_every_index_answers_after_one_compaction_and_the_next(tmp_path):
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_changes_that_an_index_must_not_miss_go_through_the_note(tmp_path, monkeypatch, in_a_file):
+def test_changes_after_deferred_remap_update_coverage(tmp_path, monkeypatch, in_a_file):
     if in_a_file:
         monkeypatch.setattr(reuse_index, "MAX_INLINE_BYTES", 0)
     path = str(tmp_path / "t")
@@ -175,7 +175,7 @@ def test_changes_that_an_index_must_not_miss_go_through_the_note(tmp_path, monke
     check(path)
 
 
-def test_a_large_note_is_a_file_that_pylance_reads_and_a_cleanup_keeps(tmp_path):
+def test_large_reuse_index_is_external_file_kept_by_cleanup(tmp_path):
     path = str(tmp_path / "t")
     rows = 1_900_000
     table = pa.table({"id": np.arange(rows, dtype=np.int32)})
@@ -219,7 +219,7 @@ def two_bins(path):
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_compactions_at_once_leave_one_note_of_all_that_moved(tmp_path, monkeypatch, in_a_file):
+def test_concurrent_deferred_compactions_share_reuse_index(tmp_path, monkeypatch, in_a_file):
     if in_a_file:
         monkeypatch.setattr(reuse_index, "MAX_INLINE_BYTES", 0)
     path = str(tmp_path / "t")
@@ -248,7 +248,7 @@ def test_compactions_at_once_leave_one_note_of_all_that_moved(tmp_path, monkeypa
     assert len(list(Path(path).glob("_indices/*/details.binpb"))) == in_a_file
 
 
-def test_compactions_that_all_indices_have_followed_are_forgotten(tmp_path):
+def test_remapped_versions_are_trimmed_from_reuse_index(tmp_path):
     path = str(tmp_path / "t")
     given = two_bins(path)
     compact(Table(path), given)
@@ -263,7 +263,7 @@ def test_compactions_that_all_indices_have_followed_are_forgotten(tmp_path):
     assert dataset.to_table(filter="id >= 3 AND id < 8")["id"].to_pylist() == [5, 6, 7]
 
 
-def test_an_index_of_other_fragments_has_no_compaction_to_follow(tmp_path):
+def test_index_of_other_fragments_does_not_retain_reuse_versions(tmp_path):
     path = str(tmp_path / "t")
     for rows, column in ((range(100), "n"), (range(100, 110), None), (range(110, 120), "id")):
         lance.write_dataset(pa.table({"id": rows, "n": rows}), path, mode="append")
@@ -279,7 +279,7 @@ def test_an_index_of_other_fragments_has_no_compaction_to_follow(tmp_path):
     assert before[0].groups != after[0].groups
 
 
-def test_compactions_that_one_index_has_not_followed_are_kept(tmp_path):
+def test_reuse_versions_are_kept_until_all_indices_follow(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(140), "n": range(140)})
     lance.write_dataset(rows, path, max_rows_per_file=20)
@@ -293,7 +293,7 @@ def test_compactions_that_one_index_has_not_followed_are_kept(tmp_path):
         assert lance.dataset(path).to_table(filter=condition)["id"].to_pylist() == [75]
 
 
-def test_without_an_index_there_is_nothing_to_note(tmp_path):
+def test_deferred_compaction_without_index_writes_no_reuse_index(tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):
         rows = pa.table({"id": range(first, first + 10)})
@@ -302,7 +302,7 @@ def test_without_an_index_there_is_nothing_to_note(tmp_path):
     assert entry_of(path) is None
 
 
-def test_where_no_index_knows_rows_that_move_again_the_note_stays_as_it_is(tmp_path):
+def test_reuse_index_is_unchanged_without_affected_index(tmp_path):
     path = str(tmp_path / "t")
     compact(Table(path), two_bins(path))
     before = entry_of(path)
@@ -313,7 +313,7 @@ def test_where_no_index_knows_rows_that_move_again_the_note_stays_as_it_is(tmp_p
     assert lance.dataset(path).to_table(filter="id = 125")["id"].to_pylist() == [125]
 
 
-def test_tables_with_stable_row_ids_have_nothing_to_put_off(tmp_path):
+def test_deferred_remap_is_refused_with_stable_row_ids(tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):
         write_table(path, pa.table({"id": range(first, first + 10)}))
@@ -322,7 +322,7 @@ def test_tables_with_stable_row_ids_have_nothing_to_put_off(tmp_path):
     assert compact(Table(path)).version == 3
 
 
-def test_the_configuration_of_a_table_may_ask_for_it(tmp_path):
+def test_table_configuration_enables_deferred_remap(tmp_path):
     path = str(tmp_path / "t")
     two_bins(path)
     config = {"defer_index_remap": "true", "target_rows_per_fragment": "50"}
@@ -331,7 +331,7 @@ def test_the_configuration_of_a_table_may_ask_for_it(tmp_path):
     assert len(versions_of(path)) == 1
 
 
-def test_a_numbered_compaction_is_done_once(tmp_path):
+def test_numbered_compaction_runs_once(tmp_path):
     path = str(tmp_path / "t")
     given = two_bins(path)
     settings = ChangeSettings(properties=ApplicationVersion("nightly", 3).properties())

@@ -65,7 +65,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_compaction_leaves_the_table_before_or_after(tmp_path, kind):
+def test_killed_compaction_leaves_table_before_or_after(tmp_path, kind):
     before, deferred = str(tmp_path / "before"), kind == "indices follow later"
     for first, rows in ((0, 10), (10, 10), (20, 100), (120, 10), (130, 10)):
         append(before, first, rows, enable_stable_row_ids=not deferred)

@@ -71,7 +71,7 @@ def clean(path, until):
     return removed
 
 
-def test_nothing_is_lost_and_nothing_comes_back(tmp_path):
+def test_maintenance_beside_writers_loses_no_rows(tmp_path):
     path = str(tmp_path / "t")
     append(path, 99 * SPAN, 10)
     until = time.time() + SECONDS

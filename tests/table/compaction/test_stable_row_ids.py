@@ -50,7 +50,7 @@ def migrated(request, path, tmp_path):
     return target
 
 
-def test_every_row_has_an_id_and_both_read_the_same(migrated):
+def test_migrated_rows_have_ids_and_read_equally(migrated):
     check_invariants(migrated)
     assert verify(Table(migrated), read_data=True).findings == ()
     assert lance.dataset(migrated).has_stable_row_ids
@@ -87,14 +87,14 @@ def test_both_go_on_and_rows_keep_their_ids(migrated):
     ) == [30, 31]
 
 
-def test_a_table_that_has_them_is_left_alone(tmp_path):
+def test_table_with_stable_row_ids_is_unchanged(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
     assert enable_stable_row_ids(Table(path)).version is None
     assert Snapshot.open(Table(path)).version == 1
 
 
-def test_a_table_without_rows_has_nothing_to_give_ids_to(tmp_path):
+def test_enabling_stable_row_ids_requires_rows(tmp_path):
     path = str(tmp_path / "empty")
     write_table(path, pa.table({"id": pa.array([], pa.int64())}), enable_stable_row_ids=False)
     with pytest.raises(InvalidInputError, match="create the table again"):
@@ -102,20 +102,20 @@ def test_a_table_without_rows_has_nothing_to_give_ids_to(tmp_path):
     assert lance.dataset(path).version == 1
 
 
-def test_indices_are_in_the_way_and_the_copy_is_named(path):
+def test_indices_block_migration_and_error_suggests_copy(path):
     lance.dataset(path).create_scalar_index("id", "BTREE")
     with pytest.raises(UnsupportedFeatureError, match="copyWithStableRowIds"):
         enable_stable_row_ids(Table(path))
     assert Snapshot.open(Table(path)).version == 3
 
 
-def test_versions_without_ids_are_not_restored(path):
+def test_restore_before_migration_is_refused(path):
     enable_stable_row_ids(Table(path))
     with pytest.raises(UnsupportedFeatureError, match="stable row ids"):
         restore(Table(path), VersionSpec(version=1))
 
 
-def test_commits_in_between_make_it_plan_again(path, monkeypatch):
+def test_migration_retries_after_concurrent_commit(path, monkeypatch):
     from pyspark_lance.table.compaction import stable_row_ids
 
     real, calls = stable_row_ids._with_lineage, []
@@ -133,7 +133,7 @@ def test_commits_in_between_make_it_plan_again(path, monkeypatch):
     check_invariants(path)
 
 
-def test_a_writer_that_began_before_does_not_bring_rows_without_ids(path):
+def test_compaction_planned_before_migration_conflicts(path):
     plan = plan_compaction(Table(path), {}, ChangeSettings())
     group = rewrite_bin(plan.tasks[0])
     assert group.new_fragments[0].row_ids is None
@@ -145,7 +145,7 @@ def test_a_writer_that_began_before_does_not_bring_rows_without_ids(path):
     assert files_of(path) == used_files(path)
 
 
-def test_a_copy_needs_a_free_place_and_leaves_nothing_when_it_fails(path, tmp_path):
+def test_copy_requires_free_target(path, tmp_path):
     target = str(tmp_path / "copy")
     append(target, 0)
     with pytest.raises(TableAlreadyExistsError):
@@ -153,7 +153,7 @@ def test_a_copy_needs_a_free_place_and_leaves_nothing_when_it_fails(path, tmp_pa
     assert files_of(target) == used_files(target)
 
 
-def test_a_copy_has_the_schema_and_the_configuration(path, tmp_path):
+def test_copy_keeps_schema_and_configuration(path, tmp_path):
     lance.dataset(path).update_config({"lance.compaction.target_rows_per_fragment": "7"})
     target = str(tmp_path / "copy")
     copy_with_stable_row_ids(Table(path), Table(target))

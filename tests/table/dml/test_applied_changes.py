@@ -104,7 +104,7 @@ def apply(path, changes, end):
 
 
 @pytest.mark.parametrize("seed", seeds(24, in_ci=4))
-def test_random_windows_of_random_histories_make_the_replica_equal(tmp_path, seed):
+def test_applied_change_windows_keep_replica_equal(tmp_path, seed):
     rng = np.random.default_rng(seed)
     source, replica = str(tmp_path / "source"), str(tmp_path / "replica")
     write_table(source, pa.table([list(range(6)), [0] * 6], schema=SCHEMA))

@@ -61,7 +61,7 @@ def test_narrow_columns_of_many_rows_are_rewritten_as_columns(path, names, chang
         assert str(given) == f"{asked}, because {asked} were asked for"
 
 
-def test_costs_grow_with_what_each_way_touches(path):
+def test_rewrite_costs_grow_with_touched_data(path):
     snapshot = Snapshot.open(Table(path))
     few, many = (rewrite_cost(snapshot, ["k"], {0: count}) for count in (10, 1000))
     assert few.rows_s < many.rows_s
@@ -76,7 +76,7 @@ def test_costs_grow_with_what_each_way_touches(path):
     assert (nothing.rows_s, nothing.columns_s) == (0, 0)
 
 
-def test_an_index_on_the_column_speaks_for_moving_rows(tmp_path):
+def test_indexed_column_favors_moving_rows(tmp_path):
     where = str(tmp_path / "t.lance")
     vectors = np.random.default_rng(2).random(COUNT * 64, dtype=np.float32)
     wide = pa.FixedSizeListArray.from_arrays(pa.array(vectors), 64)
@@ -92,7 +92,7 @@ def test_an_index_on_the_column_speaks_for_moving_rows(tmp_path):
     assert choose_rewrite(snapshot, ["a"], COLUMNS, {0: 10_000}).mode is COLUMNS
 
 
-def test_what_cannot_be_rewritten_is_moved_or_refused(tmp_path):
+def test_unsupported_column_rewrite_moves_rows_or_is_refused(tmp_path):
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"a": range(9000)}), where, data_storage_version="legacy")
     snapshot = Snapshot.open(Table(where))
@@ -103,7 +103,7 @@ def test_what_cannot_be_rewritten_is_moved_or_refused(tmp_path):
         choose_rewrite(snapshot, ["a"], COLUMNS, {0: 1})
 
 
-def test_changed_rows_are_counted_only_where_that_can_pay(path, monkeypatch):
+def test_changed_rows_are_counted_only_if_useful(path, monkeypatch):
     snapshot = Snapshot.open(Table(path))
     calls = []
 
@@ -120,7 +120,7 @@ def test_changed_rows_are_counted_only_where_that_can_pay(path, monkeypatch):
     assert len(calls) == 1
 
 
-def test_merges_that_insert_or_delete_move_rows(path):
+def test_merges_with_inserts_or_deletes_move_rows(path):
     snapshot = Snapshot.open(Table(path))
     assert choose_rewrite(snapshot, None, AUTO, {}).mode is ROWS
     assert choose_rewrite(snapshot, None, ROWS, {}).reason == "rows were asked for"
@@ -128,7 +128,7 @@ def test_merges_that_insert_or_delete_move_rows(path):
         choose_rewrite(snapshot, None, COLUMNS, {})
 
 
-def test_modes_are_named():
+def test_rewrite_modes_are_parsed():
     assert [rewrite_mode(text) for text in ("auto", " Rows", "COLUMNS")] == [AUTO, ROWS, COLUMNS]
     with pytest.raises(InvalidInputError, match="auto, rows, columns"):
         rewrite_mode("both")

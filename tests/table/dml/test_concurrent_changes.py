@@ -53,7 +53,7 @@ def path(tmp_path):
     return str(tmp_path / "t")
 
 
-def test_changes_of_different_rows_of_one_fragment_are_united(path):
+def test_concurrent_changes_of_different_rows_are_rebased(path):
     make(path)
     theirs = interrupted_by(
         lambda: set_to(path, "id = 2", n=2), lambda: delete_rows(path, "id = 3")
@@ -69,7 +69,7 @@ def test_changes_of_different_rows_of_one_fragment_are_united(path):
     assert len(files(path, "_deletions")) == 3
 
 
-def test_a_delete_of_other_rows_is_united_too_and_may_empty_the_fragment(path):
+def test_concurrent_deletes_are_rebased_and_may_empty_fragment(path):
     make(path, 4)
     theirs = interrupted_by(lambda: delete_rows(path, "id < 2"))
     result = delete_rows(path, "id >= 2", **theirs)
@@ -80,7 +80,7 @@ def test_a_delete_of_other_rows_is_united_too_and_may_empty_the_fragment(path):
     assert Snapshot.open(Table(path)).manifest.fragments == ()
 
 
-def test_a_change_of_the_same_row_is_planned_again(path):
+def test_concurrent_change_of_same_row_is_replanned(path):
     make(path)
     theirs = interrupted_by(
         lambda: add_to(path, "id = 1", "n", 10), lambda: delete_rows(path, "id = 2")
@@ -90,7 +90,7 @@ def test_a_change_of_the_same_row_is_planned_again(path):
     assert values(path) == {0: 1, 1: 11} | dict.fromkeys(range(3, 10), 0)
 
 
-def test_a_compaction_in_between_is_planned_again(path):
+def test_change_is_replanned_after_concurrent_compaction(path):
     make(path, 20, max_rows_per_file=5)
     delete_rows(path, "id = 0")
     theirs = interrupted_by(lambda: lance.dataset(path).optimize.compact_files())
@@ -100,7 +100,7 @@ def test_a_compaction_in_between_is_planned_again(path):
     assert rows["_rowid"].to_pylist() == list(range(1, 20))
 
 
-def test_an_append_in_between_changes_nothing_for_an_update(path):
+def test_update_is_not_replanned_after_concurrent_append(path):
     make(path)
     theirs = interrupted_by(lambda: write_table(path, pa.table({"id": [77], "n": [7]})))
     upsert(path, pa.table({"id": [3, 88], "n": [3, 8]}), **theirs)
@@ -108,7 +108,7 @@ def test_an_append_in_between_changes_nothing_for_an_update(path):
     assert sorted(read_ours(path)["_rowid"].to_pylist()) == list(range(12))
 
 
-def test_an_overwrite_in_between_is_a_conflict_and_leaves_no_file(path):
+def test_concurrent_overwrite_conflicts_and_leaves_no_files(path):
     make(path)
     other = pa.table({"id": [1], "n": [5]})
     theirs = interrupted_by(lambda: write_table(path, other, overwrite=True))
@@ -120,7 +120,7 @@ def test_an_overwrite_in_between_is_a_conflict_and_leaves_no_file(path):
     assert not Path(path, "_deletions").exists() or not files(path, "_deletions")
 
 
-def test_who_is_never_fast_enough_gets_a_typed_error_and_leaves_no_file(path):
+def test_exhausted_retries_raise_and_leave_no_files(path):
     make(path)
     theirs = interrupted_by(*[lambda: add_to(path, "id = 1", "n", 10)] * 9)
     settings = ChangeSettings(retries=2, timeout_s=30)
@@ -131,7 +131,7 @@ def test_who_is_never_fast_enough_gets_a_typed_error_and_leaves_no_file(path):
 
 
 @pytest.mark.parametrize("with_key", [True, False])
-def test_two_merges_that_insert_one_new_key_at_once(path, with_key):
+def test_concurrent_merges_insert_new_key_once(path, with_key):
     """The second merge looks again, whether the key is declared to be the table's or not."""
     metadata = {KEY: "true"} if with_key else None
     schema = pa.schema(
@@ -146,7 +146,7 @@ def test_two_merges_that_insert_one_new_key_at_once(path, with_key):
     assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
 
 
-def test_merges_of_other_keys_do_not_look_again(path):
+def test_merges_of_different_keys_are_not_replanned(path):
     make(path)
     theirs = interrupted_by(lambda: upsert(path, pa.table({"id": [3, 20], "n": [1, 1]})))
     result = upsert(path, pa.table({"id": [4, 30], "n": [2, 2]}), **theirs)
@@ -160,7 +160,7 @@ def result_uuid(path, result):
     return Snapshot.open(Table(path), at).file.transaction().uuid
 
 
-def test_changes_whose_rows_make_each_other_match_come_one_after_the_other(path):
+def test_updates_matching_each_others_rows_are_serialized(path):
     """Each moves rows to where the other looks; together they would swap them."""
     make(path, 4)
     set_to(path, "id < 2", n=1)
@@ -169,7 +169,7 @@ def test_changes_whose_rows_make_each_other_match_come_one_after_the_other(path)
     assert values(path) == dict.fromkeys(range(4), 0)
 
 
-def test_a_delete_sees_rows_that_an_update_made_match_meanwhile(path):
+def test_delete_includes_rows_matched_by_concurrent_update(path):
     make(path, 4)
     theirs = interrupted_by(lambda: set_to(path, "id = 3", n=5))
     assert delete_rows(path, "n = 5 or id = 0", **theirs).num_deleted_rows == 2
@@ -180,7 +180,7 @@ def compacted(path):
     lance.dataset(path).optimize.compact_files()
 
 
-def test_a_merge_inserts_a_row_that_was_moved_and_then_deleted_meanwhile(path):
+def test_merge_inserts_row_moved_and_deleted_concurrently(path):
     make(path, 10, max_rows_per_file=5)
     theirs = interrupted_by(lambda: [compacted(path), delete_rows(path, "id = 1")])
     source = pa.table({"id": [1, 77], "n": [5, 5]})
@@ -189,7 +189,7 @@ def test_a_merge_inserts_a_row_that_was_moved_and_then_deleted_meanwhile(path):
     assert values(path) == dict.fromkeys(range(10), 0) | {1: 5, 77: 5}
 
 
-def test_a_merge_finds_a_row_that_was_inserted_and_then_moved_meanwhile(path):
+def test_merge_finds_row_inserted_and_moved_concurrently(path):
     make(path, 10)
     new = pa.table({"id": [77], "n": [5]})
     theirs = interrupted_by(lambda: [upsert(path, new), compacted(path)])
@@ -198,7 +198,7 @@ def test_a_merge_finds_a_row_that_was_inserted_and_then_moved_meanwhile(path):
     assert values(path) == dict.fromkeys(range(10), 0) | {77: 5}
 
 
-def test_a_delete_sees_rows_whose_file_was_replaced_meanwhile(path):
+def test_delete_includes_rows_of_concurrently_replaced_file(path):
     make(path, 10, max_rows_per_file=5)
 
     def replace_file():
@@ -213,7 +213,7 @@ def test_a_delete_sees_rows_whose_file_was_replaced_meanwhile(path):
     assert values(path) == dict.fromkeys(range(1, 5), 0)
 
 
-def test_an_append_of_matching_rows_comes_after_the_change(path):
+def test_concurrent_append_is_ordered_after_change(path):
     """An append looks at nothing, so the change may have come before it."""
     make(path, 2)
     theirs = interrupted_by(lambda: write_table(path, pa.table({"id": [7], "n": [0]})))
@@ -234,7 +234,7 @@ class Counting(ConditionalPutCommitHandler):
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2, 10])
-def test_the_retries_are_all_attempts_of_a_change_after_its_first(path, retries):
+def test_retries_count_attempts_after_first(path, retries):
     make(path)
     counting = Counting(lambda: add_to(path, "id = 1", "n", 1))
     environment = Environment(handler=counting, sleep=lambda seconds: None)
@@ -251,7 +251,7 @@ def test_the_retries_are_all_attempts_of_a_change_after_its_first(path, retries)
     assert values(path)[1] == retries + 1
 
 
-def test_the_time_for_planning_again_is_bounded(path):
+def test_replanning_time_is_bounded(path):
     make(path)
     counting = Counting(lambda: add_to(path, "id = 1", "n", 1))
     clock = iter(range(0, 10_000, 5))
@@ -270,7 +270,7 @@ def test_the_time_for_planning_again_is_bounded(path):
     assert counting.puts < 12
 
 
-def test_changes_with_a_transaction_number_are_made_once(path):
+def test_numbered_changes_are_applied_once(path):
     make(path)
     for number in (1, 2, 1, 2):
         numbered = ChangeSettings(properties=ApplicationVersion("app", number).properties())
@@ -286,7 +286,7 @@ def test_changes_with_a_transaction_number_are_made_once(path):
     assert lance.dataset(path).version == 4
 
 
-def test_threads_that_update_different_rows_all_succeed(path):
+def test_threads_updating_different_rows_all_commit(path):
     make(path, 40)
 
     def work(worker):
@@ -340,7 +340,7 @@ def run_together(workers, meanwhile=lambda: None):
 @pytest.mark.parametrize(
     ("processes", "updates"), [(3, 8), pytest.param(8, 50, marks=pytest.mark.slow)]
 )
-def test_processes_that_update_different_rows_beside_a_compactor(path, processes, updates):
+def test_processes_updating_different_rows_commit_beside_compaction(path, processes, updates):
     make(path, processes * updates)
     before = read_ours(path).sort_by("id")
     compactions = []
@@ -367,7 +367,7 @@ def test_processes_that_update_different_rows_beside_a_compactor(path, processes
 @pytest.mark.parametrize(
     ("processes", "increments"), [(3, 5), pytest.param(8, 8, marks=pytest.mark.slow)]
 )
-def test_processes_that_increment_one_row_lose_no_increment(path, processes, increments):
+def test_processes_incrementing_one_row_lose_no_increment(path, processes, increments):
     make(path, 5)
     run_together([start(path, 2, 0, increments) for _ in range(processes)])
     total = processes * sum(1 + turn % 3 for turn in range(increments))

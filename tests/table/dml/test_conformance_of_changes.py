@@ -41,7 +41,7 @@ def rows(ids, values):
     return pa.table({"id": pa.array(ids, pa.int64()), "val": pa.array(values, pa.string())})
 
 
-def test_table_a_with_our_own_changes(tmp_path):
+def test_changes_match_conformance_table_a(tmp_path):
     path = str(tmp_path / "a.lance")
 
     def compact(**options):
@@ -96,7 +96,7 @@ def test_table_b_with_our_own_changes_of_rows(tmp_path):
     check(path, TABLE_B, versions=parsed(TABLE_B), with_files=True)
 
 
-def test_changes_of_a_table_without_stable_row_ids(tmp_path):
+def test_changes_work_without_stable_row_ids(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, rows([0, 1, 2, 3], list("abcd")), enable_stable_row_ids=False)
     assert set_to(path, "id = 1", val="B").num_updated_rows == 1

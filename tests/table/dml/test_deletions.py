@@ -31,45 +31,45 @@ def lose(path, fragment, offsets, gone=None):
     return write_deletions(plan_change(Table(path)), touched.values(), one_match_each=True)
 
 
-def test_what_is_deleted_cannot_be_deleted_again(path):
+def test_deleted_rows_cannot_be_deleted_again(path):
     with pytest.raises(InvalidInputError, match="are deleted already in version 3"):
         lose(path, 0, [0, 1])
 
 
-def test_rows_beyond_the_end_of_a_fragment_are_refused(path):
+def test_rows_beyond_fragment_end_are_refused(path):
     with pytest.raises(InvalidInputError, match="row 4 of fragment 1, which has 4 rows"):
         lose(path, 1, [2, 4])
 
 
-def test_fragments_that_are_not_there_are_a_conflict(path):
+def test_missing_fragment_is_conflict(path):
     with pytest.raises(CommitConflictError, match="fragment 7 is not in version 3"):
         lose(path, 7, [0])
 
 
-def test_deletions_are_united_with_those_before(path):
+def test_new_deletions_are_merged_with_existing(path):
     (loss,) = lose(path, 0, [3])
     assert (loss.num_removed, loss.deletion_file.num_deleted_rows) == (1, 2)
     assert AffectedRows(plan_change(Table(path)), [loss])[0].tolist() == [3]
     assert sorted(read_ours(path)["id"].to_pylist()) == [0, 2, 3, 10, 11, 12, 13]
 
 
-def test_nothing_is_written_for_a_fragment_of_which_no_row_is_left(path):
+def test_emptied_fragment_writes_no_deletion_file(path):
     (loss,) = lose(path, 0, [0, 2, 3])
     assert (loss.num_removed, loss.deletion_file) == (3, None)
     assert AffectedRows(plan_change(Table(path)), [loss])[0].tolist() == [0, 2, 3]
 
 
-def test_rows_that_stay_are_counted_only_as_met(path):
+def test_kept_rows_are_not_removed(path):
     (loss,) = lose(path, 1, [0, 2], gone=[False, False])
     assert (loss.num_removed, loss.deletion_file) == (0, None)
 
 
-def test_a_row_that_is_met_twice_is_told(path):
+def test_repeated_row_is_reported(path):
     (loss,) = lose(path, 1, [2, 2])
     assert loss.repeated == (1 << 32) + 2
 
 
-def test_rows_that_move_into_several_files_keep_their_ids(path):
+def test_rows_moved_into_several_files_keep_ids(path):
     before = read_ours(path)
     settings = ChangeSettings(max_rows_per_file=3)
     update_rows(path, None, ["id"], lambda rows: {"id": rows["id"]}, settings=settings)

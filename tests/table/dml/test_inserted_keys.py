@@ -103,7 +103,7 @@ def noted(path):
         (("text", "int32"), 9_000),
     ],
 )
-def test_a_merge_notes_the_keys_that_it_inserts_in_the_bytes_of_pylance(tmp_path, kinds, count):
+def test_merge_records_inserted_keys_like_pylance(tmp_path, kinds, count):
     keys = some_keys(kinds, count + 20, count)
     rng = random.Random(count)
     rng.shuffle(keys)
@@ -116,7 +116,7 @@ def test_a_merge_notes_the_keys_that_it_inserts_in_the_bytes_of_pylance(tmp_path
 
 
 @pytest.mark.parametrize("kinds", KEYS, ids="-".join)
-def test_pylance_does_not_insert_what_we_inserted_meanwhile_but_other_keys(tmp_path, kinds):
+def test_pylance_conflicts_only_on_shared_inserted_keys(tmp_path, kinds):
     first, *keys = some_keys(kinds, 9, 7)
     path = make(str(tmp_path / "t"), kinds, [first])
     # The same row is changed by neither, so that nothing but the filter can be in the way.
@@ -129,7 +129,7 @@ def test_pylance_does_not_insert_what_we_inserted_meanwhile_but_other_keys(tmp_p
 
 
 @pytest.mark.parametrize("kinds", KEYS, ids="-".join)
-def test_we_do_not_insert_what_pylance_inserted_meanwhile_but_other_keys(tmp_path, kinds):
+def test_merge_replans_only_on_shared_inserted_keys_of_pylance(tmp_path, kinds):
     first, *keys = some_keys(kinds, 9, 8)
     path = make(str(tmp_path / "t"), kinds, [first])
     theirs = interrupted_by(lambda: merge_theirs(path, kinds, keys[:2]))
@@ -142,7 +142,7 @@ def test_we_do_not_insert_what_pylance_inserted_meanwhile_but_other_keys(tmp_pat
     assert found == sorted([first, *keys])
 
 
-def test_rows_of_others_are_not_read_where_the_filters_tell_enough(tmp_path):
+def test_key_filters_avoid_reading_concurrent_rows(tmp_path):
     first, *keys = some_keys(("int64",), 5, 9)
     path = make(str(tmp_path / "t"), ("int64",), [first])
     away = tmp_path / "away"
@@ -160,7 +160,7 @@ def test_rows_of_others_are_not_read_where_the_filters_tell_enough(tmp_path):
     assert sorted(read_ours(path)["int64"].to_pylist()) == sorted(key for (key,) in [first, *keys])
 
 
-def test_a_merge_that_gives_rows_other_keys_notes_these_too(tmp_path):
+def test_merge_records_updated_keys(tmp_path):
     path = make(str(tmp_path / "t"), ("int64",), [(1,), (2,)])
     source = rows(("int64",), [(1,)]).append_column("other", pa.array([7]))
     merge_theirs(
@@ -184,7 +184,7 @@ def test_a_merge_that_gives_rows_other_keys_notes_these_too(tmp_path):
     assert sorted(read_ours(path)["int64"].to_pylist()) == [7, 8, 9]
 
 
-def test_keys_that_lance_does_not_note_are_noted_by_nobody_so_that_pylance_plans_again(tmp_path):
+def test_unsupported_key_types_record_no_filter(tmp_path):
     key = pa.field("id", pa.int16(), nullable=False, metadata={KEY: "true"})
     path, schema = str(tmp_path / "t"), pa.schema([key])
     lance.write_dataset(pa.table({"id": [1]}, schema=schema), path, enable_stable_row_ids=True)
@@ -205,7 +205,7 @@ def test_keys_that_lance_does_not_note_are_noted_by_nobody_so_that_pylance_plans
     assert read_ours(path)["id"].to_pylist().count(3) == 1
 
 
-def test_filters_of_other_columns_or_kinds_may_share_keys():
+def test_incomparable_key_filters_may_share_keys():
     one, other = (
         b"".join(bytes(32) if place != at else b"\xff" * 32 for place in range(1024))
         for at in (1, 5)
@@ -243,12 +243,12 @@ INSERTS = (Match.NOT_MATCHED, RowAction.INSERT)
         ([INSERTS, (Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE)], False, False),
     ],
 )
-def test_which_merges_are_decided_by_rows_and_by_keys(clauses, matches, keys):
+def test_merges_are_classified_by_matches_and_keys(clauses, matches, keys):
     made = [clause(*one) for one in clauses]
     assert (changes_every_match(made), depends_only_on_keys(made)) == (matches, keys)
 
 
-def test_a_merge_by_another_column_looks_at_rows_whatever_their_keys_are(tmp_path):
+def test_merge_by_other_column_ignores_key_filters(tmp_path):
     path = make(str(tmp_path / "t"), ("int64",), [(1,)])
     source = rows(("int64",), [(5,)], 50)
     theirs = interrupted_by(lambda: merge_theirs(path, ("int64",), [(6,)], 50))

@@ -55,7 +55,7 @@ def rows(ids, n):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_histories_find_the_rows_that_a_scan_finds(tmp_path, seed):
+def test_key_lookup_in_random_histories_equals_scan(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     write_table(path, rows(list(range(40)), 0))
@@ -76,7 +76,7 @@ def test_random_histories_find_the_rows_that_a_scan_finds(tmp_path, seed):
             assert found(path, names, keys, rows_with_keys) == found(path, names, keys, by_scan)
 
 
-def test_data_files_without_a_wanted_key_are_not_opened_again(tmp_path):
+def test_files_without_wanted_keys_are_not_reopened(tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10, 20):
         write_table(path, rows(list(range(first, first + 10)), 0))
@@ -89,7 +89,7 @@ def test_data_files_without_a_wanted_key_are_not_opened_again(tmp_path):
     assert found(path, ("id",), middle, rows_with_keys) == [(1 << 32) + 3, (1 << 32) + 7]
 
 
-def test_a_column_of_the_same_name_that_is_another_one_is_read(tmp_path):
+def test_renamed_column_invalidates_key_cache(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": [1, 2], "other": [5, 6]}))
     keys = KeyFilter.of([hash_keys([pa.array([5])])])
@@ -99,7 +99,7 @@ def test_a_column_of_the_same_name_that_is_another_one_is_read(tmp_path):
     assert found(path, ("id",), keys, rows_with_keys) == [0]
 
 
-def test_a_row_that_is_restored_after_its_fragment_was_read_is_found(tmp_path):
+def test_restored_row_is_found_after_cached_read(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, rows(list(range(10)), 0))
     delete_rows(path, "id = 3")
@@ -111,7 +111,7 @@ def test_a_row_that_is_restored_after_its_fragment_was_read_is_found(tmp_path):
 
 @pytest.mark.parametrize("system", [(ROW_ADDRESS,), (ROW_ADDRESS, CREATED_AT, ROW_ID)])
 @pytest.mark.parametrize("stable", [True, False])
-def test_known_rows_are_those_of_a_scan(tmp_path, stable, system):
+def test_cached_rows_equal_scan(tmp_path, stable, system):
     path = str(tmp_path / "t")
     write_table(path, rows(list(range(10)), 0), enable_stable_row_ids=stable)
     write_table(path, rows(list(range(10, 20)), 0))

@@ -17,7 +17,7 @@ TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=40)), min_size=1, max_siz
 
 
 @given(texts=TEXTS, start=st.integers(0, 5))
-def test_a_key_of_text_has_one_hash_wherever_it_stands(texts, start):
+def test_text_hash_is_independent_of_offset_and_type(texts, start):
     hashes = hash_keys([pa.array(texts, pa.string())])
     wide = pa.array(["?" * start, *texts, "x"], pa.large_string()).slice(1, len(texts))
     assert (hash_keys([wide]) == hashes).all()
@@ -31,7 +31,7 @@ def test_integers_of_every_width_have_one_hash(numbers):
         assert (hash_keys([pa.array(numbers, kind)]) == wanted).all()
 
 
-def test_all_keys_pass_and_few_others():
+def test_filter_passes_all_keys_and_few_others():
     ids = pa.array(np.arange(200_000))
     names = pa.array([f"n{i % 1000}" for i in range(200_000)])
     whole = [
@@ -48,7 +48,7 @@ def test_all_keys_pass_and_few_others():
 
 @pytest.mark.parametrize("counts", [(0, 0), (0, 900), (30, 70_000), (40_000, 40_000), (1, 1)])
 @pytest.mark.parametrize("is_turned", [False, True])
-def test_all_keys_of_a_union_pass_and_few_others(counts, is_turned):
+def test_filter_union_passes_all_keys_and_few_others(counts, is_turned):
     numbers = np.arange(sum(counts))
     parts = np.split(numbers, [counts[0]])
     hashes = [hash_keys([pa.array(part)]) for part in parts]
@@ -61,7 +61,7 @@ def test_all_keys_of_a_union_pass_and_few_others(counts, is_turned):
     assert not both.may_contain(others[:0]).any()
 
 
-def test_a_filter_of_few_keys_is_no_larger_than_their_hashes():
+def test_small_filter_is_as_large_as_its_hashes():
     hashes = hash_keys([pa.array([7, 8, 9, 8, None])])
     keys = KeyFilter.of([hashes[:3], hashes[3:]])
     assert len(keys.content) == 4 * 8
@@ -73,7 +73,7 @@ def test_a_filter_of_few_keys_is_no_larger_than_their_hashes():
     looked_for=st.lists(st.integers(0, 300), max_size=60),
     few=st.sampled_from([0, 3, 1 << 16]),
 )
-def test_a_filter_never_misses_a_key_however_it_was_put_together(keys, looked_for, few):
+def test_filter_built_in_parts_misses_no_key(keys, looked_for, few):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_filter, "_SMALL_KEY_COUNT", few)
         hashes = hash_keys([pa.array(keys, pa.int64())])
@@ -104,6 +104,6 @@ def test_long_texts_and_extremes():
         (pa.float64(), pa.float64(), False),
     ],
 )
-def test_only_types_that_are_alike_are_compared(one, other, alike):
+def test_same_hashes_requires_comparable_types(one, other, alike):
     assert same_hashes(one, other) is alike
     assert not alike or (is_hashable(one) and is_hashable(other))

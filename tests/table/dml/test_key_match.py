@@ -29,7 +29,7 @@ def naive_pairs(source, target):
     st.lists(st.tuples(NUMBERS, TEXTS), max_size=12),
     st.lists(st.tuples(NUMBERS, TEXTS), max_size=12),
 )
-def test_pairs_are_those_of_a_join(source, target):
+def test_pairs_equal_naive_join(source, target):
     def columns(rows, number, text):
         return [
             pa.array([row[0] for row in rows], number),
@@ -52,19 +52,19 @@ def test_pairs_are_those_of_a_join(source, target):
         (pa.array([datetime.date(2020, 1, 2)]), pa.array([datetime.date(2020, 1, 2)]), True),
     ],
 )
-def test_values_of_like_types_are_compared_exactly(mine, theirs, equal):
+def test_values_of_similar_types_compare_exactly(mine, theirs, equal):
     rows, _ = KeyTable([mine]).pairs([theirs])
     assert len(rows) == equal
 
 
-def test_keys_with_one_hash_are_told_apart():
+def test_keys_with_equal_hash_are_distinguished():
     # Of long texts only the first characters are hashed.
     texts = pa.array(["x" * 400 + str(i) for i in range(50)])
     rows, places = KeyTable([texts]).pairs([texts])
     assert rows.tolist() == places.tolist() == list(range(50))
 
 
-def test_equal_keys_share_a_bucket_and_rows_that_match_nothing_are_spread():
+def test_equal_keys_share_bucket_and_nulls_are_spread():
     keys = pa.array([*range(100), *[None] * 64], pa.int32())
     buckets = key_buckets([keys], 8)
     assert set(buckets.tolist()) == set(range(8))
@@ -72,7 +72,7 @@ def test_equal_keys_share_a_bucket_and_rows_that_match_nothing_are_spread():
     assert (key_buckets([keys.cast(pa.int64())], 8)[:100] == buckets[:100]).all()
 
 
-def test_nothing_matches_an_empty_side():
+def test_empty_side_has_no_pairs():
     empty, one = pa.array([], pa.int64()), pa.array([1], pa.int64())
     assert len(KeyTable([empty]).pairs([one])[0]) == 0
     assert len(KeyTable([one]).pairs([empty])[0]) == 0

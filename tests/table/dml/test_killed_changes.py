@@ -134,7 +134,7 @@ def contents(path):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_killed_driver_leaves_the_table_before_or_after(tmp_path, point):
+def test_killed_driver_leaves_table_before_or_after(tmp_path, point):
     for name in JOBS:
         write_table(str(tmp_path / name), pa.table({"id": [0, 1, 2], "n": [0, 0, 0]}))
     helpers = str(Path(__file__).parents[2] / "support")

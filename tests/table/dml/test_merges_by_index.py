@@ -85,7 +85,7 @@ def everything(path: str, *, stable: bool) -> list[str]:
 @pytest.mark.parametrize(
     "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 80))]
 )
-def test_random_histories_of_merges_with_an_index_and_without(tmp_path, seed, no_table_is_small):
+def test_random_merges_by_index_equal_merges_by_join(tmp_path, seed, no_table_is_small):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     stable = rng.random() < 0.6
@@ -151,7 +151,7 @@ def num_read(path: str, columns: tuple[str, ...], keys: KeyFilter) -> int:
     return sum(s.end - s.start if s.offsets is None else len(s.offsets) for s in slices)
 
 
-def test_only_the_rows_with_a_key_of_the_source_are_read(path):
+def test_only_rows_with_source_keys_are_read(path):
     wanted = pa.array([*range(0, 500, 5), ROWS + 1, -1, None, 7, 7], pa.int64())
     assert num_read(path, ("id",), collected(wanted)) == 101
     assert num_read(path, ("id",), collected(pa.array([2**40, None]))) == 0
@@ -166,7 +166,7 @@ def test_only_the_rows_with_a_key_of_the_source_are_read(path):
 
 
 @pytest.mark.parametrize("at_once", [1, 3 * PAGE_ROWS, 1 << 20])
-def test_keys_are_searched_in_many_pages_a_few_at_a_time(path, monkeypatch, at_once):
+def test_key_search_reads_pages_in_groups(path, monkeypatch, at_once):
     monkeypatch.setattr(btree, "_SEARCHED_AT_ONCE", at_once)
     in_pages = [range(0, ROWS, 100), range(0, ROWS, 397), [5, 3 * PAGE_ROWS, ROWS - 1, ROWS]]
     for wanted in map(list, in_pages):
@@ -176,7 +176,7 @@ def test_keys_are_searched_in_many_pages_a_few_at_a_time(path, monkeypatch, at_o
         assert sorted(found) == [key for key in wanted if key < ROWS]
 
 
-def test_zone_maps_leave_the_zones_of_the_keys(tmp_path):
+def test_zone_maps_prune_to_zones_of_keys(tmp_path):
     path = str(tmp_path / "t")
     texts = pa.array([f"t{number:06}" for number in range(4_000)])
     write_table(path, pa.table({"text": texts}), max_rows_per_file=1_000)
@@ -185,7 +185,7 @@ def test_zone_maps_leave_the_zones_of_the_keys(tmp_path):
     assert num_read(path, ("text",), keys) == 1_000
 
 
-def test_a_stream_of_upserts_reads_the_zones_of_its_keys_in_a_clustered_table(tmp_path):
+def test_upsert_stream_prunes_zones_in_clustered_table(tmp_path):
     path = str(tmp_path / "t")
     ids = np.random.default_rng(2).permutation(8_000)
     write_table(path, pa.table({"id": ids, "v": ids}), max_rows_per_file=2_000)
@@ -208,7 +208,7 @@ def test_a_stream_of_upserts_reads_the_zones_of_its_keys_in_a_clustered_table(tm
     assert rows["v"].to_pylist() == (np.arange(8_020) * (1 + twice)).tolist()
 
 
-def test_values_of_keys_are_kept_while_they_are_few(path, monkeypatch):
+def test_key_values_are_kept_while_few(path, monkeypatch):
     few = [collected(pa.array([1, 2, None])), collected(pa.array([2, 3]))]
     both = few[0].union(few[1])
     assert sorted(both.values()[0].to_pylist()) == [1, 2, 3]

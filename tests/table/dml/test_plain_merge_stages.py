@@ -53,14 +53,14 @@ def merged(path, clauses, buckets):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("buckets", [0, 1, 5])
-def test_the_result_is_that_of_a_join(tmp_path, shape, buckets):
+def test_bucketed_merge_equals_join(tmp_path, shape, buckets):
     joined = merged(str(tmp_path / "joined"), SHAPES[shape], None)
     assert joined[0].version == 2
     assert merged(str(tmp_path / "plain"), SHAPES[shape], buckets) == joined
 
 
 @pytest.mark.parametrize("buckets", [None, 0, 5])
-def test_two_source_rows_for_one_row_are_an_error(tmp_path, buckets):
+def test_duplicate_source_matches_are_refused(tmp_path, buckets):
     path = str(tmp_path / "t")
     make(path)
     twice = pa.table({"id": [12, 12], "k": ["k5", "k5"], "v": [1, 2]})
@@ -68,7 +68,7 @@ def test_two_source_rows_for_one_row_are_an_error(tmp_path, buckets):
         merge_rows(path, twice, ["id", "k"], SHAPES["upsert"], buckets=buckets)
 
 
-def test_few_rows_are_not_split_by_their_fragments():
+def test_few_rows_are_not_partitioned_by_fragment():
     fragments = [Fragment(id=number, files=(), physical_rows=10) for number in range(20)]
     addresses = row_addresses(7, np.arange(3)), row_addresses(2**32 - 1, np.arange(3))
     every = np.concatenate([row_addresses(0, np.arange(2)), *addresses])
@@ -79,7 +79,7 @@ def test_few_rows_are_not_split_by_their_fragments():
     assert many.of_rows(addresses[0]).tolist() == [7] * 3
 
 
-def test_too_many_rows_of_the_target_are_not_sent_to_every_task(monkeypatch):
+def test_large_targets_are_not_broadcast(monkeypatch):
     monkeypatch.setattr(plain_merge, "_SMALL_ROW_COUNT", 1)
     target, too_many = plain_merge.TARGET, plain_merge.TOO_MANY
     assert plain_merge.broadcast_target([(target, b"x" * 64)]) == (b"x" * 64,)

@@ -84,7 +84,7 @@ def path(request, tmp_path):
     return where
 
 
-def test_only_the_rows_that_change_are_bumped_and_everything_else_stays(path):
+def test_rewrite_updates_only_changed_rows_versions(path):
     before = read_ours(path)
     result = set_values(path, [2, 3, 9], {"a": ["A2", None, "A9"]})
     assert (result.version, result.num_updated_rows) == (3, 3)
@@ -110,7 +110,7 @@ def test_only_the_rows_that_change_are_bumped_and_everything_else_stays(path):
     assert (operation.update_mode, operation.fields_modified) == (1, (field,))
 
 
-def test_columns_of_every_kind_are_rewritten_again_and_again(path):
+def test_columns_of_any_type_are_rewritten_repeatedly(path):
     struct = pa.array([{"x": 70, "y": [7, 7]}, {"x": None, "y": None}], table()["s"].type)
     vectors = pa.array([[1, 2], None], pa.list_(pa.float32(), 2))
     set_values(path, [1, 5], {"s": struct, "v": vectors})
@@ -135,7 +135,7 @@ def test_columns_of_every_kind_are_rewritten_again_and_again(path):
     assert all(len(files) == 1 for files in files_of(path))
 
 
-def test_a_whole_column_and_files_left_without_any_column(tmp_path):
+def test_rewrite_of_whole_column_removes_old_file(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(4).select(["id"]))
     set_values(path, [0, 1, 2, 3], {"id": pa.array([0, 10, 20, 30], pa.int64())})
@@ -158,7 +158,7 @@ def test_a_whole_column_and_files_left_without_any_column(tmp_path):
     ],
     ids=lambda one: str(getattr(one, "type", "")),
 )
-def test_types_of_every_kind_are_rewritten(tmp_path, stored, new):
+def test_types_of_any_kind_are_rewritten(tmp_path, stored, new):
     path = str(tmp_path / "t.lance")
     data = pa.table({"id": pa.array(range(4), pa.int64()), "c": stored})
     lance.write_dataset(data, path, enable_stable_row_ids=True, data_storage_version="2.1")
@@ -173,7 +173,7 @@ def test_types_of_every_kind_are_rewritten(tmp_path, stored, new):
     assert same == [str(one).replace(" ", "") for one in pa.array(new, kind).to_pylist()]
 
 
-def test_a_file_of_which_only_dropped_columns_are_left_goes(tmp_path):
+def test_file_with_only_dropped_columns_is_removed(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(4).select(["id", "a"]))
     drop_columns(Table(path), ["a"])
@@ -182,7 +182,7 @@ def test_a_file_of_which_only_dropped_columns_are_left_goes(tmp_path):
     check_both(path)
 
 
-def test_a_column_that_no_file_holds_is_filled(path):
+def test_unwritten_column_is_filled(path):
     add_null_columns(Table(path), pa.schema([("n", pa.int32())]))
     set_values(path, [2, 11], {"n": pa.array([22, 111], pa.int32())})
     assert {i: row["n"] for i, row in rows(path).items() if row["n"] is not None} == {
@@ -216,7 +216,7 @@ def test_many_rows_in_batches_of_any_size(tmp_path, seed):
     assert theirs.equals(found.select(theirs.column_names))
 
 
-def test_wrong_rows_are_refused_and_leave_no_files(path):
+def test_invalid_rows_are_refused_without_leftovers(path):
     files = data_files(path)
     request = plan_rewrite(Snapshot.open(Table(path)), ["a"])
 
@@ -242,12 +242,12 @@ def test_wrong_rows_are_refused_and_leave_no_files(path):
     assert data_files(path) == files
 
 
-def test_nothing_to_change_makes_no_version(path):
+def test_empty_rewrite_makes_no_version(path):
     plan = plan_change(Table(path))
     assert commit_rewritten(plan, plan_rewrite(plan.snapshot(), ["a"]), []).version is None
 
 
-def test_a_fragment_that_another_changed_is_a_conflict_others_are_not(path):
+def test_rewrite_conflicts_only_on_same_fragment(path):
     def delete(condition):
         return lambda: lance.dataset(path).delete(condition)
 
@@ -268,7 +268,7 @@ def test_a_fragment_that_another_changed_is_a_conflict_others_are_not(path):
 # Indices -------------------------------------------------------------------------------------
 
 
-def test_every_kind_of_index_answers_right_after_a_rewrite(tmp_path):
+def test_indices_answer_correctly_after_rewrite(tmp_path):
     path = str(tmp_path / "t.lance")
     count, rng = 600, np.random.default_rng(5)
     words = ["amber", "birch", "cedar", "dune", "ember"]
@@ -352,7 +352,7 @@ def test_every_kind_of_index_answers_right_after_a_rewrite(tmp_path):
         assert answers(where(condition), use=True) == answers(where(condition), use=False)
 
 
-def test_a_fragment_that_did_not_change_stays_covered(tmp_path):
+def test_unchanged_fragments_stay_covered(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(), max_rows_per_file=4)
     dataset = lance.dataset(path)
@@ -378,7 +378,7 @@ def test_a_fragment_that_did_not_change_stays_covered(tmp_path):
     ],
     ids=["int", "string", "list", "vector", "member"],
 )
-def test_deleted_rows_may_hold_what_the_column_forbids(tmp_path, version, values, not_null):
+def test_deleted_rows_may_hold_forbidden_nulls(tmp_path, version, values, not_null):
     path = str(tmp_path / "t.lance")
     lance.write_dataset(
         pa.table({"id": range(12), "v": values}),
@@ -396,7 +396,7 @@ def test_deleted_rows_may_hold_what_the_column_forbids(tmp_path, version, values
     assert lance.dataset(path).to_table()["v"].to_pylist() == values.take(expected).to_pylist()
 
 
-def test_old_and_new_values_that_no_common_dictionary_can_name_are_written_apart(tmp_path):
+def test_unjoinable_dictionaries_are_rewritten_in_separate_pages(tmp_path):
     """As are those whose texts are more than 2 GiB together."""
     path = str(tmp_path / "t")
     kind = pa.dictionary(pa.int8(), pa.string())

@@ -65,7 +65,7 @@ def sorted_out(plan, batches, task=0):
     return found[:-1], found[-1]
 
 
-def test_parts_hold_neighbouring_fragments_and_are_not_too_many():
+def test_parts_group_neighbouring_fragments():
     def parts(ids):
         return Parts.of([Fragment(id=one, files=(), physical_rows=1) for one in ids])
 
@@ -82,7 +82,7 @@ def test_parts_hold_neighbouring_fragments_and_are_not_too_many():
     assert max(numbers) < many.count
 
 
-def test_rows_of_all_tasks_come_together_by_address_and_become_one_version(plan):
+def test_sorted_changes_of_tasks_become_one_version(plan):
     frag = 1 << 32
     first = [
         changes([(0, 35, 3 * frag + 5, 0, 1), (2, None, None, 100, 7), (0, 3, 3, 0, 2)]),
@@ -113,7 +113,7 @@ def test_rows_of_all_tasks_come_together_by_address_and_become_one_version(plan)
     assert (now[100][0], now[101][0]) == (7, None)
 
 
-def test_many_new_rows_of_a_task_are_written_at_once(plan):
+def test_new_rows_of_task_are_written_in_bulk(plan):
     def new(start, clause):
         return changes([(clause, None, None, i, i) for i in range(start, start + 20_000)])
 
@@ -132,7 +132,7 @@ def test_many_new_rows_of_a_task_are_written_at_once(plan):
     assert (values[45], values[20_001], values[79_999]) == (45, None, None)
 
 
-def test_a_new_row_that_does_not_fit_leaves_no_file(plan):
+def test_unfitting_new_row_leaves_no_file(plan):
     folder = Path(plan.table.uri, "data")
     before = sorted(folder.iterdir())
     good = changes([(2, None, None, i, i) for i in range(MIN_FILE_ROWS)])
@@ -142,7 +142,7 @@ def test_a_new_row_that_does_not_fit_leaves_no_file(plan):
     assert sorted(folder.iterdir()) == before
 
 
-def test_rows_are_split_by_group_in_their_order():
+def test_split_rows_groups_rows_in_order():
     batch = pa.RecordBatch.from_pydict({"x": ["a", "b", "c", "d", "e"]})
     found = [
         (group, rows["x"].to_pylist())

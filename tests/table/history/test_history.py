@@ -45,7 +45,7 @@ def path(tmp_path):
     return path
 
 
-def test_the_history_tells_what_made_each_version(path):
+def test_history_shows_operation_of_each_version(path):
     set_tag(Table(path), "kept", VersionSpec(version=2))
     entries = history(Table(path))
     assert [one.version for one in entries] == list(range(8, 0, -1))
@@ -71,7 +71,7 @@ def test_the_history_tells_what_made_each_version(path):
     assert [one.version for one in history(Table(path), 3)] == [8, 7, 6]
 
 
-def test_a_history_with_gaps(path):
+def test_history_has_gaps_after_removal(path):
     remove_versions(path, [1, 2, 4])
     forget_transactions(path, keep_files=False)
     entries = history(Table(path))
@@ -91,7 +91,7 @@ def test_details_and_advice(path):
     assert advice.startswith("compact: 4 of 4 fragments")
 
 
-def test_fragments_tell_the_lineage_of_their_rows(path):
+def test_fragments_show_row_lineage(path):
     (now,) = fragments(Table(path))
     assert (now.num_rows, now.physical_rows) == (18, 18)
     rows = read_ours(path)
@@ -108,7 +108,7 @@ def test_fragments_tell_the_lineage_of_their_rows(path):
 # Restore -----------------------------------------------------------------------------------
 
 
-def test_a_restored_version_is_what_pylance_restores(path):
+def test_restore_equals_pylance(path):
     before = read_theirs(path, 3).to_pylist()
     assert restore(Table(path), VersionSpec(version=3)).version == 9
     assert read_theirs(path).to_pylist() == before
@@ -138,12 +138,12 @@ def test_restore_by_tag_and_time(path):
     assert read_ours(path).num_rows == 19
 
 
-def test_restoring_the_newest_version_makes_none(path):
+def test_restore_of_newest_version_makes_no_version(path):
     assert restore(Table(path), VersionSpec(version=8)).version is None
     assert Snapshot.open(Table(path)).version == 8
 
 
-def test_a_version_that_is_gone_is_not_restored(path):
+def test_restore_of_removed_version_is_refused(path):
     remove_versions(path, [2])
     with pytest.raises(VersionNotFoundError):
         restore(Table(path), VersionSpec(version=2))
@@ -154,7 +154,7 @@ def test_a_version_that_is_gone_is_not_restored(path):
 # Properties --------------------------------------------------------------------------------
 
 
-def test_properties_are_kept_where_lance_looks_for_them(path):
+def test_properties_are_stored_like_lance(path):
     settings = ChangeSettings(properties={"__lance_commit_message": "why"})
     changes = {"lance.auto_cleanup.interval": "20", "owner": "web team"}
     assert set_properties(Table(path), changes, settings).version == 9
@@ -173,7 +173,7 @@ def test_properties_are_kept_where_lance_looks_for_them(path):
     assert lance.dataset(path).config()["theirs"] == "2"
 
 
-def test_own_keys_are_no_properties(path):
+def test_internal_keys_are_not_properties(path):
     write_table(
         path,
         pa.table({"id": [1]}),

@@ -43,7 +43,7 @@ def versions(states):
     return [one.version for one in states]
 
 
-def test_states_of_a_row_through_updates_and_a_compaction(path):
+def test_row_history_survives_updates_and_compaction(path):
     states = row_history(Table(path), 3)
     assert versions(states) == [8, 5, 3, 1]
     assert [one.seen_at for one in states] == [8, 7, 4, 2]
@@ -56,14 +56,14 @@ def test_states_of_a_row_through_updates_and_a_compaction(path):
         assert found.to_table().column(0).to_pylist()[0] == state.version
 
 
-def test_a_row_that_never_changed_and_one_that_is_gone(path):
+def test_row_history_of_unchanged_and_deleted_rows(path):
     assert versions(row_history(Table(path), 0)) == [1]
     (state,) = row_history(Table(path), 4)
     assert (state.version, state.seen_at) == (1, 6)
     assert versions(row_history(Table(path), 3, 4)) == [3, 1]
 
 
-def test_what_was_cleaned_up_is_not_known(path):
+def test_row_history_omits_removed_versions(path):
     remove_versions(path, [1, 2, 3, 4])
     states = row_history(Table(path), 3)
     assert versions(states) == [8, 5]
@@ -74,7 +74,7 @@ def test_what_was_cleaned_up_is_not_known(path):
     ]
 
 
-def test_rows_that_there_never_were(path, tmp_path):
+def test_row_history_of_unknown_row_raises(path, tmp_path):
     with pytest.raises(VersionNotFoundError, match="999"):
         row_history(Table(path), 999)
     other = str(tmp_path / "other")
@@ -83,7 +83,7 @@ def test_rows_that_there_never_were(path, tmp_path):
         row_history(Table(other), 0)
 
 
-def test_a_restore_is_a_state_where_it_changed_the_row(tmp_path):
+def test_restore_appears_in_row_history_if_row_changed(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(4), "v": ["a"] * 4}))  # 1
     set_to(path, "id = 1", v="b")  # 2
@@ -120,7 +120,7 @@ def test_a_restore_is_a_state_where_it_changed_the_row(tmp_path):
     assert shown(2) == [(1, 8, None)]
 
 
-def test_a_branch_goes_on_with_the_states_of_its_parent(path):
+def test_branch_row_history_includes_parent_states(path):
     main = Table(path)
     create_branch(main, "trial", VersionSpec(version=4))
     trial = main.on_branch("trial")

@@ -60,7 +60,7 @@ def check(path, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_those_of_pylance_through_the_life_of_an_index(tmp_path, kind):
+def test_contains_tokens_equals_pylance_through_index_life(tmp_path, kind):
     rng = np.random.default_rng(3)
     path = str(tmp_path / "t")
     table = pa.table({"id": np.arange(900), "s": texts(rng, 900)})
@@ -94,7 +94,7 @@ def test_rows_are_those_of_pylance_through_the_life_of_an_index(tmp_path, kind):
         ({"base_tokenizer": "whitespace"}, "tree", False),
     ],
 )
-def test_an_index_is_asked_where_it_knows_all_rows_with_a_word(tmp_path, options, words, is_asked):
+def test_index_is_used_only_if_it_knows_all_tokens(tmp_path, options, words, is_asked):
     path = str(tmp_path / "t")
     rows = ["a tree, and", "the", "tree"] + ["river", "rivers of trees"] * 60
     dataset = lance.write_dataset(pa.table({"s": rows}), path)
@@ -106,7 +106,7 @@ def test_an_index_is_asked_where_it_knows_all_rows_with_a_word(tmp_path, options
     assert "by_s" not in str(other)
 
 
-def test_what_is_refused():
+def test_contains_tokens_refuses_invalid_arguments():
     schema = pa.schema([("s", pa.string()), ("b", pa.binary()), ("l", pa.list_(pa.string()))])
     for condition in (
         "contains_tokens(s)", "contains_tokens(s, s)", "contains_tokens(b, 'x')",
@@ -116,7 +116,7 @@ def test_what_is_refused():
             parse_predicate(condition, schema)
 
 
-def test_unknown_texts_and_words_are_unknown():
+def test_contains_tokens_of_null_is_null():
     rows = pa.record_batch([pa.array(["a b", None])], ["s"])
     found = [
         evaluate(parse_predicate(one, rows.schema), rows).to_pylist()
@@ -131,7 +131,7 @@ def test_unknown_texts_and_words_are_unknown():
     st.text("aB é-中1", max_size=4),
     st.sampled_from([pa.string(), pa.large_string()]),
 )
-def test_words_are_runs_of_letters_and_digits(values, wanted, kind):
+def test_tokens_are_runs_of_letters_and_digits(values, wanted, kind):
     def words(text):
         return set("".join(c if c.isalnum() else " " for c in text).split())
 

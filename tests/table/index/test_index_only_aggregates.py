@@ -105,7 +105,7 @@ def check(path: str) -> set[str]:
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 40))]
 )
-def test_what_indices_tell_is_what_the_rows_say(tmp_path, seed):
+def test_index_only_aggregates_equal_rows(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     lance.write_dataset(
@@ -128,7 +128,7 @@ def test_what_indices_tell_is_what_the_rows_say(tmp_path, seed):
     assert told >= {"first", "first of all", "counts", "bounds", "conditions"}
 
 
-def test_each_row_counts_once_where_two_indices_have_it(tmp_path):
+def test_rows_in_two_indices_count_once(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"n": [3, 1, 2, 1]}), path)
     for name in ("one", "two"):
@@ -142,7 +142,7 @@ def test_each_row_counts_once_where_two_indices_have_it(tmp_path):
     assert dict(zip(counts.values.to_pylist(), counts.counts, strict=True)) == {1: 2, 2: 1, 3: 1}
 
 
-def test_rows_that_an_index_knows_by_where_they_were_are_among_the_first(tmp_path):
+def test_first_values_include_remapped_rows(tmp_path):
     path = str(tmp_path / "t")
     for first, rows in ((0, 10), (10, 10), (20, 100)):
         lance.write_dataset(pa.table({"n": range(first, first + rows)}), path, mode="append")
@@ -155,7 +155,7 @@ def test_rows_that_an_index_knows_by_where_they_were_are_among_the_first(tmp_pat
 
 
 @pytest.mark.parametrize("kind", [pa.time64("ns"), pa.timestamp("us"), pa.timestamp("us", "UTC")])
-def test_a_bound_of_an_index_arrives_at_tasks_as_it_is(tmp_path, kind):
+def test_index_bound_reaches_tasks_unchanged(tmp_path, kind):
     path = str(tmp_path / "t")
     # Nanoseconds of a day, and microseconds from the year 294246 on: Python has neither.
     start = 7 if kind == pa.time64("ns") else 2**63 - 50_007
@@ -174,7 +174,7 @@ def test_a_bound_of_an_index_arrives_at_tasks_as_it_is(tmp_path, kind):
     assert [one for batch in rows for one in batch["id"].to_pylist()] == [0, 1, 2]
 
 
-def test_more_first_values_than_a_driver_should_hold_are_not_looked_up(tmp_path, monkeypatch):
+def test_first_values_are_limited(tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"n": range(9, -1, -1)}), path)
     lance.dataset(path).create_scalar_index("n", "BTREE")
@@ -184,7 +184,7 @@ def test_more_first_values_than_a_driver_should_hold_are_not_looked_up(tmp_path,
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_deleted_and_updated_rows_do_not_count(tmp_path, stable):
+def test_deleted_and_updated_rows_are_excluded_from_counts(tmp_path, stable):
     path = str(tmp_path / "t")
     rows = pa.table({"n": range(1000), "k": [f"k{number % 5}" for number in range(1000)]})
     lance.write_dataset(rows, path, max_rows_per_file=300, enable_stable_row_ids=stable)

@@ -57,7 +57,7 @@ def test_random_histories_with_every_kind_of_index(tmp_path, seed):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_rows_that_an_index_still_has_of_compacted_fragments_take_no_places(tmp_path, stable):
+def test_stale_index_rows_do_not_displace_results_after_compaction(tmp_path, stable):
     """The index goes on to answer for some fragments, of which later some rows are deleted."""
     path = str(tmp_path / "t")
     table = some_rows(np.random.default_rng(3), range(300))
@@ -88,7 +88,7 @@ def test_rows_that_an_index_still_has_of_compacted_fragments_take_no_places(tmp_
     check(path)
 
 
-def test_indices_that_hold_row_ids_are_used_after_a_compaction(tmp_path):
+def test_row_id_indices_are_used_after_compaction(tmp_path):
     rng = np.random.default_rng(7)
     path = str(tmp_path / "t")
     write_table(path, some_rows(rng, range(300)), max_rows_per_file=80)

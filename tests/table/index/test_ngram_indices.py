@@ -75,7 +75,7 @@ def conditions(rng: random.Random, texts: list[str | None]) -> list[str]:
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 60))]
 )
-def test_parts_of_texts_are_found_with_an_index_as_without(tmp_path, seed):
+def test_ngram_index_returns_same_rows_as_scan(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
 
@@ -102,7 +102,7 @@ def test_parts_of_texts_are_found_with_an_index_as_without(tmp_path, seed):
     assert verify(Table(path), read_data=True).errors == ()
 
 
-def test_few_rows_are_left(tmp_path):
+def test_ngram_index_leaves_few_rows(tmp_path):
     path = str(tmp_path / "t")
     texts = [f"row Number {number:04} of é" for number in range(2_000)]
     lance.write_dataset(pa.table({"s": texts}), path)
@@ -120,7 +120,7 @@ def test_few_rows_are_left(tmp_path):
         assert left(condition) == 2_000  # nothing to look for
 
 
-def test_tokens_are_those_that_lance_writes():
+def test_tokens_equal_lance_ngrams():
     assert tokens_of("abc") == {(11 * 37 + 12) * 37 + 13}
     assert tokens_of("x-Yz12") == tokens_of("yz1") | tokens_of("Z12")
     assert tokens_of("ab é cd") == set()

@@ -114,7 +114,7 @@ def put_off_remapping(path: str, stable: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(30, in_ci=4))
-def test_scans_with_indices_find_what_scans_without_find(tmp_path, seed, no_table_is_small, caplog):
+def test_indexed_scans_return_same_rows_as_plain_scans(tmp_path, seed, no_table_is_small, caplog):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     stable = rng.random() < 0.6
@@ -176,7 +176,7 @@ def num_read(path: str, condition: str) -> int:
     return sum(map(len, retained_rows(path, condition).values()))
 
 
-def test_rows_of_fragments_that_one_index_does_not_know_stay():
+def test_candidates_keep_rows_of_fragments_unknown_to_one_index():
     ids, rows = np.array([0, 1], np.uint64), np.array([3, 5, 1 << 32 | 7], np.uint64)
     one = Candidates(ids, rows, frozenset({"a"}))
     ids, rows = np.array([0, 2], np.uint64), np.array([5, 2 << 32 | 9], np.uint64)
@@ -189,7 +189,7 @@ def test_rows_of_fragments_that_one_index_does_not_know_stay():
     assert one.either(other).addresses.tolist() == [3, 5]
 
 
-def test_only_the_rows_that_an_index_names_are_read(path):
+def test_only_rows_named_by_index_are_read(path):
     assert num_read(path, "id = 17") == 1
     assert num_read(path, "id IN (1, 2, 3, 39999, 40000)") == 4
     assert num_read(path, "id >= 100 AND id < 200") == 100
@@ -206,9 +206,7 @@ def test_only_the_rows_that_an_index_names_are_read(path):
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
 @pytest.mark.parametrize("has_null", [False, True])
-def test_a_nan_with_a_sign_is_the_first_of_an_index_and_the_greatest_of_all(
-    tmp_path, kind, has_null
-):
+def test_negative_nan_is_first_in_index_and_greatest_in_queries(tmp_path, kind, has_null):
     path = str(tmp_path / "t")
     values = np.arange(1, 2_001).astype(kind.to_pandas_dtype())
     values[5], values[6], values[7], values[8] = -np.nan, np.nan, -0.0, 0.0
@@ -226,7 +224,7 @@ def test_a_nan_with_a_sign_is_the_first_of_an_index_and_the_greatest_of_all(
     check_rows(path, [*conditions, "f IS NULL", "NOT (f < 1999)", "f <=> NULL OR f > 1999"])
 
 
-def test_where_many_rows_match_or_a_part_has_no_index_all_are_read(path):
+def test_unselective_or_partly_indexed_conditions_read_all_rows(path):
     assert num_read(path, "flag") == ROWS
     assert num_read(path, "id >= 100") == ROWS
     assert num_read(path, "kind <> 'k7'") == ROWS
@@ -237,7 +235,7 @@ def test_where_many_rows_match_or_a_part_has_no_index_all_are_read(path):
     assert num_read(path, "CAST(kind AS int) = 3") == ROWS
 
 
-def test_rows_that_are_not_covered_are_read(path):
+def test_uncovered_rows_are_read(path):
     new = pa.table(
         {
             "id": [17, *range(50_001, 50_010)],
@@ -256,7 +254,7 @@ def test_rows_that_are_not_covered_are_read(path):
     check_rows(path, ["id = 17", "kind = 'k7' AND id = 17", "kind = 'k7'"])
 
 
-def test_updated_rows_are_found_where_they_are_now(path):
+def test_updated_rows_are_found_at_new_addresses(path):
     lance.dataset(path).update({"id": "id + 100000", "kind": "'new'"}, where="id = 17")
     assert matching(path, "id = 17").num_rows == 0
     assert matching(path, "id = 100017")["kind"].to_pylist() == ["new"]
@@ -267,7 +265,7 @@ def test_updated_rows_are_found_where_they_are_now(path):
     check_rows(path, ["id = 19", "kind = 'k7'", "kind = 'new'", "id = 100017"])
 
 
-def test_old_versions_and_branches_have_the_indices_of_their_own_manifests(path):
+def test_old_versions_and_branches_use_indices_of_their_manifests(path):
     before = lance.dataset(path).version
     lance.dataset(path).create_branch("b")
     lance.dataset(path).drop_index("id_idx")
@@ -281,7 +279,7 @@ def test_old_versions_and_branches_have_the_indices_of_their_own_manifests(path)
     check_rows(path, ["id = 17"], VersionSpec(version=before))
 
 
-def test_a_table_whose_indices_follow_later_is_asked_through_the_note(tmp_path):
+def test_index_with_deferred_remap_uses_reuse_index(tmp_path):
     path = str(tmp_path / "t")
     ids = np.random.default_rng(3).permutation(20_000)
     lance.write_dataset(pa.table({"id": ids}), path, max_rows_per_file=2_000)
@@ -331,7 +329,7 @@ def many_kinds(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return path
 
 
-def test_elements_of_lists_are_found_by_an_index_of_labels(many_kinds):
+def test_label_list_index_finds_list_elements(many_kinds):
     path = many_kinds
     everything = lance.dataset(path).to_table(["tags"])["tags"].to_pylist()
     wanted = sum(tags is not None and "t7" in tags for tags in everything)
@@ -392,7 +390,7 @@ def without_other_files(path: str, condition: str) -> None:
                 snapshot.store.delete(f"data/{file.path}")
 
 
-def test_deletes_and_updates_find_their_rows_by_an_index(path):
+def test_deletes_and_updates_use_index(path):
     without_other_files(path, "id = 17")
     set_to(path, "id = 17", n=-1)
     assert matching(path, "id = 17")["n"].to_pylist() == [-1]
@@ -400,7 +398,7 @@ def test_deletes_and_updates_find_their_rows_by_an_index(path):
     assert matching(path, "id = 17").num_rows == 0
 
 
-def test_the_rows_that_are_left_are_known_before_any_is_read(path):
+def test_prune_scan_reports_remaining_rows_before_reading(path):
     snapshot = Snapshot.open(Table(path))
     assert prune_scan(snapshot, parse(snapshot, "id = 17")) == (1, 1, ("id_idx (btree)",))
     assert prune_scan(snapshot, parse(snapshot, "id IN (17, -5) AND kind = 'no'")) == (
@@ -411,7 +409,7 @@ def test_the_rows_that_are_left_are_known_before_any_is_read(path):
     assert indexed_columns(snapshot) == ("id", "kind", "flag")
 
 
-def test_the_indices_of_a_version_tell_whether_they_are_used(path):
+def test_index_status_reports_whether_indices_are_used(path):
     new = pa.table({"id": [17], "kind": ["k7"], "flag": [True], "n": [-1]})
     lance.write_dataset(new, path, mode="append")
     lance.dataset(path).create_scalar_index("n", "ZONEMAP")
@@ -482,7 +480,7 @@ def set_covering(entry) -> None:
     [set_version, set_kind, set_no_slash, set_fields, set_no_bitmap, set_covering],
     ids=lambda function: function.__name__,
 )
-def test_an_entry_that_is_not_known_is_passed_over(path, change_entry, caplog):
+def test_unknown_index_entry_is_ignored(path, change_entry, caplog):
     with_changed_entries(path, change_entry)
     assert num_read(path, "id = 17") == ROWS
     assert num_read(path, "kind = 'k7'") == ROWS
@@ -490,7 +488,7 @@ def test_an_entry_that_is_not_known_is_passed_over(path, change_entry, caplog):
     assert not caplog.messages
 
 
-def test_other_hosts_of_a_type_are_the_same_type(path):
+def test_type_url_host_is_ignored(path):
     def change_entry(entry) -> None:
         entry.index_details.type_url = "type.googleapis.com" + entry.index_details.type_url
 
@@ -503,7 +501,7 @@ FILES = ("page_lookup.lance", "page_data.lance", "bitmap_page_lookup.lance")
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "longer", "noise"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_is_told_and_the_scan_goes_without(path, name, damage, caplog):
+def test_damaged_index_file_is_logged_and_skipped(path, name, damage, caplog):
     for file in Path(path, "_indices").glob(f"*/{name}"):
         content = file.read_bytes()
         file.unlink()
@@ -594,7 +592,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_what_cannot_be_is_told_and_the_scan_goes_without(path, case, caplog):
+def test_inconsistent_index_is_logged_and_skipped(path, case, caplog):
     name, change_rows, metadata = NONSENSE[case]
     rewritten(path, name, change_rows, **metadata)
     column, other = ("id", "kind") if name.startswith("page") else ("kind", "id")
@@ -606,7 +604,7 @@ def test_what_cannot_be_is_told_and_the_scan_goes_without(path, case, caplog):
     assert [f"{column}_idx" in message for message in caplog.messages] == [True] * (not is_fine)
 
 
-def test_rows_around_a_null_that_comes_behind_values_are_not_lost(path, caplog):
+def test_misplaced_null_in_index_loses_no_rows(path, caplog):
     """Nulls come first: whoever looks up numbers takes all that follows the nulls for numbers."""
 
     def nulled(table: pa.Table, row: int) -> pa.Table:
@@ -626,7 +624,7 @@ def test_rows_around_a_null_that_comes_behind_values_are_not_lost(path, caplog):
     assert "not in order" in caplog.text
 
 
-def test_a_segment_that_names_fewer_rows_than_it_covers_is_not_asked(path, caplog):
+def test_segment_with_too_few_rows_is_not_used(path, caplog):
     new = pa.table({"id": [17], "kind": ["k7"], "flag": [True], "n": [-1]})
     lance.write_dataset(new, path, mode="append")
 
@@ -646,7 +644,7 @@ def test_a_segment_that_names_fewer_rows_than_it_covers_is_not_asked(path, caplo
     ],
 )
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_zones_and_labels_that_are_damaged_are_told(
+def test_damaged_zones_and_labels_are_logged_and_skipped(
     many_kinds, name, condition, index, damage, caplog
 ):
     for file in Path(many_kinds, "_indices").glob(f"*/{name}"):
@@ -659,7 +657,7 @@ def test_zones_and_labels_that_are_damaged_are_told(
     assert [index in message for message in caplog.messages] == [True]
 
 
-def test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read(tmp_path):
+def test_rows_outside_bloom_filter_zones_are_read(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(3_000), "x": np.arange(3_000) // 500})
     lance.write_dataset(rows, path, max_rows_per_file=1_000)
@@ -689,12 +687,12 @@ def test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read(tmp_pat
         (pa.array([5], pa.timestamp("us")), pa.timestamp("us", "UTC"), None),
     ],
 )
-def test_constants_are_looked_up_by_the_bytes_that_columns_have(values, stored, expected):
+def test_constants_are_hashed_as_column_bytes(values, stored, expected):
     found = bytes_of_values(values, stored)
     assert (None if found is None else set(found)) == expected
 
 
-def test_files_with_other_bits_never_give_rows_that_do_not_match(path, tmp_path):
+def test_damaged_index_files_never_return_wrong_rows(path, tmp_path):
     """No byte of them makes a scan fail, or hand out a row that does not match."""
     rng = random.Random(5)
     queries = ["id = 17", "id > 39990", "kind = 'k7'", "kind IS NULL"]

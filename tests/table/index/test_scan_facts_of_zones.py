@@ -59,7 +59,7 @@ def check_bounds(snapshot: Snapshot, batch: pa.RecordBatch, name: str) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_they_are_true_of_all_rows_whatever_came_after(tmp_path, seed):
+def test_zone_facts_hold_after_later_changes(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     lance.write_dataset(
@@ -79,7 +79,7 @@ def test_they_are_true_of_all_rows_whatever_came_after(tmp_path, seed):
     assert told
 
 
-def test_the_end_of_the_first_rows_leaves_few_zones(tmp_path):
+def test_bound_of_first_rows_leaves_few_zones(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"x": range(1000)}), path, enable_stable_row_ids=True)
     create_zone_maps(Table(path), ["x"], 100)

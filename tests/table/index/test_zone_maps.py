@@ -72,7 +72,7 @@ def check_pylance(path: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_scans_with_zone_maps_find_what_scans_without_find(tmp_path, seed):
+def test_zone_map_scans_return_same_rows_as_plain_scans(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     lance.write_dataset(
@@ -110,7 +110,7 @@ def path(tmp_path):
     return path
 
 
-def test_one_zone_is_left_of_a_selective_condition(path):
+def test_selective_condition_leaves_one_zone(path):
     assert retained_rows(path, "x = 140") == {}
     assert retained_rows(path, "x = 134") == {1: list(range(20, 40))}
     assert retained_rows(path, "x IN (1, 99, 250)") == {
@@ -124,7 +124,7 @@ def test_one_zone_is_left_of_a_selective_condition(path):
     assert matching(path, "x IN (1, 99, 250)")["name"].to_pylist() == ["n001", "n099", "n250"]
 
 
-def test_rows_that_the_index_does_not_know_are_read(path):
+def test_rows_unknown_to_zone_map_are_read(path):
     lance.write_dataset(pa.table({"x": [1000], "name": ["new"]}), path, mode="append")
     assert retained_rows(path, "x = 134") == {1: list(range(20, 40)), 3: [0]}
     lance.dataset(path).update({"x": "x + 1000"}, where="x = 134")
@@ -134,7 +134,7 @@ def test_rows_that_the_index_does_not_know_are_read(path):
     assert sorted(retained_rows(path, "x = 1134")) == [4]
 
 
-def test_nulls_that_an_index_without_any_does_not_know_are_read(tmp_path):
+def test_nulls_unknown_to_zone_map_are_read(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"x": range(40)}), path)
     index_of(path, "x", 20)
@@ -143,7 +143,7 @@ def test_nulls_that_an_index_without_any_does_not_know_are_read(tmp_path):
     assert matching(path, "x IS NULL").num_rows == 1
 
 
-def test_rows_that_were_deleted_before_are_in_no_zone(tmp_path):
+def test_previously_deleted_rows_are_in_no_zone(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"x": range(100)}), path)
     lance.dataset(path).delete("x < 10 OR x >= 35 AND x < 45")
@@ -153,7 +153,7 @@ def test_rows_that_were_deleted_before_are_in_no_zone(tmp_path):
     assert matching(path, "x = 50")["x"].to_pylist() == [50]
 
 
-def test_of_two_zone_maps_of_a_column_one_tells_of_each_row(path):
+def test_overlapping_zone_maps_cover_rows_once(path):
     lance.dataset(path).create_scalar_index("x", "ZONEMAP", name="again")
     zones = column_zones(Snapshot.open(Table(path)), "x")
     assert zones is not None
@@ -161,7 +161,7 @@ def test_of_two_zone_maps_of_a_column_one_tells_of_each_row(path):
     assert retained_rows(path, "x = 134") == {1: list(range(20, 40))}
 
 
-def test_a_renamed_column_keeps_its_zones(path):
+def test_renamed_column_keeps_zones(path):
     lance.dataset(path).alter_columns({"path": "x", "name": "renamed"})
     assert retained_rows(path, "renamed = 134") == {1: list(range(20, 40))}
 
@@ -183,7 +183,7 @@ def with_changed_entry(path: str, **changes: object) -> None:
 @pytest.mark.parametrize(
     "changes", [{"index_version": 1}, {"fragment_bitmap": b""}, {"fields": [1]}]
 )
-def test_an_index_that_is_not_known_prunes_nothing(path, changes):
+def test_unknown_zone_map_prunes_nothing(path, changes):
     with_changed_entry(path, **changes)
     for condition in ("x = 134", "name = 'n134'"):
         assert len(retained_rows(path, condition)) == 3
@@ -191,7 +191,7 @@ def test_an_index_that_is_not_known_prunes_nothing(path, changes):
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"no Lance file, but longer than any footer is" * 4])
-def test_an_index_that_cannot_be_read_prunes_nothing_and_is_told(path, caplog, damage, tmp_path):
+def test_unreadable_zone_map_is_logged_and_prunes_nothing(path, caplog, damage, tmp_path):
     (file,) = (tmp_path / "t" / "_indices").glob("*/zonemap.lance")
     file.unlink()
     if damage is not None:

@@ -162,15 +162,13 @@ def change_indices(path: str, rng: random.Random) -> None:
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 5))]
 )
-def test_rows_with_our_indices_are_those_without(tmp_path, seed, no_table_is_small, caplog):
+def test_built_indices_return_same_rows_as_scan(tmp_path, seed, no_table_is_small, caplog):
     check_history(tmp_path, seed, 5, caplog)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 130))
-def test_rows_with_our_indices_are_those_without_after_15_steps(
-    tmp_path, seed, no_table_is_small, caplog
-):
+def test_built_indices_return_same_rows_after_15_steps(tmp_path, seed, no_table_is_small, caplog):
     check_history(tmp_path, seed, 15, caplog)
 
 
@@ -264,7 +262,7 @@ def bits(column: pa.ChunkedArray) -> list:
 
 
 @pytest.mark.parametrize("kind", WIDE, ids=list(WIDE))
-def test_files_have_the_rows_of_those_that_pylance_makes(tmp_path, kind):
+def test_built_index_files_equal_pylance(tmp_path, kind):
     """In their order; of equal values pylance has the rows in any."""
     path = str(tmp_path / "t")
     rng = np.random.default_rng(len(kind))
@@ -297,7 +295,7 @@ def test_files_have_the_rows_of_those_that_pylance_makes(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", [k for k in WIDE if can_have_bloom_filter(WIDE[k])])
-def test_bloom_filters_are_those_that_pylance_makes(tmp_path, kind):
+def test_built_bloom_filters_equal_pylance(tmp_path, kind):
     """Byte by byte, of zones that lack deleted rows, and of nulls."""
     path = str(tmp_path / "t")
     rng = np.random.default_rng(len(kind))
@@ -325,13 +323,13 @@ def test_bloom_filters_are_those_that_pylance_makes(tmp_path, kind):
     ("items", "false_positives", "num_bytes"),
     [(8192, 0.00057, 32768), (1000, 0.00057, 4096), (100, 0.01, 256)],
 )
-def test_bloom_filters_are_as_large_as_those_of_pylance(items, false_positives, num_bytes):
+def test_bloom_filter_size_equals_pylance(items, false_positives, num_bytes):
     assert num_blocks(items, false_positives) * 32 == num_bytes
 
 
 @pytest.mark.parametrize("kind", WIDE, ids=list(WIDE))
 @pytest.mark.parametrize("most_rows", [1, 37, 500, 10_000])
-def test_rows_that_do_not_fit_are_sorted_as_those_that_do(kind, most_rows):
+def test_external_sort_equals_in_memory_sort(kind, most_rows):
     rng = np.random.default_rng(most_rows)
     values = values_of(WIDE[kind], rng, 1_500 if most_rows > 1 else 40)
     ids = rng.permutation(len(values)).astype(np.uint64)
@@ -350,7 +348,7 @@ def test_rows_that_do_not_fit_are_sorted_as_those_that_do(kind, most_rows):
 
 
 @pytest.mark.parametrize("room", [1, 2, 3])
-def test_runs_of_which_only_a_part_is_in_memory_lose_no_row(monkeypatch, room):
+def test_partially_loaded_runs_lose_no_rows(monkeypatch, room):
     """Each run has many batches, of which some are read at a time."""
     monkeypatch.setattr(external_sort, "_BATCH_ROWS", 16)
     monkeypatch.setattr(external_sort, "_MERGED_BYTES", 5 * 256 * room)
@@ -376,7 +374,7 @@ def test_long_values_are_sorted_in_bounded_memory(tmp_path):
 
 @pytest.mark.parametrize("kind", ["i64", "f64", "text", "decimal", "bytes"])
 @pytest.mark.parametrize("stable", [False, True])
-def test_segments_that_are_joined_are_as_one_that_is_made_anew(tmp_path, monkeypatch, kind, stable):
+def test_merged_segments_equal_rebuilt_segment(tmp_path, monkeypatch, kind, stable):
     """By their pages: of their rows the data files need not be there."""
     path = str(tmp_path / "t")
     rng = np.random.default_rng(len(kind))
@@ -411,7 +409,7 @@ def test_segments_that_are_joined_are_as_one_that_is_made_anew(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("kind", ["f64", "text"])
-def test_sets_of_rows_that_are_joined_are_as_those_that_are_made_anew(tmp_path, monkeypatch, kind):
+def test_merged_row_sets_equal_rebuilt_sets(tmp_path, monkeypatch, kind):
     """Of the rows that have one the data files need not be there; rows that are new are added."""
     path = str(tmp_path / "t")
     rng = np.random.default_rng(len(kind))
@@ -445,7 +443,7 @@ def test_sets_of_rows_that_are_joined_are_as_those_that_are_made_anew(tmp_path, 
     assert not verify(Table(path)).errors
 
 
-def test_segments_that_have_yet_to_follow_a_compaction_are_made_anew_of_the_column(tmp_path):
+def test_segments_awaiting_remap_are_rebuilt_from_column(tmp_path):
     path = str(tmp_path / "t")
     for first, rows in ((0, 10), (10, 10), (20, 100)):
         lance.write_dataset(pa.table({"n": range(first, first + rows)}), path, mode="append")
@@ -460,7 +458,7 @@ def test_segments_that_have_yet_to_follow_a_compaction_are_made_anew_of_the_colu
 
 
 @pytest.mark.parametrize("num_stored", [1, 3])
-def test_small_segments_are_joined_beside_many_new_rows_if_there_are_several(path, num_stored):
+def test_several_small_segments_are_merged_beside_new_ones(path, num_stored):
     """One alone would only be written again."""
     rows_per_segment = 3_000 // num_stored
     create_index(Table(path), IndexRequest(("x",), rows_per_segment=rows_per_segment))
@@ -476,7 +474,7 @@ def test_small_segments_are_joined_beside_many_new_rows_if_there_are_several(pat
     assert len(planned.replaced) == num_stored * several
 
 
-def test_segments_that_cannot_be_joined_are_made_anew_of_the_column(path, caplog):
+def test_unmergeable_segments_are_rebuilt_from_column(path, caplog):
     """One with damaged pages, and those of rows that a compaction moved and left noted."""
     create_index(Table(path), IndexRequest(("x",), rows_per_segment=1_000))
     first = Snapshot.open(Table(path)).indices[0]
@@ -517,7 +515,7 @@ def num_read(path: str, condition: str) -> int:
     return sum(map(len, retained_rows(path, condition).values()))
 
 
-def test_it_is_told_what_an_index_covers_and_why_it_is_not_used(path):
+def test_index_status_reports_coverage_and_reason(path):
     for kind in ("btree", "bitmap", "bloomfilter", "zonemap"):
         create_index(Table(path), IndexRequest(("x",), kind, kind, rows_per_segment=2_000))
     append(path, 10_000)
@@ -542,7 +540,7 @@ def test_it_is_told_what_an_index_covers_and_why_it_is_not_used(path):
     assert "cannot be read" in facts["bitmap"].note
 
 
-def test_an_index_follows_what_is_done_to_a_table(path):
+def test_index_follows_table_changes(path):
     made = create_index(Table(path), IndexRequest(("x", "name"), rows_per_segment=1_500))
     assert (made.names, made.num_segments, made.num_rows) == (("x_idx", "name_idx"), 4, 6_000)
     assert covered(path) == [[0, 1], [2]]
@@ -603,7 +601,7 @@ def test_pylance_and_we_go_on_in_turns(path, kind):
 
 
 @pytest.mark.parametrize("kind", ["btree", "bitmap", "label_list"])
-def test_rows_that_moved_are_not_found_by_their_old_values(tmp_path, kind):
+def test_moved_rows_are_not_found_by_old_values(tmp_path, kind):
     """Pylance asks all segments of a row, where rows have ids, wherever the row is now."""
     path = str(tmp_path / "t")
     lists = [None, *([n % 10] for n in range(99))]
@@ -627,7 +625,7 @@ def test_rows_that_moved_are_not_found_by_their_old_values(tmp_path, kind):
 
 
 @pytest.mark.parametrize("sets", [2, 10_000])
-def test_what_a_segment_names_is_looked_up_in_bounded_parts(tmp_path, monkeypatch, sets):
+def test_named_rows_are_checked_in_bounded_batches(tmp_path, monkeypatch, sets):
     monkeypatch.setattr(index_plan, "_SETS_AT_ONCE", sets)
     monkeypatch.setattr(index_plan, "_ROWS_AT_ONCE", 3)
     path = str(tmp_path / "t")
@@ -650,7 +648,7 @@ def range_of(count):
     return rows
 
 
-def test_a_set_of_every_number_names_no_more_rows_than_the_table_ever_had(tmp_path):
+def test_full_row_set_is_bounded_by_table_rows(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"c": pa.array(range(40))})
     lance.write_dataset(rows, path, max_rows_per_file=20, enable_stable_row_ids=True)
@@ -668,7 +666,7 @@ def test_a_set_of_every_number_names_no_more_rows_than_the_table_ever_had(tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap"])
-def test_members_of_null_structs_are_null_though_packed_structs_keep_their_values(tmp_path, kind):
+def test_members_of_null_packed_structs_are_indexed_as_null(tmp_path, kind):
     path = str(tmp_path / "t")
     x, y = pa.array(range(100)), pa.array(range(100))
     structs = pa.StructArray.from_arrays([x, y], ["x", "y"], mask=pc.less(x, 10))
@@ -687,7 +685,7 @@ def test_members_of_null_structs_are_null_though_packed_structs_keep_their_value
         assert matching(path, condition)["n"].to_pylist() == expected
 
 
-def test_a_null_list_that_became_another_makes_its_segment_anew(tmp_path):
+def test_changed_null_list_rebuilds_segment(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"n": range(100), "c": [None, *([n % 10] for n in range(99))]})
     lance.write_dataset(rows, path, max_rows_per_file=50, enable_stable_row_ids=True)
@@ -697,7 +695,7 @@ def test_a_null_list_that_became_another_makes_its_segment_anew(tmp_path):
     assert len(covered(path, "c_idx")) == 1
 
 
-def test_a_segment_whose_fragments_are_gone_is_forgotten(tmp_path):
+def test_segment_without_remaining_fragments_is_removed(tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):
         lance.write_dataset(pa.table({"c": range(first, first + 10)}), path, mode="append")
@@ -711,7 +709,7 @@ def test_a_segment_whose_fragments_are_gone_is_forgotten(tmp_path):
     assert len(covered(path, "c_idx")) == 1
 
 
-def test_rows_right_behind_the_end_of_a_fragment_are_none(tmp_path):
+def test_row_beyond_fragment_end_is_corrupt(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"c": range(10)}), path)
     snapshot = Snapshot.open(Table(path))
@@ -721,7 +719,7 @@ def test_rows_right_behind_the_end_of_a_fragment_are_none(tmp_path):
         live.are_among(row_addresses(0, np.array([10])))
 
 
-def test_values_changed_in_place_are_indexed_anew(tmp_path):
+def test_values_changed_in_place_are_reindexed(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table({"n": pa.array(range(2_000), pa.int32()), "i": range(2_000)})
     lance.write_dataset(table, path, max_rows_per_file=1_000)
@@ -737,7 +735,7 @@ def test_values_changed_in_place_are_indexed_anew(tmp_path):
 
 
 @pytest.mark.parametrize("by", ["compact", "in place"])
-def test_rows_that_others_change_meanwhile_are_a_conflict(tmp_path, by):
+def test_concurrent_row_changes_conflict_with_index_build(tmp_path, by):
     path = str(tmp_path / "t")
     table = pa.table({"n": pa.array(range(100), pa.int32()), "i": range(100)})
     lance.write_dataset(table, path, max_rows_per_file=50)
@@ -755,7 +753,7 @@ def test_rows_that_others_change_meanwhile_are_a_conflict(tmp_path, by):
 
 
 @pytest.mark.parametrize("kind", ["btree", "bloomfilter", "zonemap"])
-def test_an_index_that_is_dropped_beside_its_refresh_stays_dropped(path, kind):
+def test_index_dropped_during_refresh_stays_dropped(path, kind):
     create_index(Table(path), IndexRequest(("x",), kind))
     append(path, 10_000)
     plan = plan_index_refresh(Table(path), "x_idx", ChangeSettings())
@@ -769,7 +767,7 @@ def test_an_index_that_is_dropped_beside_its_refresh_stays_dropped(path, kind):
 
 
 @pytest.mark.parametrize("kind", ["btree", "bloomfilter"])
-def test_a_drop_takes_the_segments_that_were_added_beside_it(path, kind):
+def test_drop_removes_concurrently_added_segments(path, kind):
     create_index(Table(path), IndexRequest(("x",), kind))
     dropped = Snapshot.open(Table(path))
     append(path, 10_000)
@@ -784,7 +782,7 @@ def test_a_drop_takes_the_segments_that_were_added_beside_it(path, kind):
     assert not index_status(Snapshot.open(Table(path)))
 
 
-def test_rows_that_others_append_or_delete_meanwhile_are_none(path):
+def test_concurrent_appends_and_deletes_do_not_conflict_with_index_build(path):
     plan = plan_index(Table(path), IndexRequest(("x",)), ChangeSettings())
     built = [build_segment(task) for task in plan.tasks]
     append(path, 10_000)
@@ -795,7 +793,7 @@ def test_rows_that_others_append_or_delete_meanwhile_are_none(path):
     assert num_read(path, "x = 205") == 31
 
 
-def test_an_index_that_is_there_is_made_anew_only_when_told(path):
+def test_existing_index_requires_replace(path):
     create_index(Table(path), IndexRequest(("x",)))
     with pytest.raises(InvalidInputError, match="there is an index 'x_idx'"):
         create_index(Table(path), IndexRequest(("x",)))
@@ -809,7 +807,7 @@ def test_an_index_that_is_there_is_made_anew_only_when_told(path):
         create_index(Table(path), IndexRequest(("x",), "btree", "mine"))
 
 
-def test_files_of_indices_that_were_replaced_are_cleaned_up(path):
+def test_files_of_replaced_indices_are_cleaned_up(path):
     for _ in range(3):
         create_index(Table(path), IndexRequest(("x",), replace=True))
     assert len(list(Path(path).glob("_indices/*"))) == 3
@@ -820,7 +818,7 @@ def test_files_of_indices_that_were_replaced_are_cleaned_up(path):
     assert len(list(Path(path).glob("_indices/*/*"))) == 2
 
 
-def test_what_cannot_have_an_index_is_refused(tmp_path):
+def test_unindexable_columns_are_refused(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table(
         {
@@ -854,7 +852,7 @@ def test_what_cannot_have_an_index_is_refused(tmp_path):
     assert not list(Path(path).glob("_indices/*/page_*"))
 
 
-def test_an_empty_table_has_an_index_that_later_rows_get(tmp_path):
+def test_index_of_empty_table_is_extended_later(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"x": pa.array([], pa.int64())}), path)
     assert create_index(Table(path), IndexRequest(("x",))).num_rows == 0

@@ -68,7 +68,7 @@ def postings(path: str, name: str) -> dict[int, BitMap64]:
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("letters", ["abc", "plain", "odd"])
-def test_files_have_the_tokens_and_rows_of_those_that_pylance_makes(tmp_path, stable, letters):
+def test_ngram_files_equal_pylance(tmp_path, stable, letters):
     path = str(tmp_path / "t")
     rng = random.Random(letters)
     chars = {"abc": list("abc1 "), "plain": LETTERS, "odd": ODD + list("abcdef") * 40}[letters]
@@ -96,7 +96,7 @@ def test_slices_and_texts_without_tokens():
 
 
 @pytest.mark.parametrize("most_bytes", [1, 40_000])
-def test_postings_that_do_not_fit_are_those_that_do(monkeypatch, most_bytes):
+def test_spilled_postings_equal_in_memory_postings(monkeypatch, most_bytes):
     rng = random.Random(most_bytes)
     monkeypatch.setattr(ngram_build, "_MAX_PENDING", 500)
     monkeypatch.setattr(ngram_build, "_BATCH_BYTES", 2_000)
@@ -113,7 +113,7 @@ def test_postings_that_do_not_fit_are_those_that_do(monkeypatch, most_bytes):
     assert found[0]["tokens"].to_pylist() == sorted(set(found[0]["tokens"].to_pylist()))
 
 
-def test_a_task_is_done_by_another_process(tmp_path):
+def test_ngram_task_runs_in_other_process(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"s": ["abcd", None, "x"]}), path)
     plan = plan_index(Table(path), IndexRequest(("s",), "ngram"), ChangeSettings())
@@ -122,7 +122,7 @@ def test_a_task_is_done_by_another_process(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["n", "l", "y"])
-def test_columns_of_other_types_are_refused(tmp_path, column):
+def test_unsupported_ngram_columns_are_refused(tmp_path, column):
     path = str(tmp_path / "t")
     rows = pa.table({"n": [1], "l": [["a"]], "y": [b"a"]})
     lance.write_dataset(rows, path)
@@ -167,7 +167,7 @@ def check_theirs(path: str, texts: list[str], rng: random.Random) -> None:
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60))]
 )
-def test_rows_with_our_index_are_those_without_whatever_comes_between(tmp_path, seed):
+def test_ngram_index_follows_random_changes(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     known: list[str] = []
@@ -207,7 +207,7 @@ def test_rows_with_our_index_are_those_without_whatever_comes_between(tmp_path, 
     lance.dataset(path).validate()
 
 
-def test_segments_that_are_joined_are_as_one_that_is_made_anew(tmp_path):
+def test_merged_ngram_segments_equal_rebuilt_segment(tmp_path):
     """The column of their rows is not read."""
     path = str(tmp_path / "t")
     rows = pa.table({"n": range(2_000), "s": some_texts(random.Random(1), 2_000, LETTERS)})
@@ -222,7 +222,7 @@ def test_segments_that_are_joined_are_as_one_that_is_made_anew(tmp_path):
     assert postings(path, "s_idx") == postings(path, "anew")
 
 
-def test_a_regular_expression_and_like_are_asked_by_their_literals(tmp_path):
+def test_rlike_and_like_use_ngram_index_by_literals(tmp_path):
     path = str(tmp_path / "t")
     texts = [f"row Number {number:04}" for number in range(2_000)]
     lance.write_dataset(pa.table({"s": texts}), path)

@@ -80,7 +80,7 @@ def two_tables(tmp_path, rng, rows=1500, per_file=400, *, stable=False):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_pylance_finds_the_same_rows_with_the_same_scores_as_with_its_own(tmp_path, name):
+def test_pylance_returns_same_rows_and_scores_with_our_index(tmp_path, name):
     rng = np.random.default_rng(len(name))
     mine, their = two_tables(tmp_path, rng, stable=len(name) % 2 == 0)
     build(mine, rows_per_segment=rng.choice([450, 10_000]), **OPTIONS[name])
@@ -98,7 +98,7 @@ def test_pylance_finds_the_same_rows_with_the_same_scores_as_with_its_own(tmp_pa
 
 
 @pytest.mark.parametrize("positions", [False, True])
-def test_files_are_those_that_pylance_makes(tmp_path, positions):
+def test_text_index_files_equal_pylance(tmp_path, positions):
     """Documents, postings, impacts and positions byte by byte; scores but for their last bits."""
     rng = np.random.default_rng(5)
     some = [*WORDS[:30], *("often " * 9 for _ in range(9)), "word " * 700]
@@ -151,7 +151,7 @@ def details(entry):
 
 @pytest.mark.parametrize("most", [1, 300, 5_000])
 @pytest.mark.parametrize("positions", [False, True])
-def test_tokens_that_do_not_fit_are_those_that_do(monkeypatch, most, positions):
+def test_spilled_tokens_equal_in_memory_tokens(monkeypatch, most, positions):
     rng = np.random.default_rng(most)
     monkeypatch.setattr(text_build, "_CHUNK_POSTINGS", 700)
     monkeypatch.setattr(text_build, "_MAX_TEXTS", 60)
@@ -199,12 +199,12 @@ def every_posting(terms, positions):
     return found
 
 
-def test_numbers_that_do_not_fit_into_one_are_sorted_as_well(monkeypatch):
+def test_numbers_beyond_63_bits_are_sorted(monkeypatch):
     monkeypatch.setattr(text_build, "_SIXTY_THREE", 5)
-    test_tokens_that_do_not_fit_are_those_that_do(monkeypatch, 300, True)
+    test_spilled_tokens_equal_in_memory_tokens(monkeypatch, 300, True)
 
 
-def test_a_task_is_done_by_another_process(tmp_path):
+def test_text_task_runs_in_other_process(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"s": ["dogs run", None, ""]}), path)
     plan = plan_index(Table(path), IndexRequest(("s",), "inverted"), ChangeSettings())
@@ -234,7 +234,7 @@ def test_columns_of_lists_large_strings_and_structs(tmp_path):
         assert sorted(table["_rowid"].to_pylist()) == found, column
 
 
-def test_tables_without_a_token(tmp_path):
+def test_text_index_of_table_without_tokens(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"s": pa.array([], pa.string())}), path)
     build(path, with_position=True)
@@ -275,7 +275,7 @@ SEEDS = [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rows_found_are_those_that_have_the_words_whatever_comes_between(tmp_path, seed):
+def test_text_search_follows_random_changes(tmp_path, seed):
     rng = random.Random(seed)
     numbers = np.random.default_rng(seed)
     path = str(tmp_path / "t")
@@ -336,7 +336,7 @@ def test_rows_found_are_those_that_have_the_words_whatever_comes_between(tmp_pat
 
 
 @pytest.mark.parametrize("act", [refresh_indices, optimize_indices])
-def test_pylance_finds_no_updated_row_by_its_old_text(tmp_path, act, monkeypatch):
+def test_pylance_does_not_find_updated_row_by_old_text(tmp_path, act, monkeypatch):
     """With stable row ids the old segment has the row id, too."""
     monkeypatch.setattr(text_indices, "_ROWS_AT_ONCE", 7)
     path = str(tmp_path / "t")
@@ -353,7 +353,7 @@ def test_pylance_finds_no_updated_row_by_its_old_text(tmp_path, act, monkeypatch
         assert len(entries(path)) > 1
 
 
-def test_pylance_finds_no_dead_row_after_deletes_and_compaction(tmp_path):
+def test_pylance_finds_no_deleted_rows_after_compaction(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(100), "s": ["river"] * 100})
     lance.write_dataset(rows, path, max_rows_per_file=25, enable_stable_row_ids=True)
@@ -368,7 +368,7 @@ def test_pylance_finds_no_dead_row_after_deletes_and_compaction(tmp_path):
         refresh_indices(Table(path))
 
 
-def test_values_written_in_place_are_found_and_the_old_ones_are_not(tmp_path):
+def test_text_written_in_place_replaces_old_text_in_index(tmp_path):
     """The row keeps its address, which the old segment names, and a new segment covers."""
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(40), "s": ["river"] * 40})
@@ -385,7 +385,7 @@ def test_values_written_in_place_are_found_and_the_old_ones_are_not(tmp_path):
     assert not verify(Table(path), read_data=True).errors
 
 
-def test_a_deferred_compaction_is_followed(tmp_path):
+def test_text_index_follows_deferred_compaction(tmp_path):
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(100), "s": ["river"] * 50 + ["mountain"] * 50})
     lance.write_dataset(rows, path, max_rows_per_file=25)
@@ -399,7 +399,7 @@ def test_a_deferred_compaction_is_followed(tmp_path):
     assert len(theirs(path, "river")) == len(ours(path, Match("river", "s"))[0]) == 43
 
 
-def test_what_is_asked_is_checked(tmp_path):
+def test_invalid_text_index_requests_are_refused(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"s": ["a"], "n": [1]}), path)
     with pytest.raises(UnsupportedFeatureError, match=r"'n' of type .* have an inverted"):
@@ -422,7 +422,7 @@ def test_what_is_asked_is_checked(tmp_path):
     assert not list((tmp_path / "t").glob("_indices/*"))
 
 
-def test_without_the_package_of_stems_an_index_is_refused(tmp_path, monkeypatch):
+def test_missing_stemmer_package_is_refused_with_hint(tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"s": ["a dog"]}), path)
 
@@ -437,7 +437,7 @@ def test_without_the_package_of_stems_an_index_is_refused(tmp_path, monkeypatch)
     build(path, stem=False)
 
 
-def test_an_index_whose_tokens_cannot_be_made_stays_as_it_is(tmp_path):
+def test_index_with_unsupported_tokenizer_is_unchanged(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"s": ["a dog"]}), path)
     lance.dataset(path).create_scalar_index("s", "INVERTED", name="by_s", base_tokenizer="icu")
@@ -462,7 +462,7 @@ def test_and_of_words_in_several_segments(tmp_path):
     assert_same(theirs(mine, query), ours(mine, query)[0])
 
 
-def test_words_counted_otherwise_are_found_by_verification(tmp_path):
+def test_verify_detects_wrong_token_counts(tmp_path):
     """The tokens of the column are those of the index, but for how often one is there."""
     path = str(tmp_path / "t")
     rows = ["dog cat", "dog cat cat", "a river"] * 20
@@ -481,7 +481,7 @@ def test_words_counted_otherwise_are_found_by_verification(tmp_path):
     assert problem.kind == "index_content"
 
 
-def test_an_older_version_that_is_restored_and_a_branch_have_their_own_segments(tmp_path):
+def test_restored_version_and_branch_use_own_segments(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": [1, 2], "s": ["a river", "a dog"]}), path)
     build(path)

@@ -99,7 +99,7 @@ def leave_of(path):
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("kind", list(IvfKind))
 @pytest.mark.parametrize("column_type", TYPES)
-def test_pylance_answers_by_our_index_as_we_do(tmp_path, kind, metric, column_type):
+def test_pylance_returns_same_neighbours_with_our_index(tmp_path, kind, metric, column_type):
     path, numbers = tmp_path / "t", some_numbers()
     stable = (len(kind) + len(metric) + len(column_type)) % 2 == 0
     save(path, numbers, column_type=column_type, stable=stable)
@@ -125,7 +125,7 @@ def test_pylance_answers_by_our_index_as_we_do(tmp_path, kind, metric, column_ty
 
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("kind", list(IvfKind))
-def test_the_statistics_of_pylance_know_our_index(tmp_path, kind, metric):
+def test_pylance_statistics_describe_our_index(tmp_path, kind, metric):
     save(tmp_path / "t", some_numbers())
     index(tmp_path / "t", kind, metric)
     dataset = lance.dataset(str(tmp_path / "t"))
@@ -189,7 +189,7 @@ def recalls(path, some, kind, metric, seed):
 
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("kind", list(IvfKind))
-def test_recall_is_that_of_an_index_of_pylance(tmp_path, kind, metric):
+def test_recall_is_near_pylance(tmp_path, kind, metric):
     mine, their = recalls(tmp_path / "t", grouped, kind, metric, 5)
     # What either learns differs by chance.
     assert mine > their - 0.08
@@ -199,7 +199,7 @@ def test_recall_is_that_of_an_index_of_pylance(tmp_path, kind, metric):
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("kind", list(IvfKind))
 @pytest.mark.parametrize("vectors", VECTORS)
-def test_recall_over_many_builds_is_that_of_pylance(tmp_path, vectors, kind, metric):
+def test_mean_recall_of_many_builds_is_near_pylance(tmp_path, vectors, kind, metric):
     some, builds = VECTORS[vectors], 12
     found = [recalls(tmp_path / f"{n}", some, kind, metric, n) for n in range(builds)]
     mine, their = np.mean(found, axis=0)
@@ -211,7 +211,7 @@ def test_recall_over_many_builds_is_that_of_pylance(tmp_path, vectors, kind, met
 @pytest.mark.parametrize(
     "seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 60))]
 )
-def test_answers_stay_right_whatever_is_done_to_the_table(tmp_path, kind, stable, seed):
+def test_vector_search_follows_random_changes(tmp_path, kind, stable, seed):
     rng, path = random.Random(seed), tmp_path / "t"
     column_type = rng.choice(list(TYPES))
     metric = rng.choice([Metric.L2, Metric.COSINE])
@@ -277,7 +277,7 @@ def change(path, rng, start, column_type):
 
 
 @pytest.mark.parametrize("kind", list(IvfKind))
-def test_a_refresh_adds_what_is_not_covered(tmp_path, kind):
+def test_refresh_indexes_uncovered_rows(tmp_path, kind):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers)
     index(path, kind)
@@ -306,7 +306,7 @@ def test_a_refresh_adds_what_is_not_covered(tmp_path, kind):
 
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_PQ of 4 bits", "IVF_SQ"])
-def test_segments_are_joined_with_what_no_segment_covers(tmp_path, kind, stable):
+def test_segments_are_merged_with_uncovered_rows(tmp_path, kind, stable):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers, stable=stable)
     more = {"num_sub_vectors": 4} if "PQ" in kind else {}
@@ -340,7 +340,7 @@ def test_segments_are_joined_with_what_no_segment_covers(tmp_path, kind, stable)
     assert not leave_of(path) or all("_indices" not in name for name in leave_of(path))
 
 
-def test_large_segments_and_those_that_learned_something_else_are_not_joined(tmp_path):
+def test_large_or_differently_trained_segments_are_not_merged(tmp_path):
     path, table = tmp_path / "t", Table(str(tmp_path / "t"))
     save(path, some_numbers())
     index(path)
@@ -364,7 +364,7 @@ def test_large_segments_and_those_that_learned_something_else_are_not_joined(tmp
 
 @pytest.mark.parametrize("column_type", TYPES)
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ"])
-def test_a_refresh_goes_on_with_an_index_of_pylance(tmp_path, kind, column_type):
+def test_refresh_extends_pylance_index(tmp_path, kind, column_type):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers, column_type=column_type)
     more = {"num_sub_vectors": 4, "num_bits": 4} if kind == "IVF_PQ" else {}
@@ -380,7 +380,7 @@ def test_a_refresh_goes_on_with_an_index_of_pylance(tmp_path, kind, column_type)
     assert check_like_pylance(path, queries) == {"SegmentTask"}
 
 
-def test_only_the_indices_that_are_named_are_refreshed(tmp_path):
+def test_only_named_indices_are_refreshed(tmp_path):
     path = tmp_path / "t"
     save(path, some_numbers())
     for metric in Metric:
@@ -396,7 +396,7 @@ def test_only_the_indices_that_are_named_are_refreshed(tmp_path):
         refresh_vector_indices(Table(str(path)), ["v_idx"])
 
 
-def test_an_index_with_a_graph_is_left_as_it_is(tmp_path):
+def test_hnsw_index_is_unchanged_by_refresh(tmp_path):
     save(tmp_path / "t", some_numbers())
     lance.dataset(str(tmp_path / "t")).create_index("v", "IVF_HNSW_SQ", num_partitions=2)
     lance.write_dataset(rows_of(some_numbers(9, 30)), str(tmp_path / "t"), mode="append")
@@ -404,7 +404,7 @@ def test_an_index_with_a_graph_is_left_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("kind", list(IvfKind))
-def test_many_small_parts_make_the_index_that_one_makes(tmp_path, kind, monkeypatch):
+def test_small_parts_build_same_index_as_one_part(tmp_path, kind, monkeypatch):
     numbers = some_numbers()
     for name in ("one", "many"):
         save(tmp_path / name, numbers)
@@ -429,7 +429,7 @@ def test_one_seed_makes_one_index(tmp_path, kind):
     assert content[0] == content[1] != content[2]
 
 
-def test_samples_are_of_live_rows_and_of_all_parts_of_the_table(tmp_path):
+def test_training_samples_cover_live_rows_of_whole_table(tmp_path):
     """Groups that lie one behind the other, most of them deleted: each partition has one."""
     rng = np.random.default_rng(0)
     middles = np.eye(WIDTH)[:8] * 50
@@ -443,7 +443,7 @@ def test_samples_are_of_live_rows_and_of_all_parts_of_the_table(tmp_path):
 
 
 @pytest.mark.parametrize("kind", list(IvfKind))
-def test_few_rows_and_equal_ones_have_an_index(tmp_path, kind):
+def test_few_or_equal_rows_can_be_indexed(tmp_path, kind):
     for name, numbers in (("one", np.ones((1, WIDTH))), ("equal", np.full((300, WIDTH), 0.5))):
         path = tmp_path / name
         lance.write_dataset(rows_of(numbers)[: len(numbers)], str(path))
@@ -491,7 +491,7 @@ def covered(path):
     return [sorted(entry.fragment_bitmap) for entry in entries(path)]
 
 
-def test_rows_that_others_append_or_delete_meanwhile_are_no_conflict(tmp_path):
+def test_concurrent_appends_and_deletes_do_not_conflict_with_vector_index(tmp_path):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers)
 
@@ -506,7 +506,7 @@ def test_rows_that_others_append_or_delete_meanwhile_are_no_conflict(tmp_path):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_vectors_that_others_move_meanwhile_are_indexed_anew(tmp_path, stable):
+def test_concurrently_moved_vectors_are_indexed_again(tmp_path, stable):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers, stable=stable)
     request = VectorIndexRequest("v", IvfKind.PQ, num_partitions=3, num_sub_vectors=4, seed=1)
@@ -556,7 +556,7 @@ OTHERS = {
 @pytest.mark.parametrize("act", ["create", "refresh", "join"])
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("other", OTHERS)
-def test_whatever_others_do_meanwhile_answers_are_right(tmp_path, other, stable, act):
+def test_vector_search_is_correct_after_any_concurrent_change(tmp_path, other, stable, act):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers, stable=stable)
     if act != "create":
@@ -590,7 +590,7 @@ def test_whatever_others_do_meanwhile_answers_are_right(tmp_path, other, stable,
     assert sorted(told["_rowid"].to_pylist()) == sorted(best.row_id.tolist())
 
 
-def test_two_who_make_an_index_of_one_name_make_one(tmp_path):
+def test_concurrent_builds_of_same_name_create_one_index(tmp_path):
     path = tmp_path / "t"
     save(path, some_numbers())
     request = VectorIndexRequest("v", IvfKind.FLAT, num_partitions=3, seed=1)
@@ -601,7 +601,7 @@ def test_two_who_make_an_index_of_one_name_make_one(tmp_path):
     assert not leave_of(path)
 
 
-def test_a_failed_task_leaves_no_file(tmp_path):
+def test_failed_index_task_leaves_no_files(tmp_path):
     path = tmp_path / "t"
     save(path, some_numbers())
 
@@ -622,7 +622,7 @@ def test_a_failed_task_leaves_no_file(tmp_path):
 # What is asked for -----------------------------------------------------------------------------
 
 
-def test_names_are_free_or_replaced(tmp_path):
+def test_index_names_must_be_free_or_replaced(tmp_path):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers)
     index(path)
@@ -638,7 +638,7 @@ def test_names_are_free_or_replaced(tmp_path):
         index(path, name="of_id", replace=True)
 
 
-def test_numbers_that_are_not_given_follow_the_table(tmp_path):
+def test_default_parameters_follow_table(tmp_path):
     path = tmp_path / "t"
     save(path, some_numbers(rows=9000))
     request = VectorIndexRequest(None, IvfKind.FLAT)
@@ -666,13 +666,13 @@ def test_numbers_that_are_not_given_follow_the_table(tmp_path):
         ({"seed": -1}, "seed must be a number, at least 0"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path, flawed, message):
+def test_invalid_vector_index_requests_are_refused(tmp_path, flawed, message):
     save(tmp_path / "t", some_numbers(rows=100))
     with pytest.raises(InvalidInputError, match=message):
         create_vector_index(Table(str(tmp_path / "t")), VectorIndexRequest(**flawed))
 
 
-def test_there_must_be_a_vector_to_learn_from(tmp_path):
+def test_vector_index_requires_valid_vector(tmp_path):
     rows = rows_of(np.empty((0, WIDTH)))
     lance.write_dataset(rows[:2], str(tmp_path / "t"))
     with pytest.raises(InvalidInputError, match="no vector that can be indexed"):
@@ -683,7 +683,7 @@ def test_there_must_be_a_vector_to_learn_from(tmp_path):
     assert not leave_of(tmp_path / "t")
 
 
-def test_kinds_are_known_in_whatever_case():
+def test_vector_index_kinds_ignore_case():
     assert parse_kind("IVF_pq") is IvfKind.PQ
     with pytest.raises(InvalidInputError, match="the kinds are ivf_flat, ivf_pq, ivf_sq"):
         parse_kind("hnsw")

@@ -57,7 +57,7 @@ def zones(reader: LanceFileReader) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_zone_maps_are_those_that_pylance_makes(tmp_path, seed):
+def test_built_zone_maps_equal_pylance(tmp_path, seed):
     rng, path = random.Random(seed), str(tmp_path / "t")
     rows = some_rows(rng, rng.randint(1, 200))
     lance.write_dataset(rows, path, max_rows_per_file=rng.choice([1, 60, 500]))
@@ -125,7 +125,7 @@ def covered(path: str, name: str = "x_idx") -> list[int]:
     return list(entry.fragment_bitmap)
 
 
-def test_zones_follow_what_is_done_to_a_table(path):
+def test_zone_maps_follow_table_changes(path):
     create_zone_maps(Table(path), ["x"], 20)
     append(path, 1000)
     assert covered(path) == [0, 1, 2]
@@ -174,7 +174,7 @@ def check_theirs(path: str) -> None:
             assert ("@x_idx(ZoneMap)" in plan) == (step != "compact"), step
 
 
-def test_zone_maps_that_lack_different_fragments_have_each_row_once(path):
+def test_zone_maps_with_different_coverage_count_rows_once(path):
     create_zone_maps(Table(path), ["x"], 20)
     append(path, 1000)
     create_zone_maps(Table(path), ["name"], 20)
@@ -207,7 +207,7 @@ def test_pylance_reads_our_zones_alone(path):
     assert "rows_scanned=20," in read
 
 
-def test_indices_of_other_kinds_stay(path):
+def test_indices_of_other_kinds_are_kept(path):
     lance.dataset(path).create_scalar_index("x", "BTREE")
     create_zone_maps(Table(path), ["x"], 20)
     assert sorted(entries(path)) == ["x_idx", "x_zonemap_idx"]
@@ -232,7 +232,7 @@ def test_segments_of_pylance_become_one(path):
     assert lance.dataset(path).to_table(filter="x IS NULL").num_rows == 43
 
 
-def test_values_changed_in_place_are_zoned_anew(tmp_path):
+def test_values_changed_in_place_get_new_zones(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table({"n": pa.array(range(100), pa.int32()), "i": range(100)})
     lance.write_dataset(table, path, max_rows_per_file=50)
@@ -248,7 +248,7 @@ def test_values_changed_in_place_are_zoned_anew(tmp_path):
 
 
 @pytest.mark.parametrize("by", ["compact", "in place"])
-def test_rows_that_others_change_meanwhile_are_a_conflict(tmp_path, by):
+def test_concurrent_row_changes_conflict_with_zone_maps(tmp_path, by):
     path = str(tmp_path / "t")
     table = pa.table({"n": pa.array(range(100), pa.int32()), "i": range(100)})
     lance.write_dataset(table, path, max_rows_per_file=50)
@@ -264,7 +264,7 @@ def test_rows_that_others_change_meanwhile_are_a_conflict(tmp_path, by):
     assert not list(Path(path).glob("_indices/*/*"))
 
 
-def test_rows_that_others_append_or_delete_meanwhile_are_none(path):
+def test_concurrent_appends_and_deletes_do_not_conflict_with_zone_maps(path):
     plan = plan_zone_maps(Table(path), ["x"], 20, ChangeSettings())
     built = [build_zones(task) for task in plan.tasks]
     append(path, 1000)
@@ -275,7 +275,7 @@ def test_rows_that_others_append_or_delete_meanwhile_are_none(path):
     assert retained_rows(path, "x = 205") == {2: list(range(20)), 3: list(range(30))}
 
 
-def test_files_of_zone_maps_that_were_replaced_are_cleaned_up(path):
+def test_files_of_replaced_zone_maps_are_cleaned_up(path):
     for _ in range(3):
         create_zone_maps(Table(path), ["x"], 20)
     folders = list(Path(path).glob("_indices/*"))
@@ -287,7 +287,7 @@ def test_files_of_zone_maps_that_were_replaced_are_cleaned_up(path):
     assert len(list(Path(path).glob("_indices/*/*"))) == 1
 
 
-def test_columns_without_order_are_refused(tmp_path):
+def test_unordered_columns_are_refused(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table(
         {"x": [1], "l": [[1]], "o": [{"x": 1}], "s": pa.array(["a"]).dictionary_encode()}
@@ -303,7 +303,7 @@ def test_columns_without_order_are_refused(tmp_path):
         create_zone_maps(Table(path), ["x"], 0)
 
 
-def test_an_empty_table_has_a_zone_map_of_no_zones(tmp_path):
+def test_zone_map_of_empty_table_has_no_zones(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"x": pa.array([], pa.int64())}), path)
     assert create_zone_maps(Table(path), ["x"]).num_zones == 0

@@ -106,7 +106,7 @@ def make_table(path, rng, kind, *, rows, width, missing=True, version="2.1", sta
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("seed", range(4))
-def test_the_answers_are_those_of_pylance(tmp_path, kind, metric, seed):
+def test_nearest_rows_equal_pylance(tmp_path, kind, metric, seed):
     rng = np.random.default_rng([seed, len(kind), len(metric)])
     width, rows = int(rng.choice([1, 3, 16, 100])), int(rng.choice([5, 300, 2000]))
     path = tmp_path / "t"
@@ -128,7 +128,7 @@ def test_the_answers_are_those_of_pylance(tmp_path, kind, metric, seed):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("metric", list(Metric))
-def test_numbers_without_an_end_are_as_near_as_in_pylance(tmp_path, metric):
+def test_infinite_numbers_rank_like_pylance(tmp_path, metric):
     inf, huge = np.inf, 1e30
     numbers = np.array([[1, 0], [0, 0], [np.nan, 0], [inf, 0], [-inf, 1], [2, 3], [inf, -inf]])
     rows = pa.table({"id": range(len(numbers)), "v": vectors(numbers, "float32")})
@@ -147,7 +147,7 @@ def test_numbers_without_an_end_are_as_near_as_in_pylance(tmp_path, metric):
 
 
 @pytest.mark.interop
-def test_rows_that_are_equally_near_are_those_of_the_lowest_row_ids(tmp_path):
+def test_equally_near_rows_are_ordered_by_row_id(tmp_path):
     numbers = np.zeros((900, 4))
     numbers[100] = 1
     rows = pa.table({"id": range(900), "v": vectors(numbers, "float32")})
@@ -179,7 +179,7 @@ def brute(queries, rows, metric, k):
 
 
 @pytest.mark.parametrize("seed", seeds(120, in_ci=27))
-def test_bounds_leave_out_no_row_whatever_the_numbers_are(seed):
+def test_search_bounds_exclude_no_nearest_row(seed):
     rng = np.random.default_rng(seed)
     width, rows = int(rng.choice([1, 2, 8, 64])), int(rng.integers(0, 5000))
     metric, kind = list(Metric)[seed % 3], ["f2", "f4", "f8"][seed // 3 % 3]
@@ -214,7 +214,7 @@ def test_bounds_leave_out_no_row_whatever_the_numbers_are(seed):
     assert len(set(pairs)) == len(pairs)
 
 
-def test_vectors_far_from_zero_are_told_apart():
+def test_vectors_distant_from_zero_are_distinguished():
     """Their products differ by less than single precision tells."""
     numbers = (1000 + np.arange(5000)[:, None] * [1e-2, 0, 0, 0]).astype(np.float32)
     found = ExactSearch(numbers[4000:4001], Metric.L2, 3)
@@ -225,7 +225,7 @@ def test_vectors_far_from_zero_are_told_apart():
 
 
 @pytest.mark.parametrize("metric", list(Metric))
-def test_distances_that_single_precision_cannot_tell_are_told_apart(metric):
+def test_distances_below_single_precision_are_distinguished(metric):
     """They differ by less than what rounding adds to the products of two blocks."""
     rng = np.random.default_rng(1)
     numbers = (1000 + rng.normal(size=(20_000, 256)) * 1e-2).astype(np.float32)
@@ -240,7 +240,7 @@ def test_distances_that_single_precision_cannot_tell_are_told_apart(metric):
     assert found.found().row_id.tolist() == np.concatenate(best).tolist()
 
 
-def test_more_queries_than_a_block_holds():
+def test_queries_exceeding_one_block_are_answered():
     rng = np.random.default_rng(5)
     numbers = rng.normal(size=(6000, 6)).astype(np.float32)
     ids = np.arange(6000, dtype=np.uint64)
@@ -250,7 +250,7 @@ def test_more_queries_than_a_block_holds():
     assert not found.found().distance.any()
 
 
-def test_rows_in_the_worst_order_cost_no_more_memory_than_others():
+def test_worst_row_order_uses_bounded_memory():
     """Each row is nearer than all before it."""
     numbers = np.linspace(9, 0, 20_000)[:, None].repeat(4, axis=1)
     ids = np.arange(20_000, dtype=np.uint64)
@@ -262,7 +262,7 @@ def test_rows_in_the_worst_order_cost_no_more_memory_than_others():
     assert found.found().row_id.tolist() == [19_999, 19_998] * 100
 
 
-def test_of_rows_that_are_equal_only_the_first_are_compared_one_by_one():
+def test_equal_rows_are_compared_only_as_needed():
     numbers = np.random.default_rng(2).normal(size=(30_000, 8)).astype(np.float32)
     numbers[1000:25_000] = numbers[7]
     order = np.random.default_rng(3).permutation(30_000)
@@ -273,7 +273,7 @@ def test_of_rows_that_are_equal_only_the_first_are_compared_one_by_one():
     assert found.num_computed < 500 * 30_000 / 100
 
 
-def test_parts_of_an_answer_are_joined_by_distance_and_row_id():
+def test_partial_results_are_merged_by_distance_and_row_id():
     def part(query, distance, row_id):
         return FoundRows(
             np.array(query),
@@ -291,7 +291,7 @@ def test_parts_of_an_answer_are_joined_by_distance_and_row_id():
     assert not len(nearest_of([], 3))
 
 
-def test_no_task_is_planned_for_a_table_without_rows(tmp_path):
+def test_empty_table_plans_no_tasks(tmp_path):
     rows = pa.table({"id": [1], "v": vectors(np.ones((1, 2)), "float32")})
     lance.write_dataset(rows, tmp_path / "t").delete("true")
     found, read = nearest_here(tmp_path / "t", [1, 1], 3)
@@ -299,7 +299,7 @@ def test_no_task_is_planned_for_a_table_without_rows(tmp_path):
     assert not read
 
 
-def test_rows_are_found_where_they_are_after_changes(tmp_path):
+def test_nearest_rows_are_found_after_changes(tmp_path):
     rng = np.random.default_rng(8)
     numbers = make_table(tmp_path / "t", rng, "float32", rows=60, width=3, missing=False)
     dataset = lance.dataset(str(tmp_path / "t"))
@@ -318,7 +318,7 @@ def test_rows_are_found_where_they_are_after_changes(tmp_path):
         assert row["v"] == numbers[row["id"] // 3].astype(np.float32).tolist()
 
 
-def test_a_slice_of_vectors_with_nulls_is_taken_as_it_is():
+def test_sliced_vectors_with_nulls_are_converted():
     child = pa.array([1, 2, None, 4, 5, 6, 7, 8, 9, 10], pa.float32())
     lists = pa.FixedSizeListArray.from_arrays(
         child, 2, mask=pa.array([False, False, False, True, False])
@@ -340,7 +340,7 @@ def schema(tmp_path):
     return make
 
 
-def test_the_column_to_search_is_the_only_one_or_the_one_that_is_named(schema):
+def test_vector_column_is_only_one_or_named(schema):
     two = vectors(np.ones((1, 2)), "float32")
     one = schema(id=[1], Vec=two)
     assert vector_column(one, None).name == "Vec"
@@ -359,7 +359,7 @@ def test_the_column_to_search_is_the_only_one_or_the_one_that_is_named(schema):
         vector_column(none, None)
 
 
-def test_queries_that_have_no_neighbours_are_refused_or_left_out(schema):
+def test_invalid_queries_are_refused_or_excluded(schema):
     column = vector_column(schema(v=vectors(np.ones((1, 2)), "float16")), None)
     asked, is_one = parse_queries([1, 70000], column, Metric.L2)
     assert is_one
@@ -384,13 +384,13 @@ def test_queries_that_have_no_neighbours_are_refused_or_left_out(schema):
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, "3", True, None])
-def test_the_number_of_rows_to_find_is_checked(schema, k):
+def test_k_must_be_positive_integer(schema, k):
     own = schema(v=vectors(np.ones((1, 2)), "float32"))
     with pytest.raises(InvalidInputError, match="k, the number of rows to find"):
         NearestRequest(own.fields[0], Metric.L2, k, None, own, ())
 
 
-def test_metrics_are_found_in_whatever_case():
+def test_metrics_ignore_case():
     assert Metric.parse("L2") is Metric.L2
     assert Metric.parse("Cosine") is Metric.COSINE
     assert Metric.parse("euclidean") is Metric.L2

@@ -49,7 +49,7 @@ def make(path, kind, metric, *, column_type="float32", rows=2000, stable=True, p
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("column_type", TYPES)
-def test_an_index_answers_as_in_pylance(tmp_path, kind, metric, column_type):
+def test_index_search_equals_pylance(tmp_path, kind, metric, column_type):
     if kind.startswith("hnsw") and column_type != "float32":
         pytest.skip("one type of the graph tells")
     numbers = make(tmp_path / "t", kind, metric, column_type=column_type)
@@ -69,7 +69,7 @@ def test_an_index_answers_as_in_pylance(tmp_path, kind, metric, column_type):
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("kind", ["pq", "sq"])
-def test_rows_that_an_index_tells_are_compared_by_their_vectors(tmp_path, kind, metric):
+def test_refined_candidates_are_compared_by_vectors(tmp_path, kind, metric):
     numbers = make(tmp_path / "t", kind, metric)
     queries = queries_for(numbers)
     _, found = ours(tmp_path / "t", queries, 5, nprobes=2, refine_factor=4)
@@ -79,7 +79,7 @@ def test_rows_that_an_index_tells_are_compared_by_their_vectors(tmp_path, kind, 
 
 
 @pytest.mark.parametrize("kind", ["flat", "pq", "sq"])
-def test_partitions_are_added_until_there_are_enough_rows(tmp_path, kind):
+def test_partitions_are_added_until_enough_rows(tmp_path, kind):
     numbers = make(tmp_path / "t", kind, "l2", partitions=60)
     queries = queries_for(numbers)
     # Few rows of each partition count: those that are looked at first have not enough.
@@ -98,7 +98,7 @@ def test_partitions_are_added_until_there_are_enough_rows(tmp_path, kind):
 
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("kind", ["flat", "pq", "sq"])
-def test_an_index_is_right_after_changes_of_the_table(tmp_path, kind, stable):
+def test_index_search_is_correct_after_table_changes(tmp_path, kind, stable):
     path = tmp_path / "t"
     numbers = make(path, kind, "l2", stable=stable)
     rng = np.random.default_rng(2)
@@ -131,7 +131,7 @@ def test_an_index_is_right_after_changes_of_the_table(tmp_path, kind, stable):
         assert found.row_id.tolist() == best.row_id.tolist()
 
 
-def test_with_another_metric_every_row_is_compared(tmp_path):
+def test_other_metric_disables_index(tmp_path):
     numbers = make(tmp_path / "t", "pq", "l2")
     queries = queries_for(numbers)
     plan, _ = ours(tmp_path / "t", queries, 4, metric="cosine")
@@ -141,7 +141,7 @@ def test_with_another_metric_every_row_is_compared(tmp_path):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_the_metric_is_that_of_an_index_that_answers_for_a_fragment(tmp_path, stable):
+def test_metric_comes_from_index_covering_live_fragments(tmp_path, stable):
     path = tmp_path / "t"
     numbers = make(path, "flat", "cosine", rows=40, stable=stable, partitions=1)
     queries = queries_for(numbers)
@@ -189,7 +189,7 @@ CONDITIONS = ["", "id < 40", "id % 3 = 0", "id > 100000", "id < 0", "id = 7", "i
 @pytest.mark.parametrize(
     "seed", [*range(25), *(pytest.param(n, marks=pytest.mark.slow) for n in range(25, 400))]
 )
-def test_conditions_probes_and_refinement_are_those_of_pylance(tmp_path, seed):
+def test_filtered_and_refined_search_equals_pylance(tmp_path, seed):
     rng, path = np.random.default_rng(seed), str(tmp_path / "t")
     queries = random_table(path, rng)
     k, condition = int(rng.choice([1, 5, 11, 60])), str(rng.choice(CONDITIONS))
@@ -221,7 +221,7 @@ def assert_as_near(mine, told, tolerance=1e-4):
 
 @pytest.mark.parametrize("k", [1, 10, 60, 150])
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-def test_without_probes_as_many_partitions_are_looked_at_as_in_pylance(tmp_path, metric, k):
+def test_default_nprobes_equal_pylance(tmp_path, metric, k):
     numbers = make(tmp_path / "t", "flat", metric, rows=3000, partitions=100)
     queries = np.concatenate([queries_for(numbers), numbers[7:10].astype("f4")])
     _, found = ours(tmp_path / "t", queries, k)
@@ -229,7 +229,7 @@ def test_without_probes_as_many_partitions_are_looked_at_as_in_pylance(tmp_path,
         assert_same(found, number, theirs(tmp_path / "t", query, k))
 
 
-def test_an_index_whose_files_are_damaged_or_gone_is_not_used(tmp_path):
+def test_damaged_or_missing_vector_index_is_not_used(tmp_path):
     numbers = make(tmp_path / "t", "pq", "l2")
     queries = queries_for(numbers)
     exact = ours(tmp_path / "t", queries, 4, use_index=False)[1]
@@ -244,7 +244,7 @@ def test_an_index_whose_files_are_damaged_or_gone_is_not_used(tmp_path):
         assert found.row_id.tolist() == exact.row_id.tolist()
 
 
-def test_the_facts_of_a_vector_index_say_what_it_is_for(tmp_path):
+def test_vector_index_status_describes_purpose(tmp_path):
     make(tmp_path / "t", "pq", "l2")
     (facts,) = index_status(Snapshot.open(Table(str(tmp_path / "t"))))
     assert (facts.kind, facts.columns, facts.is_used) == ("vector", ("v",), False)
@@ -255,7 +255,7 @@ def notes(path):
     return [row[-1] for row in index_rows(Table(str(path)))]
 
 
-def test_an_index_that_cannot_be_used_says_why_and_every_row_is_compared(tmp_path):
+def test_unusable_vector_index_gives_reason(tmp_path):
     path = tmp_path / "t"
     numbers = make(path, "flat", "l2")
     queries = queries_for(numbers)
@@ -277,7 +277,7 @@ def test_an_index_that_cannot_be_used_says_why_and_every_row_is_compared(tmp_pat
     check("nearest does not use it: its files are missing")
 
 
-def test_what_an_index_cannot_tell_after_a_deferred_compaction_is_compared(tmp_path):
+def test_index_awaiting_deferred_remap_is_not_used(tmp_path):
     path = tmp_path / "t"
     queries = queries_for(make(path, "flat", "l2", stable=False))
     lance.dataset(str(path)).optimize.compact_files(defer_index_remap=True)
@@ -290,7 +290,7 @@ def test_what_an_index_cannot_tell_after_a_deferred_compaction_is_compared(tmp_p
 
 
 @pytest.mark.parametrize(("kind", "metric"), [("flat", "l2"), ("pq", "cosine"), ("flat", "dot")])
-def test_without_probes_segments_find_no_less_than_in_pylance(tmp_path, kind, metric):
+def test_default_nprobes_over_segments_find_as_near_as_pylance(tmp_path, kind, metric):
     """Lance counts the rows of all segments, and stops as soon as tasks of its own find enough."""
     path = tmp_path / "t"
     numbers = make(path, kind, metric, rows=2500, partitions=100)
@@ -310,7 +310,7 @@ def test_without_probes_segments_find_no_less_than_in_pylance(tmp_path, kind, me
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("kind", ["flat", "pq", "pq of 4 bits", "sq"])
-def test_many_queries_find_what_each_finds_by_itself(tmp_path, kind, metric, monkeypatch):
+def test_batched_queries_equal_single_queries(tmp_path, kind, metric, monkeypatch):
     numbers = make(tmp_path / "t", kind, metric)
     many = numbers[:90].astype(np.float32)
     # Several blocks of queries, and of distances.
@@ -325,7 +325,7 @@ def test_many_queries_find_what_each_finds_by_itself(tmp_path, kind, metric, mon
         assert_same(together, number, theirs(tmp_path / "t", many[number], 5, nprobes=2))
 
 
-def test_more_queries_than_are_ordered_at_once(tmp_path):
+def test_queries_exceeding_ordering_batch_are_answered(tmp_path):
     numbers = make(tmp_path / "t", "flat", "l2")
     many = numbers[np.arange(4500) % 900].astype(np.float32)
     _, found = ours(tmp_path / "t", many, 1)
@@ -334,7 +334,7 @@ def test_more_queries_than_are_ordered_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("flawed", [{"nprobes": 0}, {"refine_factor": 0}, {"nprobes": 1.5}])
-def test_probes_and_refinement_are_numbers(tmp_path, flawed):
+def test_nprobes_and_refine_factor_must_be_positive_integers(tmp_path, flawed):
     make(tmp_path / "t", "flat", "l2", rows=300, partitions=1)
     with pytest.raises(
         InvalidInputError, match=f"{next(iter(flawed))} must be a number, at least 1"

@@ -46,7 +46,7 @@ def shown(path):
     return [(one.name, one.version, one.lag) for one in consumers_of(Table(path))]
 
 
-def test_a_cleanup_keeps_what_comes_after_the_slowest_consumer(path):
+def test_cleanup_keeps_versions_after_slowest_consumer(path):
     register_consumer(Table(path), "slow", 3)
     register_consumer(Table(path), "fast", 5)
     with pytest.raises(InvalidInputError, match="not yet read: consumer fast, consumer slow"):
@@ -60,7 +60,7 @@ def test_a_cleanup_keeps_what_comes_after_the_slowest_consumer(path):
     assert shown(path) == [("slow", 6, 0)]
 
 
-def test_a_consumer_moves_both_ways_and_is_shown_with_its_lag(path):
+def test_consumer_moves_in_both_directions_and_shows_lag(path):
     register_consumer(Table(path), "a", 4)
     append(path, 100)
     assert shown(path) == [("a", 4, 3)]
@@ -77,7 +77,7 @@ def test_a_consumer_moves_both_ways_and_is_shown_with_its_lag(path):
     assert shown(path) == [("a", 2, 5)]
 
 
-def test_consumers_that_move_at_once_are_not_in_each_others_way(path):
+def test_concurrent_consumers_do_not_conflict(path):
     def move(number):
         for version in (1, 3, 2, 5, 6):
             register_consumer(Table(path), f"c{number % 4}", version)
@@ -88,7 +88,7 @@ def test_consumers_that_move_at_once_are_not_in_each_others_way(path):
     assert versions(path) == [1, 2, 3, 4, 5, 6]  # nothing was committed
 
 
-def test_pylance_keeps_the_version_that_the_next_changes_begin_with(path):
+def test_pylance_cleanup_keeps_version_of_consumer(path):
     wanted = read_changes(path, 4, 6, "netChanges").drop_columns(["_commit_timestamp"])
     register_consumer(Table(path), "c", 3)
     dataset = lance.dataset(path)
@@ -101,7 +101,7 @@ def test_pylance_keeps_the_version_that_the_next_changes_begin_with(path):
     assert shown(path) == []
 
 
-def test_each_branch_has_consumers_of_its_own(path):
+def test_branches_have_separate_consumers(path):
     create_branch(Table(path), "trial", VersionSpec(version=4))
     trial = Table(f"{path}/tree/trial")
     append(trial.root, 100)
@@ -113,7 +113,7 @@ def test_each_branch_has_consumers_of_its_own(path):
 
 
 @pytest.mark.parametrize("newest", [2, 9])
-def test_a_consumer_left_of_a_replaced_table_has_read_nothing(path, newest):
+def test_consumer_of_replaced_table_has_read_nothing(path, newest):
     """Whoever deletes versions and data alone leaves the tags."""
     register_consumer(Table(path), "old", 3)
     register_consumer(Table(path), "moved", 3)
@@ -131,14 +131,14 @@ def test_a_consumer_left_of_a_replaced_table_has_read_nothing(path, newest):
     assert shown(path) == [("moved", 2, newest - 2), ("old", 0, newest)]
 
 
-def test_a_consumer_keeps_its_position_through_new_data_and_cleanups(path):
+def test_consumer_keeps_position_through_overwrite_and_cleanup(path):
     register_consumer(Table(path), "c", 3)
     append(path, 70, overwrite=True)
     assert clean_up(path, error_if_tagged=False) == (1, 2)
     assert shown(path) == [("c", 3, 4)]
 
 
-def test_a_consumer_of_an_older_release_has_no_stamp(path):
+def test_old_consumer_without_identity_is_read(path):
     register_consumer(Table(path), "c", 3)
     note = Path(path, "_refs", "tags", "pyspark_lance.consumer.c.json")
     content = json.loads(note.read_text())

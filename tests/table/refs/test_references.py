@@ -43,14 +43,14 @@ def ids(path: str, branch: str | None = None, **at: object) -> list[int]:
     return sorted(read_ours(path, VersionSpec(**at), branch=branch)["id"].to_pylist())
 
 
-def test_a_tag_names_a_version(path):
+def test_tag_resolves_to_version(path):
     lance.dataset(path).tags.create("two", 2)
     assert ids(path, tag="two") == list(range(20))
     with pytest.raises(VersionNotFoundError, match="nope"):
         ids(path, tag="nope")
 
 
-def test_a_branch_has_versions_of_its_own(path):
+def test_branch_has_separate_versions(path):
     lance.dataset(path).create_branch("side/one", 2)
     branch_root = f"{path}/tree/side/one"
     lance.write_dataset(pa.table({"id": pa.array([99])}), lance.dataset(branch_root), mode="append")
@@ -64,7 +64,7 @@ def test_a_branch_has_versions_of_its_own(path):
         ids(path, branch="nope")
 
 
-def test_a_shallow_clone_reads_the_files_of_its_source(path, tmp_path):
+def test_shallow_clone_reads_files_of_source(path, tmp_path):
     lance.dataset(path).delete("id = 5")
     clone = str(tmp_path / "clone")
     lance.dataset(path).shallow_clone(clone, reference=4)
@@ -76,7 +76,7 @@ def test_a_shallow_clone_reads_the_files_of_its_source(path, tmp_path):
     assert_same_rows(read_ours(clone), read_theirs(clone))
 
 
-def test_the_old_naming_scheme_is_kept(tmp_path):
+def test_v1_naming_scheme_is_kept(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(
         pa.table({"id": pa.array([1, 2])}), path, enable_stable_row_ids=True,
@@ -89,7 +89,7 @@ def test_the_old_naming_scheme_is_kept(tmp_path):
     assert lance.dataset(path).count_rows() == 3
 
 
-def test_a_version_by_time_is_the_newest_at_or_before_it(path):
+def test_timestamp_resolves_to_newest_version_before_it(path):
     times = [
         read.manifest.timestamp_ns
         for read in (Snapshot.open(Table(path), VersionSpec(version=v)) for v in (1, 2, 3))
@@ -101,7 +101,7 @@ def test_a_version_by_time_is_the_newest_at_or_before_it(path):
         ids(path, timestamp_ns=times[0] - 1)
 
 
-def test_contradicting_and_missing_versions_are_refused(path, tmp_path):
+def test_contradictory_and_missing_versions_are_refused(path, tmp_path):
     with pytest.raises(InvalidInputError, match="version and tag both choose"):
         VersionSpec(version=1, tag="x")
     with pytest.raises(InvalidInputError, match="version and timestamp both choose"):
@@ -112,7 +112,7 @@ def test_contradicting_and_missing_versions_are_refused(path, tmp_path):
         ids(str(tmp_path / "nothing"))
 
 
-def test_a_table_made_anew_under_the_same_path_is_not_the_old_one(path):
+def test_recreated_table_at_same_path_is_not_cached(path):
     import shutil
 
     assert len(ids(path, version=1)) == 10
@@ -121,7 +121,7 @@ def test_a_table_made_anew_under_the_same_path_is_not_the_old_one(path):
     assert ids(path, version=1) == [500, 501]
 
 
-def test_references_do_not_leave_the_table(tmp_path):
+def test_references_outside_table_are_corrupt(tmp_path):
     table, other = str(tmp_path / "table"), str(tmp_path / "other")
     lance.write_dataset(pa.table({"id": [1]}), table).tags.create("release", 1)
     lance.write_dataset(pa.table({"id": [2]}), other)
@@ -151,7 +151,7 @@ def test_references_do_not_leave_the_table(tmp_path):
         ("", CorruptFileError),
     ],
 )
-def test_a_base_path_elsewhere_is_refused_before_anything_is_sent(tmp_path, base, error):
+def test_distant_base_path_is_refused_before_requests(tmp_path, base, error):
     source, clone = str(tmp_path / "source"), str(tmp_path / "clone")
     lance.write_dataset(pa.table({"id": [1]}), source).shallow_clone(clone, 1)
     store = open_store(clone)
@@ -168,7 +168,7 @@ def test_a_base_path_elsewhere_is_refused_before_anything_is_sent(tmp_path, base
 
 
 @pytest.mark.s3
-def test_a_clone_of_another_bucket_is_read_when_the_bucket_is_named(s3_table_root, s3_server):  # noqa: F811
+def test_clone_of_other_bucket_is_read_if_allowed(s3_table_root, s3_server):  # noqa: F811
     """The other bucket is reached through the same endpoint, with the same options."""
     options = s3_server.options
     source, clone = f"{s3_table_root}/source", f"s3://{s3_server.new_bucket()}/clone"

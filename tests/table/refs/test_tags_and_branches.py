@@ -64,7 +64,7 @@ def test_we_move_and_remove_tags_of_pylance(path):
     assert lance.dataset(path).tags.list() == {}
 
 
-def test_a_taken_name_and_a_missing_one_are_errors(path):
+def test_duplicate_and_missing_tags_are_refused(path):
     set_tag(Table(path), "here")
     with pytest.raises(InvalidInputError, match="already"):
         set_tag(Table(path), "here", VersionSpec(version=1))
@@ -78,14 +78,14 @@ def test_a_taken_name_and_a_missing_one_are_errors(path):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", ".a", "a.", "a..b", "x.lock", "é", "a b", "../x"])
-def test_names_that_no_tag_may_have(path, name):
+def test_invalid_tag_names_are_refused(path, name):
     with pytest.raises(InvalidInputError, match="cannot be called"):
         set_tag(Table(path), name)
     assert not list(Path(path).glob("_refs/tags/*"))
 
 
 @pytest.mark.parametrize("name", ["main", "1", "a.b", "A-_9"])
-def test_names_that_pylance_allows(path, name):
+def test_tag_names_of_pylance_are_accepted(path, name):
     set_tag(Table(path), name)
     assert name in lance.dataset(path).tags.list()
 
@@ -93,7 +93,7 @@ def test_names_that_pylance_allows(path, name):
 # Branches ----------------------------------------------------------------------------------
 
 
-def test_a_branch_of_ours_is_one_of_pylance(path):
+def test_branch_is_visible_to_pylance(path):
     branch = create_branch(Table(path), "work/one", VersionSpec(version=2))
     root = branch_root(path, "work/one")
     (theirs,) = lance.dataset(path).branches.list().values()
@@ -117,7 +117,7 @@ def test_a_branch_of_ours_is_one_of_pylance(path):
     assert (lance.dataset(path).version, lance.dataset(path).count_rows()) == (3, 9)
 
 
-def test_branches_of_ours_and_of_pylance_look_alike(path):
+def test_branches_equal_branches_of_pylance(path):
     ours, theirs = create_branch(Table(path), "ours"), None
     theirs = lance.dataset(path).create_branch("theirs", 3)
     found = {one.name: one for one in branches_of(Table(path))}
@@ -136,7 +136,7 @@ def test_branches_of_ours_and_of_pylance_look_alike(path):
     assert indices[0] == indices[1]
 
 
-def test_a_branch_of_a_branch(path):
+def test_branch_of_branch_records_parent(path):
     create_branch(Table(path), "a")
     root = branch_root(path, "a")
     append(root, 20)
@@ -151,7 +151,7 @@ def test_a_branch_of_a_branch(path):
     assert read_ours(path, VersionSpec(tag="on-b")).num_rows == 12
 
 
-def test_branches_are_removed_unless_something_stands_on_them(path):
+def test_referenced_branch_is_not_removed(path):
     create_branch(Table(path), "a")
     create_branch(Table(branch_root(path, "a")), "a/b")
     set_tag(Table(branch_root(path, "a")), "on-a")
@@ -169,7 +169,7 @@ def test_branches_are_removed_unless_something_stands_on_them(path):
     create_branch(Table(path), "a")
 
 
-def test_a_branch_inside_the_folder_of_another_survives_its_removal(path):
+def test_nested_branch_survives_removal_of_outer(path):
     create_branch(Table(path), "a")
     create_branch(Table(path), "a/b")
     remove_branch(Table(path), "a")
@@ -178,12 +178,12 @@ def test_a_branch_inside_the_folder_of_another_survives_its_removal(path):
 
 
 @pytest.mark.parametrize("name", ["", "main", "/a", "a/", "a//b", "a/../b", "x.lock", "é", "a\\b"])
-def test_names_that_no_branch_may_have(path, name):
+def test_invalid_branch_names_are_refused(path, name):
     with pytest.raises(InvalidInputError, match="cannot be called"):
         create_branch(Table(path), name)
 
 
-def test_a_taken_name_is_an_error(path):
+def test_duplicate_branch_is_refused(path):
     create_branch(Table(path), "a")
     with pytest.raises(InvalidInputError, match="already"):
         create_branch(Table(path), "a", VersionSpec(version=1))
@@ -224,7 +224,7 @@ def begun(request, path, monkeypatch):
     return path
 
 
-def test_a_branch_that_was_begun_is_finished_by_the_same_fork(begun):
+def test_unfinished_branch_is_completed_by_same_fork(begun):
     files = files_below(begun, "begun")
     branch = create_branch(Table(begun), "begun", VersionSpec(version=2))
     assert branches_of(Table(begun)) == [branch]
@@ -238,7 +238,7 @@ def test_a_branch_that_was_begun_is_finished_by_the_same_fork(begun):
 
 
 @pytest.mark.parametrize("fork", ["another version", "another branch", "with a new version"])
-def test_a_branch_that_was_begun_elsewhere_is_in_the_way_until_it_is_removed(begun, fork):
+def test_unfinished_branch_blocks_other_fork_until_removed(begun, fork):
     table, at = Table(begun), VersionSpec(version=2)
     if fork == "another version":
         at = VersionSpec(version=1)
@@ -256,7 +256,7 @@ def test_a_branch_that_was_begun_elsewhere_is_in_the_way_until_it_is_removed(beg
     assert read_ours(begun, branch="begun").num_rows == 10
 
 
-def test_a_branch_that_was_begun_is_removed_unless_something_stands_on_it(begun):
+def test_unfinished_branch_is_removed_unless_referenced(begun):
     set_tag(Table(branch_root(begun, "begun")), "on-it")
     with pytest.raises(InvalidInputError, match="tag 'on-it'"):
         remove_branch(Table(begun), "begun")
@@ -268,7 +268,7 @@ def test_a_branch_that_was_begun_is_removed_unless_something_stands_on_it(begun)
         remove_branch(Table(begun), "begun")
 
 
-def test_a_removal_that_broke_off_is_finished_by_the_next(path, monkeypatch):
+def test_interrupted_removal_is_finished_by_next(path, monkeypatch):
     create_branch(Table(path), "a")
     append(branch_root(path, "a"), 20)
     with dying(monkeypatch, LocalStore, "delete_many"):
@@ -279,7 +279,7 @@ def test_a_removal_that_broke_off_is_finished_by_the_next(path, monkeypatch):
     assert create_branch(Table(path), "a").parent_version == 3
 
 
-def test_a_branch_that_is_removed_while_it_is_made_is_an_error_for_its_maker(path, monkeypatch):
+def test_branch_removed_during_creation_raises(path, monkeypatch):
     real = branches.write_branch
 
     def late(*arguments, **settings):
@@ -293,7 +293,7 @@ def test_a_branch_that_is_removed_while_it_is_made_is_an_error_for_its_maker(pat
     assert files_below(path, "a") == set()
 
 
-def test_a_branch_that_is_finished_while_it_is_removed_is_removed(begun, monkeypatch):
+def test_branch_completed_during_removal_is_removed(begun, monkeypatch):
     real = LocalStore.delete_many
 
     def late(self, paths):
@@ -307,7 +307,7 @@ def test_a_branch_that_is_finished_while_it_is_removed_is_removed(begun, monkeyp
     assert files_below(begun, "begun") == set()
 
 
-def test_a_relative_path_is_written_down_in_full(path):
+def test_relative_path_is_stored_absolute(path):
     here = os.getcwd()
     os.chdir(Path(path).parent)
     try:

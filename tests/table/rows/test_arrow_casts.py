@@ -180,7 +180,7 @@ def cast_all(kinds: list[int]) -> None:
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_arrays_of_every_make_are_cast_as_their_values_are_one_by_one(part):
+def test_arrow_casts_equal_single_value_casts(part):
     kinds = [str(at) for at in range(part, len(VALUES), 2)]
     done = subprocess.run(
         [sys.executable, Path(__file__), *kinds], capture_output=True, text=True, check=False

@@ -38,7 +38,7 @@ def allowing(folder):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, version):
+def test_pylance_blobs_are_read_as_bytes_and_descriptors(tmp_path, version):
     path = str(tmp_path)
     dataset = lance.write_dataset(blob_table(), path, data_storage_version=version)
     assert read_blobs(path)["b"].to_pylist() == VALUES
@@ -59,7 +59,7 @@ def ours_schema(path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_other_columns_and_descriptors_do_not_touch_the_bytes(tmp_path, version):
+def test_other_columns_and_descriptors_do_not_read_blob_bytes(tmp_path, version):
     path = str(tmp_path)
     lance.write_dataset(blob_table(), path, data_storage_version=version)
     for sidecar in tmp_path.glob("data/*/*.blob"):
@@ -73,7 +73,7 @@ def test_other_columns_and_descriptors_do_not_touch_the_bytes(tmp_path, version)
             read_blobs(path)
 
 
-def test_external_blobs_are_fetched_through_base_paths_and_uris(tmp_path):
+def test_external_blobs_are_read_through_base_paths_and_uris(tmp_path):
     outside = tmp_path / "outside" / "sub"
     outside.mkdir(parents=True)
     content = bytes(range(100))
@@ -108,7 +108,7 @@ def test_external_blobs_are_fetched_through_base_paths_and_uris(tmp_path):
         read_blobs(path, storage=storage)
 
 
-def test_a_base_path_that_a_manifest_names_shows_no_other_files(tmp_path):
+def test_base_path_of_manifest_grants_no_access(tmp_path):
     """``/etc`` may be one; only the folder of a table is taken for what it says to be."""
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -125,7 +125,7 @@ def test_a_base_path_that_a_manifest_names_shows_no_other_files(tmp_path):
     assert read_blobs(path)["b"].to_pylist() == [b"secret"]
 
 
-def test_an_external_file_of_a_deleted_row_may_be_gone(tmp_path):
+def test_external_file_of_deleted_row_may_be_missing(tmp_path):
     path, files = str(tmp_path / "t"), [tmp_path / f"{i}.bin" for i in range(4)]
     for file in files:
         file.write_bytes(file.name.encode())
@@ -149,7 +149,7 @@ def test_an_external_file_of_a_deleted_row_may_be_gone(tmp_path):
     assert read_blobs(path, storage=storage)["b"].to_pylist() == expected
 
 
-def test_external_blobs_may_have_names_that_urls_escape(tmp_path):
+def test_external_blob_names_may_be_url_escaped(tmp_path):
     outside = tmp_path / "a folder"
     outside.mkdir()
     file = outside / "ö %20 #.bin"
@@ -172,7 +172,7 @@ def test_external_blobs_may_have_names_that_urls_escape(tmp_path):
         )
 
 
-def test_external_blobs_are_fetched_from_stores_of_fsspec():
+def test_external_blobs_are_read_from_fsspec_stores():
     folder = "memory://external_blobs"
     fsspec.filesystem("memory").pipe("/external_blobs/out/o b.bin", b"0123456789")
     uris = [f"{folder}/out/o%20b.bin", f"{folder}/out/o b.bin"]
@@ -192,7 +192,7 @@ BLOB_PLACES = [
 
 
 @pytest.mark.parametrize("place", BLOB_PLACES)
-def test_blobs_outside_of_a_table_are_not_opened(tmp_path, place):
+def test_blobs_outside_table_are_refused(tmp_path, place):
     """Neither by the driver nor by a task that an executor unpickles."""
     (tmp_path / "secret.txt").write_bytes(b"secret")
     path = str(tmp_path / "t")
@@ -209,7 +209,7 @@ def test_blobs_outside_of_a_table_are_not_opened(tmp_path, place):
     assert "storage.allowed_base_paths" in str(error.value)
 
 
-def test_blobs_below_a_table_need_no_option(tmp_path):
+def test_blobs_below_table_need_no_option(tmp_path):
     path = str(tmp_path / "t")
     (tmp_path / "t" / "media").mkdir(parents=True)
     (tmp_path / "t" / "media" / "o.bin").write_bytes(b"0123456789")
@@ -219,7 +219,7 @@ def test_blobs_below_a_table_need_no_option(tmp_path):
     assert read_blobs(path)["b"].to_pylist() == [b"0123456789"]
 
 
-def test_blob_sidecars_are_named_by_the_bits_of_their_number():
+def test_sidecar_name_encodes_blob_number_bits():
     assert sidecar_path("data/x.lance", 2) == "data/x/01" + "0" * 30 + ".blob"
 
 
@@ -251,7 +251,7 @@ def test_batches_of_large_blobs_have_few_rows(tmp_path):
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("values", [VALUES, VALUES[:2], [None, None], [b"x"] * 3000 + [None]])
-def test_blobs_that_were_written_are_read_by_pylance_and_us(tmp_path, version, values):
+def test_written_blobs_round_trip_and_pylance_reads_them(tmp_path, version, values):
     path = str(tmp_path)
     table = blob_table(values)
     write_table(path, table, file_version=version)
@@ -272,7 +272,7 @@ def test_blobs_that_were_written_are_read_by_pylance_and_us(tmp_path, version, v
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_blobs_that_we_wrote_survive_compaction_by_pylance(tmp_path, version):
+def test_written_blobs_survive_pylance_compaction(tmp_path, version):
     path = str(tmp_path)
     for _ in range(3):
         write_table(path, blob_table([b"one", None, b"", bytes(70_000)]), file_version=version)
@@ -281,7 +281,7 @@ def test_blobs_that_we_wrote_survive_compaction_by_pylance(tmp_path, version):
     assert read_blobs(path)["b"].to_pylist() == 3 * [b"one", None, b"", bytes(70_000)]
 
 
-def test_references_and_blobs_of_pylance_can_be_written_again(tmp_path):
+def test_pylance_blob_references_can_be_rewritten(tmp_path):
     uri = f"file://{tmp_path}/o.bin"
     (tmp_path / "o.bin").write_bytes(b"0123456789")
     blobs = [lance.Blob.from_uri(uri), lance.Blob.from_uri(uri, position=2, size=3), b"x", None]
@@ -297,7 +297,7 @@ def test_references_and_blobs_of_pylance_can_be_written_again(tmp_path):
     assert pylance_blobs(path) == 2 * [b"0123456789", b"234", b"x", None]
 
 
-def test_a_column_of_many_pages_of_blobs(tmp_path, monkeypatch):
+def test_blob_column_with_many_pages_round_trips(tmp_path, monkeypatch):
     monkeypatch.setattr(blob_records, "PAGE_ROWS", 7)
     for version in ("2.0", "2.1", "2.2"):
         path = str(tmp_path / version)
@@ -307,7 +307,7 @@ def test_a_column_of_many_pages_of_blobs(tmp_path, monkeypatch):
         assert pylance_blobs(path) == values
 
 
-def test_blobs_that_cannot_be_written_are_refused_with_the_column(tmp_path):
+def test_unwritable_blobs_error_names_column(tmp_path):
     schema = pa.schema([pa.field("b", pa.string(), metadata=BLOB)])
     with pytest.raises(UnsupportedFeatureError, match=r"column b: blobs of type string"):
         write_table(str(tmp_path / "text"), pa.table({"b": ["x"]}, schema=schema))

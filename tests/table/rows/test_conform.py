@@ -33,7 +33,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("array", "target"), CASES, ids=lambda x: str(getattr(x, "type", x))[:40])
-def test_values_are_kept(array, target):
+def test_conformed_values_are_kept(array, target):
     result = conform_array(array, target, "c")
     result.validate(full=True)
     assert result.type == target
@@ -59,12 +59,12 @@ def test_values_are_kept(array, target):
         (pa.array([{"z": 1}]), pa.struct([("a", pa.int64())])),
     ],
 )
-def test_values_that_do_not_fit_are_refused_naming_the_column(array, target):
+def test_unfitting_values_error_names_column(array, target):
     with pytest.raises(SchemaMismatchError, match="'c'"):
         conform_array(array, target, "c")
 
 
-def test_a_missing_part_that_must_not_be_null_is_not_storable():
+def test_missing_required_member_is_not_storable():
     target = pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
     assert not storable(pa.struct([("a", pa.int64())]), target)
 
@@ -81,14 +81,14 @@ def test_a_missing_part_that_must_not_be_null_is_not_storable():
         pa.array([2**64 - 1, None], pa.uint64()),
     ],
 )
-def test_plain_values_are_the_stored_values(stored):
+def test_plain_values_equal_stored_values(stored):
     plain = to_plain(stored, plain_type(stored.type, "c"), "c")
     plain.validate(full=True)
     assert plain.to_pylist() == stored.to_pylist()
 
 
 @pytest.mark.parametrize(("row", "part"), [([("a", "bbb")], "value"), ([("aaa", "b")], "key")])
-def test_texts_of_limited_length_in_maps_are_checked(row, part):
+def test_text_length_limits_apply_inside_maps(row, part):
     limit = {"spark.type": "varchar(2)"}
     kind = pa.map_(
         pa.field("key", pa.string(), nullable=False, metadata=limit),
@@ -127,7 +127,7 @@ _NANOS = pa.timestamp("ns")
     ],
     ids=lambda x: str(getattr(x, "type", x))[:40],
 )  # fmt: skip
-def test_values_that_are_not_seen_do_not_matter(whole, first, target):
+def test_invisible_values_are_not_converted(whole, first, target):
     result = conform_array(whole.slice(first), target, "c")
     result.validate(full=True)
     assert result.to_pylist() == whole.slice(first).to_pylist()
@@ -144,7 +144,7 @@ def test_values_that_are_not_seen_do_not_matter(whole, first, target):
                                     mask=pa.array([True, False])), 0),
     ],
 )  # fmt: skip
-def test_values_that_are_not_seen_need_not_be_shown(whole, first):
+def test_invisible_values_are_not_made_plain(whole, first):
     part = whole.slice(first)
     plain = to_plain(part, plain_type(part.type, "c"), "c")
     plain.validate(full=True)

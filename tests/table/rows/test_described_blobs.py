@@ -97,7 +97,7 @@ BLOBS = blob_table().schema
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("target_version", VERSIONS)
-def test_a_copy_has_the_bytes(tmp_path, version, target_version):
+def test_copied_blobs_keep_bytes_in_any_order(tmp_path, version, target_version):
     source, copy = str(tmp_path / "source"), str(tmp_path / "copy")
     lance.write_dataset(blob_table(), source, data_storage_version=version, max_rows_per_file=3)
     rows = as_spark(read_located(source))
@@ -138,7 +138,7 @@ def test_blobs_in_maps_become_values(tmp_path):
 
 
 @pytest.mark.parametrize("target_version", ["2.1", "2.2"])
-def test_blobs_outside_of_the_table_are_copied(tmp_path, target_version):
+def test_external_blobs_are_copied(tmp_path, target_version):
     outside = tmp_path / "outside" / "a folder"
     outside.mkdir(parents=True)
     content = bytes(range(100))
@@ -168,7 +168,7 @@ def test_blobs_outside_of_the_table_are_copied(tmp_path, target_version):
         assert pylance_blobs(copy) == expected
 
 
-def test_rows_that_name_other_files_as_objects_of_a_table_are_refused(tmp_path):
+def test_forged_blob_objects_are_refused(tmp_path):
     source, copy = str(tmp_path / "source"), str(tmp_path / "copy")
     new_table(source, {1: b"a" * 100_000})
     rows = as_spark(read_located(source))
@@ -183,7 +183,7 @@ def test_rows_that_name_other_files_as_objects_of_a_table_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("branch", [None, "other"])
-def test_blobs_in_objects_of_a_table_are_copied(tmp_path, branch):
+def test_managed_blobs_are_copied(tmp_path, branch):
     values = {1: b"a" * 9, 2: bytes(100_000), 3: None, 4: b"", 5: b"z" * 200_000}
     source, copy = str(tmp_path / "a #%20 b"), str(tmp_path / "copy")
     new_table(source, values)
@@ -211,7 +211,7 @@ def test_rows_of_several_tables_come_together(tmp_path):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_write_has_few_blobs_in_memory_at_a_time(tmp_path, monkeypatch, version):
+def test_copy_holds_few_blobs_in_memory(tmp_path, monkeypatch, version):
     monkeypatch.setattr(described_blobs, "BATCH_BYTES", 1 << 20)
     source, copy = str(tmp_path / "source"), str(tmp_path / "copy")
     values = [bytes([i]) * (1 << 18) for i in range(200)]
@@ -254,7 +254,7 @@ def as_changes(rows, clauses):
 
 
 @pytest.mark.parametrize("are_sorted", [False, True])
-def test_a_task_opens_each_file_that_blobs_come_from_once(tmp_path, are_sorted):
+def test_blob_source_file_is_opened_once_per_task(tmp_path, are_sorted):
     global _opened
     source, path = str(tmp_path / "source"), str(tmp_path / "target")
     lance.write_dataset(blob_table([b"abc", b"", b"e"]), source, data_storage_version="2.1")
@@ -280,7 +280,7 @@ def test_a_task_opens_each_file_that_blobs_come_from_once(tmp_path, are_sorted):
     assert [opened.count(name) for name in files] == [1]
 
 
-def test_a_blob_whose_file_is_gone_is_said(tmp_path):
+def test_missing_blob_file_raises_with_hint(tmp_path):
     source = str(tmp_path / "source")
     lance.write_dataset(blob_table(), source, data_storage_version="2.1")
     rows = as_spark(read_located(source))
@@ -291,7 +291,7 @@ def test_a_blob_whose_file_is_gone_is_said(tmp_path):
     assert not (tmp_path / "copy").exists() or not list((tmp_path / "copy").rglob("*.lance"))
 
 
-def test_a_file_that_holds_no_blobs_is_not_read(tmp_path):
+def test_file_without_blobs_is_not_read(tmp_path):
     source, secret = str(tmp_path / "source"), tmp_path / "secret"
     lance.write_dataset(blob_table(), source, data_storage_version="2.1")
     secret.write_bytes(b"secret" * 100)
@@ -306,7 +306,7 @@ def test_a_file_that_holds_no_blobs_is_not_read(tmp_path):
             write_located(str(tmp_path / "copy"), forged, BLOBS)
 
 
-def test_descriptors_that_are_incomplete_or_damaged_are_refused(tmp_path):
+def test_invalid_descriptors_are_refused(tmp_path):
     source = str(tmp_path / "source")
     lance.write_dataset(blob_table(VALUES[:2]), source, data_storage_version="2.1")
     rows = as_spark(read_located(source))
@@ -328,7 +328,7 @@ def test_spans_hold_as_many_rows_as_fit(tmp_path):
 
 
 @pytest.mark.s3
-def test_the_options_of_the_write_are_those_of_the_source(tmp_path, s3_server, s3_table_root):  # noqa: F811
+def test_write_options_apply_to_blob_source(tmp_path, s3_server, s3_table_root):  # noqa: F811
     source, storage = f"{s3_table_root}/source", s3_server.options
     local = str(tmp_path / "local")
     write_located(source, blob_table(VALUES[:4]), BLOBS, storage, file_version="2.2")

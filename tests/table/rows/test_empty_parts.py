@@ -78,7 +78,7 @@ def test_nested_parts_of_no_values_get_offsets(child):
         pa.array([1.5]),
     ],
 )
-def test_whole_arrays_stay_as_they_are(array):
+def test_arrays_with_offsets_are_unchanged(array):
     assert array_with_offsets(array) is array
     batch = pa.RecordBatch.from_arrays([array], names=["one"])
     assert with_offsets(batch) is batch

@@ -34,7 +34,7 @@ def read_shown(path, **request):
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
-def test_json_of_pylance_reads_as_the_same_text(tmp_path, version):
+def test_pylance_json_reads_as_same_text(tmp_path, version):
     path = str(tmp_path)
     table = pa.table({"id": range(40), "j": pa.array(documents(), pa.json_())})
     lance.write_dataset(table, path, data_storage_version=version, max_rows_per_file=25)
@@ -45,7 +45,7 @@ def test_json_of_pylance_reads_as_the_same_text(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
-def test_text_that_is_appended_becomes_json_for_pylance(tmp_path, version):
+def test_appended_text_becomes_json(tmp_path, version):
     path = str(tmp_path)
     table = pa.table({"id": range(40), "j": pa.array(documents(), pa.json_())})
     lance.write_dataset(table, path, data_storage_version=version)
@@ -64,7 +64,7 @@ def test_text_that_is_appended_becomes_json_for_pylance(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.1", "2.2"])
-def test_a_table_with_json_is_created(tmp_path, version):
+def test_table_with_json_is_created(tmp_path, version):
     path = str(tmp_path)
     table = pa.table({"j": pa.array(documents(), pa.json_())})
     write_table(path, table, file_version=version)
@@ -75,7 +75,7 @@ def test_a_table_with_json_is_created(tmp_path, version):
     assert values(read_shown(path)["j"].to_pylist()) == values(2 * documents())
 
 
-def test_json_inside_of_structs_and_lists_is_text_too(tmp_path):
+def test_nested_json_reads_as_text(tmp_path):
     path = str(tmp_path)
     inner = pa.array(documents(12), pa.json_())
     lists = pa.ListArray.from_arrays(pa.array([0, 3, 3, None, 12], pa.int32()), inner)
@@ -108,7 +108,7 @@ def test_conditions_see_json_as_text(tmp_path):
     assert raw["j"].type == pa.large_binary()
 
 
-def test_text_that_is_no_json_and_bytes_are_refused_with_the_column(tmp_path):
+def test_invalid_json_error_names_column(tmp_path):
     path = str(tmp_path)
     write_table(path, pa.table({"j": pa.array(["{}"], pa.json_())}))
     with pytest.raises(InvalidInputError, match=r"'j': value 1 of a batch, '\{oops' is not JSON"):
@@ -118,7 +118,7 @@ def test_text_that_is_no_json_and_bytes_are_refused_with_the_column(tmp_path):
     assert lance.dataset(path).count_rows() == 1
 
 
-def test_damaged_documents_are_corrupt_and_name_the_column(tmp_path):
+def test_damaged_json_error_names_column(tmp_path):
     path = str(tmp_path)
     write_table(path, pa.table({"j": pa.array(['{"key":"value"}'], pa.json_())}))
     (file,) = (tmp_path / "data").iterdir()
@@ -129,7 +129,7 @@ def test_damaged_documents_are_corrupt_and_name_the_column(tmp_path):
         read_shown(path)
 
 
-def test_slices_are_converted_without_what_lies_outside():
+def test_json_conversion_respects_slices():
     kind = pa.list_(pa.field("item", pa.json_()))
     schema = LanceSchema.from_arrow(pa.schema({"l": kind}))
     (stored,), (shown,) = schema.fields, logical_schema(schema).fields
@@ -140,7 +140,7 @@ def test_slices_are_converted_without_what_lies_outside():
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
-def test_a_document_that_is_no_json_hurts_no_more_once_its_row_is_deleted(tmp_path, version):
+def test_invalid_json_of_deleted_row_is_ignored(tmp_path, version):
     path = str(tmp_path)
     stored = encode_jsonb(pa.array(["[1]"] * 6)).to_pylist()
     kind = pa.field("j", pa.large_binary(), metadata={"ARROW:extension:name": "lance.json"})

@@ -97,7 +97,7 @@ def only(value: object, field: Field) -> object:
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("seed", seeds(60, in_ci=4))
-def test_members_are_those_of_whole_structs(tmp_path, seed, version):
+def test_pruned_members_equal_whole_structs(tmp_path, seed, version):
     table = EvolvingStructs(str(tmp_path / "t"), seed, version)
     for _ in range(6):
         table.step()

@@ -44,7 +44,7 @@ def assert_read_alike(path):
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_a_table_reads_right_after_everything_that_pylance_does_to_it(tmp_path, stable):
+def test_legacy_table_reads_correctly_after_pylance_changes(tmp_path, stable):
     path, first = str(tmp_path), rows(90)
     dataset = written_by_pylance(
         path, first, max_rows_per_file=40, max_rows_per_group=9, enable_stable_row_ids=stable
@@ -108,7 +108,7 @@ def clustered_path(tmp_path_factory):
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_pages_are_passed_over_only_if_no_row_matches(clustered_path, condition):
+def test_pruned_pages_have_no_matching_rows(clustered_path, condition):
     snapshot = Snapshot.open(Table(clustered_path))
     predicate = parse_predicate(condition, predicate_schema(snapshot.schema))
     found = read_ours(clustered_path, predicate=predicate, system_columns=())
@@ -133,7 +133,7 @@ def test_conditions_on_clustered_columns_pass_over_pages(clustered_path, conditi
     assert (30 if rows is None else rows.sum() // 10) == pages
 
 
-def test_pages_that_are_passed_over_are_not_read(tmp_path):
+def test_pruned_pages_are_not_read(tmp_path):
     path = str(tmp_path)
     written_by_pylance(path, clustered().select(["n", "s"]), max_rows_per_group=10)
     (file,) = (tmp_path / "data").iterdir()
@@ -144,7 +144,7 @@ def test_pages_that_are_passed_over_are_not_read(tmp_path):
     assert read_ours(path, predicate=predicate, system_columns=()).num_rows == 50
 
 
-def test_our_commits_keep_the_values_of_dictionaries(tmp_path):
+def test_commits_keep_dictionary_values(tmp_path):
     path = str(tmp_path)
     written_by_pylance(path, rows(50), max_rows_per_file=20)
     before = lance.dataset(path).to_table()
@@ -162,7 +162,7 @@ def test_our_commits_keep_the_values_of_dictionaries(tmp_path):
     assert_read_alike(path)
 
 
-def test_appending_keeps_the_version_of_the_table(tmp_path):
+def test_append_keeps_legacy_version(tmp_path):
     path, table = str(tmp_path), pa.table({"id": [1, 2, 3], "s": ["a", None, "c"]})
     written_by_pylance(path, table)
     write_table(path, table)
@@ -178,7 +178,7 @@ def test_appending_keeps_the_version_of_the_table(tmp_path):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_a_table_of_version_0_1_is_created_and_goes_on_in_pylance(tmp_path, stable):
+def test_created_legacy_table_is_usable_in_pylance(tmp_path, stable):
     path, table = str(tmp_path), rows(60).drop(["dictionary"])
     table = pa.table({n: as_legacy_reads(table[n].to_pylist()) for n in table.column_names})
     write_table(path, table, file_version="0.1", enable_stable_row_ids=stable, max_rows_per_file=25)
@@ -192,7 +192,7 @@ def test_a_table_of_version_0_1_is_created_and_goes_on_in_pylance(tmp_path, stab
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary(), pa.int64()])
-def test_values_of_the_dictionary_are_appended_and_others_refused(tmp_path, kind):
+def test_appended_dictionary_values_must_be_known(tmp_path, kind):
     path = str(tmp_path)
     items = pa.array(["1", "22", "333"]).cast(kind)
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0], pa.int16()), items)
@@ -223,7 +223,7 @@ def test_values_of_the_dictionary_are_appended_and_others_refused(tmp_path, kind
         write_table(path, nothing)
 
 
-def test_new_dictionaries_are_refused_with_the_column(tmp_path):
+def test_new_legacy_dictionaries_error_names_column(tmp_path):
     path = str(tmp_path)
     with pytest.raises(UnsupportedFeatureError, match="column dictionary: new dictionaries"):
         write_table(path, rows(5).select(["dictionary"]), file_version="0.1")
@@ -233,7 +233,7 @@ def test_new_dictionaries_are_refused_with_the_column(tmp_path):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_rows_of_version_0_1_are_updated_merged_and_deleted(tmp_path, stable):
+def test_legacy_rows_are_updated_merged_and_deleted(tmp_path, stable):
     path = str(tmp_path)
     names = pa.array(["p", "q"] * 10).dictionary_encode()
     table = pa.table({"id": range(20), "s": ["a", None] * 10, "d": names})
@@ -260,7 +260,7 @@ def test_rows_of_version_0_1_are_updated_merged_and_deleted(tmp_path, stable):
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0"])
-def test_what_a_change_cannot_hold_in_an_old_file_is_refused_with_the_column(tmp_path, version):
+def test_change_unsupported_by_old_file_error_names_column(tmp_path, version):
     path = str(tmp_path)
     column = pa.array(["p", "q"]).dictionary_encode()
     lance.write_dataset(pa.table({"id": [1, 2], "d": column}), path, data_storage_version=version)

@@ -114,11 +114,11 @@ def test_both_change_tables_with_managed_blobs_in_turn(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 200))
-def test_both_change_tables_with_managed_blobs_in_many_histories(tmp_path, seed):
+def test_managed_blobs_survive_many_mixed_histories(tmp_path, seed):
     run_history(str(tmp_path), seed)
 
 
-def test_branches_clones_and_restored_versions_find_the_blobs(tmp_path):
+def test_managed_blobs_are_found_from_branches_clones_and_restores(tmp_path):
     path, clone = str(tmp_path / "t"), str(tmp_path / "clone")
     rows = {i: np.random.default_rng(i).bytes(70_000 + i) for i in range(6)}
     new_table(path, rows)
@@ -146,7 +146,7 @@ def test_branches_clones_and_restored_versions_find_the_blobs(tmp_path):
     assert changes["_change_type"].to_pylist() == ["delete"]
 
 
-def test_a_new_table_whose_schema_asks_for_it_says_so_and_goes_on_in_pylance(tmp_path):
+def test_schema_enables_managed_blobs_for_pylance_too(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, blob_rows({1: b"a" * 80_000}, managed=True), file_version="2.2")
     check(path, {1: b"a" * 80_000})
@@ -156,7 +156,7 @@ def test_a_new_table_whose_schema_asks_for_it_says_so_and_goes_on_in_pylance(tmp
     check(path, {3: b"c"})
 
 
-def test_objects_that_are_gone_or_cut_short_are_named(tmp_path):
+def test_missing_or_truncated_blob_objects_are_named(tmp_path):
     path = str(tmp_path / "t")
     new_table(path, {1: b"x" * 80_000})
     (held,) = (tmp_path / "t" / "_blobs").iterdir()
@@ -194,7 +194,7 @@ def layout(path: str) -> list[list[tuple[int, int, int, int] | None]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_blobs_are_placed_as_pylance_places_them(tmp_path, seed):
+def test_blob_placement_equals_pylance(tmp_path, seed):
     rng = np.random.default_rng(seed)
     limits = {"inline": 100, "dedicated": 1_000, "pack-file": 2_500} if seed else {}
     metadata = {f"lance-encoding:blob-{name}-size-threshold": str(n) for name, n in limits.items()}

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize(("version", "name"), OF_PYLANCE)
-def test_nested_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, version, name):
+def test_nested_pylance_blobs_are_read_as_bytes_and_descriptors(tmp_path, version, name):
     path, table = str(tmp_path), nested_table(name, version)
     lance.write_dataset(table, path, data_storage_version=version)
     assert nested_bytes(path) == table["c"].to_pylist()
@@ -40,9 +40,7 @@ def test_nested_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, 
 
 
 @pytest.mark.parametrize(("version", "name"), OF_OURS)
-def test_nested_blobs_that_were_written_are_read_by_pylance_and_us(
-    tmp_path, monkeypatch, version, name
-):
+def test_nested_blobs_round_trip_and_pylance_reads_them(tmp_path, monkeypatch, version, name):
     monkeypatch.setattr(blob_records, "PAGE_ROWS", 23)
     path, table = str(tmp_path), nested_table(name, version, 80)
     expected = table["c"].to_pylist()
@@ -68,7 +66,7 @@ def test_nested_blobs_that_were_written_are_read_by_pylance_and_us(
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("rows", [[], [None], [{"i": 1, "b": None}] * 3, [{"i": None, "b": b""}]])
-def test_columns_without_any_blob_are_read_back(tmp_path, version, rows):
+def test_columns_without_blobs_round_trip(tmp_path, version, rows):
     rows = [{"i": 2, "b": None} if row is None and version == "2.0" else row for row in rows]
     table = pa.table({"c": pa.array(rows, PAIR)})
     write_table(str(tmp_path), table, file_version=version)
@@ -77,7 +75,7 @@ def test_columns_without_any_blob_are_read_back(tmp_path, version, rows):
     assert pylance_nested_bytes(str(tmp_path)) == rows
 
 
-def test_lists_without_any_item_are_read_back(tmp_path):
+def test_lists_without_items_round_trip(tmp_path):
     for version in ("2.0", "2.2"):
         path = str(tmp_path / version)
         for rows in ([[], None, []], [None], [[None, None], []]):
@@ -87,7 +85,7 @@ def test_lists_without_any_item_are_read_back(tmp_path):
         assert nested_bytes(path) == pylance_nested_bytes(path) == expected
 
 
-def test_external_references_inside_of_lists_are_fetched(tmp_path):
+def test_external_references_in_lists_are_read(tmp_path):
     (tmp_path / "o.bin").write_bytes(b"0123456789")
     uri = f"file://{tmp_path}/o.bin"
     blobs = [lance.Blob.from_uri(uri), b"x", None, lance.Blob.from_uri(uri, position=2, size=3)]
@@ -105,7 +103,7 @@ def test_external_references_inside_of_lists_are_fetched(tmp_path):
         assert pylance_nested_bytes(str(tmp_path / name)) == expected
 
 
-def test_what_is_neither_bytes_nor_a_reference_is_refused_with_the_path(tmp_path):
+def test_ambiguous_blob_error_names_path(tmp_path):
     kind = pa.list_(pa.field("b", lance.blob_field("b").type.storage_type))
     both = pa.array([[{"data": b"x", "uri": "file:///o"}]], kind)
     schema = pa.schema([pa.field("c", pa.list_(lance.blob_field("b")))])
@@ -124,13 +122,13 @@ def test_what_is_neither_bytes_nor_a_reference_is_refused_with_the_path(tmp_path
         ("2.2", pa.list_(BLOB_ITEM, 2), "c"),
     ],
 )
-def test_what_pylance_cannot_hold_is_refused_with_the_column(tmp_path, version, kind, path):
+def test_blobs_unsupported_by_pylance_error_names_column(tmp_path, version, kind, path):
     table = pa.table({"c": pa.nulls(2, kind)})
     with pytest.raises(UnsupportedFeatureError, match=rf"column {path}: "):
         write_table(str(tmp_path), table, file_version=version)
 
 
-def test_a_new_column_of_blobs_gets_the_kind_of_the_table(tmp_path):
+def test_added_blob_column_uses_blob_version_of_table(tmp_path):
     path = str(tmp_path)
     write_table(path, pa.table({"id": [1]}), file_version="2.2")
     new = pa.table({"id": [2], "c": pa.array([[{"i": 1, "b": b"new"}]], LISTS["list_struct"])})
@@ -150,7 +148,7 @@ def small_blobs(request, tmp_path):
     return path, file, file.read_bytes()
 
 
-def test_records_of_nested_blobs_that_point_outside_of_the_file_are_corrupt(small_blobs):
+def test_nested_blob_records_outside_file_are_corrupt(small_blobs):
     path, file, content = small_blobs
     schema = logical_schema(Snapshot.open(Table(path)).schema)
     shown = read_ours(path, schema=schema, system_columns=())["c"].to_pylist()
@@ -165,7 +163,7 @@ def test_records_of_nested_blobs_that_point_outside_of_the_file_are_corrupt(smal
                 nested_bytes(path)
 
 
-def test_damaged_files_of_nested_blobs_are_refused_or_damage_only_what_was_hit(small_blobs):
+def test_damaged_nested_blobs_are_refused_or_locally_wrong(small_blobs):
     path, file, content = small_blobs
     whole = nested_bytes(path)
     rng = np.random.default_rng(3)

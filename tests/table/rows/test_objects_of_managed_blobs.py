@@ -68,7 +68,7 @@ AFTER = {"append": blobs(1, 2, 3, 4, 5), "merge": blobs(1, 3, 4) | {2: b"small"}
 @pytest.mark.parametrize(
     "work", [pytest.param(work, marks=pytest.mark.slow if work != "merge" else ()) for work in WORK]
 )
-def test_a_killed_write_leaves_no_row_without_its_blob(tmp_path, work):
+def test_killed_write_leaves_no_row_without_blob(tmp_path, work):
     before = str(tmp_path / "before")
     new_table(before, blobs(1, 2))
     lance.write_dataset(blob_rows(blobs(3, 9)), before, mode="append")
@@ -108,7 +108,7 @@ def old_objects(path: str) -> set[str]:
     return found - {""}
 
 
-def test_objects_stay_for_tags_branches_and_versions_that_are_kept(tmp_path):
+def test_objects_referenced_by_kept_versions_stay(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, blob_rows(blobs(1, 2), managed=True), file_version="2.2")
     first = objects(path)
@@ -141,7 +141,7 @@ def test_objects_stay_for_tags_branches_and_versions_that_are_kept(tmp_path):
     check(path, blobs(1, 3) | {2: b"new"})
 
 
-def test_only_the_table_that_owns_an_object_removes_it(tmp_path):
+def test_blob_objects_are_removed_only_by_owning_table(tmp_path):
     path, shallow, deep = (str(tmp_path / name) for name in ("t", "shallow", "deep"))
     write_table(path, blob_rows(blobs(1, 2), managed=True), file_version="2.2")
     upsert(path, blob_rows({2: b"new"}))
@@ -164,7 +164,7 @@ def test_only_the_table_that_owns_an_object_removes_it(tmp_path):
 
 
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
-def test_files_beside_data_files_stay_for_rows_that_have_moved(tmp_path, whose):
+def test_sidecar_files_stay_for_moved_rows(tmp_path, whose):
     """A table that begins to manage its blobs keeps those where they are that it has."""
     path = str(tmp_path)
     rows = blobs(1, 2, 3) | {4: b"z" * 5_000_000}
@@ -187,7 +187,7 @@ def test_files_beside_data_files_stay_for_rows_that_have_moved(tmp_path, whose):
     check(path, {key: rows[key] for key in (3, 4)})
 
 
-def test_a_write_that_fails_leaves_no_objects(tmp_path):
+def test_failed_write_leaves_no_blob_objects(tmp_path):
     path = str(tmp_path)
     write_table(path, blob_rows(blobs(1), managed=True), file_version="2.2")
     there = objects(path)
@@ -215,7 +215,7 @@ def test_a_write_that_fails_leaves_no_objects(tmp_path):
     assert not Path(path, "data", left.files[0].path).exists()
 
 
-def test_blobs_inside_of_lists_and_structs_have_objects_too(tmp_path):
+def test_blobs_in_lists_and_structs_have_objects(tmp_path):
     path = str(tmp_path)
     blob = lance.blob_field("item")
     item = pa.struct([pa.field("name", pa.string()), blob.with_name("pixels")])
@@ -251,7 +251,7 @@ def test_blobs_inside_of_lists_and_structs_have_objects_too(tmp_path):
     assert {one.kind for one in verify(Table(path)).findings} == {"missing_blobs"}
 
 
-def test_a_column_of_blobs_that_is_added_has_objects(tmp_path):
+def test_added_blob_column_has_objects(tmp_path):
     path = str(tmp_path)
     rows = blob_rows({1: None, 2: None, 3: None}, managed=True)
     write_table(path, rows.select(["id", "n"]), file_version="2.2", max_rows_per_file=2)

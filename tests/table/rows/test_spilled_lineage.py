@@ -94,7 +94,7 @@ def fragments_of(path):
     return Snapshot.open(Table(path)).manifest.fragments
 
 
-def test_a_table_that_spills_no_more_takes_its_lineage_back_when_rows_move(path):
+def test_disabled_spilling_restores_inline_lineage(path):
     def lineage():
         return read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").to_pylist()
 
@@ -139,7 +139,7 @@ def hides_lineage(path: str, branch: str | None = None) -> bool:
     return any(one.has_spilled_lineage for one in fragments)
 
 
-def test_a_branch_keeps_hidden_lineage_and_hides_its_own(path):
+def test_branch_keeps_and_extends_spilled_lineage(path):
     told, on_branch = lineage_of(path), Table(path, branch="b")
     create_branch(Table(path), "b")
     assert lineage_of(path, "b") == told
@@ -162,7 +162,7 @@ def test_a_branch_keeps_hidden_lineage_and_hides_its_own(path):
 
 
 @pytest.mark.parametrize("kind", ["shallow", "deep"])
-def test_a_clone_keeps_hidden_lineage_and_hides_its_own(path, tmp_path, kind):
+def test_clone_keeps_and_extends_spilled_lineage(path, tmp_path, kind):
     clone, told = str(tmp_path / "clone"), lineage_of(path)
     dataset, newest = lance.dataset(path), Snapshot.open(Table(path)).version
     if kind == "shallow":
@@ -187,7 +187,7 @@ def test_a_clone_keeps_hidden_lineage_and_hides_its_own(path, tmp_path, kind):
         assert files_of(clone) == used_files(clone)
 
 
-def test_restored_versions_have_their_hidden_lineage_and_a_cleanup_leaves_no_other(path):
+def test_restored_versions_keep_spilled_lineage(path):
     told = {one["version"]: None for one in lance.dataset(path).versions()}
     for version in told:
         restore(Table(path), VersionSpec(version=version))
@@ -359,18 +359,18 @@ def run_twins(folder, seed: int) -> bool:
     return twins.was_hidden
 
 
-def test_tables_that_spill_go_the_same_ways_as_those_that_do_not(tmp_path):
+def test_spilling_tables_equal_inline_tables(tmp_path):
     hidden = [run_twins(tmp_path / str(seed), seed) for seed in range(3)]
     assert sum(hidden) > 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 300))
-def test_tables_that_spill_go_the_same_ways_in_many_histories(tmp_path, seed):
+def test_spilling_tables_equal_inline_tables_in_many_histories(tmp_path, seed):
     run_twins(tmp_path, seed)
 
 
-def test_sequences_in_files_of_their_own_read_as_those_in_the_manifest(tmp_path):
+def test_external_sequences_read_like_inline_sequences(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(
         rows(list(range(40))), path, enable_stable_row_ids=True, max_rows_per_file=10
@@ -411,7 +411,7 @@ def spilled_updates(path: str, rows: int, limit: int, file_rows: int = 1 << 20) 
 
 @pytest.mark.parametrize("where", ["hidden column", "file of its own"])
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_lineage_that_is_missing_or_cut_short_is_named(tmp_path, where, damage):
+def test_missing_or_truncated_lineage_is_named(tmp_path, where, damage):
     path = str(tmp_path / "t")
     spilled_updates(path, 200, 10 if where == "hidden column" else 1 << 20)
     if where == "hidden column":
@@ -439,7 +439,7 @@ def test_lineage_that_is_missing_or_cut_short_is_named(tmp_path, where, damage):
 
 
 @pytest.mark.parametrize("rows", [40_000, pytest.param(8_000_000, marks=pytest.mark.slow)])
-def test_scattered_updates_hardly_make_a_manifest_longer(tmp_path, rows):
+def test_scattered_updates_barely_grow_manifest(tmp_path, rows):
     path = str(tmp_path / "t")
     file_rows = min(1 << 20, rows // 4)
     spilled_updates(path, rows, 200 << 10 if rows > 1_000_000 else 1000, file_rows)

@@ -112,7 +112,7 @@ def make(path, version, name):
 
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("version", ["2.0", "2.2"])
-def test_strings_that_are_not_utf8_are_not_written(path, version, name):
+def test_invalid_utf8_is_not_written(path, version, name):
     column = COLUMNS[name]
     rows = pa.table({"id": range(len(column)), "c": column})
     if version == "2.0" and pa.types.is_map(column.type):
@@ -126,7 +126,7 @@ def test_strings_that_are_not_utf8_are_not_written(path, version, name):
     assert read_ours(path, system_columns=()).num_rows == len(column) - 1
 
 
-def test_updates_do_not_bring_strings_that_are_not_utf8_and_may_replace_them(path):
+def test_updates_refuse_invalid_utf8_and_may_replace_it(path):
     make(path, "2.1", "plain")
     bad = pa.array([b"ab\xffcd"]).view(pa.string())
     with pytest.raises(InvalidInputError, match=r"column 'c' is not UTF-8: b'ab\\xffcd'"):
@@ -142,7 +142,7 @@ def test_updates_do_not_bring_strings_that_are_not_utf8_and_may_replace_them(pat
 
 @pytest.mark.interop
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_verify_compaction_and_checked_scans_find_a_string_that_is_not_utf8(path, version, name):
+def test_verify_compaction_and_checked_scans_find_invalid_utf8(path, version, name):
     make(path, version, name)
     (found,) = verify(Table(path), read_data=True).findings
     assert found.kind == "unreadable_rows" and "fragment 1" in found.where
@@ -184,7 +184,7 @@ def test_feeds_and_streams_check_strings_if_asked(path):
 
 
 @pytest.mark.interop
-def test_documents_are_checked_where_they_become_text(path):
+def test_json_documents_are_checked_for_utf8(path):
     documents = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": "marker"}', None]))
     lance.write_dataset(pa.table({"j": documents}), path, data_storage_version="2.2")
     (file,) = Path(path, "data").iterdir()
@@ -198,7 +198,7 @@ def test_documents_are_checked_where_they_become_text(path):
         read_ours(path, schema=logical_schema(Snapshot.open(Table(path)).schema), system_columns=())
 
 
-def test_only_strings_that_are_there_are_looked_at():
+def test_only_visible_strings_are_checked():
     bad = texts()
     assert holds_invalid_text(bad) and first_invalid_text(bad) == BAD_ROW
     assert not holds_invalid_text(bad.slice(BAD_ROW + 1)) and not holds_invalid_text(bad[:BAD_ROW])

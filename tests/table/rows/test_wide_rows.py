@@ -91,7 +91,7 @@ def numbered(values):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("condition", [None, "n >= 0", "n % 50 = 1", "x < 'a'"])
-def test_batches_of_long_strings_that_compress_well_stay_small(tmp_path, version, condition):
+def test_batches_of_long_compressible_strings_stay_small(tmp_path, version, condition):
     path = str(tmp_path / "t")
     write_table(path, numbered(strings_of([50_000] * 600)), file_version=version)
     predicate = None
@@ -134,7 +134,7 @@ def test_large_values_among_small_ones_come_alone(tmp_path, writer, version, kin
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_long_strings_of_a_dictionary_are_looked_up_for_the_wanted_rows_alone(tmp_path, version):
+def test_long_dictionary_strings_are_decoded_only_for_wanted_rows(tmp_path, version):
     lance = pytest.importorskip("lance")
     path = str(tmp_path / "t")
     items = strings_of([20_000] * 4, noise=True)
@@ -147,7 +147,7 @@ def test_long_strings_of_a_dictionary_are_looked_up_for_the_wanted_rows_alone(tm
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_rows_that_move_are_read_in_parts(tmp_path, version):
+def test_moved_rows_are_read_in_parts(tmp_path, version):
     path = str(tmp_path / "t")
     write_table(path, numbered(strings_of([100_000] * 1000)), file_version=version)
     with arrow_peak() as peak:
@@ -157,7 +157,7 @@ def test_rows_that_move_are_read_in_parts(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_changes_of_large_rows_among_small_ones_come_in_parts(tmp_path, version):
+def test_changes_of_large_rows_are_returned_in_parts(tmp_path, version):
     path = str(tmp_path / "t")
     sizes = [20] * 2000
     sizes[100:120] = [2 * MIB] * 20
@@ -171,7 +171,7 @@ def test_changes_of_large_rows_among_small_ones_come_in_parts(tmp_path, version)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_pages_of_one_large_batch_are_as_large_as_pages_should_be(tmp_path, version):
+def test_pages_of_large_batch_have_limited_size(tmp_path, version):
     path = str(tmp_path / "t")
     write_table(path, numbered(strings_of([50_000] * 2000)), file_version=version)
     (file,) = Snapshot.open(Table(path)).manifest.fragments[0].files
@@ -181,7 +181,7 @@ def test_pages_of_one_large_batch_are_as_large_as_pages_should_be(tmp_path, vers
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_narrow_columns_do_not_keep_the_wide_ones_of_their_batches(tmp_path, version):
+def test_narrow_columns_release_wide_columns_of_batch(tmp_path, version):
     path = str(tmp_path / "t")
     batch = pa.record_batch(
         {
@@ -209,7 +209,7 @@ def test_narrow_columns_do_not_keep_the_wide_ones_of_their_batches(tmp_path, ver
     assert sum(batch.num_rows for batch in scan(path)) == 4800
 
 
-def test_nulls_of_a_vector_column_that_no_file_has_are_made_in_parts(tmp_path):
+def test_nulls_of_unwritten_vector_column_are_created_in_parts(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"n": range(3000)}))
     vector = Field(id=9, name="v", logical_type="fixed_size_list:float:65536", nullable=True)

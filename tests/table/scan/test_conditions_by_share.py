@@ -66,9 +66,7 @@ def scan(path: str, condition: str, columns: list[str], **request: object) -> li
      "number IS NOT NULL AND word IS NOT NULL", "NOT marked AND word <> 'word 3'",
      "marked AND _rowid % 2 = 0", "marked OR _rowaddr % 50 = 7"],
 )  # fmt: skip
-def test_rows_that_match_are_those_of_pylance(
-    path, condition, batch_rows, keep_dictionaries, columns
-):
+def test_filtered_rows_equal_pylance(path, condition, batch_rows, keep_dictionaries, columns):
     batches = scan(
         path, condition, columns, system_columns=("_rowid",), batch_rows=batch_rows,
         keep_dictionaries=keep_dictionaries,
@@ -80,7 +78,7 @@ def test_rows_that_match_are_those_of_pylance(
     assert all(batch.schema.names == [*columns, "_rowid"] for batch in batches)
 
 
-def test_a_part_of_a_struct_and_a_condition_on_another_part(path):
+def test_condition_on_other_struct_member_equals_pylance(path):
     if "point" not in lance.dataset(path).schema.names:
         pytest.skip("files of 0.1 have no nulls in structs")
     batches = scan(path, "marked AND point.y IS NOT NULL", ["point", "id"], batch_rows=900)
@@ -105,7 +103,7 @@ def streams_of(
     return seen
 
 
-def test_all_columns_are_read_together_while_many_rows_match(monkeypatch, path):
+def test_columns_are_read_together_while_many_rows_match(monkeypatch, path):
     only, rest, every = ["marked"], ["word", "id"], ["word", "id", "marked"]
     # Few rows are taken one by one. A change is seen after the first batch that shows it.
     assert streams_of(monkeypatch, path, "marked", ["word", "id"]) == [
@@ -113,7 +111,7 @@ def test_all_columns_are_read_together_while_many_rows_match(monkeypatch, path):
     ]  # fmt: skip
 
 
-def test_columns_of_rows_that_only_need_a_value_are_read_at_once(monkeypatch, path):
+def test_not_null_conditions_read_all_columns_at_once(monkeypatch, path):
     condition = "number IS NOT NULL AND word IS NOT NULL"
     assert streams_of(monkeypatch, path, condition, ["word", "id"]) == [["word", "id", "number"]]
 
@@ -126,7 +124,7 @@ def test_numbers_are_read_together_while_any_row_matches(monkeypatch, path):
     ]  # fmt: skip
 
 
-def test_a_short_batch_does_not_decide_how_the_next_one_is_read(monkeypatch, tmp_path):
+def test_short_batch_does_not_change_read_strategy(monkeypatch, tmp_path):
     ids = np.arange(ROWS)
     # Batches of 50 kB have 12,500 rows, 1,388, and then 6,153 each; one row in 900 is marked.
     is_short = (ids >= 12_500) & (ids < 13_888)

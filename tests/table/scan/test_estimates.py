@@ -58,7 +58,7 @@ CONDITIONS = (
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_of_a_condition_are_estimated_within_reach(tmp_path, seed):
+def test_row_estimates_are_accurate(tmp_path, seed):
     path = str(tmp_path / "t.lance")
     live = make_table(path, seed)
     snapshot = Snapshot.open(Table(path))
@@ -73,7 +73,7 @@ def test_rows_of_a_condition_are_estimated_within_reach(tmp_path, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_bounds_hold_and_counts_are_those_of_all_rows(tmp_path, seed):
+def test_estimated_bounds_and_counts_hold(tmp_path, seed):
     path = str(tmp_path / "t.lance")
     live = make_table(path, seed)
     snapshot = Snapshot.open(Table(path))
@@ -111,7 +111,7 @@ def keep(path: str, live: pa.Table, names: tuple[str, ...]) -> Snapshot:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_an_analysis_found_tells_rows_of_conditions_until_rows_change(tmp_path, seed):
+def test_stored_statistics_estimate_rows_until_data_changes(tmp_path, seed):
     path = str(tmp_path / "t.lance")
     rng = np.random.default_rng(seed)
     numbers = rng.integers(-900, 900, COUNT)
@@ -142,7 +142,7 @@ def test_what_an_analysis_found_tells_rows_of_conditions_until_rows_change(tmp_p
     assert column_estimate(Snapshot.open(Table(path)), "f") is None
 
 
-def test_zones_tell_bounds_and_an_analysis_how_many_values_are_distinct(tmp_path):
+def test_zones_provide_bounds_and_statistics_distinct_counts(tmp_path):
     path = str(tmp_path / "t.lance")
     rows = pa.table({"n": pa.array([0, 1_000_000] * 500)})
     lance.write_dataset(rows, path).create_scalar_index("n", "ZONEMAP")
@@ -151,7 +151,7 @@ def test_zones_tell_bounds_and_an_analysis_how_many_values_are_distinct(tmp_path
     assert (known.ends, known.num_distinct) == ((0, 1_000_000), 2)
 
 
-def test_what_is_kept_in_words_that_are_not_known_tells_nothing(tmp_path):
+def test_unreadable_statistics_are_ignored(tmp_path):
     path = str(tmp_path / "t.lance")
     rows = pa.table({"n": pa.array(range(10))})
     lance.write_dataset(rows, path)
@@ -160,7 +160,7 @@ def test_what_is_kept_in_words_that_are_not_known_tells_nothing(tmp_path):
         assert column_estimate(Snapshot.open(Table(path)), "n") is None
 
 
-def test_a_bitmap_tells_of_texts_how_many_there_are(tmp_path):
+def test_bitmap_provides_distinct_count_of_texts(tmp_path):
     path = str(tmp_path / "t.lance")
     rows = pa.table({"s": pa.array(["a", "b", None, "c"] * 5)})
     lance.write_dataset(rows, path).create_scalar_index("s", "BITMAP")
@@ -169,7 +169,7 @@ def test_a_bitmap_tells_of_texts_how_many_there_are(tmp_path):
     assert known.ends is None
 
 
-def test_a_fragment_without_zones_leaves_nothing_known(tmp_path):
+def test_fragment_without_zones_disables_estimates(tmp_path):
     path = str(tmp_path / "t.lance")
     make_table(path, 2)
     lance.write_dataset(lance.dataset(path).to_table(limit=5), path, mode="append")

@@ -48,7 +48,7 @@ def old_fragment(fragment: Fragment) -> Fragment:
     return replace(fragment, deletion_file=file and replace(file, num_deleted_rows=0))
 
 
-def test_the_first_rows_are_there_for_every_limit(path):
+def test_limited_tasks_return_first_rows(path):
     whole = ids_of(tasks_of(path))
     limits = {0, 1, 2, 41, 5999, 6000, 6001, len(whole), len(whole) + 1}
     for limit in sorted(limits | set(np.random.default_rng(3).integers(0, len(whole), 15))):
@@ -57,20 +57,20 @@ def test_the_first_rows_are_there_for_every_limit(path):
         assert len(found) >= min(limit, len(whole)), limit
 
 
-def test_no_more_is_read_than_the_limit_and_what_is_deleted_before_it(path):
+def test_limited_tasks_read_only_needed_rows(path):
     (task,) = limit_tasks(tasks_of(path), 7)
     (only,) = task.slices
     assert (only.start, only.end) == (0, 3007)
     assert sum(task.num_rows for task in limit_tasks(tasks_of(path), 6001)) == 9000 + 1
 
 
-def test_nothing_is_cut_where_a_condition_filters(path):
+def test_filtered_tasks_are_not_limited(path):
     schema = predicate_schema(Snapshot.open(Table(path)).schema)
     filtered = tasks_of(path, predicate=parse_predicate("id % 100 = 99", schema))
     assert limit_tasks(filtered, 1) == tuple(filtered)
 
 
-def test_deleted_rows_that_very_old_software_did_not_count_are_not_taken_for_none(path):
+def test_uncounted_deleted_rows_do_not_shorten_limited_tasks(path):
     def uncounted(task: ScanTask) -> ScanTask:
         slices = [replace(part, fragment=old_fragment(part.fragment)) for part in task.slices]
         return replace(task, slices=tuple(slices))

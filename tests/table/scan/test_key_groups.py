@@ -67,7 +67,7 @@ def check(path: str, names: list[str], request: ScanRequest | None = None) -> bo
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_histories_tell_no_key_that_a_row_does_not_have(tmp_path, seed):
+def test_key_groups_contain_every_row_in_random_histories(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     lance.write_dataset(
@@ -100,7 +100,7 @@ def test_random_histories_tell_no_key_that_a_row_does_not_have(tmp_path, seed):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_a_fragment_that_no_zone_covers_leaves_no_key(tmp_path, stable):
+def test_fragment_without_zones_disables_key_groups(tmp_path, stable):
     path = str(tmp_path / "t")
     for key in ("a", "b"):
         table = pa.table({"k": [key] * 20, "n": range(20)})
@@ -121,7 +121,7 @@ def test_a_fragment_that_no_zone_covers_leaves_no_key(tmp_path, stable):
     assert not check(path, ["k"])
 
 
-def test_rows_that_were_deleted_before_their_zones_were_made_do_not_count(tmp_path):
+def test_previously_deleted_rows_are_excluded_from_key_groups(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"k": [1] * 10 + [2] * 5, "n": range(15)}), path)
     delete_rows(path, "k = 2 OR n = 0")
@@ -131,7 +131,7 @@ def test_rows_that_were_deleted_before_their_zones_were_made_do_not_count(tmp_pa
     assert check(path, ["k"])
 
 
-def test_a_condition_leaves_keys_and_tasks(tmp_path):
+def test_condition_prunes_keys_and_tasks(tmp_path):
     path = str(tmp_path / "t")
     for key in range(6):
         table = pa.table({"k": [key % 3] * 5, "g": [key] * 5, "n": range(5)})
@@ -163,7 +163,7 @@ def test_large_keys_have_several_tasks_each(tmp_path):
     assert check(path, ["k"])
 
 
-def test_the_columns_of_the_key_are_those_that_the_table_is_clustered_by(tmp_path):
+def test_key_columns_are_clustering_columns(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"a": [1], "f": [1.5], "b": ["x"]}), path)
     manifest = Snapshot.open(Table(path)).manifest

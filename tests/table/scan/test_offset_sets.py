@@ -23,7 +23,7 @@ OFFSETS = st.sets(st.integers(0, 300)).map(lambda some: np.array(sorted(some), d
 
 
 @given(OFFSETS, OFFSETS, st.integers(0, 310), st.integers(0, 310))
-def test_sets_of_offsets_are_sets(one, other, first, last):
+def test_offset_set_equals_array_sets(one, other, first, last):
     ours, others = OffsetSet.of(one), OffsetSet.of(other)
     assert ours.to_array().tolist() == one.tolist()
     assert ours.part(first, last).to_array().tolist() == one[first:last].tolist()
@@ -38,7 +38,7 @@ def test_sets_of_offsets_are_sets(one, other, first, last):
     assert live.to_array().tolist() == rest_of
 
 
-def test_windows_of_a_set_are_all_of_it_in_order():
+def test_windows_cover_offset_set_in_order():
     rows = np.flatnonzero(np.arange(5 * WINDOW_ROWS) % 3).astype(np.uint32)
     windows = list(OffsetSet.of(rows).windows())
     assert max(map(len, windows)) == WINDOW_ROWS
@@ -46,13 +46,13 @@ def test_windows_of_a_set_are_all_of_it_in_order():
     assert list(NO_OFFSETS.windows()) == []
 
 
-def test_a_set_of_runs_takes_no_more_for_more_rows():
+def test_set_of_runs_has_constant_size():
     few, many = (len(pickle.dumps(OffsetSet.of(np.arange(n)))) for n in (10_000, 3_000_000))
     assert many < few + 1000
 
 
 @pytest.mark.parametrize("mode", list(Deduplication))
-def test_a_plan_of_many_changed_rows_in_runs_is_as_small_as_one_of_few(tmp_path, mode):
+def test_plan_of_many_changed_runs_is_small(tmp_path, mode):
     path = str(tmp_path / "t")
     rows = 300_000
     table = pa.table({"id": np.arange(rows), "x": np.zeros(rows)})

@@ -44,7 +44,7 @@ def forget_files(path: str, fragments: range | list[int]) -> None:
             file.unlink()
 
 
-def test_new_rows_are_found_without_the_files_of_old_fragments(path):
+def test_new_rows_are_found_without_old_files(path):
     forget_files(path, range(3))
     found = filtered(path, "_row_created_at_version > 3")
     assert found["id"].to_pylist() == list(range(30, 50))
@@ -52,19 +52,19 @@ def test_new_rows_are_found_without_the_files_of_old_fragments(path):
         read_ours(path)
 
 
-def test_changed_rows_are_found_without_the_files_of_unchanged_fragments(path):
+def test_changed_rows_are_found_without_unchanged_files(path):
     forget_files(path, range(5))
     condition = "_row_created_at_version <= 5 AND _row_last_updated_at_version > 5"
     assert filtered(path, condition)["id"].to_pylist() == [13]
 
 
-def test_a_condition_that_no_run_meets_opens_nothing(path):
+def test_unmatched_lineage_condition_opens_no_files(path):
     forget_files(path, range(6))
     assert filtered(path, "_row_created_at_version > 6").num_rows == 0
     assert filtered(path, "_rowid = 1000").num_rows == 0
 
 
-def test_row_ids_are_looked_up_where_they_live_now(path):
+def test_row_ids_resolve_to_current_fragment(path):
     forget_files(path, [0, 1, 3, 4])
     found = filtered(path, "_rowid IN (13, 27, 28)").sort_by("id")
     assert found["id"].to_pylist() == [13, 27, 28]
@@ -77,25 +77,25 @@ def test_row_addresses_restrict_to_fragments(path):
     assert filtered(path, condition)["id"].to_pylist() == [20, 21, 22, 23, 24]
 
 
-def test_addresses_beyond_the_end_of_their_fragment_name_no_rows(path):
+def test_addresses_beyond_fragment_match_no_rows(path):
     far = (2 << 32) + 10
     assert filtered(path, f"_rowaddr = {far}").num_rows == 0
     found = filtered(path, f"_rowaddr IN ({far}, {far - 1}, {far + 4_000_000})")
     assert found["id"].to_pylist() == [29]
 
 
-def test_deleted_rows_are_not_found_by_their_address(path):
+def test_deleted_rows_are_not_found_by_address(path):
     moved = (1 << 32) + 3
     assert filtered(path, f"_rowaddr = {moved}").num_rows == 0
     assert filtered(path, f"_rowaddr IN ({moved}, {moved + 1})")["id"].to_pylist() == [14]
 
 
-def test_rows_named_in_many_small_fragments_are_found_in_each(path):
+def test_addresses_in_many_fragments_are_found(path):
     condition = f"_rowaddr IN ({', '.join(str((n << 32) + n) for n in range(5))})"
     assert filtered(path, condition)["id"].to_pylist() == [0, 11, 22, 33, 44]
 
 
-def test_a_term_that_may_fail_stays_behind_the_term_that_guards_it(path):
+def test_guarded_condition_runs_after_its_guard(path):
     """The guard reads data, and would come after everything that lineage alone decides."""
     condition = "id <> 13 AND 26 / (_rowid - 13) = 2"
     assert filtered(path, condition)["id"].to_pylist() == [26]
@@ -103,7 +103,7 @@ def test_a_term_that_may_fail_stays_behind_the_term_that_guards_it(path):
         filtered(path, "26 / (_rowid - 13) = 2")
 
 
-def test_lineage_alone_is_read_without_any_data_file(path):
+def test_lineage_is_read_without_data_files(path):
     forget_files(path, range(6))
     from pyspark_lance.format.schema import LanceSchema
 
@@ -111,7 +111,7 @@ def test_lineage_alone_is_read_without_any_data_file(path):
     assert sorted(rows["_rowid"].to_pylist()) == list(range(50))
 
 
-def test_conditions_on_data_lineage_and_both_agree_with_a_full_scan(tmp_path):
+def test_lineage_and_data_conditions_equal_full_scan(tmp_path):
     path = str(tmp_path / "t")
     for start in range(0, 3000, 1000):
         table = pa.table(

@@ -32,7 +32,7 @@ def test_small_sources_begin_together():
 @pytest.mark.parametrize(
     ("num_bytes", "most"), [(128 << 20, 2), (40 << 20, 3), (17 << 20, 8), (0, 16)]
 )
-def test_no_more_begin_than_are_few_or_small(num_bytes, most):
+def test_read_ahead_starts_few_or_small_sources(num_bytes, most):
     begun, done = [], []
 
     def batches(number):
@@ -45,7 +45,7 @@ def test_no_more_begin_than_are_few_or_small(num_bytes, most):
     assert len(done) == 40
 
 
-def test_an_error_comes_in_its_turn():
+def test_errors_are_raised_in_source_order():
     def failing():
         yield "before"
         raise ValueError("torn")
@@ -56,7 +56,7 @@ def test_an_error_comes_in_its_turn():
     assert found == [(0, 0), (0, 1), (0, 2), "before"]
 
 
-def test_who_stops_early_leaves_no_thread():
+def test_closed_read_ahead_leaves_no_thread():
     batches = read_ahead(source(number) for number in range(1000))
     assert next(batches) == (0, 0)
     batches.close()

@@ -56,7 +56,7 @@ def scan(path: str, condition: str | None, **request: object) -> list[pa.RecordB
      "few < 'word 3' AND null IS NULL", "sometimes = large OR few LIKE '%1'", "id % 40 <> 7"],
 )  # fmt: skip
 @pytest.mark.parametrize("batch_rows", [777, 65_536])
-def test_the_rows_are_the_same(path, lineage, condition, batch_rows):
+def test_kept_dictionaries_return_same_rows(path, lineage, condition, batch_rows):
     limits = {"system_columns": lineage, "batch_rows": batch_rows}
     plain = scan(path, condition, **limits)
     assert len({str(batch.schema) for batch in plain}) == 1
@@ -66,7 +66,7 @@ def test_the_rows_are_the_same(path, lineage, condition, batch_rows):
     assert max(batch.num_rows for batch in kept) <= max(batch_rows, 4096)
 
 
-def test_what_is_repeated_comes_as_dictionaries(path):
+def test_repeated_values_are_returned_as_dictionaries(path):
     batches = scan(path, None, keep_dictionaries=True)
     if lance.dataset(path).data_storage_version == "2.0":
         assert len({str(batch.schema) for batch in batches}) == 1

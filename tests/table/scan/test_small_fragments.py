@@ -71,7 +71,7 @@ def scanned(path: str, condition: str | None = None, **request: object) -> pa.Ta
 @pytest.mark.parametrize(
     "condition", [None, "id % 3 = 1", "id = 611", "twice > 300 and name like 'user-1%'", "x < 0.02"]
 )
-def test_all_columns_and_lineage_are_those_of_pylance(path, condition):
+def test_columns_and_lineage_equal_pylance(path, condition):
     found = scanned(path, condition, system_columns=SYSTEM_COLUMNS)
     expected = lance.dataset(path).to_table(filter=condition, with_row_id=True)
     columns = [*content().column_names, "twice"]
@@ -87,7 +87,7 @@ def test_batches_keep_to_their_size(path, batch_rows):
     assert found["id"].to_pylist() == lance.dataset(path).to_table()["id"].to_pylist()
 
 
-def test_fragments_are_read_together_if_their_files_may_be(path):
+def test_compatible_fragments_are_read_together(path):
     snapshot = Snapshot.open(Table(path))
     version = snapshot.manifest.fragments[0].files[0].file_version
     (task,) = plan_scan(snapshot, ScanRequest(fragments_per_task=FRAGMENTS))
@@ -96,7 +96,7 @@ def test_fragments_are_read_together_if_their_files_may_be(path):
     assert [one for run_of in runs for one in run_of] == list(task.slices)
 
 
-def test_damage_is_reported_for_the_file_that_has_it(tmp_path):
+def test_damage_names_its_file(tmp_path):
     path = str(tmp_path / "t")
     table = lance.write_dataset(content().select(["name"]), path, max_rows_per_file=ROWS)
     name = table.get_fragments()[23].data_files()[0].path
@@ -109,14 +109,14 @@ def test_damage_is_reported_for_the_file_that_has_it(tmp_path):
     assert name in error.value.where
 
 
-def test_a_missing_file_is_reported_for_its_fragment(path):
+def test_missing_file_names_its_fragment(path):
     table = lance.dataset(path)
     Path(path, "data", table.get_fragments()[11].data_files()[0].path).unlink()
     with pytest.raises(CorruptFileError, match=r"fragment 1\d is missing"):
         scanned(path)
 
 
-def test_files_that_are_far_away_are_opened_together(path):
+def test_remote_files_are_opened_together(path):
     far = f"memory://{uuid.uuid4().hex}"
     fsspec.filesystem("memory").put(path + "/", far + "/", recursive=True)
     assert scanned(far).equals(scanned(path))
@@ -127,7 +127,7 @@ def test_files_that_are_far_away_are_opened_together(path):
     assert missing in error.value.where
 
 
-def test_files_of_two_versions_are_not_joined(tmp_path):
+def test_files_of_different_versions_are_not_joined(tmp_path):
     readers = []
     for version in ("2.1", "2.2", "2.0"):
         path = str(tmp_path / version)

@@ -41,7 +41,7 @@ def random_columns(seed: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_columns_together_take_what_the_files_do(tmp_path, seed):
+def test_column_widths_sum_to_file_size(tmp_path, seed):
     path = str(tmp_path / "t.lance")
     rows = random_columns(seed)
     version = ("2.0", "2.1", "2.2")[seed % 3]
@@ -53,7 +53,7 @@ def test_columns_together_take_what_the_files_do(tmp_path, seed):
     assert total <= max(bytes_per_row(path) * 1.001, least)
 
 
-def test_what_a_file_has_beyond_its_numbers_is_of_the_texts(tmp_path):
+def test_remaining_bytes_are_attributed_to_text(tmp_path):
     path = str(tmp_path / "t.lance")
     rng = np.random.default_rng(1)
     texts = rng.integers(97, 123, (COUNT, 3000), dtype=np.uint8).view("S3000").ravel()
@@ -64,7 +64,7 @@ def test_what_a_file_has_beyond_its_numbers_is_of_the_texts(tmp_path):
     assert widths["text"] > 2000
 
 
-def test_files_without_sizes_are_taken_for_what_their_types_are(tmp_path):
+def test_unknown_file_sizes_use_type_widths(tmp_path):
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"id": pa.array(range(COUNT))}), path)
     snapshot = Snapshot.open(Table(path))

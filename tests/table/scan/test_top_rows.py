@@ -106,7 +106,7 @@ class Reversed:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_rows_are_among_those_that_tasks_return(path, kind):
+def test_tasks_return_all_top_rows(path, kind):
     rng = np.random.default_rng(KINDS.index(kind))
     dataset = lance.dataset(path)
     for condition in (None, "id % 3 = 1", f"{kind} IS NOT NULL AND id > 400", "_rowid < 1500"):
@@ -126,7 +126,7 @@ def test_the_first_rows_are_among_those_that_tasks_return(path, kind):
                 assert set(wanted) <= {row["id"] for row in some}, (condition, top)
 
 
-def test_a_task_returns_no_more_rows_than_are_asked_for_where_that_is_enough(path):
+def test_top_task_returns_only_requested_rows(path):
     for kind in ("int", "float", "text", "decimal", "date", "nanoseconds"):
         top = TopRows(kind, 5, descending=True, nulls_first=False, has_more_columns=False)
         for task in tasks_of(path, None, parallelism=1):
@@ -134,14 +134,14 @@ def test_a_task_returns_no_more_rows_than_are_asked_for_where_that_is_enough(pat
             assert sum(batch.num_rows for batch in batches) == 5, kind
 
 
-def test_a_task_of_rows_that_are_all_equal_reads_all_of_them(tmp_path):
+def test_top_task_returns_all_equal_rows(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": range(3000), "one": [1] * 3000}), path)
     top = TopRows("one", 5, descending=False, nulls_first=True, has_more_columns=True)
     assert sorted(row["id"] for row in found(path, top)) == list(range(3000))
 
 
-def test_a_column_that_is_not_read_or_has_no_order_leaves_the_scan_as_it_is(path):
+def test_unsupported_top_column_leaves_scan_unchanged(path):
     whole = len(lance.dataset(path).to_table())
     for name in ("flag", "nothing"):
         top = TopRows(name, 5, descending=False, nulls_first=True, has_more_columns=False)

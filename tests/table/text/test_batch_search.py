@@ -60,7 +60,7 @@ def found(path, queries, k=10, condition=None, columns=("s",), operator=Operator
 
 @pytest.mark.parametrize("k", [10, None])
 @pytest.mark.parametrize("condition", [None, "id % 3 = 0"])
-def test_each_query_finds_what_it_finds_alone(path, monkeypatch, k, condition):
+def test_batched_queries_find_same_rows_as_single_queries(path, monkeypatch, k, condition):
     monkeypatch.setattr(batch_search, "_QUERIES_AT_ONCE", 9)
     monkeypatch.setattr(batch_search, "_WHOLE_QUERIES_AT_ONCE", 3)
     by_query = found(path, QUERIES, k, condition)
@@ -72,13 +72,13 @@ def test_each_query_finds_what_it_finds_alone(path, monkeypatch, k, condition):
         assert list(by_query.get(number, {})) == list(expected)
 
 
-def test_words_are_all_needed_and_columns_are_those_with_an_index(path):
+def test_and_operator_requires_all_words_in_indexed_columns(path):
     by_query = found(path, ["river cat"], None, columns=(), operator=Operator.AND)
     assert by_query[0] == ours(path, Match("river cat", "s", Operator.AND))[0]
 
 
 @pytest.mark.parametrize("boost", [1.0, -1.0])
-def test_the_best_live_rows_are_found_behind_many_deleted_ones(tmp_path, boost):
+def test_best_live_rows_are_found_behind_deleted_rows(tmp_path, boost):
     path = str(tmp_path / "t")
     rows = ["fox " * (1 + number % 7) for number in range(2000)]
     dataset = lance.write_dataset(pa.table({"id": np.arange(2000), "s": rows}), path)
@@ -90,7 +90,7 @@ def test_the_best_live_rows_are_found_behind_many_deleted_ones(tmp_path, boost):
         assert best == dict(list(every.items())[:k])
 
 
-def test_columns_that_are_not_searched_are_refused(path):
+def test_unsearched_columns_are_refused(path):
     query = json.dumps({"match": {"column": "t", "terms": "a"}})
     with pytest.raises(InvalidInputError, match="the column 't', which is not searched"):
         found(path, [query])

@@ -51,6 +51,6 @@ def test_weights_of_scaled_scores():
 @pytest.mark.parametrize(
     "given", ["sum", None, {"text": 1}, {"text": -1, "vector": 1}, {"text": 0, "vector": 0}]
 )
-def test_what_is_no_fusion_is_refused(given):
+def test_invalid_fusions_are_refused(given):
     with pytest.raises(InvalidInputError, match="rankings cannot be fused by"):
         Fusion.parse(given)

@@ -47,7 +47,7 @@ def built(path, content, **options):
 @pytest.mark.parametrize(
     "options", [{}, {"format_version": 1}, {"format_version": 3}, {"block_size": 256}]
 )
-def test_postings_and_positions_are_those_of_the_texts(tmp_path, options):
+def test_postings_and_positions_equal_texts(tmp_path, options):
     content = many_texts()
     partition = built(tmp_path / "t", content, with_position=True, **options)
     found = Tokenizer(PLAIN).tokenize(pa.array(content))
@@ -69,7 +69,7 @@ def test_postings_and_positions_are_those_of_the_texts(tmp_path, options):
 
 
 @pytest.mark.interop
-def test_tokens_are_looked_up_and_those_near_to_a_word(tmp_path):
+def test_tokens_are_found_exactly_and_fuzzily(tmp_path):
     rng = np.random.default_rng(2)
     alphabet = list("abcdeé日𝒳")
     made = {"".join(rng.choice(alphabet, rng.integers(1, 7))) for _ in range(800)}
@@ -125,7 +125,7 @@ def test_packed_numbers_of_every_width(width, lanes):
     assert ends.tolist() == [len(data)]
 
 
-def test_frequencies_beyond_the_packed_bits_of_a_block():
+def test_frequencies_beyond_packed_bits_are_decoded():
     frequencies = np.ones(256, np.int64)
     frequencies[[3, 200]] = [1000, 7]
     content = (5).to_bytes(4, "little") + bytes([1]) + _packed([0] + [1] * 255, 1, 8)
@@ -137,7 +137,7 @@ def test_frequencies_beyond_the_packed_bits_of_a_block():
     assert found[1].tolist() == frequencies.tolist()
 
 
-def test_what_contradicts_the_format_is_said():
+def test_malformed_postings_are_refused():
     data = np.frombuffer(b"\x81\x82\x03\x04", np.uint8)
     assert decode_varints(data, 2).tolist() == [1 + (2 << 7) + (3 << 14), 4]
     with pytest.raises(CorruptFileError, match="2 numbers in a posting list instead of 3"):

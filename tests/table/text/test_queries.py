@@ -60,7 +60,7 @@ def test_json_of_lance():
         ("{nonsense", "no JSON"),
     ],
 )
-def test_what_is_no_query_is_said(given, message):
+def test_invalid_queries_are_refused(given, message):
     with pytest.raises(InvalidInputError, match=message):
         parse_query(given)
 

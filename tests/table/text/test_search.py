@@ -34,7 +34,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_index_answers_as_in_pylance(tmp_path, name):
+def test_text_search_equals_pylance(tmp_path, name):
     rng = np.random.default_rng(len(name))
     options = FORMATS[name]
     make(tmp_path / "t", rng, **options)
@@ -115,7 +115,7 @@ def _change_ours(path, rng, step, kind):
         refresh_indices(Table(path), joins_segments=bool(rng.integers(0, 2)))
 
 
-def test_rows_are_found_by_the_texts_that_they_have_now(tmp_path):
+def test_rows_are_found_by_current_text(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table({"id": range(8), "s": [f"river {number}" for number in range(8)]})
     dataset = lance.write_dataset(table, path, max_rows_per_file=4, enable_stable_row_ids=True)
@@ -150,7 +150,7 @@ def test_lists_of_strings_and_long_strings(tmp_path, kind):
         assert_same(ours(path, query)[0], theirs(path, query))
 
 
-def test_without_an_index_words_are_compared_as_they_are(tmp_path):
+def test_unindexed_search_equals_pylance(tmp_path):
     rng = np.random.default_rng(4)
     table = pa.table({"id": np.arange(500), "s": texts(rng, 500)})
     lance.write_dataset(table, str(tmp_path / "t"), max_rows_per_file=100)
@@ -181,7 +181,7 @@ def test_several_columns(tmp_path):
     assert_same(found, theirs(path, "river cat"))
 
 
-def test_the_best_rows_do_not_depend_on_how_many_are_held(tmp_path, monkeypatch):
+def test_best_rows_are_independent_of_buffer_size(tmp_path, monkeypatch):
     monkeypatch.setattr(segment_search, "_MAX_WAITING", 10)
     rng = np.random.default_rng(6)
     path = tmp_path / "t"
@@ -197,7 +197,7 @@ def test_the_best_rows_do_not_depend_on_how_many_are_held(tmp_path, monkeypatch)
             assert list(best.items()) == ranked[:k]
 
 
-def test_documents_are_taken_one_by_one_or_all_at_once(tmp_path, monkeypatch):
+def test_documents_are_read_singly_or_in_bulk(tmp_path, monkeypatch):
     rng = np.random.default_rng(8)
     make(tmp_path / "t", rng, 1500)
     query = Match("mountain w120", "s")

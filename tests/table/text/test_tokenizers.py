@@ -57,16 +57,16 @@ def theirs(path, texts, kind=None, **options):
         ("", []),
     ],
 )  # fmt: skip
-def test_words_pass_the_filters_in_the_order_of_lance(text, found):
+def test_token_filters_run_in_lance_order(text, found):
     assert tokens(text) == found
 
 
-def test_marks_that_are_alphabetic_belong_to_words():
+def test_alphabetic_marks_belong_to_words():
     vowel_sign, enclosed, combining = "क\u093eख", "aⒶb", "e\u0301x"
     assert words(f"{vowel_sign} {enclosed} {combining}", **BARE) == [vowel_sign, enclosed, "e", "x"]
 
 
-def test_other_tokenizers():
+def test_other_tokenizers_split_text():
     text = "Hello wörld, foo-bar\u00a0x\n"
     assert words(text, base_tokenizer="whitespace") == ["hello", "world,", "foo-bar x"]
     assert words(text, base_tokenizer="raw") == ["hello world, foo-bar x\n"]
@@ -98,7 +98,7 @@ LISTS = [["the cat", "dog house", None, "", "mouse"], [], None, ["of"], [None], 
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_elements_of_a_list_are_joined_by_a_space(large):
+def test_list_elements_are_joined_by_space(large):
     kind = pa.large_list(pa.string()) if large else pa.list_(pa.string())
     found = Tokenizer(PLAIN).tokenize(pa.array(LISTS, kind)[0:6])
     assert found.rows.tolist() == [0] * 5 + [3, 5, 5]
@@ -124,7 +124,7 @@ def test_elements_of_a_list_are_joined_by_a_space(large):
         {"language": "German", "remove_stop_words": False},
     ],
 )
-def test_as_many_tokens_as_pylance_and_the_same_parameters(tmp_path, options):
+def test_token_counts_and_parameters_equal_pylance(tmp_path, options):
     rng = np.random.default_rng(len(str(options)))
     alphabet = [chr(c) for c in range(1, 0x3000) if unicodedata.category(chr(c)) != "Cn"]
     alphabet += list("abcdefghijklmnopqrs  ") * 200
@@ -153,7 +153,7 @@ def test_lists_have_as_many_tokens_as_in_pylance(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("name", ["icu", "icu/split", "code", "jieba/default", "lindera/ipadic"])
-def test_tokenizers_that_cannot_be_used_are_refused_by_name(name):
+def test_unsupported_tokenizers_are_refused_by_name(name):
     with pytest.raises(UnsupportedFeatureError, match=f"the tokenizer '{name}'"):
         tokens("a", base_tokenizer=name)
 
@@ -172,7 +172,7 @@ def test_tokenizers_that_cannot_be_used_are_refused_by_name(name):
         ({"language": "German"}, "stop words of German"),
     ],
 )
-def test_options_that_make_no_sense(options, message):
+def test_invalid_tokenizer_options_are_refused(options, message):
     with pytest.raises(LanceError, match=message) as caught:
         tokens("a", **options)
     assert isinstance(caught.value, InvalidInputError | UnsupportedFeatureError)

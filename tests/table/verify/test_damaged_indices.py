@@ -112,12 +112,12 @@ def check(sound: str, folder: Path, seeds: range) -> None:
     assert sum(is_found for is_found, _ in told) > len(told) // 3
 
 
-def test_damage_of_an_index_never_stops_a_scan_and_is_found(sound, tmp_path):
+def test_damaged_index_never_stops_scan_and_is_found(sound, tmp_path):
     check(sound, tmp_path, range(20))
 
 
 @pytest.mark.slow
-def test_damage_of_500_files_of_indices_never_stops_a_scan_and_is_found(sound, tmp_path):
+def test_damaged_index_never_stops_scan_in_500_cases(sound, tmp_path):
     check(sound, tmp_path, range(100, 350))
 
 
@@ -125,7 +125,7 @@ def test_damage_of_500_files_of_indices_never_stops_a_scan_and_is_found(sound, t
 @pytest.mark.parametrize(
     "kind", ["btree", "bitmap", "label_list", "bloomfilter", "zonemap", "ngram", "inverted"]
 )
-def test_an_index_with_the_values_of_another_column_is_found(tmp_path, kind, stable):
+def test_index_with_values_of_other_column_is_found(tmp_path, kind, stable):
     """Its files are sound, and one value of the other column differs."""
     path = str(tmp_path / "t")
     values = [[n % 50] for n in range(300)] if kind == "label_list" else list(range(300))

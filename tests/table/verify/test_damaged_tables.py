@@ -43,7 +43,7 @@ def files_of(path: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_every_cut_file_is_refused_with_its_name(tmp_path, version):
+def test_truncated_file_error_names_file(tmp_path, version):
     path = str(tmp_path / "t")
     make_table(path, version)
     for file in files_of(path):
@@ -77,7 +77,7 @@ def test_flipped_and_replaced_bytes_never_cause_another_error(tmp_path, version)
 
 
 @pytest.mark.parametrize("kept", [slice(0), slice(0, -9), slice(9, None)])
-def test_a_broken_manifest_is_three_lines_with_its_name_and_what_to_do(tmp_path, kept):
+def test_broken_manifest_error_names_file_and_remedy(tmp_path, kept):
     path = str(tmp_path / "t")
     make_table(path, "2.1")
     manifests = sorted((tmp_path / "t" / "_versions").glob("*.manifest"))
@@ -92,7 +92,7 @@ def test_a_broken_manifest_is_three_lines_with_its_name_and_what_to_do(tmp_path,
     assert Snapshot.open(Table(path), VersionSpec(version=1)).version == 1
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     path = str(tmp_path / "t")
     make_table(path, "2.1")
     (deletion, *_) = [file for file in files_of(path) if file.parent.name == "_deletions"]

@@ -434,7 +434,7 @@ def test_numbers_of_manifests_ask_for_no_memory(printed):
     assert not_refused(lines) == ["claim_versions delete read 1"]
 
 
-def test_four_billion_rows_of_a_manifest_are_compared_with_the_data_file(printed):
+def test_false_row_counts_are_checked_against_data_file(printed):
     """They agree with all else that the manifest and the deletion file say."""
     lines = lines_of(printed, "EXPANDING")
     assert len(lines) == (len(WITH_ROW_IDS) + len(WITHOUT_ROW_IDS)) * len(EXPANDING)
@@ -442,7 +442,7 @@ def test_four_billion_rows_of_a_manifest_are_compared_with_the_data_file(printed
     assert [one for one in lines if " scan" in one and "LANCE_CORRUPT_FILE" not in one] == []
 
 
-def test_four_billion_equal_rows_are_read_a_part_at_a_time(printed):
+def test_four_billion_equal_rows_are_read_in_parts(printed):
     lines = lines_of(printed, "OF_EQUAL_ROWS")
     results = dict(line.removeprefix("equal ").split(" read ") for line in lines)
     assert set(results) == {one.__name__ for one in OF_EQUAL_ROWS}

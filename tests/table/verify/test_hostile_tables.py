@@ -68,7 +68,7 @@ def refused(path, **how):
 
 
 @pytest.mark.parametrize("form", NAMES)
-def test_a_data_file_is_below_the_root(place, form):
+def test_data_file_must_be_below_root(place, form):
     (file,) = Snapshot.open(Table(str(place / "t"))).manifest.fragments[0].files
     name = hostile_name(place, form)
     change_fragment(place / "t", files=(replace(file, path=name),))
@@ -76,7 +76,7 @@ def test_a_data_file_is_below_the_root(place, form):
 
 
 @pytest.mark.parametrize("form", NAMES)
-def test_a_data_file_is_below_its_base_path(place, form):
+def test_data_file_must_be_below_base_path(place, form):
     """Also where the base path itself is declared, and is no root of a table."""
     (file,) = Snapshot.open(Table(str(place / "t"))).manifest.fragments[0].files
     (place / "base").mkdir()
@@ -93,7 +93,7 @@ def test_a_data_file_is_below_its_base_path(place, form):
 
 
 @pytest.mark.parametrize("form", NAMES)
-def test_sequences_of_their_own_files_are_below_the_root(place, form):
+def test_external_sequences_must_be_below_root(place, form):
     (fragment,) = Snapshot.open(Table(str(place / "t"))).manifest.fragments
     (place / "secret" / "data" / "ids").write_bytes(fragment.row_ids)
     name = hostile_name(place, form).rpartition("/")[0] + "/ids"
@@ -102,7 +102,7 @@ def test_sequences_of_their_own_files_are_below_the_root(place, form):
 
 
 @pytest.mark.parametrize("form", [form for form in NAMES if form])
-def test_the_transaction_is_in_its_folder(place, form):
+def test_transaction_file_must_be_in_its_folder(place, form):
     from pyspark_lance.metafile.transaction_file import read_transaction
 
     name = hostile_name(place, form)
@@ -119,7 +119,7 @@ def test_the_transaction_is_in_its_folder(place, form):
         "a?b", "a#b",
     ],
 )  # fmt: skip
-def test_the_branch_of_a_tag_is_below_the_table(place, scheme, branch):
+def test_branch_of_tag_must_be_below_table(place, scheme, branch):
     tags = place / "t" / "_refs" / "tags"
     tags.mkdir(parents=True)
     (tags / "x.json").write_text(json.dumps({"branch": branch, "version": 1}))
@@ -129,7 +129,7 @@ def test_the_branch_of_a_tag_is_below_the_table(place, scheme, branch):
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 @pytest.mark.parametrize("name", ["%252e%252e%2F%252e%252e%2Fsecret", "..%2F..%2Fsecret", "a%00"])
-def test_a_branch_is_below_the_table(place, scheme, name):
+def test_branch_must_be_below_table(place, scheme, name):
     from pyspark_lance.table.refs.branches import branches_of, remove_branch
 
     branches = place / "t" / "_refs" / "branches"
@@ -143,7 +143,7 @@ def test_a_branch_is_below_the_table(place, scheme, name):
     assert read_ours(str(place / "secret")).num_rows == 2
 
 
-def test_a_cleanup_removes_a_link_and_not_what_it_leads_to(place):
+def test_cleanup_removes_link_but_not_its_target(place):
     from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 
     (file,) = (place / "secret" / "data").iterdir()
@@ -190,7 +190,7 @@ def replace_by_link(place, folder, target):
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_nothing_is_written_or_removed_through_a_link_out_of_the_table(tmp_path, folder):
+def test_outward_link_blocks_writes_and_removal(tmp_path, folder):
     path = str(tmp_path / "t")
     changed_table(path)
     replace_by_link(tmp_path, folder, tmp_path / "elsewhere" / folder)
@@ -211,7 +211,7 @@ def test_nothing_is_written_or_removed_through_a_link_out_of_the_table(tmp_path,
 
 @pytest.mark.parametrize("allowed", ["{place}/elsewhere", "s3://b/x, file://{place}/elsewhere/"])
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_links_to_places_that_an_option_names_are_followed(tmp_path, folder, allowed):
+def test_links_to_allowed_locations_are_followed(tmp_path, folder, allowed):
     path = str(tmp_path / "t")
     changed_table(path)
     replace_by_link(tmp_path, folder, tmp_path / "elsewhere" / folder)
@@ -225,7 +225,7 @@ def test_links_to_places_that_an_option_names_are_followed(tmp_path, folder, all
     assert sorted(read_ours(path)["id"].to_pylist()) == [0, 2, 3, 5]
 
 
-def test_a_table_may_be_reached_by_a_link_and_have_links_inside(tmp_path):
+def test_links_to_and_within_table_are_followed(tmp_path):
     path = str(tmp_path / "t")
     changed_table(path)
     replace_by_link(tmp_path, "data", tmp_path / "t" / "data_of_2024")
@@ -235,7 +235,7 @@ def test_a_table_may_be_reached_by_a_link_and_have_links_inside(tmp_path):
     assert sorted(read_ours(path)["id"].to_pylist()) == [0, 2, 3, 5, 9]
 
 
-def test_a_link_that_leads_nowhere_makes_no_folder_elsewhere(tmp_path):
+def test_dangling_link_creates_no_folder(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": pa.array([1, 2], pa.int64())}))
     (tmp_path / "t" / "_deletions").symlink_to(tmp_path / "elsewhere")
@@ -260,7 +260,7 @@ def with_base(path, base, *, dataset_root=True):
 
 
 @pytest.mark.parametrize("base", ["secret", "../secret", "./secret", "~/secret", "a/../secret"])
-def test_a_relative_base_path_is_not_that_of_the_working_folder(place, base, monkeypatch):
+def test_relative_base_path_ignores_working_folder(place, base, monkeypatch):
     (place / "x").mkdir()
     monkeypatch.chdir(place if ".." not in base or "a/" in base else place / "x")
     monkeypatch.setenv("HOME", str(place))
@@ -273,7 +273,7 @@ def test_a_relative_base_path_is_not_that_of_the_working_folder(place, base, mon
     assert "storage.allowed_base_paths" in str(error.value)
 
 
-def test_a_relative_base_path_means_the_table_itself_or_a_named_place(place, monkeypatch):
+def test_relative_base_path_resolves_to_table_or_allowed_location(place, monkeypatch):
     (place / "away").mkdir()
     monkeypatch.chdir(place / "away")
     with_base(place / "t", "t")
@@ -293,7 +293,7 @@ def test_a_relative_base_path_means_the_table_itself_or_a_named_place(place, mon
 
 
 @pytest.mark.interop
-def test_branches_that_pylance_makes_by_a_relative_path_are_read_from_anywhere(place, monkeypatch):
+def test_pylance_branches_with_relative_path_are_read(place, monkeypatch):
     monkeypatch.chdir(place)
     lance.dataset("t").create_branch("x")
     (place / "away").mkdir()
@@ -301,7 +301,7 @@ def test_branches_that_pylance_makes_by_a_relative_path_are_read_from_anywhere(p
     assert read_ours(str(place / "t"), branch="x").num_rows == 2
 
 
-def test_places_outside_of_a_table_are_listed(place, tmp_path):
+def test_locations_outside_table_are_listed(place, tmp_path):
     path, other = str(place / "t"), f"{place}/secret"
     with_base(path, "t")
     assert detail(Table(path)).base_paths == verify(Table(path)).basePaths == ()
@@ -313,7 +313,7 @@ def test_places_outside_of_a_table_are_listed(place, tmp_path):
     assert "bad_data_file" in {one.kind for one in found.errors}
 
 
-def test_a_branch_has_no_files_outside_of_its_table(place):
+def test_branch_has_no_files_outside_table(place):
     path = str(place / "t")
     create_branch(Table(path), "x")
     assert detail(Table(path, branch="x")).base_paths == ()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
-def test_a_damaged_data_file_is_named_with_its_table(tmp_path, version):
+def test_damaged_data_file_error_names_table(tmp_path, version):
     path = str(tmp_path / "t")
     rows = pa.table({"n": range(1000), "s": [f"word {i % 7}" for i in range(1000)]})
     lance.write_dataset(rows, path, data_storage_version=version)

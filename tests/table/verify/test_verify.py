@@ -67,7 +67,7 @@ def path(tmp_path):
 # In order ----------------------------------------------------------------------------------
 
 
-def test_a_table_in_order_has_no_findings(path):
+def test_intact_table_has_no_findings(path):
     result = verify(Table(path), read_data=True)
     assert result.findings == ()
     assert (result.version, result.num_fragments, result.num_files, result.num_rows) == (
@@ -83,7 +83,7 @@ def test_a_table_in_order_has_no_findings(path):
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("seed", seeds(10, in_ci=2))
-def test_tables_of_pylance_are_in_order(tmp_path, seed, version):
+def test_pylance_tables_have_no_findings(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)
     assert verify(Table(path), read_data=True).findings == ()
@@ -91,7 +91,7 @@ def test_tables_of_pylance_are_in_order(tmp_path, seed, version):
     assert verify(Table(path), read_data=True).findings == ()
 
 
-def test_spilled_lineage_is_in_order(tmp_path):
+def test_spilled_lineage_has_no_findings(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(
         pa.table({"id": range(40)}), path, enable_stable_row_ids=True, max_rows_per_file=10
@@ -107,7 +107,7 @@ def test_spilled_lineage_is_in_order(tmp_path):
 @pytest.mark.parametrize(
     "case", sorted(GOLDEN.glob("pylance-*/*")), ids=lambda case: f"{case.parent.name}-{case.name}"
 )
-def test_tables_of_old_releases_have_the_errors_that_they_are_known_for(case, tmp_path):
+def test_old_tables_have_known_findings(case, tmp_path):
     if not (case / "_versions").exists():
         pytest.skip("no table")
     shutil.copytree(case, tmp_path / "t")
@@ -408,7 +408,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_found_and_the_remedy_named(path, name):
+def test_damage_is_found_with_remedy(path, name):
     kind, damage = DAMAGE[name]
     damage(path)
     found = verify(Table(path), read_data=kind == "unreadable_rows").findings
@@ -419,11 +419,11 @@ def test_damage_is_found_and_the_remedy_named(path, name):
     assert one.where
 
 
-def test_every_kind_of_finding_is_shown_by_a_damage():
+def test_damages_cover_every_finding_kind():
     assert {kind for kind, _ in DAMAGE.values()} == REMEDIES.keys()
 
 
-def test_what_a_restore_heals_is_healed(path):
+def test_older_version_is_intact_despite_damaged_newest(path):
     # The fragment of rows that moved is in the newest version alone.
     append(path, 50)
     newest = read_manifest(Table(path).store(), list_versions(Table(path).store())[-1])
@@ -433,7 +433,7 @@ def test_what_a_restore_heals_is_healed(path):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_row_ids_of_two_rows_are_found_and_counted(tmp_path, seed):
+def test_duplicate_row_ids_are_counted(tmp_path, seed):
     """Whatever segments they are in; checked against all ids one by one."""
     rng = np.random.default_rng(seed)
     write_table(str(tmp_path / "t"), pa.table({"id": [1]}))

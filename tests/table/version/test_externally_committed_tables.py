@@ -135,7 +135,7 @@ def test_both_clients_write_one_table_in_turns(dynamodb, seed):
 @pytest.mark.s3
 @pytest.mark.interop
 @pytest.mark.parametrize("is_copied", [False, True])
-def test_each_client_finishes_what_the_other_left_half_made(dynamodb, is_copied):
+def test_clients_complete_each_others_half_committed_versions(dynamodb, is_copied):
     append(dynamodb.uri, 0)
     append(dynamodb.uri, 3)
     dynamodb.unfinish(2, is_copied=is_copied)
@@ -152,7 +152,7 @@ def test_each_client_finishes_what_the_other_left_half_made(dynamodb, is_copied)
 
 
 @pytest.mark.s3
-def test_a_version_whose_staged_manifest_is_gone_is_an_error_that_says_so(dynamodb):
+def test_missing_staged_manifest_is_corrupt(dynamodb):
     append(dynamodb.uri, 0)
     append(dynamodb.uri, 3)
     dynamodb.unfinish(2)
@@ -164,7 +164,7 @@ def test_a_version_whose_staged_manifest_is_gone_is_an_error_that_says_so(dynamo
 
 @pytest.mark.s3
 @pytest.mark.interop
-def test_removed_versions_leave_the_store_and_pylance_cleans_up_too(dynamodb):
+def test_cleanup_removes_versions_from_external_store(dynamodb):
     for number in range(4):
         append(dynamodb.uri, 3 * number)
     cleanup_old_versions(Table(dynamodb.uri), CleanupPolicy(before_version=3))
@@ -176,7 +176,7 @@ def test_removed_versions_leave_the_store_and_pylance_cleans_up_too(dynamodb):
 
 
 @pytest.mark.s3
-def test_of_writers_at_once_each_makes_a_version_of_its_own(dynamodb):
+def test_concurrent_writers_get_separate_versions(dynamodb):
     append(dynamodb.uri, 0)
     with ThreadPoolExecutor(4) as pool:
         versions = list(pool.map(lambda n: append(dynamodb.uri, 10 * n), range(1, 9)))
@@ -193,12 +193,12 @@ def test_of_writers_at_once_each_makes_a_version_of_its_own(dynamodb):
         "s3+ddb://bucket/t?ddbTableName=a&b=c",
     ],
 )
-def test_a_uri_that_does_not_name_one_dynamodb_table_is_refused(uri):
+def test_uri_without_single_dynamodb_table_is_refused(uri):
     with pytest.raises(InvalidInputError, match="ddbTableName"):
         Table(uri)
 
 
-def test_a_manifest_store_that_nobody_knows_is_refused(tmp_path):
+def test_unknown_manifest_store_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="sqlite:FILE"):
         Table(str(tmp_path), {"storage.manifest_store": "redis:x"}).store()
 
@@ -262,7 +262,7 @@ def sqlite_table(tmp_path):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_that_dies_leaves_a_table_that_readers_and_writers_repair(point, tmp_path):
+def test_table_of_killed_writer_is_repaired_by_later_clients(point, tmp_path):
     table = sqlite_table(tmp_path)
     write(table, [0, 1])
     # The second version as it would have become, and its writer's end on the way there.
@@ -282,7 +282,7 @@ def test_a_writer_that_dies_leaves_a_table_that_readers_and_writers_repair(point
     assert not verify(table).findings
 
 
-def test_all_operations_work_with_an_external_manifest_store(tmp_path):
+def test_operations_work_with_external_manifest_store(tmp_path):
     table = sqlite_table(tmp_path)
     path, storage = table.root, {"options": table.storage}
     write(table, [0, 1, 2])
@@ -302,7 +302,7 @@ def test_all_operations_work_with_an_external_manifest_store(tmp_path):
     assert not verify(table).findings
 
 
-def test_the_name_of_a_removed_branch_is_free_again(tmp_path):
+def test_removed_branch_name_is_reusable(tmp_path):
     table = sqlite_table(tmp_path)
     write(table, [1])
     for number in (2, 3):
@@ -312,7 +312,7 @@ def test_the_name_of_a_removed_branch_is_free_again(tmp_path):
         remove_branch(table, "b")
 
 
-def test_a_table_that_was_made_without_the_store_goes_on_with_it(tmp_path):
+def test_existing_table_continues_with_external_store(tmp_path):
     plain = str(tmp_path / "t")
     append(plain, 0)
     append(plain, 3)
@@ -326,7 +326,7 @@ def test_a_table_that_was_made_without_the_store_goes_on_with_it(tmp_path):
     assert SqliteManifests(str(tmp_path / "v.db"), LocalStore(plain).uri).latest().version == 3
 
 
-def test_a_store_that_is_not_there_is_an_error_and_no_version(tmp_path):
+def test_missing_external_store_raises(tmp_path):
     table = Table(str(tmp_path / "t"), {"manifest_store": f"sqlite:{tmp_path}/no/where.db"})
     with pytest.raises(LanceError, match="external manifest store failed"):
         Snapshot.open(table)

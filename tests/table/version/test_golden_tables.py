@@ -39,7 +39,7 @@ def outcome(read) -> pa.Table | None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_version_is_read_as_pylance_reads_it(name):
+def test_old_versions_read_like_pylance(name):
     path = str(GOLDEN / name)
     for entry in lance.dataset(path).versions():
         version = entry["version"]
@@ -53,7 +53,7 @@ def test_every_version_is_read_as_pylance_reads_it(name):
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name != MIXED])
-def test_lineage_is_read_as_pylance_reads_it(name):
+def test_lineage_of_old_tables_reads_like_pylance(name):
     path = str(GOLDEN / name)
     for entry in lance.dataset(path).versions():
         version = entry["version"]
@@ -66,20 +66,20 @@ def test_lineage_is_read_as_pylance_reads_it(name):
         assert_same_rows(read_ours(path, at, system_columns=names), theirs)
 
 
-def test_row_ids_that_are_missing_are_refused_by_name():
+def test_missing_row_ids_are_corrupt():
     path = str(GOLDEN / "pylance-0.22.0/short_sequence")
     with pytest.raises(CorruptFileError, match=r"_rowid sequence of fragment 4 has .* values for"):
         read_ours(path)
 
 
-def test_offsets_that_pylance_does_not_read_are_refused_by_name():
+def test_offsets_refused_by_pylance_are_corrupt():
     path = str(GOLDEN / "pylance-0.29.0/offsets_that_lance_refuses")
     with pytest.raises(CorruptFileError, match=r"row .* is deleted in a fragment of 100 rows"):
         read_ours(path, system_columns=())
 
 
 @pytest.mark.parametrize("name", OLD_COUNTS)
-def test_counts_are_known_before_anything_is_read(name):
+def test_row_counts_are_known_before_reading(name):
     path = str(GOLDEN / name)
     rows = lance.dataset(path).count_rows()
     snapshot = Snapshot.open(Table(path))
@@ -88,7 +88,7 @@ def test_counts_are_known_before_anything_is_read(name):
 
 
 @pytest.mark.parametrize("name", [name for name in OLD_COUNTS if "without_rows" not in name])
-def test_tables_without_counts_get_them_by_the_next_commit(name, tmp_path):
+def test_missing_counts_are_added_by_next_commit(name, tmp_path):
     path = str(tmp_path / "t")
     shutil.copytree(GOLDEN / name, path)
     before = lance.dataset(path).to_table()
@@ -106,7 +106,7 @@ def test_tables_without_counts_get_them_by_the_next_commit(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in OLD_COUNTS if "without_rows" not in name])
-def test_rows_are_deleted_on_top_of_deletions_without_a_count(name, tmp_path):
+def test_delete_extends_uncounted_deletions(name, tmp_path):
     path = str(tmp_path / "t")
     shutil.copytree(GOLDEN / name, path)
     before = lance.dataset(path).to_table()
@@ -119,7 +119,7 @@ def test_rows_are_deleted_on_top_of_deletions_without_a_count(name, tmp_path):
     assert dataset.count_rows() == len(left) == read_ours(path, system_columns=()).num_rows
 
 
-def test_rows_are_deleted_on_top_of_offsets_that_do_not_exist(tmp_path):
+def test_delete_extends_deletions_with_invalid_offsets(tmp_path):
     path = str(tmp_path / "t")
     shutil.copytree(GOLDEN / "pylance-0.22.0/offsets_that_lance_reads", path)
     before = read_ours(path, system_columns=())
@@ -129,7 +129,7 @@ def test_rows_are_deleted_on_top_of_offsets_that_do_not_exist(tmp_path):
     assert lance.dataset(path).count_rows() == len(left)
 
 
-def test_the_recorded_file_version_gives_way_to_that_of_the_files(tmp_path):
+def test_file_version_follows_files_instead_of_manifest(tmp_path):
     path = str(tmp_path / "t")
     shutil.copytree(GOLDEN / "pylance-0.16.0/newer_files_than_recorded", path)
     assert lance.dataset(path).data_storage_version == "0.1"
@@ -142,7 +142,7 @@ def test_the_recorded_file_version_gives_way_to_that_of_the_files(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["append", "delete"])
-def test_files_of_two_versions_are_only_read_and_replaced(change, tmp_path):
+def test_mixed_file_versions_are_only_read_and_replaced(change, tmp_path):
     path = str(tmp_path / "t")
     shutil.copytree(GOLDEN / MIXED, path)
     rows = lance.dataset(path).to_table()
@@ -158,7 +158,7 @@ def test_files_of_two_versions_are_only_read_and_replaced(change, tmp_path):
     assert lance.dataset(path).to_table().equals(rows)
 
 
-def test_an_old_table_without_files_gets_those_of_its_version(tmp_path):
+def test_empty_old_table_gets_files_of_its_version(tmp_path):
     rows = pa.table({"x": [1, 2], "s": ["a", "b"]})
     for name, version in (("legacy", "0.1"), ("stable", "2.0")):
         path = str(tmp_path / name)

@@ -38,7 +38,7 @@ def ids(table, **at):
     return sorted(read_ours(table.root, VersionSpec(**at))["id"].to_pylist())
 
 
-def test_writers_who_do_not_see_each_other_lose_nothing(table):
+def test_writers_with_delayed_listings_lose_no_rows(table):
     table.store().hold_listings()
     told = []
     for first in (10, 20, 30):
@@ -56,7 +56,7 @@ def test_writers_who_do_not_see_each_other_lose_nothing(table):
     assert not verify(table).findings
 
 
-def test_a_reader_who_sees_a_version_late_sees_it_whole(table):
+def test_reader_with_delayed_listing_sees_whole_version(table):
     append(table.root, 10, 2)
     table.store().hold_listings()
     compact(table)
@@ -69,9 +69,7 @@ def test_a_reader_who_sees_a_version_late_sees_it_whole(table):
 
 @pytest.mark.parametrize("change", ["append", "delete", "compact", "restore"])
 @pytest.mark.parametrize("unverified", [False, True])
-def test_a_cleanup_that_sees_new_versions_late_removes_nothing_that_they_need(
-    table, change, unverified
-):
+def test_cleanup_with_delayed_listing_keeps_needed_files(table, change, unverified):
     table.store().hold_listings()
     {
         "append": lambda: append(table.root, 10, 2),
@@ -89,7 +87,7 @@ def test_a_cleanup_that_sees_new_versions_late_removes_nothing_that_they_need(
     assert not verify(table).errors
 
 
-def test_a_cleanup_looks_once_more_for_versions_that_are_listed_late(table, monkeypatch):
+def test_cleanup_lists_again_for_delayed_versions(table, monkeypatch):
     table.store().hold_listings()
     real = cleanup.move_to_pending_removal
 

@@ -40,32 +40,32 @@ def hint_of(path):
         ("Events/data", "Events"), ("Events/new", "Events"),
     ],
 )  # fmt: skip
-def test_tables_above_and_beside_are_named(folder, path, near):
+def test_similar_paths_above_and_beside_are_suggested(folder, path, near):
     assert hint_of(f"{folder}/{path}") == f"did you mean {folder / near}?"
 
 
-def test_tables_in_the_folder_are_named(folder):
+def test_tables_in_folder_are_suggested(folder):
     expected = f"did you mean {folder / 'Events'} or {folder / 'orders.lance'}?"
     assert hint_of(folder) == hint_of(f"file://{folder}") == expected
 
 
-def test_what_is_not_like_it_is_not_named(folder):
+def test_dissimilar_tables_are_not_suggested(folder):
     assert hint_of(folder / "visits") == "check the path"
 
 
 @pytest.mark.parametrize("pattern", ["*", "Event?", "[E]vents"])
-def test_a_pattern_is_told_to_stand_for_nothing(folder, pattern):
+def test_glob_pattern_hint_says_patterns_are_not_expanded(folder, pattern):
     assert hint_of(f"{folder}/{pattern}") == (
         "a path is that of one table; patterns such as * are not expanded"
     )
 
 
-def test_a_file_is_told_to_be_one(folder):
+def test_file_hint_says_table_is_folder(folder):
     (folder / "rows").write_text("1")
     assert hint_of(folder / "rows") == "a table is a folder, and this is a file"
 
 
-def test_a_folder_that_is_not_there_is_said(folder):
+def test_missing_folder_is_reported(folder):
     assert hint_of(folder / "other" / "Events").endswith(f"no folder {folder / 'other'} either")
 
 
@@ -73,7 +73,7 @@ def test_a_folder_that_is_not_there_is_said(folder):
     ("file", "kind"),
     [("part-0.c000.snappy.parquet", "Parquet"), ("_delta_log/0.json", "Delta"), ("x.csv", "CSV")],
 )
-def test_a_folder_of_another_format_is_named(folder, file, kind):
+def test_folder_of_other_format_is_named(folder, file, kind):
     path = folder / "visits" / file
     path.parent.mkdir(parents=True)
     path.touch()
@@ -82,11 +82,11 @@ def test_a_folder_of_another_format_is_named(folder, file, kind):
     )
 
 
-def test_stores_are_not_looked_through():
+def test_remote_stores_are_not_searched():
     assert hint_of("memory://somewhere/evnts") == "check the path"
 
 
-def test_an_error_about_a_version_stays(folder):
+def test_version_error_is_unchanged(folder):
     table = Table(str(folder / "Events"))
     with pytest.raises(VersionNotFoundError, match="no version 9"), suggest_paths(table):
         Snapshot.open(table, VersionSpec(version=9))

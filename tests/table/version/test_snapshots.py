@@ -33,14 +33,14 @@ def assert_all_are_as_read_alone(path, order=1):
         assert (opened.manifest, opened.indices) == (alone.manifest, alone.indices)
 
 
-def test_versions_that_share_fragments_are_read_one_beside_the_other(path):
+def test_shared_fragments_read_like_separate_versions(path):
     for number in range(6):
         append(path, 3 * number)
     assert_all_are_as_read_alone(path)
     assert_all_are_as_read_alone(path, -1)
 
 
-def test_a_table_in_the_place_of_another_shares_nothing_with_it(path, tmp_path):
+def test_replaced_table_shares_no_cached_fragments(path, tmp_path):
     for number in range(3):
         append(path, 3 * number)
     assert_all_are_as_read_alone(path)
@@ -56,7 +56,7 @@ def pin(path):
 
 
 @pytest.mark.parametrize("versions", [1, 2, 5])
-def test_a_version_of_a_replaced_table_is_not_opened_again(path, versions):
+def test_pinned_version_of_replaced_table_is_refused(path, versions):
     for number in range(2):
         append(path, 3 * number)
     pinned = pin(path)
@@ -69,7 +69,7 @@ def test_a_version_of_a_replaced_table_is_not_opened_again(path, versions):
     assert open_pinned(Table(path), pin(path)).version == versions
 
 
-def test_new_data_in_the_same_table_leave_its_versions_as_they_were(path):
+def test_overwrite_and_restore_keep_pinned_versions(path):
     append(path, 0)
     pinned = pin(path)
     append(path, 10, overwrite=True)
@@ -77,7 +77,7 @@ def test_new_data_in_the_same_table_leave_its_versions_as_they_were(path):
     assert open_pinned(Table(path), pinned).num_rows() == 3
 
 
-def test_a_version_that_was_removed_is_no_sign_of_another_table(path):
+def test_removed_pinned_version_does_not_mean_replaced_table(path):
     append(path, 0)
     pinned = pin(path)
     append(path, 10)
@@ -86,14 +86,14 @@ def test_a_version_that_was_removed_is_no_sign_of_another_table(path):
         open_pinned(Table(path), pinned)
 
 
-def test_a_version_without_a_stamp_is_opened_by_its_number(path):
+def test_pinned_version_without_stamp_is_opened_by_number(path):
     append(path, 0)
     assert open_pinned(Table(path), PinnedVersion(path, 1)).version == 1
     with pytest.raises(VersionNotFoundError, match="no version 7"):
         open_pinned(Table(path), PinnedVersion(path, 7))
 
 
-def test_the_stamp_of_a_version_is_a_text_that_stays_as_it_is():
+def test_version_stamp_format_is_stable():
     """Checkpoints keep it."""
     uuid = "e09c862a-fd82-4ce3-9805-2466d0c4f519"
     assert stamp_of(1795792795668052911, f"6-{uuid}.txn") == f"1795792795668052911-{uuid}"

@@ -118,13 +118,13 @@ def run_beside_failures(action, root, original, error):
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
-def test_what_fails_after_the_commit_does_not_fail_the_action(original, tmp_path, action, error):
+def test_failures_after_commit_do_not_fail_action(original, tmp_path, action, error):
     found, expected = run_beside_failures(action, tmp_path, original, error)
     assert found == expected
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_what_fails_after_the_commit_does_not_fail_a_vector_index(tmp_path, error):
+def test_failures_after_commit_do_not_fail_vector_index(tmp_path, error):
     """Its tasks leave files to each other, which go at the end."""
     path = str(tmp_path / "original")
     values = pa.array(np.arange(128, dtype=np.float32))

@@ -59,7 +59,7 @@ def data_files(path):
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_the_same_batch_again_does_nothing_and_leaves_nothing(path, settings):
+def test_repeated_batch_writes_nothing(path, settings):
     write(path, [1])
     assert write(path, [2], properties=batch(0), **settings).version == 2
     seen, files = ids(path), data_files(path)
@@ -80,7 +80,7 @@ def test_the_same_batch_again_does_nothing_and_leaves_nothing(path, settings):
     assert write(path, [6], properties=batch(1), **settings) is None
 
 
-def test_a_driver_that_dies_between_the_put_and_the_answer_runs_again_in_vain(path):
+def test_batch_is_skipped_after_driver_dies_before_response(path):
     write(path, [1])
     plan, table = planned(path, [2], properties=batch(7))
     files = write_rows(plan, table.to_batches())
@@ -118,7 +118,7 @@ commit_write(plan, write_rows(plan, rows.to_batches()))
 
 
 @pytest.mark.parametrize("point", ["before the manifest", "after the manifest"])
-def test_a_batch_whose_driver_is_killed_is_written_once_by_the_next(tmp_path, point):
+def test_batch_of_killed_driver_is_written_once(tmp_path, point):
     started = []
     for kind in ("append", "replace"):
         path = str(tmp_path / kind)
@@ -137,7 +137,7 @@ def test_a_batch_whose_driver_is_killed_is_written_once_by_the_next(tmp_path, po
         assert data_files(path) == (2 if point == "after the manifest" else 3)
 
 
-def test_two_drivers_that_create_the_table_with_one_batch_make_it_once(path):
+def test_concurrent_creates_with_same_batch_make_one_table(path):
     one, table = planned(path, [1], properties=batch(0))
     two, _ = planned(path, [1], properties=batch(0))
     first, second = (write_rows(plan, table.to_batches()) for plan in (one, two))
@@ -146,7 +146,7 @@ def test_two_drivers_that_create_the_table_with_one_batch_make_it_once(path):
     assert (ids(path), data_files(path)) == ([1], 1)
 
 
-def test_a_batch_stays_written_after_cleanup_and_restore_of_older_versions(path):
+def test_batch_stays_recorded_after_cleanup_and_restore(path):
     write(path, [1])
     write(path, [2], properties=batch(3))
     write(path, [3])

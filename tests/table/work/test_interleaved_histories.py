@@ -40,12 +40,12 @@ def check(seeds):
     assert not failures, f"{len(failures)} of {len(seeds)} histories\n" + "\n\n".join(failures)
 
 
-def test_some_histories_of_three_writers_end_as_an_order():
+def test_sampled_histories_of_three_writers_are_serializable():
     check(range(SEED * 1_000_000, SEED * 1_000_000 + SHARE))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_many_histories_of_three_writers_end_as_an_order(part):
+def test_many_histories_of_three_writers_are_serializable(part):
     check(range(SEED * 1_000_000 + part, SEED * 1_000_000 + HISTORIES, PARTS))

@@ -66,12 +66,12 @@ def check(cases):
 
 
 @pytest.mark.parametrize("first", FIRST)
-def test_a_share_of_all_interleavings_ends_as_an_order_or_as_a_conflict(first):
+def test_sampled_interleavings_are_serializable(first):
     check([case for case in cases_of(first) if is_in_share(case)])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("first", FIRST)
-def test_all_interleavings_end_as_an_order_or_as_a_conflict(first):
+def test_all_interleavings_are_serializable(first):
     check(cases_of(first))

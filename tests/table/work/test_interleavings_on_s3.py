@@ -105,7 +105,7 @@ def in_order(bucket, *names):
 
 @pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("second", SECOND)
-def test_two_writers_end_as_an_order_or_as_a_conflict(bucket, first, second):
+def test_two_writers_on_s3_are_serializable(bucket, first, second):
     options = bucket[1]
     alone, before, after = (
         in_order(bucket, *names) for names in ([second], [first, second], [second, first])
@@ -130,7 +130,7 @@ def test_two_writers_end_as_an_order_or_as_a_conflict(bucket, first, second):
 
 
 @pytest.mark.parametrize("first", FIRST)
-def test_a_lost_answer_of_the_server_doubles_nothing(bucket, s3_server, first):  # noqa: F811
+def test_lost_s3_response_duplicates_nothing(bucket, s3_server, first):  # noqa: F811
     expected = in_order(bucket, first)
     uri = new_table(bucket)
 

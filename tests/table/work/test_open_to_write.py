@@ -36,7 +36,7 @@ def path(tmp_path):
     return path
 
 
-def test_writes_one_after_another_list_the_versions_once_each(path, monkeypatch):
+def test_consecutive_writes_list_versions_once_each(path, monkeypatch):
     write(path)
     names, listings = LocalStore.list_names, []
 
@@ -50,7 +50,7 @@ def test_writes_one_after_another_list_the_versions_once_each(path, monkeypatch)
     assert listings == ["_versions"] * 4
 
 
-def test_there_need_be_no_table(tmp_path, path):
+def test_missing_table_opens_as_none(tmp_path, path):
     assert open_to_write(Table(str(tmp_path / "none"))) is None
     (seen,) = LocalStore(path).list_names("_versions")
     LocalStore(path).delete(f"_versions/{seen}")
@@ -59,7 +59,7 @@ def test_there_need_be_no_table(tmp_path, path):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_versions_of_others_are_seen_before_the_commit_or_by_it(path, overwrite):
+def test_concurrent_versions_are_seen_before_or_by_commit(path, overwrite):
     write(path)
     set_tag(Table(path), "kept")
     # Others go on and clean up: the version seen last is there, and none has the next number.

@@ -76,7 +76,7 @@ FOLLOWED = (
 
 
 @pytest.mark.parametrize(("setup", "first", "second"), FOLLOWED)
-def test_a_version_that_landed_has_landed_whoever_follows_and_cleans_up(setup, first, second):
+def test_committed_version_stays_committed_after_cleanup(setup, first, second):
     ends = {run(Case(setup, first, (second,), point)) for point in after_the_put(setup, first)}
     assert ends <= {"after 0", "after 1"}
 
@@ -90,7 +90,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("scene", [pause, pause_after])
-def test_a_table_is_there_though_each_of_its_versions_is_gone_since_it_was_listed(path, scene):
+def test_table_is_found_though_listed_versions_are_removed(path, scene):
     snapshots._cache.clear()
     alone = Director()
     with directed(), in_charge(alone):
@@ -118,16 +118,16 @@ def removed_once_listed(path, *versions):
     return store
 
 
-def test_a_listing_whose_highest_version_is_gone_says_nothing_about_the_rest(path):
+def test_listing_skips_removed_highest_version(path):
     """Version 1 is kept, as by a tag."""
     assert [one.version for one in list_versions(removed_once_listed(path, 2))] == [1, 3]
 
 
-def test_the_newest_version_is_not_an_old_one_that_a_tag_keeps(path):
+def test_newest_version_is_not_older_tagged_version(path):
     assert latest_version(removed_once_listed(path, 2)).version == 3
 
 
-def test_a_folder_that_shows_what_is_not_there_is_no_table_without_versions(path):
+def test_inconsistent_listing_is_not_missing_table(path):
     store = LocalStore(path)
     (newest,) = (one.path for one in list_versions(store) if one.version == 2)
 
@@ -145,7 +145,7 @@ def test_a_folder_that_shows_what_is_not_there_is_no_table_without_versions(path
 # A table that is made anew --------------------------------------------------------------------
 
 
-def test_a_time_means_a_version_of_the_table_that_was_there(path, monkeypatch):
+def test_timestamp_resolution_refuses_replaced_table(path, monkeypatch):
     """And no other version of its number."""
     from pyspark_lance.table.work import metadata_commits
 
@@ -162,7 +162,7 @@ def test_a_time_means_a_version_of_the_table_that_was_there(path, monkeypatch):
     assert [one.version for one in list_versions(LocalStore(path))] == [1, 2, 3]
 
 
-def test_a_version_without_its_files_is_not_restored(path):
+def test_version_without_files_is_not_restored(path):
     (file,) = files_of(Snapshot.open(Table(path), VersionSpec(version=1)).manifest.fragments)
     lance.dataset(path).delete("true")
     Path(path, file).unlink()
@@ -172,7 +172,7 @@ def test_a_version_without_its_files_is_not_restored(path):
     assert latest_version(LocalStore(path)).version == 3
 
 
-def test_a_version_of_a_branch_is_restored_there(path):
+def test_branch_version_is_not_restored_on_main(path):
     create_branch(Table(path), "trial")
     append(f"{path}/tree/trial", 30)
     set_tag(Table(path).on_branch("trial"), "there")
@@ -182,7 +182,7 @@ def test_a_version_of_a_branch_is_restored_there(path):
 
 
 @pytest.mark.parametrize("first", ["replace_where @ other fragment", "restored", "branch_oldest"])
-def test_work_never_lands_in_a_table_made_anew(first):
+def test_work_never_commits_to_replaced_table(first):
     """The folder goes and comes again at any look at versions: what was read is of the old one."""
     points = [one for one in every_call(SETUP, first, swept=False) if one.endswith("_versions")]
     assert len(points) > 5
@@ -194,7 +194,7 @@ def test_work_never_lands_in_a_table_made_anew(first):
 # References -----------------------------------------------------------------------------------
 
 
-def test_a_tag_that_is_moved_while_it_is_read_is_followed(path):
+def test_tag_moved_during_read_is_followed(path):
     """Others move it and clean up what it stood on."""
     set_tag(Table(path), "here", VersionSpec(version=1))
     snapshots._cache.clear()
@@ -207,7 +207,7 @@ def test_a_tag_that_is_moved_while_it_is_read_is_followed(path):
         assert Snapshot.open(Table(path), VersionSpec(tag="here")).version == 2
 
 
-def test_a_tag_that_is_removed_while_tags_are_listed_is_none(path):
+def test_tag_removed_during_listing_is_omitted(path):
     for name in ("a", "b"):
         set_tag(Table(path), name, VersionSpec(version=1))
     store = FaultyStore(LocalStore(path))
@@ -216,7 +216,7 @@ def test_a_tag_that_is_removed_while_tags_are_listed_is_none(path):
     assert [tag.name for tag in list_tags(store)] == ["a"]
 
 
-def test_a_time_is_found_though_versions_go_while_they_are_looked_at(path):
+def test_timestamp_is_resolved_during_version_removal(path):
     newest = Snapshot.open(Table(path)).manifest.timestamp_ns
     for number in range(6):
         with directed(), in_charge(Director({number: pause(lambda: sweep(path))})):

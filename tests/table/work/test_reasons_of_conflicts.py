@@ -94,7 +94,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_in_the_way_is_told(path, name, caplog):
+def test_conflict_reports_its_reason(path, name, caplog):
     ours, theirs, expected = CASES[name]
     with caplog.at_level(logging.INFO, logger="pyspark_lance"):
         try:
@@ -107,7 +107,7 @@ def test_what_is_in_the_way_is_told(path, name, caplog):
     assert found == expected
 
 
-def test_a_delete_that_was_never_fast_enough_says_that_nothing_else_was_in_the_way(tmp_path):
+def test_exhausted_delete_reports_version_taken(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
 
@@ -122,7 +122,7 @@ def test_a_delete_that_was_never_fast_enough_says_that_nothing_else_was_in_the_w
     assert caught.value.reason is ConflictReason.VERSION_TAKEN
 
 
-def test_every_kind_of_operation_has_a_reason():
+def test_operations_have_conflict_reasons():
     kinds = {theirs for _, theirs in RULES}
     # The first never is in the way; what the others mean is not known.
     others = {ReserveFragments, UpdateMemWalState, UnknownOperation}

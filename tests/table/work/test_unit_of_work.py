@@ -63,7 +63,7 @@ def quick(handler: CommitHandler | None = None) -> Environment:
     return Environment(handler or ConditionalPutCommitHandler(), sleep=lambda seconds: None)
 
 
-def test_what_the_version_names_stays_and_the_rest_goes(table):
+def test_unused_files_are_removed_after_commit(table):
     before = files(table)
 
     def attempt(work):
@@ -77,7 +77,7 @@ def test_what_the_version_names_stays_and_the_rest_goes(table):
     assert new == f"data/{result.manifest.fragments[-1].files[0].path}"
 
 
-def test_nothing_stays_of_work_that_ends_without_a_version(table):
+def test_work_without_version_leaves_no_files(table):
     before = files(table)
 
     def nothing(work):
@@ -93,7 +93,7 @@ def test_nothing_stays_of_work_that_ends_without_a_version(table):
     assert files(table) == before
 
 
-def test_files_of_an_earlier_attempt_go_unless_a_later_one_commits_them(table):
+def test_files_of_earlier_attempts_are_removed_unless_committed(table):
     before = files(table)
     kept = written(table)
     attempts = []
@@ -124,7 +124,7 @@ class NoAnswer:
 
 
 @pytest.mark.parametrize("arrives", [False, True])
-def test_nothing_is_removed_while_the_commit_is_in_doubt(table, arrives):
+def test_unknown_outcome_keeps_files(table, arrives):
     before = files(table)
 
     def attempt(work):
@@ -148,7 +148,7 @@ def run_cancelled_by(cancelled: threading.Event, work: UnitOfWork, attempt):
     return contextvars.copy_context().run(run)
 
 
-def test_a_cancelled_commit_leaves_nothing(table):
+def test_cancelled_commit_leaves_no_files(table):
     before, cancelled = files(table), threading.Event()
 
     def attempt(work):
@@ -178,7 +178,7 @@ class CancelledMeanwhile:
         return Undecided(OSError("no answer"))
 
 
-def test_a_cancelled_commit_whose_put_may_have_happened_looks_for_it(table):
+def test_cancelled_commit_checks_possible_put(table):
     handler = CancelledMeanwhile(arrives=True)
 
     def attempt(work):
@@ -191,7 +191,7 @@ def test_a_cancelled_commit_whose_put_may_have_happened_looks_for_it(table):
     assert len(Snapshot.open(table).manifest.fragments) == 2
 
 
-def test_nothing_is_removed_if_a_commit_in_doubt_is_cancelled_while_it_waits(table):
+def test_commit_cancelled_during_unknown_outcome_keeps_files(table):
     before, handler = files(table), CancelledMeanwhile(arrives=False)
     lock = os.open(Path(table.root, VERSIONS), os.O_RDONLY)
     environment = Environment(handler, sleep=lambda seconds: fcntl.flock(lock, fcntl.LOCK_EX))
@@ -219,7 +219,7 @@ class DroppedMeanwhile:
         return Undecided(OSError("no answer"))
 
 
-def test_nothing_is_removed_of_a_table_that_is_gone_while_the_put_may_yet_arrive(table):
+def test_dropped_table_with_pending_put_keeps_files(table):
     before = files(table)
 
     def attempt(work):
@@ -240,7 +240,7 @@ class Interrupted(ConditionalPutCommitHandler):
         raise KeyboardInterrupt
 
 
-def test_an_interrupted_commit_keeps_its_files(table):
+def test_interrupted_commit_keeps_files(table):
     def attempt(work):
         fragments = written(table)
         work.register(fragments)
@@ -265,7 +265,7 @@ def test_retries_are_counted_over_all_attempts(table):
     assert len(attempts) == 4
 
 
-def test_work_that_is_planned_by_others_is_tried_once(table):
+def test_once_does_not_retry(table):
     attempts = []
 
     def attempt(work):
@@ -277,7 +277,7 @@ def test_work_that_is_planned_by_others_is_tried_once(table):
     assert len(attempts) == 1
 
 
-def test_a_conflict_that_nothing_settles_ends_the_work(table):
+def test_final_conflict_ends_work(table):
     before = files(table)
 
     def attempt(work):
@@ -293,7 +293,7 @@ def test_a_conflict_that_nothing_settles_ends_the_work(table):
     assert len(files(table) - before) == 1  # of the overwrite
 
 
-def test_the_same_batch_of_an_application_is_committed_once(table):
+def test_application_batch_is_committed_once(table):
     settings = CommitSettings(ApplicationVersion("app", 1).properties())
     results = []
     for _ in range(2):
@@ -310,7 +310,7 @@ def test_the_same_batch_of_an_application_is_committed_once(table):
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_files_of_an_index_stay_if_its_version_was_made_by_this_work(table, is_done):
+def test_index_files_stay_only_if_this_work_committed(table, is_done):
     settings = CommitSettings(properties=ApplicationVersion("nightly", 3).properties())
     if is_done:
         UnitOfWork(table, settings).run(lambda work: append_by(work, table, written(table)))

@@ -21,7 +21,7 @@ def append_many(path: str, worker: int, appends: int) -> None:
 @pytest.mark.parametrize(
     ("processes", "appends"), [(4, 10), pytest.param(8, 25, marks=pytest.mark.slow)]
 )
-def test_each_append_of_many_processes_makes_a_version(tmp_path, processes, appends):
+def test_concurrent_process_appends_each_make_version(tmp_path, processes, appends):
     path = str(tmp_path / "t")
     context = multiprocessing.get_context("spawn")
     workers = [

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.interop
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
 
-def test_a_new_table_has_its_columns_and_takes_rows_of_both_writers(tmp_path):
+def test_created_table_accepts_rows_of_both_writers(tmp_path):
     path = str(tmp_path / "t")
     assert create_table(Table(path), COLUMNS, WriteSettings()).version == 1
     check_invariants(path)
@@ -32,7 +32,7 @@ def test_a_new_table_has_its_columns_and_takes_rows_of_both_writers(tmp_path):
     assert lance.dataset(path).to_table(with_row_id=True)["_rowid"].to_pylist() == [0, 1, 2, 3]
 
 
-def test_of_several_that_create_a_table_at_once_one_does(tmp_path):
+def test_concurrent_creates_have_one_winner(tmp_path):
     path = str(tmp_path / "t")
     barrier, outcomes = threading.Barrier(6), []
 
@@ -57,16 +57,14 @@ def test_of_several_that_create_a_table_at_once_one_does(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["file", "file/t", "file/a/t"])
-def test_rows_for_a_path_that_leads_through_a_file_are_refused_where_the_write_is_planned(
-    tmp_path, path
-):
+def test_path_through_file_is_refused_during_planning(tmp_path, path):
     (tmp_path / "file").write_text("1")
     with pytest.raises(InvalidInputError, match="/file is a file, and a table is a folder"):
         append(str(tmp_path / path), 0)
     assert (tmp_path / "file").read_text() == "1"
 
 
-def test_a_type_that_the_file_version_cannot_hold_makes_no_table(tmp_path):
+def test_unsupported_type_creates_no_table(tmp_path):
     columns = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(UnsupportedFeatureError, match="m"):
         create_table(Table(str(tmp_path / "t")), columns, WriteSettings(file_version="2.0"))

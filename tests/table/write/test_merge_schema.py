@@ -54,7 +54,7 @@ def check_both(path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_new_columns_are_added_in_the_same_version_and_old_rows_read_null(path, version):
+def test_new_columns_are_added_and_old_rows_are_null(path, version):
     write_table(path, pa.table({"id": ids(1, 2)}), file_version=version, max_rows_per_file=1)
     before = read_theirs(path)
     extra = pa.table({"tags": [["x"], None], "id": ids(3, 4), "name": ["c", "d"]})
@@ -83,7 +83,7 @@ def test_new_columns_are_added_in_the_same_version_and_old_rows_read_null(path, 
     check_both(path)
 
 
-def test_new_fields_of_a_struct_come_after_the_old_ones(path):
+def test_new_struct_fields_follow_old_ones(path):
     inner = pa.struct([("a", pa.int32())])
     write_table(path, pa.table({"id": ids(1), "s": pa.array([{"a": 1}], inner)}))
     wider = pa.struct([("b", pa.struct([("c", pa.string())])), ("a", pa.int32())])
@@ -104,7 +104,7 @@ def test_new_fields_of_a_struct_come_after_the_old_ones(path):
     ]
 
 
-def test_an_append_without_rows_still_brings_its_columns(path):
+def test_empty_append_adds_columns(path):
     write_table(path, pa.table({"id": ids(1)}))
     empty = pa.schema([("id", pa.int64()), ("x", pa.float32())]).empty_table()
     assert write_table(path, empty, merge_schema=True).version == 2
@@ -113,7 +113,7 @@ def test_an_append_without_rows_still_brings_its_columns(path):
     check_both(path)
 
 
-def test_data_without_new_columns_are_a_plain_append(path):
+def test_merge_schema_without_new_columns_is_plain_append(path):
     write_table(path, pa.table({"id": ids(1), "x": ["a"]}))
     write_table(path, pa.table({"id": ids(2)}), merge_schema=True)
     transaction = Snapshot.open(Table(path)).file.transaction()
@@ -121,7 +121,7 @@ def test_data_without_new_columns_are_a_plain_append(path):
     check_both(path)
 
 
-def test_types_do_not_change_and_the_error_says_what_to_do(path):
+def test_type_changes_are_refused_with_hint(path):
     write_table(path, pa.table({"id": pa.array([1], pa.int32()), "x": ["a"]}))
     # What fits is converted, as for any append.
     write_table(path, pa.table({"id": ids(2), "new": ids(5)}), merge_schema=True)
@@ -134,7 +134,7 @@ def test_types_do_not_change_and_the_error_says_what_to_do(path):
         write_table(path, pa.table({"id": ids(3), "y": ids(3)}))
 
 
-def test_an_overwrite_may_merge_the_schemas_too(path):
+def test_overwrite_merges_schema_on_request(path):
     write_table(path, pa.table({"id": ids(1), "x": ["a"]}))
     write_table(path, pa.table({"id": ids(2), "y": [1.5]}), overwrite=True, merge_schema=True)
     assert by_id(path) == [{"id": 2, "x": None, "y": 1.5}]
@@ -143,7 +143,7 @@ def test_an_overwrite_may_merge_the_schemas_too(path):
         WriteSettings(overwrite=True, merge_schema=True, overwrite_schema=True)
 
 
-def test_two_writers_that_bring_columns_at_once_both_succeed(path):
+def test_concurrent_new_columns_get_different_ids(path):
     """Both planned the same field id for different columns; the second is numbered anew."""
     write_table(path, pa.table({"id": ids(1)}))
     one = planned(path, pa.table({"id": ids(2), "x": ["a"], "z": ids(0)}), merge_schema=True)
@@ -160,7 +160,7 @@ def test_two_writers_that_bring_columns_at_once_both_succeed(path):
     check_both(path)
 
 
-def test_many_writers_with_columns_of_their_own_lose_nothing(path):
+def test_concurrent_writers_with_own_columns_lose_no_rows(path):
     write_table(path, pa.table({"id": ids(0)}))
 
     def work(writer):
@@ -180,7 +180,7 @@ def test_many_writers_with_columns_of_their_own_lose_nothing(path):
     check_both(path)
 
 
-def test_a_column_that_came_with_another_type_in_the_meantime_is_an_error(path):
+def test_concurrent_column_of_other_type_raises(path):
     write_table(path, pa.table({"id": ids(1)}))
     plan, files = planned(path, pa.table({"id": ids(2), "x": ["a"]}), merge_schema=True)
     write_table(path, pa.table({"id": ids(3), "x": ids(7)}), merge_schema=True)
@@ -189,7 +189,7 @@ def test_a_column_that_came_with_another_type_in_the_meantime_is_an_error(path):
     assert Snapshot.open(Table(path)).version == 2
 
 
-def test_fragment_ids_that_others_reserved_are_not_taken(path):
+def test_reserved_fragment_ids_are_not_used(path):
     write_table(path, pa.table({"id": ids(1)}))
     snapshot = Snapshot.open(Table(path))
     plan, files = planned(path, pa.table({"id": ids(2), "x": ["a"]}), merge_schema=True)

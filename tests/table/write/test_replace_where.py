@@ -44,7 +44,7 @@ def check_both(path):
     assert_same_rows(read_ours(path), read_theirs(path))
 
 
-def test_only_matching_rows_are_replaced_and_it_is_one_version(path):
+def test_replace_where_replaces_matching_rows_in_one_version(path):
     result = replaced(path, [2], ["new"], "day = 2")
     assert result.version == 2
     assert isinstance(result.transaction.operation, Update)
@@ -63,7 +63,7 @@ def test_only_matching_rows_are_replaced_and_it_is_one_version(path):
     check_both(path)
 
 
-def test_rows_that_do_not_match_are_refused_and_nothing_is_left_behind(path):
+def test_unmatched_rows_are_refused_without_leftovers(path):
     files = list(Snapshot.open(Table(path)).store.list("data"))
     for days in ([2, 3], [None]):
         with pytest.raises(SchemaMismatchError, match="do not match replaceWhere: day = 2"):
@@ -72,7 +72,7 @@ def test_rows_that_do_not_match_are_refused_and_nothing_is_left_behind(path):
     assert list(Snapshot.open(Table(path)).store.list("data")) == files
 
 
-def test_no_rows_for_the_condition_just_deletes_and_nothing_at_all_makes_no_version(path):
+def test_empty_replacement_deletes_or_makes_no_version(path):
     assert replaced(path, [], [], "day = 7") is None
     assert replaced(path, [], [], "day < 3").version == 2
     assert rows(path) == [(3, "e"), (None, "n")]
@@ -82,7 +82,7 @@ def test_no_rows_for_the_condition_just_deletes_and_nothing_at_all_makes_no_vers
     check_both(path)
 
 
-def test_a_condition_is_over_the_columns_of_the_data(path):
+def test_replace_where_needs_columns_of_data(path):
     with pytest.raises(InvalidInputError, match="only name columns that the data have"):
         replaced(path, [2], ["x"], "_rowid = 2")
     with pytest.raises(InvalidInputError, match="no column 'nope'"):
@@ -98,7 +98,7 @@ def test_a_condition_is_over_the_columns_of_the_data(path):
         WriteSettings(overwrite=True, merge_schema=True, replace_where="day = 2")
 
 
-def test_a_new_table_holds_the_rows_which_must_match(tmp_path):
+def test_replace_where_on_new_table_checks_rows(tmp_path):
     path = str(tmp_path / "new.lance")
     with pytest.raises(SchemaMismatchError):
         replaced(path, [1], ["a"], "day = 2")
@@ -106,7 +106,7 @@ def test_a_new_table_holds_the_rows_which_must_match(tmp_path):
     assert rows(path) == [(2, "a")]
 
 
-def test_what_others_did_since_the_plan_is_replaced_too(path):
+def test_concurrent_matching_changes_are_replaced_too(path):
     table = pa.table({"day": pa.array([1], pa.int64()), "v": ["ours"]})
     settings = WriteSettings(overwrite=True, replace_where="day = 1")
     plan = plan_write(Table(path), table.schema, settings, existing=open_existing(Table(path)))

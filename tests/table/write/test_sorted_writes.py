@@ -26,7 +26,7 @@ def by_hand(values, descending):
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_rows_are_sorted_and_equal_ones_stay_in_their_order(tmp_path, monkeypatch, in_memory):
+def test_sort_is_stable(tmp_path, monkeypatch, in_memory):
     if not in_memory:
         monkeypatch.setattr(external_sort.ExternalSorter.__init__, "__defaults__", (90, 1 << 30))
     rng = np.random.default_rng(3)
@@ -51,7 +51,7 @@ def test_rows_are_sorted_and_equal_ones_stay_in_their_order(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_values_of_every_type_are_compared_as_their_numbers(seed):
+def test_values_of_any_type_sort_by_order(seed):
     table = random_table(seed, 300, "2.2")
     for name in table.column_names:
         values = table[name].combine_chunks()
@@ -64,7 +64,7 @@ def test_values_of_every_type_are_compared_as_their_numbers(seed):
         assert present == sorted(present), name
 
 
-def test_what_cannot_be_sorted_by_is_refused_before_a_row_is_written(tmp_path):
+def test_unsortable_columns_are_refused_before_writing(tmp_path):
     rows = pa.table({"id": [1], "tags": [["x"]]})
     for sort_by, kind, message in (
         ((("nothing", False),), InvalidInputError, "no column 'nothing'"),
@@ -76,7 +76,7 @@ def test_what_cannot_be_sorted_by_is_refused_before_a_row_is_written(tmp_path):
     assert not (tmp_path / "t").exists()
 
 
-def test_columns_are_named_as_in_sql():
+def test_sort_by_parses_sql_columns():
     assert parse_sort_by("a, b DESC,c asc") == (("a", False), ("b", True), ("c", False))
     assert parse_sort_by("`x, y` desc, `desc`") == (("x, y", True), ("desc", False))
     assert parse_sort_by("`a nulls last`") == (("a nulls last", False),)
@@ -84,12 +84,12 @@ def test_columns_are_named_as_in_sql():
 
 
 @pytest.mark.parametrize("text", ["a NULLS LAST", "b, a desc  nulls first "])
-def test_places_of_nulls_are_told_to_be_fixed(text):
+def test_null_ordering_is_refused(text):
     with pytest.raises(InvalidInputError, match=r"(?i)sortBy takes no 'nulls (.|\n)*DESC last"):
         parse_sort_by(text)
 
 
-def test_an_order_can_be_sent_to_executors(tmp_path):
+def test_row_order_pickles(tmp_path):
     write_table(str(tmp_path / "t"), pa.table({"id": [1]}), sort_by=(("id", True),))
     order = RowOrder.of(read_schema(str(tmp_path / "t")), ["id"], descending=[True])
     assert pickle.loads(pickle.dumps(order)) == order

@@ -82,21 +82,21 @@ def test_two_replacements_of_one_empty_range_leave_one(path, monkeypatch, theirs
     assert rows(path) == ([] if theirs == "true" else [(0, "x")]) + [(2, "b")]
 
 
-def test_replacements_of_other_ranges_both_stay_and_nothing_is_planned_again(path, monkeypatch):
+def test_replacements_of_different_ranges_both_commit_without_retry(path, monkeypatch):
     write_table(path, days(0))
     stop_before_put(monkeypatch, lambda: write_table(path, days(3, v="a"), **replaces("day = 3")))
     write_table(path, days(2, v="b"), **replaces("day = 2"))
     assert rows(path) == [(0, "x"), (2, "b"), (3, "a")]
 
 
-def test_an_append_beside_a_replacement_comes_after_it(path, monkeypatch):
+def test_append_beside_replacement_is_kept(path, monkeypatch):
     write_table(path, days(0, 2))
     stop_before_put(monkeypatch, lambda: write_table(path, days(2, v="a")))
     write_table(path, days(2, v="b"), **replaces("day = 2"))
     assert rows(path) == [(0, "x"), (2, "a"), (2, "b")]
 
 
-def test_a_replacement_whose_rows_a_compaction_moved_on_is_planned_again(path, monkeypatch):
+def test_replacement_of_compacted_rows_is_replanned(path, monkeypatch):
     write_table(path, days(0))
 
     def theirs():
@@ -108,7 +108,7 @@ def test_a_replacement_whose_rows_a_compaction_moved_on_is_planned_again(path, m
     assert rows(path) == [(0, "x"), (2, "b")]
 
 
-def test_no_deletion_file_of_an_attempt_that_lost_is_left(path, monkeypatch):
+def test_lost_attempt_leaves_no_deletion_file(path, monkeypatch):
     write_table(path, days(0, 2))
     stop_before_put(monkeypatch, lambda: write_table(path, days(2, v="a"), **replaces("day = 2")))
     write_table(path, days(2, v="b"), **replaces("day = 2"))
@@ -117,7 +117,7 @@ def test_no_deletion_file_of_an_attempt_that_lost_is_left(path, monkeypatch):
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_without_retries_the_first_conflict_is_the_end(path, monkeypatch, retries):
+def test_retries_zero_raises_on_first_conflict(path, monkeypatch, retries):
     write_table(path, days(0), retries=0)
     stop_before_put(monkeypatch, lambda: write_table(path, days(2, v="a"), **replaces("day = 2")))
     ours = {**replaces("day = 2"), "retries": retries}
@@ -149,14 +149,14 @@ def merged(path, *values):
         lambda path: write_table(path, days(9, v="x"), **replaces("day = 2 or day = 9")),
     ],
 )
-def test_a_key_that_was_found_and_goes_meanwhile_is_inserted(path, monkeypatch, theirs):
+def test_concurrently_removed_key_is_inserted(path, monkeypatch, theirs):
     write_table(path, days(0))
     write_table(path, days(1, 2))
     stop_before_put(monkeypatch, lambda: theirs(path))
     assert (2, "new") in merged(path, 2, 5)
 
 
-def test_a_key_that_was_compacted_and_goes_meanwhile_is_inserted(path, monkeypatch):
+def test_compacted_and_removed_key_is_inserted(path, monkeypatch):
     write_table(path, days(0))
     write_table(path, days(1, 2))
 
@@ -168,7 +168,7 @@ def test_a_key_that_was_compacted_and_goes_meanwhile_is_inserted(path, monkeypat
     assert merged(path, 2, 5) == [(0, "x"), (1, "x"), (2, "new"), (5, "new")]
 
 
-def test_rows_that_nobody_looked_for_may_go(path, monkeypatch):
+def test_concurrent_delete_of_unrelated_rows_is_kept(path, monkeypatch):
     write_table(path, days(0))
     write_table(path, days(1, 2))
     stop_before_put(monkeypatch, lambda: delete_rows(path, "day = 1"))
@@ -178,7 +178,7 @@ def test_rows_that_nobody_looked_for_may_go(path, monkeypatch):
     assert len(plans) == 2  # of the deletion and of the merge
 
 
-def test_a_merge_that_inserts_nothing_does_not_look_back(path, monkeypatch):
+def test_merge_without_inserts_ignores_concurrent_deletes(path, monkeypatch):
     write_table(path, days(1, 2))
     stop_before_put(monkeypatch, lambda: delete_rows(path, "day = 2"))
     source = days(1, 2, v="new")
@@ -198,7 +198,7 @@ def counted(function, calls):
 # Overwrite ----------------------------------------------------------------------------------
 
 
-def test_the_last_of_two_overwrites_wins(path):
+def test_later_overwrite_wins(path):
     write_table(path, days(0))
     plan, files = begin(path, days(1, v="first"), overwrite=True)
     write_table(path, days(2, v="second"), overwrite=True)
@@ -208,7 +208,7 @@ def test_the_last_of_two_overwrites_wins(path):
     assert ids == [2]  # no id is given twice
 
 
-def test_the_last_of_two_overwrites_wins_with_its_schema(path):
+def test_later_overwrite_wins_with_its_schema(path):
     write_table(path, days(0))
     other = pa.table({"day": ["monday"], "v": ["y"]})
     plan, files = begin(path, other, overwrite=True)
@@ -236,7 +236,7 @@ def make_anew(path, versions):
     [{}, {"merge_schema": True}, {"overwrite": True}, replaces("day = 1")],
     ids=["append", "merge schema", "overwrite", "replace"],
 )
-def test_a_write_for_a_table_that_was_made_anew_is_an_error(path, settings, versions):
+def test_write_to_replaced_table_conflicts(path, settings, versions):
     write_table(path, days(0))
     write_table(path, days(0))
     plan, files = begin(path, days(1), **settings)
@@ -248,7 +248,7 @@ def test_a_write_for_a_table_that_was_made_anew_is_an_error(path, settings, vers
     assert lance.dataset(path).version == versions
 
 
-def test_an_append_beside_a_cleanup_of_its_version_lands(path):
+def test_append_commits_after_cleanup_of_base_version(path):
     write_table(path, days(0))
     plan, files = begin(path, days(1))
     write_table(path, days(2))
@@ -267,7 +267,7 @@ def clean_up(path, *, delete_unverified=True):
     )
 
 
-def test_an_append_whose_files_went_with_a_dropped_table_is_an_error(path):
+def test_append_with_removed_files_conflicts(path):
     write_table(path, days(0))
     plan, files = begin(path, days(1))
     make_anew(path, 3)
@@ -284,7 +284,7 @@ def data_files(path):
     return {one.name for one in Path(path, "data").iterdir()}
 
 
-def test_an_abort_removes_what_no_version_names(path):
+def test_abort_removes_uncommitted_files(path):
     write_table(path, days(0))
     before = data_files(path)
     plan, files = begin(path, days(1))
@@ -292,7 +292,7 @@ def test_an_abort_removes_what_no_version_names(path):
     assert data_files(path) == before
 
 
-def test_an_abort_after_a_commit_that_was_cleaned_up_keeps_the_files(path):
+def test_abort_keeps_committed_files_after_cleanup(path):
     write_table(path, days(0))
     plan, files = begin(path, days(1))
     commit_write(plan, files)
@@ -304,7 +304,7 @@ def test_an_abort_after_a_commit_that_was_cleaned_up_keeps_the_files(path):
     assert [day for day, _ in rows(path)] == [0, 1, 2]
 
 
-def test_an_abort_of_a_commit_that_may_still_arrive_keeps_the_files(path):
+def test_abort_keeps_files_of_pending_commit(path):
     write_table(path, days(0))
     plan, files = begin(path, days(1))
     name = f"_transactions/{plan.read_version}-{plan.transaction_uuid}.txn"
@@ -314,7 +314,7 @@ def test_an_abort_of_a_commit_that_may_still_arrive_keeps_the_files(path):
     assert data_files(path) == before
 
 
-def test_an_abort_beside_others_removes_what_no_version_names(path):
+def test_abort_keeps_files_of_later_versions(path):
     write_table(path, days(0))
     plan, files = begin(path, days(1))
     delete_rows(path, "day = 0")
