@@ -50,7 +50,9 @@ def test_unlisted_tests_run_in_both_kinds(monkeypatch):
     assert kinds_of(FOLDER / "test_types.py", "test_a") == KINDS
     assert kinds_of(FOLDER / "test_maintenance.py", "test_a") == (PLAIN,)
     assert kinds_of(FOLDER / "test_variants.py", "test_a") == (PLUGIN,)
-    assert kinds_of(FOLDER / "test_real_sizes.py", "test_a_hundred_thousand_vectors") == (PLUGIN,)
+    assert kinds_of(
+        FOLDER / "test_real_sizes.py", "test_hundred_thousand_vectors_survive_changes"
+    ) == (PLUGIN,)
     assert kinds_of(FOLDER / "test_real_sizes.py", "test_a") == (PLAIN,)
     assert kinds_of(FOLDER.parent / "docs" / "test_types.py", "test_a") == (PLAIN,)
     monkeypatch.setenv("PYSPARK_LANCE_BOTH_KINDS", "1")

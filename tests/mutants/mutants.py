@@ -33,12 +33,11 @@ _SHARE_OF_INTERLEAVINGS = (
 
 _COLUMNS_OF_DESCRIPTORS = (
     "tests/spark/test_copies_of_blobs.py"
-    "::test_columns_of_descriptors_are_stored_as_blobs_and_parts_of_them_not_at_all"
+    "::test_descriptor_columns_are_stored_as_blobs_and_partial_ones_refused"
 )
 
 _QUOTED_TEXT = (
-    "tests/spark/test_delta_compatibility.py"
-    "::test_comments_strings_and_names_in_quotes_are_not_looked_into"
+    "tests/spark/test_delta_compatibility.py::test_comments_strings_and_quoted_names_are_not_parsed"
 )
 
 MUTANTS = (
@@ -125,7 +124,7 @@ MUTANTS = (
         "spark/types/write_schema.py",
         "        fits = kinds.is_floating(stored)\n",
         "        fits = kinds.is_floating(stored) or kinds.is_integer(stored)\n",
-        ("tests/spark/test_encoding_options.py::test_no_width_changes_the_kind_of_a_column",),
+        ("tests/spark/test_encoding_options.py::test_width_options_never_change_column_kind",),
     ),
     # SHOW CREATE TABLE
     Mutant(
@@ -133,9 +132,7 @@ MUTANTS = (
         "spark/types/new_table_options.py",
         "    if version != DEFAULT_FILE_VERSION:\n",
         "    if version < DEFAULT_FILE_VERSION:\n",
-        (
-            "tests/spark/plugin/test_session_tables.py::test_the_text_of_a_table_makes_one_of_its_files_and_types",
-        ),
+        ("tests/spark/plugin/test_session_tables.py::test_show_create_table_recreates_types",),
     ),
     Mutant(
         "the text of a table of fixed-size lists makes one of lists",
@@ -413,25 +410,21 @@ MUTANTS = (
         "spark/options/option_table.py",
         "        elif option is not None:\n            raise _no_property",
         "        elif not word:\n            raise _no_property",
-        ("tests/spark/test_options.py::test_properties_that_say_what_a_new_table_is_are_options",),
+        ("tests/spark/test_options.py::test_creation_properties_become_options",),
     ),
     Mutant(
         "properties that say how a column is stored say nothing",
         "spark/options/parse_options.py",
         "split_column_properties(self.table_properties, names)",
         "split_column_properties(self.table_properties, ())",
-        (
-            "tests/spark/test_options.py::test_properties_of_columns_are_options_once_the_columns_are_known",
-        ),
+        ("tests/spark/test_options.py::test_column_properties_become_options_for_known_columns",),
     ),
     Mutant(
         "a table that is there takes properties that nobody heeds",
         "spark/options/option_table.py",
         "if is_of_column or _option_of_writes(word) is not None:",
         "if _option_of_writes(word) is not None:",
-        (
-            "tests/spark/test_options.py::test_names_of_options_are_no_properties_of_a_table_that_is_there",
-        ),
+        ("tests/spark/test_options.py::test_option_names_are_refused_as_properties",),
     ),
     # Commit
     Mutant(
@@ -843,7 +836,7 @@ MUTANTS = (
         "spark/source/inline_small_scan.py",
         " or read.fragments_per_partition is not None",
         "",
-        ("tests/spark/test_inline_small_scan.py::test_who_chooses_partitions_gets_them",),
+        ("tests/spark/test_inline_small_scan.py::test_partitioning_options_disable_inlining",),
     ),
     # Structs of which some members are read
     Mutant(
@@ -3183,14 +3176,14 @@ MUTANTS = (
         "spark/api/lance_table.py",
         "str(is_ansi(self._spark)).lower()",
         '"true"',
-        ("tests/spark/test_options.py::test_conditions_follow_the_ansi_mode_of_the_session",),
+        ("tests/spark/test_options.py::test_conditions_follow_session_ansi_mode",),
     ),
     Mutant(
         "the rows of a delete are looked for by the types of ANSI mode alone",
         "spark/expressions/expressions.py",
         "if can_raise(predicate) or predicate != parse_predicate(text, every, ansi=False):",
         "if can_raise(predicate):",
-        ("tests/spark/test_options.py::test_conditions_follow_the_ansi_mode_of_the_session",),
+        ("tests/spark/test_options.py::test_conditions_follow_session_ansi_mode",),
     ),
     # What SQL text says
     Mutant(

@@ -49,7 +49,7 @@ def added(*column):
         (("id", "d"), "'id' is int64"),
     ],
 )
-def test_a_member_is_added_to_a_struct_alone(table, column, says):
+def test_member_is_added_only_to_struct(table, column, says):
     with pytest.raises(UnsupportedFeatureError, match=f"{says}, and fields") as refused:
         alter_table(table, [added(*column)], CommitSettings())
     assert ".".join(column) in str(refused.value).replace("`", "")
@@ -59,7 +59,7 @@ def test_a_member_is_added_to_a_struct_alone(table, column, says):
     assert [member.name for member in one.children] == ["x", "d"]
 
 
-def test_columns_are_not_replaced_as_a_whole(table):
+def test_replace_columns_is_refused(table):
     changes = [
         {"kind": "DeleteColumn", "column": [name], "ifExists": False}
         for name in Snapshot.open(table).schema.names

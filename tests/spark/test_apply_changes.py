@@ -57,7 +57,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize(("way", "mode"), [("keys", "netChanges"), ("row ids", "dropCarryovers")])
-def test_batches_that_are_cut_anywhere_make_the_replica_equal(followed, spark, tmp_path, way, mode):
+def test_batches_cut_anywhere_keep_replica_equal(followed, spark, tmp_path, way, mode):
     arguments, columns = WAYS[way]
     replica = LanceTable.create(spark, str(tmp_path / "replica"), columns)
     newest = lance.dataset(followed._table.root).version
@@ -74,7 +74,7 @@ def test_batches_that_are_cut_anywhere_make_the_replica_equal(followed, spark, t
         assert rows_of(replica, "source_id", "id") == sorted(map(tuple, ids.collect()))
 
 
-def test_the_position_goes_back_with_the_rows(followed, spark, tmp_path):
+def test_restore_resets_applied_position(followed, spark, tmp_path):
     replica = LanceTable.create(spark, str(tmp_path / "replica"), COLUMNS)
     replica.applyChanges(followed.changes(1, 3), "id")
     replica.applyChanges(followed.changes(4, 6), "id")
@@ -84,9 +84,7 @@ def test_the_position_goes_back_with_the_rows(followed, spark, tmp_path):
     assert rows_of(replica, "id", "text", "n") == rows_of(followed, "id", "text", "n")
 
 
-def test_changes_that_touch_no_row_are_remembered_and_overlapping_ones_passed_over(
-    followed, spark, tmp_path
-):
+def test_empty_changes_are_recorded_and_overlaps_skipped(followed, spark, tmp_path):
     path = str(tmp_path / "replica")
     replica = LanceTable.create(spark, path, COLUMNS)
     done = replica.applyChanges(followed.changes(4, 4), "id")  # two deletes of rows not there
@@ -102,7 +100,7 @@ def test_changes_that_touch_no_row_are_remembered_and_overlapping_ones_passed_ov
     assert lance.dataset(path).count_rows() == 9  # and pylance reads it
 
 
-def test_a_batch_of_a_stream_is_known_by_its_number(followed, spark, tmp_path):
+def test_stream_batch_is_identified_by_number(followed, spark, tmp_path):
     replica = LanceTable.create(spark, str(tmp_path / "replica"), COLUMNS)
     halves = [followed.changes(2, 2).where(f"id % 2 = {half}") for half in (0, 1)]
     for number, half in enumerate(halves):  # a version that is cut between two batches
@@ -112,7 +110,7 @@ def test_a_batch_of_a_stream_is_known_by_its_number(followed, spark, tmp_path):
     assert replica.toDF().count() == 8
 
 
-def test_columns_may_be_missing_on_one_side_only(followed, spark, tmp_path):
+def test_columns_may_be_missing_in_changes_only(followed, spark, tmp_path):
     replica = LanceTable.create(spark, str(tmp_path / "replica"), "ID bigint, n bigint, own string")
     with pytest.raises(InvalidInputError, match="the table has no column text"):
         replica.applyChanges(followed.changes(2), "id")
@@ -129,7 +127,7 @@ def test_columns_may_be_missing_on_one_side_only(followed, spark, tmp_path):
     assert (row["n"], row["own"]) == (44, "kept")
 
 
-def test_what_cannot_be_applied_is_an_error(followed, spark, tmp_path):
+def test_inapplicable_changes_are_refused(followed, spark, tmp_path):
     replica = LanceTable.create(spark, str(tmp_path / "replica"), COLUMNS)
     with pytest.raises(InvalidInputError, match="needs keys or rowIdColumn"):
         replica.applyChanges(followed.changes(2))
@@ -183,7 +181,7 @@ def random_histories(count):
     return events, cuts, ends
 
 
-def test_the_last_changes_of_random_batches_lead_from_state_to_state(spark):
+def test_last_changes_of_random_batches_give_final_state(spark):
     events, cuts, ends = random_histories(150)
     columns = "t int, batch int, k int, v int, _rowid bigint, _change_type string"
     changes = spark.createDataFrame(events, f"{columns}, _commit_version int").withColumn(
@@ -214,7 +212,7 @@ def spark_expr(text):
     return sf.expr(text)
 
 
-def test_a_table_with_a_primary_key_is_merged_and_followed_by_it(spark, tmp_path):
+def test_merge_and_apply_changes_default_to_primary_key(spark, tmp_path):
     source = LanceTable.create(spark, str(tmp_path / "source"), COLUMNS)
     replica = LanceTable.create(spark, str(tmp_path / "replica"), COLUMNS)
     rows = spark.createDataFrame([(1, "one", 1), (2, "two", 2)], COLUMNS)

@@ -59,7 +59,7 @@ def data_files(tmp_path):
     return sorted(p.name for p in tmp_path.rglob("*.lance"))
 
 
-def test_an_abort_that_cannot_look_at_the_table_leaves_the_files(path, tmp_path):
+def test_abort_without_table_access_keeps_files(path, tmp_path):
     failed = writer(path)
     message = failed.write(rows(1, 2))
     transactions = tmp_path / "t" / "_transactions"
@@ -70,7 +70,7 @@ def test_an_abort_that_cannot_look_at_the_table_leaves_the_files(path, tmp_path)
     assert len(data_files(tmp_path)) == 1
 
 
-def test_columns_that_differ_by_case_only_are_read_and_written_by_their_exact_names(path):
+def test_columns_differing_by_case_match_exact_names(path):
     table = pa.table({"id": [1, 2], "A": [3, 4], "a": [5, 6]})
     lance.write_dataset(table, path, enable_stable_row_ids=True)
     source = LanceDataSource({"path": path})
@@ -101,7 +101,7 @@ def test_columns_that_differ_by_case_only_are_read_and_written_by_their_exact_na
     LanceBatchWriter(told, either, overwrite=True)
 
 
-def test_a_missing_commit_message_is_an_error_and_nothing_is_committed(path, tmp_path):
+def test_missing_commit_message_prevents_commit(path, tmp_path):
     one = writer(path)
     message = one.write(rows(1, 2))
     with pytest.raises(StorageError, match="partition 1 did not report"):
@@ -111,7 +111,7 @@ def test_a_missing_commit_message_is_an_error_and_nothing_is_committed(path, tmp
     assert not (tmp_path / "t" / "_versions").exists()
 
 
-def test_abort_after_a_commit_that_did_happen_keeps_the_files(path):
+def test_abort_after_commit_keeps_files(path):
     one = writer(path)
     message = one.write(rows(1, 2))
     one.commit([message])
@@ -120,7 +120,7 @@ def test_abort_after_a_commit_that_did_happen_keeps_the_files(path):
     assert lance.dataset(path).to_table()["id"].to_pylist() == [1, 2]
 
 
-def test_abort_removes_the_files_of_all_partitions(path, tmp_path):
+def test_abort_removes_files_of_all_partitions(path, tmp_path):
     writer(path).commit([writer(path).write(rows(7))])
     before = data_files(tmp_path)
     one = writer(path)
@@ -129,7 +129,7 @@ def test_abort_removes_the_files_of_all_partitions(path, tmp_path):
     assert data_files(tmp_path) == before
 
 
-def test_a_partition_that_fails_removes_what_it_wrote(path, tmp_path):
+def test_failed_partition_removes_its_files(path, tmp_path):
     def failing():
         yield from rows(*range(10))
         raise RuntimeError("lost connection")
@@ -139,7 +139,7 @@ def test_a_partition_that_fails_removes_what_it_wrote(path, tmp_path):
     assert data_files(tmp_path) == []
 
 
-def test_two_writers_that_both_create_the_table_both_land(path):
+def test_concurrent_creating_writers_both_commit(path):
     first, second = writer(path), writer(path)
     messages = first.write(rows(1)), second.write(rows(2))
     first.commit([messages[0]])
@@ -150,7 +150,7 @@ def test_two_writers_that_both_create_the_table_both_land(path):
     dataset.validate()
 
 
-def test_an_overwrite_by_rows_of_an_older_version_of_the_same_table_is_refused(path):
+def test_overwrite_from_older_version_of_same_table_is_refused(path):
     writer(path).commit([writer(path).write(rows(1))])
     read = LanceDataSource({"path": path}).schema()
     pinned = LanceDataSource({"path": path, "version": "1"}).schema()
@@ -174,7 +174,7 @@ def test_an_overwrite_by_rows_of_an_older_version_of_the_same_table_is_refused(p
 
 
 @pytest.mark.parametrize("versions", [1, 2, 3])
-def test_an_overwrite_by_rows_of_a_table_that_was_replaced_is_refused(path, versions):
+def test_overwrite_from_replaced_table_is_refused(path, versions):
     for number in range(2):
         writer(path).commit([writer(path).write(rows(number))])
     read, plain = LanceDataSource({"path": path}).schema(), SCHEMA
@@ -192,7 +192,7 @@ def test_an_overwrite_by_rows_of_a_table_that_was_replaced_is_refused(path, vers
     LanceBatchWriter(WriteOptions.parse({"path": path}), plain, overwrite=True)
 
 
-def test_what_columns_are_declared_to_be_holds_for_every_writer(path):
+def test_declared_columns_are_enforced_in_every_writer(path):
     declared = StructType(
         [
             StructField("id", LongType(), nullable=False),
@@ -250,7 +250,7 @@ def _parse(kind):
     return known[kind]
 
 
-def test_rows_without_a_column_get_its_default(path):
+def test_missing_column_gets_default(path):
     with_defaults(path, v="-7", s="'it''s'", d="DATE'2026-11-22'", m="1.5", t="NULL")
     one = writer(path)
     one.commit([one.write(rows(1, 2))])
@@ -270,7 +270,7 @@ def test_rows_without_a_column_get_its_default(path):
     ("zone", "expected"),
     [("America/Los_Angeles", 253402329599), ("Asia/Kathmandu", 253402280099), (None, 253402300799)],
 )
-def test_times_of_defaults_are_in_the_zone_of_the_session(path, zone, expected):
+def test_timestamp_defaults_use_session_zone(path, zone, expected):
     with_defaults(path, t="TIMESTAMP'9999-12-31 23:59:59'", d="DATE'+10000-01-01'")
     options = {"path": path} if zone is None else {"path": path, keys.TIME_ZONE: zone}
     planned = LanceBatchWriter(WriteOptions.parse(options), SCHEMA, overwrite=False)
@@ -281,7 +281,7 @@ def test_times_of_defaults_are_in_the_zone_of_the_session(path, zone, expected):
     assert table["d"].cast(pa.int32()).to_pylist() == [2_932_897]
 
 
-def test_a_default_that_only_spark_evaluates_is_refused_where_a_column_is_missing(path):
+def test_missing_column_with_unsupported_default_is_refused(path):
     with_defaults(path, t="current_timestamp()")
     with pytest.raises(SchemaMismatchError, match=r"'t', whose default current_timestamp\(\)"):
         writer(path)

@@ -40,7 +40,7 @@ def feed(spark, path, **options):
     return reader.options(**options).load(path)
 
 
-def test_a_feed_has_the_tables_columns_and_its_own(spark, path):
+def test_feed_has_table_columns_and_change_columns(spark, path):
     found = feed(spark, path, startingVersion=2)
     assert [(f.name, f.dataType.simpleString(), f.nullable) for f in found.schema] == [
         ("id", "bigint", True),
@@ -88,7 +88,7 @@ def test_modes_columns_filters_and_schemas(spark, path):
     ]
 
 
-def test_spark_filters_joins_and_counts_what_a_feed_gives(spark, path):
+def test_spark_filters_joins_and_aggregates_feed(spark, path):
     found = feed(spark, path, startingVersion=0)
     assert found.count() == 14
     assert found.where("_change_type = 'delete' AND id IN (0, 7)").count() == 1
@@ -106,7 +106,7 @@ def test_times_choose_versions(spark, path):
     assert {row._commit_version for row in between.collect()} == {2}
 
 
-def test_lance_table_tells_changes(spark, path):
+def test_lance_table_returns_changes_and_counts(spark, path):
     table = LanceTable.forPath(spark, path)
     assert table.changes(2, 2).count() == 2
     assert table.changes(4, deduplicationMode="none").count() == 2
@@ -130,18 +130,18 @@ def test_lance_table_tells_changes(spark, path):
         ),
     ],
 )
-def test_options_that_make_no_sense_are_refused(spark, path, options, message):
+def test_invalid_feed_options_are_refused(spark, path, options, message):
     with pytest.raises(Exception, match=message):
         spark.read.format("lance").options(**options).load(path).count()
 
 
-def test_lineage_columns_that_a_feed_lacks_are_named(spark, path):
+def test_missing_lineage_column_of_feed_is_named(spark, path):
     with pytest.raises(Exception, match="_rowaddr"):
         reader = spark.read.format("lance").options(readChangeFeed="true", startingVersion="2")
         reader.schema("_rowaddr bigint").load(path).collect()
 
 
-def test_whoever_asks_for_what_comes_next_gets_nothing_until_it_comes(spark, tmp_path):
+def test_feed_after_newest_version_is_empty_until_commit(spark, tmp_path):
     path = str(tmp_path / "growing")
     spark.range(2).write.format("lance").mode("append").save(path)
     table = LanceTable.forPath(spark, path)
@@ -162,7 +162,7 @@ def test_whoever_asks_for_what_comes_next_gets_nothing_until_it_comes(spark, tmp
     assert waiting.count() in (0, 1)  # in Connect, an action analyses anew
 
 
-def test_lance_table_tells_changes_by_time_and_of_a_branch(spark, path, tmp_path):
+def test_changes_by_time_and_branch(spark, path, tmp_path):
     table = LanceTable.forPath(spark, path)
     times = {row[0]: row[1] for row in table.changes(1).select(*CHANGE_COLUMNS[2:]).collect()}
     assert table.changes(startingTimestamp=times[2], endingTimestamp=times[2]).count() == 2
@@ -192,7 +192,7 @@ def test_lance_table_tells_changes_by_time_and_of_a_branch(spark, path, tmp_path
 
 
 @pytest.mark.parametrize("version", ["abc", -3, 1.5])
-def test_what_is_no_version_is_refused_by_name(spark, path, version):
+def test_invalid_version_is_refused_by_name(spark, path, version):
     table = LanceTable.forPath(spark, path)
     for ask in (table.changes, table.changeCounts):
         with pytest.raises(
@@ -201,7 +201,7 @@ def test_what_is_no_version_is_refused_by_name(spark, path, version):
             ask(version)
 
 
-def test_feeds_and_lineage_are_saved_as_tables_without_their_row_ids(spark, path, tmp_path):
+def test_feeds_and_lineage_are_saved_without_row_ids(spark, path, tmp_path):
     table = LanceTable.forPath(spark, path)
     kept = table.changes(2).withColumnRenamed("_rowid", "row")
     for number, (frame, columns) in enumerate(
@@ -223,6 +223,6 @@ def test_feeds_and_lineage_are_saved_as_tables_without_their_row_ids(spark, path
         own.write.format("lance").mode("append").save(str(tmp_path / "own"))
 
 
-def test_a_window_that_was_never_there_is_a_typed_error(spark, path):
+def test_future_window_raises_typed_error(spark, path):
     with pytest.raises(InvalidInputError, match="newest is 4"):
         LanceTable.forPath(spark, path).changeCounts(1, 9)

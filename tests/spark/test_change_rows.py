@@ -54,7 +54,7 @@ def lineage(path, key):
     return tuple(rows[0][name] for name in names)
 
 
-def test_delete_by_condition_by_row_id_and_by_subquery(spark, path):
+def test_delete_by_condition_row_id_and_subquery(spark, path):
     make(path)
     table = LanceTable.forPath(spark, path)
     assert table.delete("id = 1 OR v > 45") == ChangeResult(2, num_deleted_rows=2)
@@ -115,7 +115,7 @@ def test_columns_with_any_name_are_updated_and_merged(spark, path, name):
     assert rows == [(1, 7, "b"), (2, 9, "x"), (5, 6, "y")]
 
 
-def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(spark, path):
+def test_unfitting_value_is_refused_without_changes(spark, path):
     make(path)
     table = LanceTable.forPath(spark, path)
     before = contents(path)
@@ -127,7 +127,7 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(spark, path):
     assert lance.dataset(path).version == 1
 
 
-def test_a_python_worker_that_is_killed_changes_nothing(spark, path):
+def test_killed_python_worker_changes_nothing(spark, path):
     make(path)
     table = LanceTable.forPath(spark, path)
     before = contents(path)
@@ -151,7 +151,7 @@ def test_a_python_worker_that_is_killed_changes_nothing(spark, path):
     assert contents(path)[4] == (4, 1, "e")
 
 
-def test_upsert_with_all_columns_keeps_ids_and_takes_new_ones(spark, path):
+def test_upsert_keeps_row_ids_and_assigns_new_ones(spark, path):
     make(path)
     table = LanceTable.forPath(spark, path)
     source = spark.createDataFrame(
@@ -170,7 +170,7 @@ def test_upsert_with_all_columns_keeps_ids_and_takes_new_ones(spark, path):
     assert lineage(path, 9) == (6, 2, 2)
 
 
-def test_every_clause_in_order_with_a_source_of_some_columns(spark, path):
+def test_merge_clauses_apply_in_order_with_partial_source(spark, path):
     make(path, rows=8)
     table = LanceTable.forPath(spark, path)
     source = spark.createDataFrame(
@@ -196,7 +196,7 @@ def test_every_clause_in_order_with_a_source_of_some_columns(spark, path):
     assert again == ChangeResult()
 
 
-def test_two_source_rows_for_one_row_are_an_error_that_shows_the_key(spark, path):
+def test_duplicate_source_match_error_shows_key(spark, path):
     make(path)
     table = LanceTable.forPath(spark, path)
     source = spark.createDataFrame([(3, 1), (3, 2), (8, 3), (8, 4)], "id long, v int").alias("s")
@@ -225,7 +225,7 @@ def test_null_keys_match_only_null_safe(spark, path):
     ]
 
 
-def test_merge_by_row_id_with_rows_that_were_read_before(spark, path):
+def test_merge_by_previously_read_row_ids(spark, path):
     make(path)
     table = LanceTable.forPath(spark, path)
     read = table.scan(["_rowid", "v"], "id > 3").selectExpr("_rowid AS r", "v + 1 AS v")
@@ -242,7 +242,7 @@ def vectors_of(path):
     return dict(zip(rows["id"].to_pylist(), rows["emb"].to_pylist(), strict=True))
 
 
-def test_batches_without_any_vector_are_updated_merged_and_appended(spark, path):
+def test_null_vector_batches_are_updated_merged_and_appended(spark, path):
     make(path, emb=pa.array([[i, 0, 1] for i in range(6)], pa.list_(pa.float32(), 3)))
     table = LanceTable.forPath(spark, path)
     assert table.update("id < 3", {"emb": "NULL"}).num_updated_rows == 3  # all of a file
@@ -262,7 +262,7 @@ def test_batches_without_any_vector_are_updated_merged_and_appended(spark, path)
     assert vectors_of(path)[11] == [1, 2, 3]
 
 
-def test_changed_rows_of_a_fragment_come_to_one_task_whether_spark_adapts_plans_or_not(spark):
+def test_changed_rows_of_fragment_share_task_with_and_without_aqe(spark):
     rows = spark.range(0, 400, 1, 4).selectExpr("id % 3 AS part")
     for adapts in ("true", "false"):
         spark.conf.set("spark.sql.adaptive.enabled", adapts)

@@ -52,7 +52,7 @@ def files(path):
     return len(list(Path(path, "data").iterdir()))
 
 
-def test_two_merges_at_one_version_do_not_both_insert_a_key(path):
+def test_concurrent_merges_do_not_insert_same_key_twice(path):
     (first, written), (second, too_late) = merge(path, 1), merge(path, 2)
     first.commit(written)
     with pytest.raises(RetryableCommitError):
@@ -62,7 +62,7 @@ def test_two_merges_at_one_version_do_not_both_insert_a_key(path):
     assert files(path) == 2
 
 
-def test_an_abort_removes_files_though_others_went_on_and_keeps_those_that_landed(path):
+def test_abort_removes_uncommitted_files_and_keeps_committed(path):
     (first, written), (second, never) = merge(path, 1), merge(path, 2)
     first.commit(written)
     first.abort(written)
@@ -94,7 +94,7 @@ def delete(path, row, options=(), **more):
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_the_runs_of_a_command_share_its_retries(rows, most):
+def test_runs_of_command_share_retries(rows, most):
     """As the plugin does it: it hands back what the last run told."""
     runs, again = 0, ""
     while again is not None:
@@ -108,7 +108,7 @@ def test_the_runs_of_a_command_share_its_retries(rows, most):
     assert f"conflicted {runs} times" in str(told.value)
 
 
-def test_no_run_begins_after_the_timeout_of_the_first_conflict(rows):
+def test_no_run_starts_after_timeout(rows):
     writer, written = delete(rows, 0, retried="1/1000000000")
     delete_rows(rows, "id = 0")
     with pytest.raises(RetryableCommitError, match="conflicted 1 times"):
@@ -116,7 +116,7 @@ def test_no_run_begins_after_the_timeout_of_the_first_conflict(rows):
 
 
 @pytest.mark.parametrize("to", [100, 1], ids=["elsewhere", "to where the scan looked"])
-def test_rows_of_others_count_only_where_the_scan_looked(rows, to):
+def test_concurrent_rows_count_only_in_scanned_range(rows, to):
     small = """{"op": "<", "args": [{"column": ["id"]}, {"type": "bigint", "literal": 2}]}"""
     writer, written = delete(rows, 0, pushed=PushedDown(small))
     update_rows(rows, "id = 9", ["id"], lambda batch: {"id": pa.array([to] * batch.num_rows)})
@@ -133,7 +133,7 @@ def looked_at(path):
     return methods()["describe"]({"options": {"path": path}})["base"]
 
 
-def test_a_table_made_anew_is_not_changed_as_the_one_that_was_looked_at(rows):
+def test_replaced_table_is_not_changed_by_earlier_scan(rows):
     """The other one has a version of the same number, and the same rows and columns."""
     base = looked_at(rows)
     writer, written = delete(rows, 3, base=base)
@@ -156,7 +156,7 @@ CHOICE = StructType(
 
 @pytest.mark.interop
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "managed"])
-def test_rows_of_a_change_get_bytes_or_keep_a_blob_of_any_of_their_columns(tmp_path, version):
+def test_changed_rows_get_bytes_or_keep_blobs(tmp_path, version):
     path = str(tmp_path / "blobs")
     large = bytes(range(256)) * 400
     blobs = {0: b"zero", 1: large, 2: None, 3: large[1:], 4: b"", 5: b"five"}

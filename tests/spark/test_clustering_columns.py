@@ -20,7 +20,7 @@ def save(frame, path, mode="append", **options):
     frame.write.format("lance").mode(mode).options(**options).save(path)
 
 
-def test_a_table_is_clustered_by_what_its_first_write_says(spark, tmp_path):
+def test_first_write_sets_clustering_columns(spark, tmp_path):
     path = str(tmp_path / "t")
     save(rows(spark), path, clusterBy="A, place.lat")
     save(rows(spark, 300), path)
@@ -40,7 +40,7 @@ def test_a_table_is_clustered_by_what_its_first_write_says(spark, tmp_path):
     assert table.clusteringColumns() == ["a"]
 
 
-def test_columns_are_chosen_by_a_method_and_one_call_may_have_its_own(spark, tmp_path):
+def test_cluster_by_sets_columns_and_compaction_may_override(spark, tmp_path):
     path = str(tmp_path / "t")
     save(rows(spark).coalesce(1), path)
     table = LanceTable.forPath(spark, path)
@@ -64,7 +64,7 @@ def test_columns_are_chosen_by_a_method_and_one_call_may_have_its_own(spark, tmp
     assert table.clusteringColumns() == []
 
 
-def test_a_builder_says_what_a_table_is_clustered_by(spark, tmp_path):
+def test_builder_sets_clustering_columns(spark, tmp_path):
     path = str(tmp_path / "t")
     new = LanceTable.create(spark).location(path).addColumn("id", "bigint").clusterBy("id")
     assert new.execute().clusteringColumns() == ["id"]
@@ -77,7 +77,7 @@ def test_a_builder_says_what_a_table_is_clustered_by(spark, tmp_path):
     assert made.clusteringColumns() == ["id"]
 
 
-def test_a_stream_joins_small_fragments_and_leaves_sorting_to_a_compaction(spark, tmp_path):
+def test_stream_compacts_small_fragments_without_sorting(spark, tmp_path):
     source, path = str(tmp_path / "source"), str(tmp_path / "t")
     for first in (0, 300):  # Spark 4.1 cannot limit batches: each of these is one
         save(rows(spark, first).coalesce(1), source)

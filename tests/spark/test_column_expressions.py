@@ -89,18 +89,18 @@ def found_names(make):
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_equations_that_a_column_demands(spark, name):
+def test_column_equations_are_found(spark, name):
     make, expected = CONDITIONS[name]
     assert found_equations(make) == expected
 
 
 @pytest.mark.parametrize("name", MENTIONS)
-def test_names_that_a_column_mentions(spark, name):
+def test_column_names_are_found(spark, name):
     make, expected = MENTIONS[name]
     assert found_names(make) == expected
 
 
-def test_columns_of_a_dataframe_and_python_functions_show_their_names(spark):
+def test_dataframe_columns_and_python_functions_show_names(spark):
     frame = spark.range(3).alias("t")
     plus = sf.udf(lambda x: x + 1, "bigint")
     assert found_equations(lambda: frame["id"] == COL("s.id")) == [None]
@@ -109,17 +109,17 @@ def test_columns_of_a_dataframe_and_python_functions_show_their_names(spark):
     assert names_in([COL("a") == frame.select(sf.max("id")).scalar()]).may_be_any
 
 
-def test_the_text_of_an_expression_is_kept(spark):
+def test_expression_text_is_kept(spark):
     assert sql_text("id > 3") == sql_text(sf.expr("id > 3")) == "id > 3"
     assert sql_text(COL("id") > 3) is None
     assert reference(node_of(COL("t.`a.b`"))) == reference(node_of("t . `a.b`")) == ("t", "a.b")
 
 
-def test_names_as_connect_keeps_them():
+def test_connect_names_are_parsed():
     assert name_parts("t.`a.b`.`c``d`.e f") == ("t", "a.b", "c`d", "e f")
 
 
-def test_changes_with_columns_of_odd_names_find_their_rows(spark, tmp_path):
+def test_merges_with_special_column_names_match_rows(spark, tmp_path):
     path = str(tmp_path / "t")
     rows = {"id": [1, 2, 3], "a b": ["x", "t.id = s.id", "it's"], "g`h": [10, 20, 30]}
     write_table(path, pa.table(rows))

@@ -77,7 +77,7 @@ def test_columns_of_another_frame_joined_by_row_id(spark, table):
     assert lance.dataset(path).version == 5
 
 
-def test_an_append_while_columns_are_computed_is_computed_too(spark, table):
+def test_rows_appended_during_add_columns_are_computed(spark, table):
     path = path_of(table)
 
     # The job is lazy until its rows are read, so another writer comes while they are.
@@ -124,7 +124,7 @@ def test_dropping_renaming_and_changing(spark, table):
         table.changeColumn("key", "int", nullable=True)
 
 
-def test_names_may_be_in_backquotes(spark, table):
+def test_column_names_may_be_backquoted(spark, table):
     table.renameColumn("k", "`n m`")
     assert table.toDF().columns == ["id", "n m", "s"]
     table.renameColumn("`n m`", "c`d")
@@ -175,7 +175,7 @@ def test_updates_rewrite_rows_or_columns_as_asked(spark, table):
         table.update("id = 0", {"k": "1"}, rewrite="cells")
 
 
-def test_merge_schema_replace_where_and_batches_of_an_application(spark, table):
+def test_merge_schema_replace_where_and_numbered_batches(spark, table):
     path = path_of(table)
     new = spark.range(20, 22).selectExpr("id", "'x' AS extra", "named_struct('z', 1, 'a', id) AS s")
     with pytest.raises(Exception, match="does not have"):

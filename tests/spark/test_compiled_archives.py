@@ -50,7 +50,7 @@ def contents(archive: Path) -> dict[str, bytes]:
         return {name: target.read(name) for name in target.namelist()}
 
 
-def test_python_takes_the_compiled_modules_and_shows_their_sources(installation):
+def test_python_imports_compiled_modules_with_sources(installation):
     assert compile_archives(root_of(installation)) == [installation]
     assert run(installation, "import pyspark; print(pyspark.__file__)").endswith("__init__.pyc")
     code = (
@@ -63,7 +63,7 @@ def test_python_takes_the_compiled_modules_and_shows_their_sources(installation)
     assert "raise ValueError('as asked')" in shown
 
 
-def test_modules_of_another_version_of_python_are_left_to_the_sources(installation):
+def test_modules_of_other_python_version_use_sources(installation):
     compile_archives(root_of(installation))
     wrong = installation.with_name("pyspark-wrong.zip")
     with zipfile.ZipFile(wrong, "w") as target:
@@ -72,13 +72,13 @@ def test_modules_of_another_version_of_python_are_left_to_the_sources(installati
     assert run(wrong, "import pyspark; print(pyspark.value)") == "1"
 
 
-def test_only_what_workers_import_and_what_compiles_is_added(installation):
+def test_only_compilable_worker_modules_are_added(installation):
     compile_archives(root_of(installation))
     added = set(contents(installation)) - set(SOURCES)
     assert added == {"pyspark/__init__.pyc", "pyspark/fails.pyc"}
 
 
-def test_twice_is_as_once_and_undoing_gives_back_what_was_there(installation):
+def test_compilation_is_idempotent_and_reversible(installation):
     before = contents(installation)
     compile_archives(root_of(installation))
     once = contents(installation)
@@ -90,7 +90,7 @@ def test_twice_is_as_once_and_undoing_gives_back_what_was_there(installation):
     assert [one.name for one in installation.parent.iterdir()] == ["pyspark.zip"]
 
 
-def test_other_links_to_the_archive_keep_what_they_had(installation):
+def test_hard_links_to_archive_keep_content(installation):
     linked = installation.with_name("of-another-installation")
     os.link(installation, linked)
     before = linked.read_bytes()
@@ -99,12 +99,12 @@ def test_other_links_to_the_archive_keep_what_they_had(installation):
     assert installation.stat().st_mode == linked.stat().st_mode
 
 
-def test_an_installation_without_archives_is_left_alone(tmp_path):
+def test_installation_without_archives_is_unchanged(tmp_path):
     assert compile_archives(tmp_path) == []
     assert not strip_archives(tmp_path)
 
 
-def test_a_process_that_runs_goes_on_importing_from_the_archive(installation):
+def test_running_process_continues_importing_from_archive(installation):
     module = Path(compiled_archives.__file__)  # by its path: pyspark is another one there
     code = (
         "import runpy, pyspark\n"
@@ -117,7 +117,7 @@ def test_a_process_that_runs_goes_on_importing_from_the_archive(installation):
     assert run(installation, code) == "pyspark.fails"
 
 
-def test_the_real_archives_compile_and_import(tmp_path):
+def test_installed_archives_compile_and_import(tmp_path):
     lib = tmp_path / "python" / "lib"
     lib.mkdir(parents=True)
     installed = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("py*.zip"))

@@ -268,7 +268,7 @@ os._exit(0)  # at their exit, the clients of the users would wait for the server
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_users_of_a_connect_server_have_settings_views_and_keys_of_their_own(tmp_path, s3_server):  # noqa: F811
+def test_connect_users_have_separate_settings_views_and_keys(tmp_path, s3_server):  # noqa: F811
     bucket = s3_server.new_bucket()
     before = len(s3_server.requests)
     arguments = [tmp_path, bucket, s3_server.endpoint, "hidden", ROOT / "tests"]

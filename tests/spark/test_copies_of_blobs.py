@@ -47,7 +47,7 @@ def copy(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_copies_and_rows_of_the_table_itself(spark, tmp_path, copy, version):
+def test_blobs_are_copied_to_other_and_same_table(spark, tmp_path, copy, version):
     source = new_blob_table(str(tmp_path / "source"), version)
     write(read(spark, source), copy, fileFormatVersion=version)
     assert blobs_by_id(copy) == COPIED
@@ -65,7 +65,7 @@ def test_copies_and_rows_of_the_table_itself(spark, tmp_path, copy, version):
     assert blobs_by_id(copy) == COPIED
 
 
-def test_expressions_functions_and_other_formats(spark, tmp_path, copy, source):
+def test_blobs_survive_expressions_functions_and_other_formats(spark, tmp_path, copy, source):
     identity = sf.udf(lambda blob: blob, read(spark, source).schema["b"].dataType)
     frame = read(spark, source)
     parquet = str(tmp_path / "parquet")
@@ -117,7 +117,7 @@ def test_blobs_in_structs_lists_and_maps(spark, copy, source):
     assert blobs_by_id(part) == COPIED
 
 
-def test_columns_that_are_added(spark, source):
+def test_added_columns_copy_blobs(spark, source):
     table = LanceTable.forPath(spark, source)
     table.addColumns({"again": "b"})
     frame = read(spark, source, metadataColumns="_rowid").selectExpr("_rowid", "b AS joined")
@@ -126,7 +126,7 @@ def test_columns_that_are_added(spark, source):
 
 
 @pytest.mark.parametrize("to_version", ["2.1", "2.2"])
-def test_a_merge_takes_blobs_of_another_table(spark, copy, source, to_version):
+def test_merge_copies_blobs_of_other_table(spark, copy, source, to_version):
     new_blob_table(copy, to_version, {0: b"old", 4: b"stays", 9: b"other"})
     changes = read(spark, source).where("id <> 4")
     merge = LanceTable.forPath(spark, copy).merge(changes, "target.id = source.id")
@@ -142,7 +142,7 @@ def test_a_merge_takes_blobs_of_another_table(spark, copy, source, to_version):
     assert blobs_by_id(copy) == expected
 
 
-def test_a_feed_and_changes_that_are_applied(spark, tmp_path, copy, source):
+def test_feed_and_applied_changes_copy_blobs(spark, tmp_path, copy, source):
     table = LanceTable.forPath(spark, source)
     write(read(spark, source), copy)
     table.delete("id = 3")
@@ -165,7 +165,7 @@ def test_a_feed_and_changes_that_are_applied(spark, tmp_path, copy, source):
     }  # fmt: skip
 
 
-def test_a_stream_into_a_table_and_batches_of_it(spark, tmp_path, copy, source):
+def test_stream_and_its_batches_copy_blobs(spark, tmp_path, copy, source):
     def start(name):
         frame = spark.readStream.format("lance").load(source)
         place = str(tmp_path / name)
@@ -179,7 +179,7 @@ def test_a_stream_into_a_table_and_batches_of_it(spark, tmp_path, copy, source):
     assert blobs_by_id(copy) == blobs_by_id(batches) == COPIED
 
 
-def test_parts_of_descriptors_are_refused_and_plain_structs_are_not(spark, tmp_path, copy, source):
+def test_partial_descriptors_are_refused_and_plain_structs_accepted(spark, tmp_path, copy, source):
     frame = read(spark, source)
     assert isinstance(frame.schema["b"].dataType, StructType)
     partial = frame.withColumn("b", sf.col("b").dropFields("position"))
@@ -219,7 +219,7 @@ def stored(options=None, **columns):
     return stored_schema(descriptor(**columns), options or {}, existing=None, overwrite=False)
 
 
-def test_columns_of_descriptors_are_stored_as_blobs_and_parts_of_them_not_at_all():
+def test_descriptor_columns_are_stored_as_blobs_and_partial_ones_refused():
     columns = {"b": LOCATED, "l": ArrayType(descriptor(n=LongType(), b=LOCATED))}
     schema = stored(**columns)
     blob = schema.field("l").type.value_field.type.field("b")

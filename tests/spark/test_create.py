@@ -13,7 +13,7 @@ from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
-def test_a_table_is_made_without_rows_and_takes_rows(spark, tmp_path):
+def test_table_is_created_empty_and_accepts_rows(spark, tmp_path):
     path = str(tmp_path / "t")
     table = LanceTable.create(
         spark,
@@ -38,7 +38,7 @@ def test_a_table_is_made_without_rows_and_takes_rows(spark, tmp_path):
     assert sorted(map(tuple, rows)) == [(1, "a", 0), (2, "b", 1)]
 
 
-def test_null_is_refused_where_the_schema_says_so(spark, tmp_path):
+def test_not_null_columns_refuse_null(spark, tmp_path):
     path = str(tmp_path / "t")
     LanceTable.create(spark, path, "id bigint not null, name string")
     with pytest.raises(Exception, match=r"id.*must not be null|null.*id"):
@@ -48,7 +48,7 @@ def test_null_is_refused_where_the_schema_says_so(spark, tmp_path):
     assert lance.dataset(path).version == 1
 
 
-def test_options_of_a_write_decide_what_the_table_is_like(spark, tmp_path):
+def test_write_options_define_created_table(spark, tmp_path):
     path = str(tmp_path / "t")
     schema = StructType([StructField("id", LongType()), StructField("vec", ArrayType(FloatType()))])
     options = {
@@ -61,7 +61,7 @@ def test_options_of_a_write_decide_what_the_table_is_like(spark, tmp_path):
     assert not dataset.has_stable_row_ids
 
 
-def test_a_table_that_is_there_is_an_error_or_is_taken(spark, tmp_path):
+def test_existing_table_is_refused_or_reused(spark, tmp_path):
     path = str(tmp_path / "t")
     LanceTable.create(spark, path, "id bigint")
     with pytest.raises(TableAlreadyExistsError):
@@ -72,7 +72,7 @@ def test_a_table_that_is_there_is_an_error_or_is_taken(spark, tmp_path):
 
 
 @pytest.mark.parametrize("schema", ["", "_rowid bigint", "a int, A string"])
-def test_a_schema_that_cannot_be_a_table_is_refused_and_leaves_nothing(spark, tmp_path, schema):
+def test_invalid_schema_is_refused_without_leftovers(spark, tmp_path, schema):
     with pytest.raises(InvalidInputError):
         LanceTable.create(spark, str(tmp_path / "t"), schema)
     assert not (tmp_path / "t").exists()

@@ -74,7 +74,7 @@ def threads(number):
     return len(os.listdir(f"/proc/{number}/task"))
 
 
-def test_workers_have_their_imports_from_the_fork_on_once_the_daemon_was_asked():
+def test_workers_inherit_imports_after_daemon_request():
     with running(SPARKS, OMP_NUM_THREADS="1") as daemon:
         daemon.fork()
         own = libraries(daemon.process.pid)  # numpy before Spark 4.2, nothing since
@@ -97,7 +97,7 @@ def test_workers_have_their_imports_from_the_fork_on_once_the_daemon_was_asked()
 
 @pytest.mark.parametrize("module", [SPARKS, OURS])
 @pytest.mark.parametrize("is_asked", [False, True])
-def test_workers_and_daemon_end_when_the_jvm_says_so_or_is_gone(module, is_asked):
+def test_workers_and_daemon_end_with_jvm(module, is_asked):
     if is_asked and module == SPARKS:
         pytest.skip("that signal ends it")
     with running(module) as daemon:
@@ -114,7 +114,7 @@ def test_workers_and_daemon_end_when_the_jvm_says_so_or_is_gone(module, is_asked
 
 
 @pytest.mark.parametrize("module", [SPARKS, OURS])
-def test_a_daemon_that_is_told_to_end_takes_its_workers_with_it(module):
+def test_terminated_daemon_ends_workers(module):
     with running(module) as daemon:
         connection, _ = daemon.fork()
         daemon.process.terminate()
@@ -123,7 +123,7 @@ def test_a_daemon_that_is_told_to_end_takes_its_workers_with_it(module):
 
 
 @pytest.mark.parametrize(("module", "printed"), [(SPARKS, 1), (OURS, 0)])
-def test_a_worker_that_spark_no_longer_needs_prints_nothing(module, printed):
+def test_unneeded_worker_prints_nothing(module, printed):
     """Spark closes the sockets of workers that had no task for a minute."""
     with (
         TemporaryDirectory() as folder,
@@ -180,7 +180,7 @@ print(child(seen))
 """
 
 
-def test_workers_draw_other_random_numbers_than_each_other_and_compute_as_any_process():
+def test_workers_have_different_random_numbers_and_normal_threads():
     # As Spark starts it. Importers of archives would read these again at the first request.
     archives = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("py*.zip"))
     paths = os.pathsep.join(map(str, archives))

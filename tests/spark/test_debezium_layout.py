@@ -24,7 +24,7 @@ def table(spark, tmp_path_factory):
     return table
 
 
-def test_changes_are_envelopes(table):
+def test_changes_are_debezium_envelopes(table):
     changes = table.changes(1, layout="debezium")
     assert changes.schema.simpleString() == (
         "struct<before:struct<id:bigint,text:string,s:struct<a:int,b:int>>,"
@@ -45,7 +45,7 @@ def test_changes_are_envelopes(table):
     assert changes.select("source.version").distinct().count() == 3
 
 
-def test_options_narrow_them(spark, table):
+def test_options_narrow_envelopes(spark, table):
     read = spark.read.format("lance").options(
         readChangeFeed=True, startingVersion=1, layout="Debezium", columns="id",
         filter="after.id > 1",
@@ -57,7 +57,7 @@ def test_options_narrow_them(spark, table):
         table.changes(1, layout="other")
 
 
-def test_a_stream_begins_with_reads(spark, table, tmp_path):
+def test_stream_begins_with_read_operations(spark, table, tmp_path):
     stream = spark.readStream.format("lance").options(readChangeFeed=True, layout="debezium")
     seen = []
 

@@ -257,7 +257,7 @@ def run_habit(code, path):
 
 
 @pytest.mark.parametrize("code", CALLS_OF_DELTA)
-def test_a_call_of_delta_works_or_the_error_names_the_way(code, path):
+def test_delta_calls_work_or_raise_migration_hint(code, path):
     wanted = CALLS_OF_DELTA[code]
     if callable(wanted):
         assert wanted(LanceTable(SESSION, path))
@@ -269,14 +269,14 @@ def test_a_call_of_delta_works_or_the_error_names_the_way(code, path):
 
 
 @pytest.mark.parametrize("code", CALLS_OF_PYLANCE)
-def test_a_call_of_pylance_ends_in_an_error_that_names_the_way(code, path):
+def test_pylance_calls_raise_migration_hint(code, path):
     with pytest.raises(InvalidInputError) as told:
         run_habit(code, path)
     assert CALLS_OF_PYLANCE[code] in told.value.hint
 
 
 @pytest.mark.parametrize("side", ["read", "write"])
-def test_an_option_of_others_is_taken_or_the_error_names_the_way(side):
+def test_foreign_options_are_accepted_or_raise_hint(side):
     for name, wanted in (READ_OPTIONS if side == "read" else WRITE_OPTIONS).items():
         if isinstance(wanted, tuple):
             assert canonical_options({name: wanted[0]}, side)[0] == {wanted[1]: wanted[0]}, name
@@ -288,7 +288,7 @@ def test_an_option_of_others_is_taken_or_the_error_names_the_way(side):
         assert canonical_options({name: "1"}, side) == ({}, {})
 
 
-def test_a_statement_that_spark_does_not_parse_is_said_in_a_procedure():
+def test_unparsed_statements_translate_to_procedures():
     for statement, wanted in STATEMENTS.items():
         assert translate_statement(statement) == wanted, statement
     assert translate_statement("-- a note\nOPTIMIZE t") == STATEMENTS["optimize t full"]
@@ -296,7 +296,7 @@ def test_a_statement_that_spark_does_not_parse_is_said_in_a_procedure():
         assert translate_statement(nothing) is None, nothing
 
 
-def test_the_plugin_asks_about_statements_by_words_that_these_have():
+def test_plugin_keywords_match_translated_statements():
     """An error in another statement starts no process."""
     java = Path(__file__).parents[2] / "src/plugin/org/pysparklance/rules/ForeignStatements.java"
     (listed,) = re.findall(r"KEYWORDS = Set\.of\((.*?)\);", java.read_text(), re.DOTALL)
@@ -312,18 +312,18 @@ def test_the_plugin_asks_about_statements_by_words_that_these_have():
 
 
 @pytest.mark.parametrize("statement", REFUSED)
-def test_other_statements_end_in_an_error_with_the_one_to_write(statement):
+def test_unsupported_statements_suggest_alternative(statement):
     with pytest.raises((UnsupportedFeatureError, InvalidInputError)) as told:
         translate_statement(statement)
     assert REFUSED[statement] in told.value.hint
 
 
-def test_names_in_quotes_reach_the_procedure_as_they_are():
+def test_quoted_names_reach_procedure_unchanged():
     called = translate_statement("OPTIMIZE lance.`/d/it's a \\ path`")
     assert called == "CALL lance.system.compact(table => 'lance.`/d/it\\'s a \\\\ path`')"
 
 
-def test_comments_strings_and_names_in_quotes_are_not_looked_into():
+def test_comments_strings_and_quoted_names_are_not_parsed():
     compact = "CALL lance.system.compact(table => {})"
     for statement, table in {
         "OPTIMIZE lance.`/d/a--b`": "'lance.`/d/a--b`'",
@@ -347,7 +347,7 @@ def test_comments_strings_and_names_in_quotes_are_not_looked_into():
         assert translate_statement(other) is None, other
 
 
-def test_every_way_that_an_error_names_is_there():
+def test_hints_name_existing_methods():
     """Methods that hints speak of exist, and no name that is answered is one of our own."""
     for ways, of in (
         (unsupported_attributes.OF_TABLE, LanceTable),
@@ -359,7 +359,7 @@ def test_every_way_that_an_error_names_is_there():
                 assert method in dir(LanceTable), f"{name} is told to use {method}"
 
 
-def test_what_nobody_knows_stays_an_attribute_error_of_python(path):
+def test_unknown_attributes_raise_attribute_error(path):
     table = LanceTable(SESSION, path)
     for has in (table, LanceTable, table.optimize(), LanceTable.create(SESSION), pyspark_lance):
         with pytest.raises(AttributeError, match="no attribute 'quite_wrong'") as told:
@@ -368,7 +368,7 @@ def test_what_nobody_knows_stays_an_attribute_error_of_python(path):
         assert not hasattr(has, "to_pandas")
 
 
-def test_a_mistyped_name_is_told_the_one_that_is_meant(path):
+def test_misspelled_names_raise_suggestion(path):
     table = LanceTable(SESSION, path)
     for has, wrong, meant in (
         (table, "vaccum", "vacuum"),
@@ -393,7 +393,7 @@ def test_names_of_procedures_lead_to_methods(path, wrong, right):
     assert right in told.value.hint
 
 
-def test_builders_that_were_not_run_say_what_runs_them(path):
+def test_unexecuted_builders_name_execute(path):
     merge = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
     for builder in (
         merge,
@@ -405,7 +405,7 @@ def test_builders_that_were_not_run_say_what_runs_them(path):
         assert callable(getattr(builder, way))
 
 
-def test_a_path_with_the_version_of_delta_behind_it_is_told_the_option(path):
+def test_delta_version_suffix_error_suggests_option(path):
     for ending, option in (("@v1", "versionAsOf"), ("@20261124063012345", "timestampAsOf")):
         with pytest.raises(TableNotFoundError) as told:
             LanceTable.forPath(SESSION, path + ending)
@@ -413,7 +413,7 @@ def test_a_path_with_the_version_of_delta_behind_it_is_told_the_option(path):
 
 
 @pytest.mark.parametrize("ask", ["columns", "metadata", "filter"])
-def test_the_fragment_id_of_lance_spark_is_told_how_it_is_computed(path, ask):
+def test_fragment_id_column_error_explains_computation(path, ask):
     snapshot = Snapshot.open(Table(path))
     with pytest.raises(InvalidInputError, match="_fragid") as told:
         if ask == "columns":
@@ -426,7 +426,7 @@ def test_the_fragment_id_of_lance_spark_is_told_how_it_is_computed(path, ask):
 
 
 @pytest.mark.spark
-def test_tables_are_built_as_in_delta(spark, tmp_path):
+def test_delta_table_builder_is_supported(spark, tmp_path):
     path = str(tmp_path / "built")
     builder = (
         LanceTable.createIfNotExists(spark)
@@ -459,7 +459,7 @@ def test_tables_are_built_as_in_delta(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_a_merge_evolves_the_schema_and_options_of_delta_reach_the_table(spark, path):
+def test_delta_schema_evolution_and_options_are_supported(spark, path):
     source = spark.sql("SELECT 1L AS id, 'red' AS colour")
     table = LanceTable.forPath(spark, path)
     merge = table.merge(source, "target.id = source.id").withSchemaEvolution()

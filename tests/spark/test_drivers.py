@@ -146,7 +146,7 @@ spark.stop()
 """
 
 
-def test_forked_and_interrupted_drivers_go_on_and_sessions_keep_their_settings(tmp_path):
+def test_forked_and_interrupted_drivers_and_sessions_keep_working(tmp_path):
     script = [sys.executable, "-c", _SCRIPT, tmp_path / "t", TESTS, TESTS / "support"]
     out, _ = run_command("setsid", "--wait", *script, seconds=300)
     assert out.splitlines() == ["forked", "sessions", "interrupted", "interrupted"]

@@ -43,7 +43,7 @@ def stored(existing: LanceSchema | None = None, **options: str) -> pa.Schema:
     return stored_schema(SCHEMA, named, existing=existing, overwrite=False)
 
 
-def test_encodings_are_metadata_of_the_leaves():
+def test_encoding_options_become_leaf_metadata():
     schema = stored(
         text__compression="FSST",
         tags__compression="zstd",
@@ -63,7 +63,7 @@ def test_encodings_are_metadata_of_the_leaves():
     assert schema.field("id").metadata == {b"lance-encoding:bss": b"on"}
 
 
-def test_what_tunes_and_what_packs_is_metadata_too():
+def test_tuning_and_packing_options_become_metadata():
     schema = stored(id__rle_threshold="0.3", text__dict_values_compression="LZ4")
     assert schema.field("id").metadata == {b"lance-encoding:rle-threshold": b"0.3"}
     assert schema.field("text").metadata == {b"lance-encoding:dict-values-compression": b"lz4"}
@@ -76,7 +76,7 @@ def test_what_tunes_and_what_packs_is_metadata_too():
         stored_schema(struct, {"s.packed": "false"}, existing=made, overwrite=False)
 
 
-def test_every_binary_of_a_column_becomes_a_blob():
+def test_every_binary_in_column_becomes_blob():
     pair = StructType([StructField("n", LongType()), StructField("b", BinaryType())])
     schema = StructType(
         [StructField("s", pair), StructField("l", ArrayType(pair)), StructField("p", pair)]
@@ -93,7 +93,7 @@ def test_every_binary_of_a_column_becomes_a_blob():
         stored(tags__blob="true")
 
 
-def test_the_options_of_a_table_are_those_that_make_one_like_it(tmp_path):
+def test_table_options_recreate_equal_schema(tmp_path):
     vectors = pa.list_(pa.field("item", pa.float16()), 3)
     marked = {"lance-encoding:compression": "zstd", "lance-encoding:compression-level": "9"}
     schema = pa.schema(
@@ -148,7 +148,7 @@ def test_the_options_of_a_table_are_those_that_make_one_like_it(tmp_path):
         ("text__compression_level", "high", InvalidInputError),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_anything_is(option, value, error):
+def test_unwritable_options_are_refused_before_writing(option, value, error):
     with pytest.raises(error, match=option.split("__")[0]):
         stored(**{option: value})
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is(option, value, err
         "tags.float16",
     ],
 )
-def test_no_width_changes_the_kind_of_a_column(option):
+def test_width_options_never_change_column_kind(option):
     with pytest.raises(InvalidInputError, match="does not fit a column of"):
         stored_schema(SCHEMA, {option: "true"}, existing=None, overwrite=False)
     stored_schema(SCHEMA, {option: "false"}, existing=None, overwrite=False)
@@ -174,7 +174,7 @@ def test_no_width_changes_the_kind_of_a_column(option):
     assert made.field("vector").type.value_type == pa.float16()
 
 
-def test_other_encodings_than_the_table_has_are_refused():
+def test_encodings_differing_from_table_are_refused():
     made = LanceSchema.from_arrow(stored(text__compression="zstd"))
     stored(made, text__compression="zstd")
     with pytest.raises(LanceError, match="lance-encoding:compression = lz4"):
@@ -185,7 +185,7 @@ def test_other_encodings_than_the_table_has_are_refused():
 
 @pytest.mark.spark
 @pytest.mark.interop
-def test_the_files_have_the_encodings_also_after_an_append(spark, tmp_path):
+def test_files_have_requested_encodings_after_append(spark, tmp_path):
     path = str(tmp_path / "t")
     rows = [(n, f"some text {n}", [(f"tag {n}",)] * 30, [0.5 * n] * 3) for n in range(400)]
     frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
@@ -209,7 +209,7 @@ def test_the_files_have_the_encodings_also_after_an_append(spark, tmp_path):
 
 
 @pytest.mark.parametrize("depth", ["columns", "members"])
-def test_names_that_differ_by_case_only_are_told_as_that(depth):
+def test_names_differing_by_case_error_suggests_setting(depth):
     pair = StructType([StructField("Name", LongType()), StructField("NAME", LongType())])
     schema = pair if depth == "columns" else StructType([StructField("s", pair)])
     with pytest.raises(

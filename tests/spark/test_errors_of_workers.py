@@ -31,7 +31,7 @@ ALL = [
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("where", ["", "s3://a/b c.lance bytes 1..2"])
 @pytest.mark.parametrize("hint", ["", "do [this] first"])
-def test_the_text_of_an_error_is_enough_to_make_it_again(kind, where, hint):
+def test_error_is_restored_from_its_text(kind, where, hint):
     error = kind("3 of 'x' [y] are: wrong", where, hint)
     around = f"An exception was thrown:\nx.errors.{kind.__name__}: {error}\n SQLSTATE: 38000\n"
     found = error_in(around)
@@ -41,14 +41,14 @@ def test_the_text_of_an_error_is_enough_to_make_it_again(kind, where, hint):
     assert str(pickle.loads(pickle.dumps(found))) == str(error)
 
 
-def test_the_last_error_of_a_text_counts_and_other_texts_have_none():
+def test_last_error_in_text_is_restored():
     first, last = CorruptFileError("a", "b", "c"), InvalidInputError("d")
     assert str(error_in(f"{first}\n\nDuring handling:\n{last}")) == str(last)
     assert error_in("[LANCE_UNHEARD_OF] a") is None
     assert error_in("[PYTHON_DATA_SOURCE_ERROR] nothing") is None
 
 
-def test_what_spark_puts_behind_a_raised_text_is_no_part_of_it():
+def test_text_added_by_spark_is_removed():
     error = SchemaMismatchError("a value of column 'n' does not fit int: abc")
     around = f"[USER_RAISED_EXCEPTION] {error} SQLSTATE: P0001\n\tat org.apache.spark"
     assert str(error_in(around)) == str(error)
@@ -68,7 +68,7 @@ def damage(path):
 
 
 @pytest.mark.spark
-def test_a_damaged_file_is_that_error_in_every_method(spark, path):
+def test_damaged_file_raises_same_error_in_every_method(spark, path):
     damage(path)
     table = LanceTable.forPath(spark, path)
     source = spark.range(3).alias("source")
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_that_error_in_every_method(spark, path):
 
 
 @pytest.mark.spark
-def test_errors_of_planning_and_of_values_are_typed_too(spark, path):
+def test_planning_and_value_errors_are_typed(spark, path):
     table = LanceTable.forPath(spark, path)
     with pytest.raises(VersionNotFoundError, match="no version 99"):
         table.scan(version=99)
@@ -107,7 +107,7 @@ def test_errors_of_planning_and_of_values_are_typed_too(spark, path):
 
 
 @pytest.mark.spark
-def test_an_error_of_the_user_stays_what_spark_makes_of_it(spark, path):
+def test_user_errors_are_unchanged(spark, path):
     with pytest.raises(PySparkException, match="ZeroDivisionError"):
         LanceTable.forPath(spark, path).update(
             set={"id": sf.udf(lambda value: value // 0, "long")("id")}
@@ -115,9 +115,7 @@ def test_an_error_of_the_user_stays_what_spark_makes_of_it(spark, path):
 
 
 @pytest.mark.spark
-def test_a_traceback_ends_with_the_line_of_the_user_unless_all_is_asked_for(
-    spark, path, monkeypatch
-):
+def test_traceback_ends_at_user_code_by_default(spark, path, monkeypatch):
     table = LanceTable.forPath(spark, path)
     calls = (
         lambda: LanceTable.forPath(spark, f"{path}-nothing"),
@@ -140,7 +138,7 @@ def test_a_traceback_ends_with_the_line_of_the_user_unless_all_is_asked_for(
         assert any("pyspark_lance" in frame.filename for frame in there)
 
 
-def test_a_column_of_another_dataframe_is_named_as_the_mistake(spark, path):
+def test_column_of_other_dataframe_error_explains_mistake(spark, path):
     table = LanceTable.forPath(spark, path)
     other = spark.range(3)
     for change in (
@@ -153,7 +151,7 @@ def test_a_column_of_another_dataframe_is_named_as_the_mistake(spark, path):
 
 
 @pytest.mark.spark
-def test_a_subquery_that_fails_is_told_in_a_few_lines(spark, path):
+def test_failing_subquery_error_is_short(spark, path):
     append(path + "-2", 0, rows=50)
     damage(path + "-2")
     spark.sql(f"CREATE TEMPORARY VIEW damaged USING lance OPTIONS (path '{path}-2')")
@@ -171,7 +169,7 @@ def test_a_subquery_that_fails_is_told_in_a_few_lines(spark, path):
 
 
 @pytest.mark.spark
-def test_strings_of_spark_that_are_not_utf8_are_refused_by_every_write(spark, tmp_path):
+def test_invalid_utf8_is_refused_by_every_write(spark, tmp_path):
     path = str(tmp_path / "t")
     good = spark.sql("SELECT id, CAST(id AS STRING) AS text FROM range(4)")
     good.write.format("lance").mode("append").save(path)

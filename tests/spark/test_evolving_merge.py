@@ -34,7 +34,7 @@ def rows_of(table, *columns):
     return sorted(tuple(row) for row in table.toDF().select(*columns).collect())
 
 
-def test_all_columns_of_the_source_come_to_the_table(spark, table):
+def test_evolving_merge_adds_all_source_columns(spark, table):
     source = spark.sql(
         "SELECT 2L AS ID, array(1.5f, 2.5f) AS emb, named_struct('y', 'new', 'x', 7) AS st, "
         "'hid' AS _rowid UNION ALL SELECT 3L, array(3.5f), named_struct('y', 'n', 'x', 8), 'hid'"
@@ -50,7 +50,7 @@ def test_all_columns_of_the_source_come_to_the_table(spark, table):
     assert again.whenMatchedUpdateAll().execute().version == 4  # no version for columns
 
 
-def test_columns_that_are_named_come_and_no_others(spark, table):
+def test_evolving_merge_adds_only_named_columns(spark, table):
     source = spark.createDataFrame([(1, 10, 20, 30)], "id bigint, `a b` int, other int, more int")
     merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
     merge.whenMatchedUpdate(set={"`a b`": "source.`a b` + 1", "s": sf.lit("z")}).execute()
@@ -61,14 +61,14 @@ def test_columns_that_are_named_come_and_no_others(spark, table):
         merge.whenMatchedUpdate(set={"nowhere": "1"}).execute()
 
 
-def test_without_it_no_column_comes(spark, table):
+def test_merge_without_evolution_adds_no_columns(spark, table):
     source = spark.createDataFrame([(1, 10)], "id bigint, more int")
     merge = table.merge(source, "target.id = source.id")
     merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     assert table.toDF().columns == ["id", "s", "st"]
 
 
-def test_what_cannot_be_stored_is_refused_and_nothing_changes(spark, table):
+def test_unstorable_columns_are_refused_without_changes(spark, table):
     source = spark.sql("SELECT 1L AS id, INTERVAL 1 MONTH AS span")
     merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
     with pytest.raises(LanceError, match="span"):
@@ -76,7 +76,7 @@ def test_what_cannot_be_stored_is_refused_and_nothing_changes(spark, table):
     assert (table.toDF().columns, table.detail().first().version) == (["id", "s", "st"], 1)
 
 
-def test_a_merge_that_counts_once_brings_its_columns_once(spark, table):
+def test_numbered_evolving_merge_adds_columns_once(spark, table):
     source = spark.createDataFrame([(5, 10)], "id bigint, more int")
     for _ in range(2):
         merge = table.merge(source, "target.id = source.id", txnAppId="job", txnVersion="1")
@@ -84,7 +84,7 @@ def test_a_merge_that_counts_once_brings_its_columns_once(spark, table):
     assert rows_of(table, "id", "more") == [(1, None), (2, None), (5, 10)]
 
 
-def test_members_of_structs_are_taken_by_name(spark, tmp_path):
+def test_struct_members_match_by_name(spark, tmp_path):
     """In lists, maps and other structs, too; a null struct stays one."""
     kind = "struct<x: int, in: struct<p: bigint, q: string>>"
     path = str(tmp_path / "nested")
@@ -129,7 +129,7 @@ def test_nulls_and_empty_lists_fit_structs(spark, tmp_path):
         ("m", "map(1, 3000000000)", "'m.value' does not fit int: 3000000000"),
     ],
 )
-def test_members_that_do_not_fit_are_refused(spark, tmp_path, column, value, what):
+def test_unfitting_members_are_refused(spark, tmp_path, column, value, what):
     """Also where Spark's own casts would wrap them around, or make them null."""
     path = str(tmp_path / "nested")
     columns = "id int, s struct<x: int>, l array<int>, m map<int, int>"

@@ -26,7 +26,7 @@ def ids(server, path):
     return sorted(found.to_table(columns=["id"])["id"].to_pylist())
 
 
-def test_a_lance_table_is_made_changed_and_read(spark, s3_server, path):  # noqa: F811
+def test_hadoop_settings_reach_lance_table(spark, s3_server, path):  # noqa: F811
     with session_settings(spark, s3_server.hadoop_settings):
         table = LanceTable.create(spark, path, "id bigint")
         spark.range(5).write.format("lance").mode("append").options(

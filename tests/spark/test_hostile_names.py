@@ -38,7 +38,7 @@ def values_of(path, name):
     return dict(zip(rows["id"].to_pylist(), rows[name].to_pylist(), strict=True))
 
 
-def test_a_value_is_only_equal_to_itself(spark, path):
+def test_hostile_value_equals_only_itself(spark, path):
     write_table(path, pa.table({"id": range(len(VALUES)), "s": VALUES, "n": [0] * len(VALUES)}))
     table = LanceTable.forPath(spark, path)
     for number in range(0, len(VALUES), 7):
@@ -66,7 +66,7 @@ def sf_text(name, value):
     return f"{quoted(name)} = '{escaped}'"
 
 
-def test_a_condition_in_sql_means_what_spark_says(spark, path):
+def test_sql_condition_matches_spark(spark, path):
     write_table(path, pa.table({"id": range(len(VALUES)), "s": VALUES}))
     table = LanceTable.forPath(spark, path)
     frame = table.toDF()
@@ -85,7 +85,7 @@ def test_a_condition_in_sql_means_what_spark_says(spark, path):
     assert set(values_of(path, "s")) == set(range(len(VALUES))) - wanted
 
 
-def test_a_name_is_only_the_column_that_has_it(spark, path):
+def test_hostile_name_refers_only_to_its_column(spark, path):
     columns = {name: [f"{name}{row}" for row in range(3)] for name in NAMES}
     write_table(path, pa.table({"id": range(3), **columns}))
     table = LanceTable.forPath(spark, path)
@@ -116,7 +116,7 @@ def test_a_name_is_only_the_column_that_has_it(spark, path):
 
 
 @pytest.mark.parametrize("text", ["id = 1 and", "id IN (1, 2) `n`", "id = 1 oops -- id = 2"])
-def test_a_text_with_a_word_too_many_is_refused_and_nothing_changes(spark, path, text):
+def test_condition_with_trailing_word_is_refused(spark, path, text):
     # To Spark the word is an alias: rows would go for half of a condition.
     write_table(path, pa.table({"id": range(3), "n": range(3)}))
     table = LanceTable.forPath(spark, path)
@@ -148,11 +148,11 @@ def test_a_text_with_a_word_too_many_is_refused_and_nothing_changes(spark, path,
         "(id = 1) -- and": None, "a IS DISTINCT FROM b": None, "x AS y": None, "": None,
     }.items(),
 )  # fmt: skip
-def test_names_at_the_end_that_may_be_aliases(text, name):
+def test_trailing_name_finds_possible_alias(text, name):
     assert trailing_name(text) == name
 
 
-def test_a_name_at_the_end_that_belongs_to_a_value_is_no_alias(spark, path):
+def test_trailing_name_of_value_is_not_alias(spark, path):
     write_table(path, pa.table({"id": range(3), "n": range(3)}))
     table = LanceTable.forPath(spark, path)
     assert table.delete("now() < TIMESTAMP '2020-01-01' + INTERVAL 1 DAY") == ChangeResult()

@@ -67,7 +67,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", PROCESSES)
-def test_a_process_imports_nothing_that_its_work_does_not_need(kind, folder):
+def test_process_imports_only_needed_modules(kind, folder):
     modules = run(kind, folder)["modules"]
     assert "pyspark_lance.spark.data_source" in modules
     unwanted = (*NEVER, *LEFT_OUT[kind])
@@ -79,5 +79,5 @@ def test_a_process_imports_nothing_that_its_work_does_not_need(kind, folder):
 
 
 @pytest.mark.parametrize("kind", ["scan", "write"])
-def test_a_worker_of_a_daemon_that_was_asked_imports_nothing(kind, folder):
+def test_worker_of_prepared_daemon_imports_nothing(kind, folder):
     assert run(kind, folder, "pyspark_lance.spark.daemon")["modules"] == []

@@ -48,30 +48,30 @@ def rows_of(facts):
     return found
 
 
-def test_all_rows_come_with_the_plan_where_they_are_few(path):
+def test_small_scan_rows_are_inlined_in_plan(path):
     facts = plan(path)
     assert rows_of(facts) == [{"id": i, "s": f"row {i}"} for i in range(100)]
     assert (facts["fragments"], facts["rows"]) == (1, 100)
 
 
-def test_nobody_gets_rows_who_does_not_ask(path):
+def test_rows_are_not_inlined_without_request(path):
     left = {"fragments": 1, "rows": 100, "indices": []}
     assert methods()["plan"]({"options": {"path": path}}) == left
 
 
-def test_rows_of_more_bytes_than_asked_for_are_left_to_tasks(path):
+def test_scan_above_byte_limit_is_left_to_tasks(path):
     size = sum(stream.size for stream in plan(path)["batches"])
     assert len(rows_of(plan(path, small=size))) == 100
     assert plan(path, small=size - 1) == {"fragments": 1, "rows": 100, "indices": []}
 
 
-def test_a_limit_is_read_of_each_task(path):
+def test_inlined_rows_respect_limit(path):
     assert rows_of(plan(path, limit=3, small=2000)) == [
         {"id": i, "s": f"row {i}"} for i in range(3)
     ]
 
 
-def test_a_condition_is_tested_where_all_that_metadata_leave_are_few(path):
+def test_filtered_scan_is_inlined_if_metadata_leaves_few_rows(path):
     assert [row["id"] for row in rows_of(plan(path, filter=BELOW_TEN))] == list(range(10))
     # Ten rows are fewer, but it takes reading all.
     size = sum(stream.size for stream in plan(path, limit=10)["batches"])
@@ -79,7 +79,7 @@ def test_a_condition_is_tested_where_all_that_metadata_leave_are_few(path):
 
 
 @pytest.mark.parametrize(("fragments", "is_read"), [(16, True), (17, False)])
-def test_many_fragments_are_left_to_tasks(tmp_path, fragments, is_read):
+def test_scan_of_many_fragments_is_left_to_tasks(tmp_path, fragments, is_read):
     where = str(tmp_path / "many")
     for first in range(fragments):
         write_table(where, pa.table({"id": [first], "s": ["x"]}))
@@ -90,17 +90,17 @@ def test_many_fragments_are_left_to_tasks(tmp_path, fragments, is_read):
         assert [row["id"] for row in rows_of(facts)] == list(range(fragments))
 
 
-def test_who_chooses_partitions_gets_them(path):
+def test_partitioning_options_disable_inlining(path):
     assert "batches" not in plan(path, fragmentsPerPartition="1")
 
 
-def test_a_damaged_file_is_left_to_tasks(path, tmp_path):
+def test_damaged_file_is_left_to_tasks(path, tmp_path):
     (data,) = (tmp_path / "t" / "data").iterdir()
     data.write_bytes(data.read_bytes()[:-20])
     assert plan(path) == {"fragments": 1, "rows": 100, "indices": []}
 
 
-def test_what_no_batch_may_ask_for_is_refused_at_once(path):
+def test_unsupported_scan_options_are_refused_in_plan(path):
     with pytest.raises(InvalidInputError, match="it is shared, copied or off"):
         plan(path, transfer_mode="sideways")
     with pytest.raises(InvalidInputError, match="readChangeFeed"):

@@ -56,7 +56,7 @@ WORK = {
 
 
 @pytest.mark.parametrize("method", WORK)
-def test_queries_are_called_as_the_method_that_runs_them(spark, path, method):
+def test_jobs_are_described_by_method(spark, path, method):
     table = LanceTable.forPath(spark, path)
     before = shown(spark)
     WORK[method](table, spark)
@@ -67,7 +67,7 @@ def test_queries_are_called_as_the_method_that_runs_them(spark, path, method):
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
-def test_a_description_of_the_user_stays(spark, path):
+def test_user_job_description_is_kept(spark, path):
     before = shown(spark)
     spark.sparkContext.setJobDescription("nightly")
     try:
@@ -79,7 +79,7 @@ def test_a_description_of_the_user_stays(spark, path):
     assert {after[number] for number in after.keys() - before.keys()} == {"nightly"}
 
 
-def test_a_failure_leaves_no_description_behind(spark, path):
+def test_failure_resets_job_description(spark, path):
     with pytest.raises(InvalidInputError, match="no column"):
         LanceTable.forPath(spark, path).update(sf.col("nonsense") == 1, {"n": "1"})
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
@@ -119,7 +119,7 @@ AFTER_COMMIT = {
 
 
 @pytest.mark.parametrize("method", AFTER_COMMIT)
-def test_a_session_that_breaks_after_the_commit_does_not_fail_the_action(spark, path, method):
+def test_broken_session_after_commit_does_not_fail_action(spark, path, method):
     table = LanceTable.forPath(spark, path)
     if method == "restore":
         table.dropColumns("n")

@@ -29,7 +29,7 @@ def values(texts):
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_json_is_text_and_blobs_are_descriptors_or_binary(spark, tmp_path, version):
+def test_json_reads_as_text_and_blobs_as_descriptors_or_binary(spark, tmp_path, version):
     path = str(tmp_path)
     lance.write_dataset(table(), path, data_storage_version=version)
     frame = read(spark, path).orderBy("id")
@@ -48,7 +48,7 @@ def test_json_is_text_and_blobs_are_descriptors_or_binary(spark, tmp_path, versi
     ]
 
 
-def test_text_and_binary_are_appended_to_json_and_blob_columns(spark, tmp_path):
+def test_text_and_binary_append_to_json_and_blob_columns(spark, tmp_path):
     path = str(tmp_path)
     lance.write_dataset(table(), path, data_storage_version="2.1")
     new = spark.createDataFrame([(9, '{"x": 1}', bytearray(b"new"))], "id long, j string, b binary")
@@ -61,7 +61,7 @@ def test_text_and_binary_are_appended_to_json_and_blob_columns(spark, tmp_path):
         bad.write.format("lance").mode("append").save(path)
 
 
-def test_a_copy_keeps_json_and_blobs_and_options_make_them(spark, tmp_path):
+def test_copies_and_options_create_json_and_blob_columns(spark, tmp_path):
     path, copy, made = (str(tmp_path / name) for name in ("t", "copy", "made"))
     lance.write_dataset(table(), path, data_storage_version="2.2")
     frame = read(spark, path, blobColumns="b")
@@ -82,7 +82,7 @@ def test_a_copy_keeps_json_and_blobs_and_options_make_them(spark, tmp_path):
     ) == [(i, b if b is None else bytes(b)) for i, b in enumerate(BLOBS)]
 
 
-def test_a_table_of_version_0_1_is_written_and_filtered(spark, tmp_path):
+def test_legacy_table_is_written_and_filtered(spark, tmp_path):
     path = str(tmp_path)
     frame = spark.range(1000).selectExpr("id", "concat('w', id) AS s", "id / 2 AS f")
     frame.write.format("lance").mode("append").option("file_format_version", "0.1").save(path)
@@ -93,7 +93,7 @@ def test_a_table_of_version_0_1_is_written_and_filtered(spark, tmp_path):
     assert found == 18
 
 
-def test_an_update_stores_text_as_json_and_bytes_as_blobs(spark, tmp_path):
+def test_update_stores_json_and_blobs(spark, tmp_path):
     from pyspark_lance import LanceTable
 
     path = str(tmp_path)

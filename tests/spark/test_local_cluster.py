@@ -38,5 +38,5 @@ spark.stop()
 """
 
 
-def test_a_local_cluster_writes_reads_deletes_and_merges(tmp_path):
+def test_local_cluster_writes_reads_deletes_and_merges(tmp_path):
     run_script(_SCRIPT, tmp_path, cwd=tmp_path, seconds=900, jar=False)

@@ -14,7 +14,7 @@ from pyspark_lance.errors import CorruptFileError, InvalidInputError, Unsupporte
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
-def test_bins_are_rewritten_on_the_executors_and_a_failure_leaves_the_table(spark, tmp_path):
+def test_compaction_runs_on_executors_and_failure_keeps_table(spark, tmp_path):
     path = str(tmp_path / "t")
     for first, rows in ((0, 10), (10, 10), (20, 100), (120, 10), (130, 10)):
         append(path, first, rows)
@@ -42,7 +42,7 @@ def test_bins_are_rewritten_on_the_executors_and_a_failure_leaves_the_table(spar
     assert_same_rows(read_ours(path), read_theirs(path))
 
 
-def test_rows_are_sorted_across_fragments_on_the_executors(spark, tmp_path):
+def test_clustering_sorts_across_fragments_on_executors(spark, tmp_path):
     path = str(tmp_path / "t")
     rows = spark.range(4000).selectExpr("id", "id * 37 % 101 AS a", "id * 59 % 89 AS b")
     written = rows.repartition(3).write.format("lance").mode("append")
@@ -64,7 +64,7 @@ def test_rows_are_sorted_across_fragments_on_the_executors(spark, tmp_path):
     assert table.optimize().executeZOrderBy("a", "b").numRows == 4000
 
 
-def test_indices_follow_later_where_that_is_asked_for(spark, tmp_path):
+def test_deferred_index_remap_is_optional(spark, tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):
         append(path, first, 10, enable_stable_row_ids=False)
@@ -87,7 +87,7 @@ def test_indices_follow_later_where_that_is_asked_for(spark, tmp_path):
     ]
 
 
-def test_every_commit_says_which_application_made_it_and_why(spark, tmp_path):
+def test_commits_record_application_and_user_metadata(spark, tmp_path):
     path = str(tmp_path / "t")
     writer = spark.range(10).write.format("lance").option("userMetadata", "the first")
     writer.mode("append").save(path)
@@ -108,7 +108,7 @@ def test_every_commit_says_which_application_made_it_and_why(spark, tmp_path):
     assert properties["pyspark_lance.spark_application_id"] in every
 
 
-def test_an_audit_of_restored_and_branched_tables(spark, tmp_path):
+def test_history_covers_restored_and_branched_tables(spark, tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
     table = LanceTable.forPath(spark, path)
@@ -134,7 +134,7 @@ def test_an_audit_of_restored_and_branched_tables(spark, tmp_path):
     assert [tuple(row) for row in brought_back] == [(4, "Restore", 2), (1, "Overwrite", 2)]
 
 
-def test_zone_maps_are_made_on_the_executors(spark, tmp_path):
+def test_zone_maps_are_built_on_executors(spark, tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 100):
         append(path, first, 100)
@@ -154,7 +154,7 @@ def test_zone_maps_are_made_on_the_executors(spark, tmp_path):
     assert table.update("id > 200", {"id": "id + 1"}).num_updated_rows == 2
 
 
-def test_rows_about_a_table_start_no_python_process(spark, tmp_path):
+def test_metadata_rows_start_no_python_process(spark, tmp_path):
     """A limit would end it with a traceback on the console."""
     path = str(tmp_path / "table")
     spark.range(3).write.format("lance").mode("append").save(path)
@@ -180,7 +180,7 @@ def test_rows_about_a_table_start_no_python_process(spark, tmp_path):
     )
 
 
-def test_indices_are_made_on_the_executors(spark, tmp_path):
+def test_indices_are_built_on_executors(spark, tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 1000):
         append(path, first, 1000)
@@ -205,7 +205,7 @@ def test_indices_are_made_on_the_executors(spark, tmp_path):
     assert table.indices().count() == 0
 
 
-def test_full_text_indices_are_made_on_the_executors(spark, tmp_path):
+def test_text_indices_are_built_on_executors(spark, tmp_path):
     path = str(tmp_path / "t")
     rows = spark.createDataFrame(
         [(1, "The quick foxes"), (2, "Lazy dogs"), (3, None)], "id int, s string"

@@ -84,7 +84,7 @@ def update_with_lock(merge):
     ],
     ids=["all of the source", "without a join", "clauses with different columns"],
 )
-def test_the_result_is_that_of_moving_rows(spark, tmp_path, monkeypatch, clauses, names, plain):
+def test_column_rewrite_equals_moving_rows(spark, tmp_path, monkeypatch, clauses, names, plain):
     paths = {mode: str(tmp_path / mode) for mode in ("columns", "rows")}
     make(paths["columns"])
     shutil.copytree(paths["columns"], paths["rows"])
@@ -106,7 +106,7 @@ def test_the_result_is_that_of_moving_rows(spark, tmp_path, monkeypatch, clauses
     assert files_per_fragment(paths["rows"])[:3] == [1, 1, 1]
 
 
-def test_two_source_rows_for_one_row_are_an_error_that_leaves_no_file(spark, tmp_path):
+def test_duplicate_source_match_leaves_no_files(spark, tmp_path):
     path = str(tmp_path / "t")
     make(path)
     files = sorted(Path(path, "data").iterdir())
@@ -117,9 +117,7 @@ def test_two_source_rows_for_one_row_are_an_error_that_leaves_no_file(spark, tmp
     assert sorted(Path(path, "data").iterdir()) == files
 
 
-def test_a_merge_chooses_by_cost_and_only_if_it_does_nothing_but_update(
-    spark, tmp_path, monkeypatch
-):
+def test_merge_chooses_rewrite_by_cost_only_for_updates(spark, tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     rng = np.random.default_rng(3)
     wide = [rng.bytes(2000) for _ in range(5000)]
@@ -148,7 +146,7 @@ def test_a_merge_chooses_by_cost_and_only_if_it_does_nothing_but_update(
     assert checked(path)["v"].to_pylist() == list(range(5000))
 
 
-def test_columns_that_cannot_be_rewritten_are_refused(spark, tmp_path):
+def test_unsupported_column_rewrite_is_refused(spark, tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": [1], "v": [1]}), path, data_storage_version="legacy")
     source = spark.createDataFrame([(1, 2)], "id long, v long").alias("s")

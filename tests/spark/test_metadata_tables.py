@@ -31,7 +31,7 @@ def read(spark, path, **options):
     return spark.read.format("lance").options(**options).load(path)
 
 
-def test_rows_are_those_of_the_methods(spark, path):
+def test_metadata_tables_equal_methods(spark, path):
     table = LanceTable.forPath(spark, path)
     for name, frame in (
         ("history", table.history()),
@@ -52,7 +52,7 @@ def test_rows_are_those_of_the_methods(spark, path):
     assert "operation" not in versions.columns
 
 
-def test_detail_shows_itself_in_notebooks_as_it_is_and_without_what_users_put_there(spark, path):
+def test_detail_html_is_escaped_and_omits_properties(spark, path):
     table = LanceTable.forPath(spark, path)
     table.setProperties({"password": "hunter2 <b>"})
     detail = table.detail()
@@ -74,7 +74,7 @@ def test_detail_shows_itself_in_notebooks_as_it_is_and_without_what_users_put_th
     assert "_repr_html_" not in vars(detail.where("version > 1"))  # other rows show as others do
 
 
-def test_columns_and_conditions_are_those_of_any_table(spark, path):
+def test_metadata_tables_support_columns_and_conditions(spark, path):
     history = read(spark, path + "$history")
     picked = history.where("version > 1").select("operation", "version").orderBy("version")
     assert [tuple(row) for row in picked.collect()] == [("Append", 2), ("Delete", 3)]
@@ -99,7 +99,7 @@ def test_old_versions_and_branches(spark, path):
         read(spark, path + "$history", version=1).collect()
 
 
-def test_unknown_names_say_which_there_are(spark, path):
+def test_unknown_metadata_table_error_lists_names(spark, path):
     with pytest.raises(
         Exception, match=r"(?s)there is no \$files of a table.*\$history, \$versions"
     ):
@@ -108,14 +108,14 @@ def test_unknown_names_say_which_there_are(spark, path):
         read(spark, path + "-none$history").collect()
 
 
-def test_a_folder_whose_name_has_a_dollar_is_a_table(spark, path):
+def test_folder_with_dollar_name_is_table(spark, path):
     for name in ("$history", "$other", "$a$b"):
         write_table(path + name, pa.table({"own": [1, 2]}))
         assert read(spark, path + name).columns == ["own"]
     assert read(spark, path + "$a$b$history").count() == 1
 
 
-def test_they_are_not_written_nor_followed(spark, path):
+def test_metadata_tables_are_read_only(spark, path):
     for mode in ("append", "overwrite"):
         with pytest.raises(Exception, match=r"\$history is a read-only metadata table"):
             spark.range(1).write.format("lance").mode(mode).save(path + "$history")

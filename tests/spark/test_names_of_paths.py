@@ -25,7 +25,7 @@ PREFIXES = ["", "file:", "file://", "FILE:///"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_path_means_what_hadoop_takes_it_for(spark, name):
+def test_paths_equal_hadoop_interpretation(spark, name):
     path_of = spark._jvm.org.apache.hadoop.fs.Path
     for prefix in PREFIXES:
         text = f"{prefix}/data/{name}"
@@ -96,12 +96,12 @@ def check_statements(spark, text, number):
     spark.sql(f"DROP TABLE {table}")
 
 
-def test_tables_and_parquet_lie_in_folders_of_the_same_names(spark, tmp_path, session_kind):
+def test_tables_and_parquet_share_folders_of_sampled_names(spark, tmp_path, session_kind):
     check(spark, tmp_path, SAMPLE, has_plugin=session_kind == PLUGIN)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(NAMES), 4))
-def test_tables_and_parquet_lie_in_folders_of_all_these_names(spark, tmp_path, session_kind, first):
+def test_tables_and_parquet_share_folders_of_all_names(spark, tmp_path, session_kind, first):
     names = NAMES[first : first + 4]
     check(spark, tmp_path, names, has_plugin=session_kind == PLUGIN)

@@ -55,7 +55,7 @@ def table(spark, tables_path, numbers):
     return save(spark, tables_path, numbers)
 
 
-def test_one_vector_several_and_those_of_a_frame(spark, table, numbers):
+def test_nearest_accepts_one_several_and_frame_queries(spark, table, numbers):
     queries = np.random.default_rng(4).normal(size=(3, WIDTH)).astype("f4")
     ids, distances = expected(queries, numbers, 5)
 
@@ -96,7 +96,7 @@ def test_one_vector_several_and_those_of_a_frame(spark, table, numbers):
     }
 
 
-def test_many_queries_are_compared_where_they_are(spark, table, numbers):
+def test_many_queries_are_joined_in_tasks(spark, table, numbers):
     queries = np.random.default_rng(6).normal(size=(700, WIDTH)).astype("f4")
     lists = pa.FixedSizeListArray.from_arrays(pa.array(queries.ravel()), WIDTH)
     rows = pa.table(
@@ -113,7 +113,7 @@ def test_many_queries_are_compared_where_they_are(spark, table, numbers):
     assert found == {(f"q{q}", r + 1): (int(ids[q][r]), q) for q in range(700) for r in range(3)}
 
 
-def test_an_array_of_more_queries_than_are_sent_to_every_task(table, numbers):
+def test_query_array_exceeding_broadcast_limit_is_answered(table, numbers):
     queries = np.tile(numbers[:7], (1300, 1)).astype("f4")
     answer = table.nearest(queries, 1, columns=[])
     assert answer.columns == ["_query", "_rank", "_distance", "_rowid"]
@@ -142,7 +142,7 @@ def test_filters_versions_and_deleted_rows(spark, tmp_path, numbers):
     assert not table.nearest(query, 4, filter="id < 0").collect()
 
 
-def test_queries_may_be_a_stream(spark, tmp_path, table, numbers):
+def test_queries_may_be_stream(spark, tmp_path, table, numbers):
     source = save(spark, str(tmp_path / "queries"), numbers[:5])
     stream = spark.readStream.format("lance").load(str(tmp_path / "queries"))
     near = table.nearest(stream.select("vec", "name"), 1, columns=["id"])
@@ -156,14 +156,14 @@ def test_queries_may_be_a_stream(spark, tmp_path, table, numbers):
     assert source.toDF().count() == 5
 
 
-def test_a_table_is_joined_with_itself(table):
+def test_nearest_joins_table_with_itself(table):
     left = table.toDF().where("id < 20").withColumnsRenamed({"id": "left", "name": "left_name"})
     pairs = table.nearest(left, 2, metric="cosine", columns=["id"]).where("left != id").collect()
     assert len(pairs) == 20
     assert {row.left for row in pairs} == set(range(20))
 
 
-def test_an_index_answers_few_and_many_queries_and_new_rows_are_compared(spark, tmp_path, numbers):
+def test_vector_index_answers_queries_and_new_rows_are_scanned(spark, tmp_path, numbers):
     path = str(tmp_path / "t")
     table = save(spark, path, numbers)
     lance.dataset(path).create_index("vec", "IVF_PQ", num_partitions=4, num_sub_vectors=2)
@@ -207,7 +207,7 @@ def test_tables_and_frames_without_rows(spark, tmp_path, table):
     assert table.nearest(nothing, columns=["name"]).collect() == []
 
 
-def test_what_cannot_be_answered_is_refused(spark, table):
+def test_invalid_nearest_calls_are_refused(spark, table):
     vector = [1.0] * WIDTH
     wrong = [
         (lambda: table.nearest(vector, k=0), "k, the number"),
@@ -230,7 +230,7 @@ def test_what_cannot_be_answered_is_refused(spark, table):
         table.nearest(short)
 
 
-def test_a_query_of_the_wrong_length_among_many_is_told_by_its_task(spark, table):
+def test_wrong_query_length_is_reported_by_task(spark, table):
     many = spark.range(600).selectExpr(
         "CAST(id AS string) AS q", f"array_repeat(1F, IF(id = 500, 3, {WIDTH})) AS vec"
     )
@@ -239,7 +239,7 @@ def test_a_query_of_the_wrong_length_among_many_is_told_by_its_task(spark, table
         answer.collect()
 
 
-def test_an_index_of_vectors_is_made_on_the_executors(spark, tmp_path, numbers):
+def test_vector_index_is_built_on_executors(spark, tmp_path, numbers):
     path = str(tmp_path / "t")
     table = save(spark, path, numbers)
     result = table.createVectorIndex(
@@ -278,7 +278,7 @@ def test_an_index_of_vectors_is_made_on_the_executors(spark, tmp_path, numbers):
     assert (again.num_partitions, table.indices().count()) == (1, 1)
 
 
-def test_what_cannot_be_indexed_says_so(spark, tmp_path, table):
+def test_unindexable_vectors_are_refused(spark, tmp_path, table):
     with pytest.raises(InvalidInputError, match="the kinds are ivf_flat, ivf_pq, ivf_sq"):
         table.createVectorIndex("vec", "hnsw")
     with pytest.raises(InvalidInputError, match="holds no vectors"):
@@ -289,7 +289,7 @@ def test_what_cannot_be_indexed_says_so(spark, tmp_path, table):
     assert not nothing.leftoverFiles()
 
 
-def test_an_option_of_a_read_gives_the_nearest_rows(spark, tmp_path, numbers):
+def test_nearest_is_read_option(spark, tmp_path, numbers):
     path = str(tmp_path / "t")
     table = save(spark, path, numbers)
     query = np.random.default_rng(8).normal(size=WIDTH)
@@ -357,7 +357,7 @@ def test_an_option_of_a_read_gives_the_nearest_rows(spark, tmp_path, numbers):
         ('{"key": [1, 2, 3, 4], "column": "name"}', "holds no vectors"),
     ],
 )
-def test_an_option_that_cannot_be_met_is_refused(spark, table, tables_path, text, message):
+def test_invalid_nearest_option_is_refused(spark, table, tables_path, text, message):
     with pytest.raises(AnalysisException, match=re.escape(message)):
         spark.read.format("lance").option("nearest", text).load(tables_path).collect()
 
@@ -381,7 +381,7 @@ ONE = [1.0, 2.0, 3.0, 4.0]
         (ONE, {"nprobes": 0}, "nprobes must be a number, at least 1"),
     ],
 )
-def test_the_method_and_the_option_refuse_the_same(
+def test_nearest_method_and_option_refuse_same_arguments(
     spark, table, tables_path, queries, more, message
 ):
     with pytest.raises(InvalidInputError, match=message):
@@ -398,7 +398,7 @@ def test_the_method_and_the_option_refuse_the_same(
         (["id", "a", "b"], "the table has several columns of vectors: say which"),
     ],
 )
-def test_without_one_vector_column_there_is_nothing_to_search(spark, tmp_path, columns, message):
+def test_nearest_requires_unambiguous_vector_column(spark, tmp_path, columns, message):
     path = str(tmp_path / "t")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(ONE, pa.float32()), WIDTH)
     every = {"id": pa.array([1]), "a": vectors, "b": vectors}
@@ -415,9 +415,7 @@ def test_without_one_vector_column_there_is_nothing_to_search(spark, tmp_path, c
         assert named.first()._distance == 0
 
 
-def test_more_rows_than_there_are_and_another_metric_than_that_of_the_index(
-    spark, tmp_path, numbers
-):
+def test_nearest_handles_excess_k_and_other_metric(spark, tmp_path, numbers):
     path = str(tmp_path / "t")
     table = save(spark, path, numbers[:40])
     table.createVectorIndex("vec", "ivf_flat", "l2", numPartitions=4, seed=1)

@@ -69,7 +69,7 @@ COLUMN_NAMES = {
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_options_are_named_as_spark_names_its_own(option):
+def test_option_names_follow_spark_style(option):
     assert "_" not in option.name or option.name.startswith("storage.")
     for spelling in (option.name.upper(), *option.aliases):
         if not option.name.startswith("storage."):
@@ -78,7 +78,7 @@ def test_options_are_named_as_spark_names_its_own(option):
 
 
 @pytest.mark.parametrize("spelling", ALIASES)
-def test_another_spelling_means_the_same(spelling):
+def test_option_aliases_are_equivalent(spelling):
     name = ALIASES[spelling]
     side = next(option.side for option in OPTIONS if option.name == name)
     assert canonical_options({spelling: "1"}, side)[0] == {name: "1"}
@@ -87,7 +87,7 @@ def test_another_spelling_means_the_same(spelling):
             canonical_options({spelling: "1", name: "2"}, side)
 
 
-def test_old_spellings_reach_the_values():
+def test_option_aliases_set_values():
     write = WriteOptions.parse(
         {
             "path": "p", "enable_stable_row_ids": "false", "max_row_per_file": "7",
@@ -100,7 +100,7 @@ def test_old_spellings_reach_the_values():
 
 
 @pytest.mark.parametrize("side", ["read", "write"])
-def test_options_of_lance_spark_that_choose_nothing_are_named_in_one_line(side, caplog):
+def test_ineffective_lance_spark_options_are_logged_once(side, caplog):
     parse = {"read": ReadOptions, "write": WriteOptions}[side].parse
     options = {"path": f"nowhere/{side}", **dict.fromkeys(LANCE_SPARK, "1")}
     with caplog.at_level(logging.WARNING):
@@ -111,20 +111,20 @@ def test_options_of_lance_spark_that_choose_nothing_are_named_in_one_line(side, 
     assert len(LANCE_SPARK) == len(WITHOUT_EFFECT)
 
 
-def test_options_that_have_an_effect_are_not_logged(caplog):
+def test_effective_options_are_not_logged(caplog):
     with caplog.at_level(logging.WARNING):
         WriteOptions.parse({"path": "p", "batchSize": "1", "v.arrow.float16": "true"})
     assert caplog.messages == []
 
 
 @pytest.mark.parametrize(("given", "meant"), COLUMN_NAMES.items())
-def test_types_and_encodings_of_columns_may_be_called_as_in_lance_spark(given, meant):
+def test_lance_spark_column_options_are_accepted(given, meant):
     assert canonical_options(dict([given]), "write")[0] == dict([meant])
     assert canonical_options(dict([given]), "read")[0] == {}
 
 
 @pytest.mark.parametrize("kind", COLUMN_TYPES)
-def test_every_type_and_encoding_has_its_own_name(kind):
+def test_column_option_names_are_canonical(kind):
     assert canonical_options({f"a.{kind}": "x"}, "write")[0] == {f"a.{kind}": "x"}
 
 
@@ -136,18 +136,18 @@ def test_two_names_of_one_column_option_must_agree():
 @pytest.mark.parametrize(
     "name", ["v.arrow.nonsense", "arrow.float16.size", "lance.bss", "full_text", "v.lance"]
 )
-def test_what_nobody_knows_is_refused(name):
+def test_unknown_options_are_refused(name):
     with pytest.raises(InvalidInputError, match="there is no option"):
         canonical_options({name: "1"}, "write")
 
 
 @pytest.mark.parametrize("name", ["aws_secret_access_key", "region", "AZURE_STORAGE_SAS_TOKEN"])
-def test_an_option_of_a_store_without_its_prefix_is_told_of_it(name):
+def test_store_option_without_prefix_error_suggests_prefix(name):
     with pytest.raises(InvalidInputError, match=rf"there is no option .*\n.*storage\.{name}$"):
         canonical_options({name: "1"}, "read")
 
 
-def test_an_encoding_that_is_no_blob_is_refused():
+def test_encoding_other_than_blob_is_refused():
     with pytest.raises(InvalidInputError, match="cannot be 'pages'"):
         canonical_options({"v.lance.encoding": "pages"}, "write")
 
@@ -161,22 +161,22 @@ def test_file_versions_may_be_named(text, version):
     assert options.file_format_version == version
 
 
-def test_an_unknown_file_version_is_refused():
+def test_unknown_file_version_is_refused():
     with pytest.raises(InvalidInputError, match="fileFormatVersion cannot be '9'"):
         WriteOptions.parse({"path": "p", "file_format_version": "9"})
 
 
 @pytest.mark.parametrize(("given", "retries"), [({}, 10), ({"commitRetries": "0"}, 0)])
-def test_no_retries_are_one_attempt(given, retries):
+def test_retries_zero_means_one_attempt(given, retries):
     assert WriteOptions.parse({"path": "p", **given}).commit_retries == retries
 
 
-def test_fewer_retries_than_none_are_refused():
+def test_negative_retries_are_refused():
     with pytest.raises(InvalidInputError, match="commitRetries cannot be '-1'"):
         WriteOptions.parse({"path": "p", "commitRetries": "-1"})
 
 
-def test_the_mode_of_a_write_may_be_an_option():
+def test_write_mode_may_be_option():
     modes = {"append": (False, False), "OVERWRITE": (False, True), "create": (True, False)}
     for mode, expected in modes.items():
         options = WriteOptions.parse({"path": "p", "write_mode": mode})
@@ -185,7 +185,7 @@ def test_the_mode_of_a_write_may_be_an_option():
         WriteOptions.parse({"path": "p", "write_mode": "merge"})
 
 
-def test_parameters_of_methods_are_named_in_one_style():
+def test_method_parameters_have_one_style():
     for name, method in inspect.getmembers(LanceTable, inspect.isfunction):
         if not name.startswith("_") or name == "__init__":
             for parameter in inspect.signature(method).parameters.values():
@@ -196,7 +196,7 @@ def test_parameters_of_methods_are_named_in_one_style():
 @pytest.mark.parametrize(
     ("zone", "hours"), [(None, 0), ("UTC", 0), ("Europe/Berlin", 2), ("+02:00", 2), ("GMT-3", -3)]
 )
-def test_times_are_in_the_zone_of_the_session_where_the_plugin_says_it(zone, hours):
+def test_timestamp_options_use_session_zone_with_plugin(zone, hours):
     given = {"path": "p", "timestampAsOf": "2026-07-01 12:00:00"}
     if zone is not None:
         given["_lance.time_zone"] = zone
@@ -215,7 +215,7 @@ def test_times_are_in_the_zone_of_the_session_where_the_plugin_says_it(zone, hou
 
 @pytest.mark.spark
 @pytest.mark.parametrize("zone", ["America/New_York", "+05:30"])
-def test_times_of_conditions_are_in_the_zone_of_the_session(spark, session_kind, tmp_path, zone):
+def test_condition_timestamps_use_session_zone(spark, session_kind, tmp_path, zone):
     path, text = str(tmp_path / "t"), "ts >= '1970-01-02 03:00:00' AND ts < '1970-01-02 20:00:00'"
     columns = (
         "id", "timestamp_seconds(id * 3600) AS ts", "array(CAST(id AS float), 0F) AS v"
@@ -253,7 +253,7 @@ LOOSE_TEXT = "CAST(s AS int) > 5 OR i NOT IN ('01', 2) AND i * 2147483647 <> 0 A
 
 
 @pytest.mark.spark
-def test_conditions_follow_the_ansi_mode_of_the_session(spark, session_kind, tmp_path):
+def test_conditions_follow_session_ansi_mode(spark, session_kind, tmp_path):
     path, loose = str(tmp_path / "t"), {"spark.sql.ansi.enabled": "false"}
     source = spark.sql(
         "SELECT * FROM VALUES (0, 1, 'x'), (1, 2, '7.5'), (2, 3, '4'), (3, 2, '') AS t(id, i, s)"
@@ -294,14 +294,14 @@ def test_lists_of_columns_take_any_name():
     assert names == ("a", "b,c", "g`h", "`d`", " e", "*")
 
 
-def test_a_time_before_the_first_version_is_told_as_it_was_given(tmp_path):
+def test_early_timestamp_error_shows_given_time(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": [1]}), path)
     with pytest.raises(VersionNotFoundError, match=r"at or before 2020-01-01T00:00:00\+00:00\n"):
         version_at(Table(path).store(), parse_timestamp("2020-01-01"))
 
 
-def test_the_package_shows_what_there_is():
+def test_package_dir_lists_public_names():
     script = """
 import pyspark_lance
 names = [name for name in dir(pyspark_lance) if not name.startswith("_")]
@@ -317,7 +317,7 @@ print(LanceTable.__name__, plugin_jar.__name__, errors.LanceError.__name__)
 
 
 @pytest.mark.spark
-def test_writes_and_reads_take_the_names_of_lance_spark(spark, tmp_path):
+def test_writes_and_reads_accept_lance_spark_names(spark, tmp_path):
     path = str(tmp_path / "t")
     frame = spark.createDataFrame([(1, [0.5, 1.5], "x")], "id int, v array<float>, s string")
     named = {
@@ -340,7 +340,7 @@ def test_writes_and_reads_take_the_names_of_lance_spark(spark, tmp_path):
         write.option("write_mode", "create").save(path)
 
 
-def test_properties_of_lance_spark_say_how_columns_are_stored(caplog):
+def test_lance_spark_properties_become_column_options(caplog):
     given = {word: value for word, value in COLUMN_NAMES if ".arrow." in word or ".lance." in word}
     own = {"team": "web", "team.json": "x", "lance.encoding": "blob", "arrow.float16": "1"}
     with caplog.at_level("INFO"):
@@ -355,7 +355,7 @@ def test_properties_of_lance_spark_say_how_columns_are_stored(caplog):
         split_table_properties({"v.lance.encoding": "plain"}, "/t")
 
 
-def test_properties_that_say_what_a_new_table_is_are_options():
+def test_creation_properties_become_options():
     given = {"file_format_version": "2.0", "enableStableRowIds": "false", "version": "7"}
     kept, options = split_table_properties(given, "/t")
     assert kept == {"version": "7"}
@@ -368,7 +368,7 @@ def test_properties_that_say_what_a_new_table_is_are_options():
         WriteOptions.parse({"path": "/t"}, stated)
 
 
-def test_properties_of_columns_are_options_once_the_columns_are_known():
+def test_column_properties_become_options_for_known_columns():
     properties = {"v.fixed_size_list": "3", "team.json": "x", "V.Compression": "zstd", "v": "1"}
     given = WriteParameters(properties=properties)
     parsed = WriteOptions.parse({"path": "/t", "v.compression": "lz4"}, given)
@@ -378,7 +378,7 @@ def test_properties_of_columns_are_options_once_the_columns_are_known():
     assert options.column_types["v.compression"] == "lz4"
 
 
-def test_names_of_options_are_no_properties_of_a_table_that_is_there():
+def test_option_names_are_refused_as_properties():
     check_properties(["version", "team.json", "lance.auto_cleanup.interval"], ["id"], "/t")
     for word in ("fileFormatVersion", "id.json", "ID.float16", "v.arrow.float16", "storage.key"):
         with pytest.raises(InvalidInputError, match=f"{word} is an option"):
@@ -388,13 +388,13 @@ def test_names_of_options_are_no_properties_of_a_table_that_is_there():
 @pytest.mark.parametrize(
     "name", ["version", "versionAsOf", "timestampAsOf", "tag", "nearest", "search"]
 )
-def test_options_that_show_other_rows_than_the_newest_take_none(name):
+def test_read_options_of_other_rows_refuse_writes(name):
     with pytest.raises(InvalidInputError, match="shows other rows than the newest version"):
         WriteOptions.parse({"path": "/t", name: "1"})
 
 
 @pytest.mark.parametrize("name", ["filter", "columns"])
-def test_what_shows_a_part_of_a_table_does_not_replace_all_of_it(name):
+def test_partial_view_options_refuse_full_overwrite(name):
     given = {"path": "/t", name: "id"}
     with pytest.raises(InvalidInputError, match=f"the option {name} shows a part of the table"):
         check_full_overwrite(given)
@@ -402,7 +402,7 @@ def test_what_shows_a_part_of_a_table_does_not_replace_all_of_it(name):
     check_full_overwrite({"path": "/t", "replaceWhere": "id = 1"})
 
 
-def test_options_of_a_view_that_shows_changes_take_no_rows():
+def test_change_feed_options_refuse_writes():
     with pytest.raises(InvalidInputError, match="with readChangeFeed is read-only"):
         WriteOptions.parse({"path": "/t", "readChangeFeed": "true", "startingVersion": "3"})
     assert WriteOptions.parse({"path": "/t", "readChangeFeed": "false"}).table.root == "/t"
@@ -420,7 +420,7 @@ def test_options_of_a_view_that_shows_changes_take_no_rows():
         ({"startingVersion": "3"}, "settings", StreamSettings(starting=Bound(3))),
     ],
 )
-def test_options_of_streams_reach_the_stream(given, what, value):
+def test_stream_options_are_parsed(given, what, value):
     plain = StreamOptions.parse({"path": "p"}, ReadOptions.parse({"path": "p"}))
     options = {"path": "p", **given}
     parsed = StreamOptions.parse(options, ReadOptions.parse(options))

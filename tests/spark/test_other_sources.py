@@ -23,7 +23,7 @@ def came(folder: Path, files: tuple[str, ...], *, jar: bool) -> dict[str, object
 
 
 @pytest.mark.parametrize("files", [FILES[:1], pytest.param(FILES[1:], marks=pytest.mark.slow)])
-def test_other_sources_same_with_jar(files, tmp_path):
+def test_other_sources_are_unaffected_by_jar(files, tmp_path):
     """Rows, columns, plans and errors; what views keep of the session; rules and processes."""
     without, with_it = came(tmp_path, files, jar=False), came(tmp_path, files, jar=True)
     assert len(without["came"]) >= 160

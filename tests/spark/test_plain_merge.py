@@ -89,7 +89,7 @@ def in_values(path):
 @needs("limits of bytes for batches")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("few", [True, False], ids=["few matches", "in a shuffle"])
-def test_the_result_is_that_of_a_join(spark, tmp_path, monkeypatch, shape, few):
+def test_plain_merge_equals_join(spark, tmp_path, monkeypatch, shape, few):
     condition, clauses = SHAPES[shape]
     paths = [str(tmp_path / name) for name in ("plain", "joined")]
     make(paths[0])
@@ -109,7 +109,7 @@ def test_the_result_is_that_of_a_join(spark, tmp_path, monkeypatch, shape, few):
     assert in_values(paths[0]) == in_values(paths[1])
 
 
-def test_two_source_rows_for_one_row_are_an_error_that_shows_the_key(spark, tmp_path, monkeypatch):
+def test_plain_merge_duplicate_match_error_shows_key(spark, tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     make(path)
     monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0)
@@ -123,7 +123,7 @@ def test_two_source_rows_for_one_row_are_an_error_that_shows_the_key(spark, tmp_
     )
 
 
-def test_a_source_without_rows_or_without_matches_makes_no_version(spark, tmp_path, monkeypatch):
+def test_merge_without_source_rows_or_matches_makes_no_version(spark, tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     make(path)
     monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0)
@@ -135,7 +135,7 @@ def test_a_source_without_rows_or_without_matches_makes_no_version(spark, tmp_pa
 
 
 @needs("limits of bytes for batches")
-def test_merges_that_need_an_expression_are_left_to_spark(spark, tmp_path):
+def test_merges_with_expressions_are_left_to_spark(spark, tmp_path):
     path = str(tmp_path / "t")
     make(path)
     table, source = LanceTable.forPath(spark, path).alias("t"), source_rows(spark).alias("s")
@@ -161,7 +161,7 @@ def test_merges_that_need_an_expression_are_left_to_spark(spark, tmp_path):
 
 
 @pytest.mark.parametrize("least", [0, 10**9], ids=["without a join", "by a join"])
-def test_a_condition_on_the_target_alone_decides_what_matches(spark, tmp_path, monkeypatch, least):
+def test_target_only_condition_limits_matches(spark, tmp_path, monkeypatch, least):
     path = str(tmp_path / "t")
     letters = list("abcdef")
     write_table(path, pa.table({"id": range(6), "v": [10 * i for i in range(6)], "s": letters}))
@@ -209,9 +209,7 @@ MERGES = {
 
 
 @pytest.mark.parametrize("way", MERGES)
-def test_files_without_a_key_of_the_source_are_not_read_where_there_is_an_index(
-    spark, tmp_path, monkeypatch, way
-):
+def test_indexed_merge_skips_files_without_source_keys(spark, tmp_path, monkeypatch, way):
     path = str(tmp_path / "t")
     with_one_file(path)
     monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0)

@@ -39,7 +39,7 @@ def application(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_python_and_java_know_the_same_releases_variable_and_file():
+def test_python_and_java_share_plugin_constants():
     java = JAVA.read_text()
     (tested,) = re.findall(r"TESTED = List\.of\((.+)\);", java)
     assert re.findall(r'"([\d.]+)"', tested) == list(TESTED_RELEASES)
@@ -47,14 +47,14 @@ def test_python_and_java_know_the_same_releases_variable_and_file():
     assert '".pyspark-lance-notice"' in java
 
 
-def test_the_jar_says_which_version_and_sources_it_was_made_of():
+def test_jar_manifest_states_version_and_sources():
     with zipfile.ZipFile(jar_of_package()) as jar:
         manifest = jar.read("META-INF/MANIFEST.MF").decode()
     assert f"Implementation-Version: {pyspark_lance.__version__}\n" in manifest
     assert f"Sources-Digest: {own_digest()}\n" in manifest
 
 
-def test_a_jar_of_this_package_passes_and_so_does_none_of_whose_files_are_there(monkeypatch):
+def test_matching_or_missing_jar_passes_check(monkeypatch):
     check_plugin(f"{pyspark_lance.__version__} {own_digest()} /spark/jars/{JAR_NAME}")
     check_plugin("")
 
@@ -68,7 +68,7 @@ def test_a_jar_of_this_package_passes_and_so_does_none_of_whose_files_are_there(
         ("unknown", "unknown", "pip install --force-reinstall"),
     ],
 )
-def test_a_jar_of_another_version_says_what_to_install_again(version, digest, hint):
+def test_jar_of_other_version_error_suggests_installation(version, digest, hint):
     session = {"plugin": f"{version} {digest} /spark/jars/a b.jar"}
     with pytest.raises(UnsupportedFeatureError) as failed:
         methods()["find"]({"session": session, "options": {"path": "/nowhere"}})
@@ -79,7 +79,7 @@ def test_a_jar_of_another_version_says_what_to_install_again(version, digest, hi
     assert hint in text
 
 
-def test_the_first_use_in_an_application_says_how_to_have_the_plugin(application, capfd):
+def test_first_use_suggests_plugin_once(application, capfd):
     for _ in range(3):
         DefaultSource({"path": "/nowhere"})
     printed = capfd.readouterr().err
@@ -88,20 +88,20 @@ def test_the_first_use_in_an_application_says_how_to_have_the_plugin(application
     assert f"({VARIABLE}=off hides this line)" in printed
 
 
-def test_a_session_that_started_before_the_jar_was_there_is_to_start_again(application, capfd):
+def test_session_started_before_jar_suggests_restart(application, capfd):
     (application / "a home" / "jars").mkdir(parents=True)
     (application / "a home" / "jars" / JAR_NAME).touch()
     DefaultSource({"path": "/nowhere"})
     assert "start it again" in capfd.readouterr().err
 
 
-def test_a_spark_without_tests_says_so(application, capfd, monkeypatch):
+def test_untested_spark_release_is_reported(application, capfd, monkeypatch):
     monkeypatch.setattr("pyspark.__version__", "4.10.0")
     DefaultSource({"path": "/nowhere"})
     assert "not tested with Spark 4.10.0" in capfd.readouterr().err
 
 
-def test_nothing_is_printed_where_the_plugin_asks_or_is_not_wanted(application, capfd, monkeypatch):
+def test_notice_is_not_printed_for_plugin_or_when_disabled(application, capfd, monkeypatch):
     DefaultSource({"path": "/nowhere", keys.PLUGIN: "any"})
     monkeypatch.setenv(VARIABLE, "off")
     DefaultSource({"path": "/nowhere"})
@@ -111,7 +111,7 @@ def test_nothing_is_printed_where_the_plugin_asks_or_is_not_wanted(application, 
     assert capfd.readouterr().err == ""
 
 
-def test_a_zip_of_the_package_has_no_jar_to_name(tmp_path):
+def test_zipped_package_has_no_jar(tmp_path):
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
         for one in (ROOT / "src" / "pyspark_lance").rglob("*"):
             if one.suffix in (".py", ".jar"):

@@ -363,7 +363,7 @@ def rows(spark):
     frame.unpersist()
 
 
-def test_random_conditions_have_the_answers_of_spark(rows):
+def test_random_conditions_equal_spark(rows):
     batch, frame = rows
     make = Conditions(seed=20)
     conditions = [make.condition(depth=n % 4) for n in range(320)]
@@ -383,7 +383,7 @@ PARTS = (
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kathmandu"])
-def test_times_are_those_of_the_zone_of_the_session(spark, rows, zone):
+def test_session_zone_conditions_equal_spark(spark, rows, zone):
     batch, frame = rows
     make = Conditions(seed=21)
     conditions = [*PARTS, *(make.times() for _ in range(60))]
@@ -393,7 +393,7 @@ def test_times_are_those_of_the_zone_of_the_session(spark, rows, zone):
     assert not found, explain(batch, found)
 
 
-def test_failing_conditions_fail_exactly_when_they_do_in_spark(rows):
+def test_conditions_fail_exactly_like_spark(rows):
     batch, frame = rows
     ours = {text: our_answers(batch, text) for text in RISKY}
     failing = [text for text in RISKY if isinstance(ours[text], Exception)]
@@ -437,7 +437,7 @@ LOOSE = [
 ]  # fmt: skip
 
 
-def test_conditions_without_ansi_mode_have_the_answers_of_spark(spark, rows):
+def test_non_ansi_conditions_equal_spark(spark, rows):
     batch, frame = rows
     make = Conditions(seed=22)
     conditions = [*LOOSE, *(make.condition(depth=n % 3) for n in range(120))]
@@ -488,7 +488,7 @@ def texts_of_times(rng):
         yield rng.choice(["", "", "", " ", "\0"]) + text + rng.choice(["", "", "", "\t", "\x7f"])
 
 
-def test_texts_are_the_dates_and_timestamps_that_they_are_to_spark(spark):
+def test_date_and_timestamp_texts_equal_spark(spark):
     texts = pa.array([None, *texts_of_times(random.Random(23))])
     frame = spark.createDataFrame(pa.table({"id": range(len(texts)), "x": texts}))
     zone = "America/Los_Angeles"

@@ -67,7 +67,7 @@ def compact(path, between=lambda: None, **arguments):
     return rounds, rows(answer)[0]
 
 
-def test_bins_that_others_changed_are_planned_again(path):
+def test_concurrently_changed_bins_are_replanned(path):
     rounds, done = compact(path, lambda: delete_rows(path, "id = 1"))
     assert rounds == 2
     assert (done["fragments_removed"], done["fragments_added"], done["conflicting_bins"]) == (
@@ -84,13 +84,13 @@ def test_bins_that_others_changed_are_planned_again(path):
     assert (rounds, done["conflicting_bins"], done["version"]) == (1, 0, 11)
 
 
-def test_nothing_to_do_takes_no_task(path):
+def test_compaction_without_work_starts_no_tasks(path):
     answer = ask(path, "compact", target_rows_per_fragment="2")
     assert rows(answer)[0]["version"] is None
     assert lance.dataset(path).version == 5
 
 
-def test_where_others_are_always_in_the_way_what_landed_is_told(path, monkeypatch):
+def test_persistent_conflict_reports_committed_bins(path, monkeypatch):
     settings = {"target_rows_per_fragment": "50"}
     answer = ask(path, "compact", **settings)
     done = run_tasks(answer.state)
@@ -112,7 +112,7 @@ def test_where_others_are_always_in_the_way_what_landed_is_told(path, monkeypatc
         run_procedure(request)
 
 
-def test_arguments_that_cannot_be(path):
+def test_invalid_procedure_arguments_are_refused(path):
     with pytest.raises(InvalidInputError, match="'noon' is not a time"):
         ask(path, "restore", timestamp="noon")
     with pytest.raises(InvalidInputError, match="restore takes a version"):
@@ -125,7 +125,7 @@ def test_arguments_that_cannot_be(path):
         ask(path, "cleanup", older_than="soon")
 
 
-def test_every_procedure_gives_rows_of_its_columns(path):
+def test_procedure_rows_match_declared_columns(path):
     lance.dataset(path).tags.create("first", 1)
     lance.dataset(path).alter_columns({"path": "id", "nullable": False})
     given = {
@@ -146,7 +146,7 @@ def test_every_procedure_gives_rows_of_its_columns(path):
             assert list(row) == procedure.result.names
 
 
-def test_zone_maps_are_made_by_tasks_and_refreshed(path):
+def test_zone_map_procedures_build_and_refresh(path):
     answer = ask(path, "create_zonemap", columns="id", rows_per_zone="40")
     done = run_tasks(answer.state)
     append(path, 200, 3)
@@ -162,7 +162,7 @@ def test_zone_maps_are_made_by_tasks_and_refreshed(path):
     assert "@id_idx(ZoneMap)" in plan
 
 
-def test_zone_maps_of_rows_that_were_moved_meanwhile_are_made_again(path):
+def test_zone_maps_of_concurrently_moved_rows_are_rebuilt(path):
     answer = ask(path, "create_zonemap", columns="id")
     done = run_tasks(answer.state)
     compact(path)
@@ -172,7 +172,7 @@ def test_zone_maps_of_rows_that_were_moved_meanwhile_are_made_again(path):
     assert made["num_fragments"] == lance.dataset(path).stats.dataset_stats()["num_fragments"]
 
 
-def test_indices_are_made_by_tasks_refreshed_optimized_and_dropped(path):
+def test_index_procedures_build_refresh_optimize_and_drop(path):
     answer = ask(path, "create_index", columns="id", kind="BTREE", name="keys")
     done = run_tasks(answer.state)
     append(path, 200, 3)
@@ -218,7 +218,7 @@ def through(path, procedure, between=lambda: None, **arguments):
     return rows(answer), stages
 
 
-def test_vector_indices_are_made_refreshed_and_joined_stage_by_stage(tmp_path):
+def test_vector_index_procedures_run_in_stages(tmp_path):
     path = str(tmp_path / "vectors")
     numbers = vectors(path, 300)
     given = {"column": "v", "kind": "ivf_pq", "metric": "cosine", "num_partitions": "2",
@@ -245,7 +245,7 @@ def test_vector_indices_are_made_refreshed_and_joined_stage_by_stage(tmp_path):
     assert not [file.path for file in find_orphan_files(Table(path)) if "_indices" in file.path]
 
 
-def test_a_vector_index_of_rows_that_were_moved_meanwhile_is_made_again(tmp_path):
+def test_vector_index_of_concurrently_moved_rows_is_rebuilt(tmp_path):
     path = str(tmp_path / "vectors")
     vectors(path, 60)
     vectors(path, 60, 60)
@@ -259,7 +259,7 @@ def test_a_vector_index_of_rows_that_were_moved_meanwhile_is_made_again(tmp_path
     assert not [file.path for file in find_orphan_files(Table(path)) if "_indices" in file.path]
 
 
-def test_indices_of_rows_that_were_moved_meanwhile_are_made_again(path):
+def test_indices_of_concurrently_moved_rows_are_rebuilt(path):
     answer = ask(path, "create_index", columns="id")
     done = run_tasks(answer.state)
     compact(path)

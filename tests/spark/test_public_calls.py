@@ -81,7 +81,7 @@ def names_of(call):
     return [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
 
 
-def test_an_unknown_keyword_is_refused_and_the_nearest_named(tmp_path):
+def test_unknown_keyword_error_suggests_nearest(tmp_path):
     path = str(tmp_path / "none")
     calls = public_calls(path)
     assert len(calls) > 55
@@ -116,7 +116,7 @@ OF_ALL_TYPES = (
 MAPPINGS = {"Mapping[str, str]", "Mapping[str, str | None]", "Mapping[str, object]"}
 
 
-def test_a_missing_argument_is_told_without_how_that_was_found():
+def test_missing_argument_error_hides_cause():
     with pytest.raises(TypeError, match="forPath: missing a required argument: 'path'") as told:
         LanceTable.forPath("/data/events")
     assert told.value.__suppress_context__
@@ -125,7 +125,7 @@ def test_a_missing_argument_is_told_without_how_that_was_found():
     assert told.value.__cause__ is None
 
 
-def test_arguments_of_other_types_are_refused(tmp_path):
+def test_arguments_of_wrong_type_are_refused(tmp_path):
     """By the annotations of all parameters; for those of Spark's types see below."""
     path = str(tmp_path / "t")
     append(path, 0)
@@ -152,7 +152,7 @@ def test_arguments_of_other_types_are_refused(tmp_path):
     assert looked_at == known
 
 
-def test_whole_numbers_may_be_those_of_numpy(tmp_path):
+def test_numpy_integers_become_plain_integers(tmp_path):
     """They reach a method as plain ones, wherever its annotation names a number."""
 
     @checks_keywords
@@ -194,14 +194,14 @@ def test_whole_numbers_may_be_those_of_numpy(tmp_path):
         (lambda table: table.update(["id = 1"], {"id": "2"}), "give a SQL text or a Column"),
     ],
 )
-def test_an_argument_of_another_type_is_told_what_to_give(tmp_path, call, hint):
+def test_wrong_argument_type_error_has_hint(tmp_path, call, hint):
     path = str(tmp_path / "t")
     append(path, 0)
     with pytest.raises(InvalidInputError, match=hint):
         call(LanceTable(None, path))
 
 
-def test_options_are_heeded_or_refused(tmp_path):
+def test_method_options_are_accepted_or_refused(tmp_path):
     path = str(tmp_path / "none")
     taking = 0
     for name, (call, _) in public_calls(path).items():
@@ -219,7 +219,7 @@ def test_options_are_heeded_or_refused(tmp_path):
     assert taking > 12
 
 
-def test_nothing_public_takes_any_keyword_but_options():
+def test_public_functions_take_no_arbitrary_keywords():
     for module in (pyspark_lance, plugin, pyspark_lance.errors):
         for name, member in vars(module).items():
             if isinstance(member, types.FunctionType) and not name.startswith("_"):
@@ -227,7 +227,7 @@ def test_nothing_public_takes_any_keyword_but_options():
                 assert inspect.Parameter.VAR_KEYWORD not in kinds, name
 
 
-def test_options_of_methods_are_read_before_anything_is_done(tmp_path):
+def test_method_options_are_checked_before_work(tmp_path):
     path = str(tmp_path / "none")
     bad = {"commitRetries": "many", "commitTimeout": "never", "maxRowsPerFile": "0"}
     table = LanceTable(session_without_spark(), path)
@@ -242,7 +242,7 @@ def session_without_spark():
     return types.SimpleNamespace(conf={})
 
 
-def test_a_table_held_at_a_version_is_not_changed(tmp_path):
+def test_table_held_at_version_is_read_only(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
     held = LanceTable(None, path, version=1)
@@ -260,14 +260,14 @@ def test_a_table_held_at_a_version_is_not_changed(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["first", 0, -1, 1.5, ""])
-def test_what_is_no_version_is_refused(tmp_path, version):
+def test_invalid_versions_are_refused(tmp_path, version):
     path = str(tmp_path / "t")
     append(path, 0)
     with pytest.raises(InvalidInputError, match="version"):
         LanceTable.forPath(None, path, version=version)
 
 
-def test_options_of_a_new_table_are_those_that_it_has_a_use_for(tmp_path):
+def test_create_accepts_only_applicable_options(tmp_path):
     path = str(tmp_path / "t")
     for name in ("version", "branch", "writeMode", "replaceWhere", "mergeSchema", "path"):
         with pytest.raises(InvalidInputError, match=f"create takes no argument '{name}'"):
@@ -276,7 +276,7 @@ def test_options_of_a_new_table_are_those_that_it_has_a_use_for(tmp_path):
         LanceTable.create(None, path, "id bigint", options={"enable_stable_rowid": "true"})
 
 
-def test_a_table_is_opened_on_a_branch_or_held_at_a_version(tmp_path):
+def test_table_opens_on_branch_or_version(tmp_path):
     path = str(tmp_path / "t")
     session = session_without_spark()
     append(path, 0, 5)
@@ -323,7 +323,7 @@ def test_a_table_is_opened_on_a_branch_or_held_at_a_version(tmp_path):
 
 
 @pytest.mark.spark
-def test_spark_reads_the_branch_or_the_version_that_a_table_is_held_at(spark, tmp_path):
+def test_spark_reads_branch_or_version_of_table(spark, tmp_path):
     path = str(tmp_path / "t")
     append(path, 0, 5)
     table = LanceTable.forPath(spark, path)
@@ -336,7 +336,7 @@ def test_spark_reads_the_branch_or_the_version_that_a_table_is_held_at(spark, tm
     assert trial.changes(2).count() == 2
 
 
-def test_the_plugin_is_there_without_an_import_of_its_own():
+def test_plugin_is_available_without_explicit_import():
     script = """
 import sys
 import pyspark  # that of Spark 4.1 imports numpy
@@ -353,7 +353,7 @@ print(pyspark_lance.plugin.enable.__name__, hasattr(pyspark_lance.spark, "plugin
 
 
 @pytest.mark.parametrize("more", ["insert", "insert all", "delete", "by source"])
-def test_a_merge_that_cannot_rewrite_columns_says_so_when_the_clause_is_added(more):
+def test_merge_clause_incompatible_with_column_rewrite_is_refused(more):
     builder = LanceMergeBuilder(
         MergeRequest(None, "true", (), "target", RewriteMode.COLUMNS), lambda merge: None
     ).whenMatchedUpdate(set={"a": "1"})
@@ -367,7 +367,7 @@ def test_a_merge_that_cannot_rewrite_columns_says_so_when_the_clause_is_added(mo
         clause()
 
 
-def test_an_unknown_option_that_is_near_to_none_lists_them():
+def test_unknown_option_error_lists_options():
     with pytest.raises(InvalidInputError) as caught:
         canonical_options({"quitewrong": "blue"}, "read")
     listed = str(caught.value)
@@ -384,13 +384,13 @@ def test_an_unknown_option_that_is_near_to_none_lists_them():
         ("s3a:///data/t", "write it as s3a://data/t"),
     ],
 )
-def test_a_uri_without_a_bucket_is_told_how_it_is_written(uri, hint):
+def test_uri_without_bucket_error_shows_correct_form(uri, hint):
     with pytest.raises(InvalidInputError, match="names no bucket") as caught:
         LanceTable.forPath(None, uri)
     assert hint in str(caught.value)
 
 
-def test_a_feed_of_a_table_without_row_ids_names_the_method_that_gives_some(tmp_path):
+def test_feed_without_row_ids_error_names_method(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0, enable_stable_row_ids=False)
     with pytest.raises(UnsupportedFeatureError, match=r"enableStableRowIds\(\)") as caught:
@@ -412,7 +412,7 @@ def test_a_feed_of_a_table_without_row_ids_names_the_method_that_gives_some(tmp_
         lambda table: table.cleanupOldVersions("a while"),
     ],
 )
-def test_what_a_method_is_told_names_the_table(tmp_path, change):
+def test_method_errors_name_table(tmp_path, change):
     path = str(tmp_path / "t")
     append(path, 0)
     with pytest.raises(LanceError) as caught:
@@ -420,7 +420,7 @@ def test_what_a_method_is_told_names_the_table(tmp_path, change):
     assert path in str(caught.value)
 
 
-def test_versions_of_a_window_may_be_texts_as_in_options(tmp_path):
+def test_window_versions_may_be_strings(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
     table = LanceTable(None, path)
@@ -438,7 +438,7 @@ def test_versions_of_a_window_may_be_texts_as_in_options(tmp_path):
         ("whenMatchedDelete", None),
     ],
 )
-def test_a_dict_in_the_place_of_a_condition_is_told_where_it_belongs(method, name):
+def test_dict_as_condition_error_names_parameter(method, name):
     request = MergeRequest(None, "target.id = source.id", (), "target", RewriteMode.AUTO)
     clause = getattr(LanceMergeBuilder(request, lambda _: None), method)
     with pytest.raises(InvalidInputError, match="condition of when") as told:

@@ -69,7 +69,7 @@ def public_attributes(kind):
     return [*fields, *properties]
 
 
-def test_methods_parameters_and_options_are_written_in_camel_case():
+def test_methods_parameters_and_options_use_camel_case():
     seen = 0
     for name, method in methods():
         seen += 1
@@ -81,7 +81,7 @@ def test_methods_parameters_and_options_are_written_in_camel_case():
         assert CAMEL.fullmatch(option.name) or option.name.startswith(OF_LANCE), option.name
 
 
-def test_results_are_written_in_camel_case_and_read_in_snake_case_too():
+def test_result_fields_use_camel_case_and_accept_snake_case():
     assert len(results()) >= 13
     seen = 0
     for kind in results():
@@ -92,7 +92,7 @@ def test_results_are_written_in_camel_case_and_read_in_snake_case_too():
     assert seen > 45
 
 
-def test_a_result_is_the_same_by_whichever_names_it_is_made_and_read():
+def test_results_are_equal_for_either_naming():
     from pyspark_lance.table.compaction.compact import CompactionResult
     from pyspark_lance.table.dml.row_change import ChangeResult
 
@@ -108,7 +108,7 @@ def test_a_result_is_the_same_by_whichever_names_it_is_made_and_read():
         made.num_deleted_rows = 5
 
 
-def test_columns_of_dataframes_are_written_in_camel_case():
+def test_dataframe_columns_use_camel_case():
     seen = 0
     for name, schema in vars(metadata_tables).items():
         if name.isupper() and hasattr(schema, "fieldNames"):
@@ -118,7 +118,7 @@ def test_columns_of_dataframes_are_written_in_camel_case():
     assert seen > 50
 
 
-def test_procedures_are_written_in_snake_case_and_named_as_what_they_do_in_python():
+def test_procedure_names_use_snake_case_of_python_names():
     python = {snake_case(one) for kind in results() for one in public_attributes(kind)}
     columns = {
         snake_case(one)
@@ -136,7 +136,7 @@ def test_procedures_are_written_in_snake_case_and_named_as_what_they_do_in_pytho
             assert word in python | columns | theirs, f"{name}: {word}"
 
 
-def test_whatever_takes_a_version_takes_a_tag_and_a_time_too():
+def test_version_parameters_come_with_tag_and_timestamp():
     seen = set()
     for name, method in methods():
         given = inspect.signature(method).parameters
@@ -149,7 +149,7 @@ def test_whatever_takes_a_version_takes_a_tag_and_a_time_too():
             assert {"tag", "timestamp"} <= set(procedure.parameters.names), name
 
 
-def test_an_age_is_called_older_than_and_retention_hours_is_only_its_other_name(tmp_path):
+def test_age_parameters_are_named_older_than(tmp_path):
     for name, method in methods():
         given = set(inspect.signature(method).parameters)
         if name != "LanceTable.vacuum":
@@ -162,7 +162,7 @@ def test_an_age_is_called_older_than_and_retention_hours_is_only_its_other_name(
     assert table.leftoverFiles(retentionHours=1) == []
 
 
-def test_what_a_table_has_is_a_dataframe_and_what_a_call_found_or_did_is_an_object():
+def test_listing_methods_return_dataframes_and_actions_objects():
     shown = {re.sub(r".*\.", "", path) for path, _ in documented()}
     listing = set()
     for name, method in methods():
@@ -179,7 +179,7 @@ def test_what_a_table_has_is_a_dataframe_and_what_a_call_found_or_did_is_an_obje
     } <= listing  # fmt: skip
 
 
-def test_all_that_is_public_is_in_the_reference():
+def test_public_names_are_in_reference():
     shown = [one for _, one in documented()]
     for kind in (*CALLED, plugin, threads, redaction):
         assert kind in shown, kind

@@ -31,7 +31,7 @@ def path(tmp_path):
     return str(tmp_path / "table")
 
 
-def test_what_was_written_is_read_back_in_spark_and_pylance(spark, path):
+def test_written_rows_are_read_by_spark_and_pylance(spark, path):
     frame = spark.range(1000).selectExpr("id", "id % 7 AS k", "concat('row ', id) AS s")
     write(frame, path)
     assert as_tuples(read(spark, path)) == as_tuples(frame)
@@ -42,7 +42,7 @@ def test_what_was_written_is_read_back_in_spark_and_pylance(spark, path):
     assert lance.dataset(path).has_stable_row_ids
 
 
-def test_lineage_columns_equal_those_of_pylance_after_appends_and_foreign_changes(spark, path):
+def test_lineage_columns_equal_pylance_after_mixed_changes(spark, path):
     for start in (0, 100, 200):
         write(spark.range(start, start + 100).selectExpr("id", "id * 2 AS x").repartition(2), path)
     dataset = lance.dataset(path)
@@ -61,7 +61,7 @@ def test_lineage_columns_equal_those_of_pylance_after_appends_and_foreign_change
     )
 
 
-def test_an_append_of_no_rows_makes_no_version_but_creates_a_table(spark, path):
+def test_empty_append_creates_table_but_no_further_version(spark, path):
     empty = spark.range(0).selectExpr("id", "'a' AS s")
     write(empty, path)
     assert lance.dataset(path).version == 1
@@ -70,13 +70,13 @@ def test_an_append_of_no_rows_makes_no_version_but_creates_a_table(spark, path):
     assert lance.dataset(path).version == 1
 
 
-def test_a_frame_without_partitions_can_be_written(spark, path):
+def test_frame_without_partitions_can_be_written(spark, path):
     frame = spark.createDataFrame(spark.sparkContext.emptyRDD(), "id bigint")
     write(frame, path)
     assert read(spark, path).schema.simpleString() == "struct<id:bigint>"
 
 
-def test_overwrite_may_change_the_schema_and_keeps_row_ids_apart(spark, path):
+def test_overwrite_may_change_schema_and_assigns_new_row_ids(spark, path):
     write(spark.range(10), path)
     write(spark.range(5).selectExpr("cast(id AS string) AS name"), path, mode="overwrite")
     assert read(spark, path).columns == ["name"]
@@ -87,7 +87,7 @@ def test_overwrite_may_change_the_schema_and_keeps_row_ids_apart(spark, path):
         write(spark.range(3), path, mode="overwrite", overwriteSchema="false")
 
 
-def test_insert_into_and_insert_overwrite_a_temporary_view(spark, path):
+def test_temporary_view_supports_insert_into_and_overwrite(spark, path):
     write(spark.range(3), path)
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW sink USING lance OPTIONS (path '{path}')")
     spark.sql("INSERT INTO sink SELECT id + 10 FROM range(2)")
@@ -96,12 +96,12 @@ def test_insert_into_and_insert_overwrite_a_temporary_view(spark, path):
     assert as_tuples(read(spark, path)) == [(0,)]
 
 
-def test_a_writer_without_a_path_refuses(spark):
+def test_write_without_path_is_refused(spark):
     with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT.*no path to write to"):
         spark.range(3).write.format("lance").mode("append").save()
 
 
-def test_a_read_of_no_path_and_of_several_is_refused(spark, path):
+def test_read_without_path_or_with_several_is_refused(spark, path):
     write(spark.range(3), path)
     for given in ((), ([],)):
         with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT.*no path to read"):
@@ -111,9 +111,7 @@ def test_a_read_of_no_path_and_of_several_is_refused(spark, path):
     assert spark.read.format("lance").load([path]).count() == 3
 
 
-def test_reserved_names_duplicates_and_intervals_are_refused_and_nothing_is_written(
-    spark, path, tmp_path
-):
+def test_unsupported_columns_are_refused_without_writing(spark, path, tmp_path):
     with pytest.raises(Exception, match="reserved for row lineage"):
         write(spark.range(3).selectExpr("id AS _rowid"), path)
     with pytest.raises(Exception, match="year-month intervals"):
@@ -123,7 +121,7 @@ def test_reserved_names_duplicates_and_intervals_are_refused_and_nothing_is_writ
     assert not list(tmp_path.rglob("*.lance"))
 
 
-def test_lineage_columns_of_our_reader_are_dropped_when_written_again(spark, path, tmp_path):
+def test_lineage_columns_are_dropped_on_write(spark, path, tmp_path):
     write(spark.range(3), path)
     copy = str(tmp_path / "copy")
     write(read(spark, path, metadataColumns="all"), copy)
@@ -169,7 +167,7 @@ def test_time_travel_by_version_timestamp_and_tag(spark, path):
         read(spark, path, timestampAsOf="2001-01-01")
 
 
-def test_a_frame_keeps_the_version_it_was_made_on(spark, path):
+def test_frame_keeps_its_version(spark, path):
     write(spark.range(3), path)
     frame = read(spark, path)
     write(spark.range(4), path)
@@ -177,7 +175,7 @@ def test_a_frame_keeps_the_version_it_was_made_on(spark, path):
     assert read(spark, path).count() == 7
 
 
-def test_an_error_is_one_clean_message(spark, tmp_path):
+def test_error_is_one_message(spark, tmp_path):
     with pytest.raises(Exception) as caught:
         read(spark, tmp_path / "nothing")
     text = str(caught.value)
@@ -187,7 +185,7 @@ def test_an_error_is_one_clean_message(spark, tmp_path):
         read(spark, tmp_path, verison=3)
 
 
-def test_a_failing_task_leaves_the_table_as_it_was(spark, path):
+def test_failed_task_leaves_table_unchanged(spark, path):
     write(spark.range(3), path)
     bad = (
         spark.range(0, 100, 1, 4)
@@ -202,7 +200,7 @@ def test_a_failing_task_leaves_the_table_as_it_was(spark, path):
 
 @needs("filter pushdown of Python sources")
 @pytest.mark.parametrize("pushdown", ["true", "false"])
-def test_scans_that_share_a_frame_or_view_see_their_own_rows(spark, path, pushdown):
+def test_scans_sharing_frame_or_view_are_independent(spark, path, pushdown):
     # Spark's Python pushdown gives wrong rows here for sources that take part in it.
     write(spark.range(10), path)
     key = "spark.sql.python.filterPushdown.enabled"
@@ -226,7 +224,7 @@ def test_scans_that_share_a_frame_or_view_see_their_own_rows(spark, path, pushdo
         spark.conf.set(key, before)
 
 
-def test_fixed_size_lists_and_half_floats_survive_a_round_trip(spark, path, tmp_path):
+def test_fixed_size_lists_and_half_floats_round_trip(spark, path, tmp_path):
     frame = spark.range(10).selectExpr(
         "id", "transform(sequence(1, 4), i -> cast(id + i AS float)) AS v", "cast(id AS float) h"
     )
@@ -242,7 +240,7 @@ def test_fixed_size_lists_and_half_floats_survive_a_round_trip(spark, path, tmp_
     assert read(spark, path).count() == 20
 
 
-def test_tables_without_stable_ids_show_addresses_and_refuse_versions(spark, path):
+def test_tables_without_stable_row_ids_show_addresses_only(spark, path):
     write(spark.range(5), path, enable_stable_row_ids="false")
     rows = read(spark, path, metadataColumns="all")
     assert rows.columns == ["id", "_rowid", "_rowaddr"]
@@ -253,7 +251,7 @@ def test_tables_without_stable_ids_show_addresses_and_refuse_versions(spark, pat
         write(spark.range(5), path, enable_stable_row_ids="true")
 
 
-def test_change_queries_in_sql_find_new_and_changed_rows(spark, path):
+def test_lineage_columns_find_new_and_changed_rows(spark, path):
     for start in (0, 10, 20):
         write(spark.range(start, start + 10).selectExpr("id", "'a' AS s"), path)
     lance.dataset(path).update({"s": "'b'"}, where="id IN (4, 24)")
@@ -269,7 +267,7 @@ def test_change_queries_in_sql_find_new_and_changed_rows(spark, path):
     assert as_tuples(changed) == [(4,)]
 
 
-def test_a_catalog_table_over_a_path_can_be_read(spark, path):
+def test_catalog_table_over_path_can_be_read(spark, path):
     write(spark.range(5).selectExpr("id", "id * 2 AS x"), path)
     for name, options in {
         "flat_table": f"path '{path}'",
@@ -304,7 +302,7 @@ def check_parts(spark, path, parts):
         assert sorted(map(repr, found.collect())) == sorted(map(repr, wanted.collect())), part
 
 
-def test_parts_of_nested_columns_are_those_of_whole_ones(spark, path):
+def test_nested_column_members_equal_whole_columns(spark, path):
     text = "IF(id % 3 = 0, NULL, string(id))"
     frame = spark.range(40).selectExpr(
         "id",
@@ -319,7 +317,7 @@ def test_parts_of_nested_columns_are_those_of_whole_ones(spark, path):
     check_parts(spark, path, PARTS)
 
 
-def test_a_struct_is_there_though_no_file_has_the_member_that_is_asked_for(spark, path):
+def test_struct_without_requested_member_is_not_null(spark, path):
     old = "named_struct('a', 1, 'b', named_struct('c', 2))"
     new = "named_struct('a', 1, 'b', named_struct('c', 2, 'd', {}), 'm', {})"
     write(spark.sql(f"SELECT 0 AS id, {old} AS s UNION ALL SELECT 1, NULL"), path)

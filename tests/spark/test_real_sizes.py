@@ -211,7 +211,7 @@ def keep_in_order(spark, table, model, newest, target):
     model.check_feed(spark, newest + 1, done.version)
 
 
-def test_a_merge_of_many_rows_into_one_fragment_and_what_follows(spark, path):
+def test_large_merge_into_one_fragment_is_correct(spark, path):
     spark.range(0, 60_000, 1, 2).selectExpr(
         "id", "id AS v", "concat('s', id % 1000) AS s"
     ).write.format("lance").mode("append").save(path)
@@ -282,7 +282,7 @@ def test_row_ids_and_versions_outside_of_manifest(spark, path, outside, rows):
     model.check_feed(spark, start + 1, end)
 
 
-def test_a_large_fragment_is_read_by_several_tasks_in_several_batches_each(spark, path):
+def test_large_fragment_is_read_by_several_tasks_in_batches(spark, path):
     rows = MILLION
     every = np.arange(rows)
     values = pa.table({"id": every, "v": every * 3, "s": texts(every)})
@@ -310,7 +310,7 @@ def test_a_large_fragment_is_read_by_several_tasks_in_several_batches_each(spark
     model.check_feed(spark, 2, 3)
 
 
-def test_a_hundred_thousand_vectors(spark, path):
+def test_hundred_thousand_vectors_survive_changes(spark, path):
     rows, width = 100_000, 64
     numbers = np.random.default_rng(0).random((rows, width), dtype=np.float32)
     kind = pa.list_(pa.float32(), width)

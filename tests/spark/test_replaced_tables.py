@@ -50,7 +50,7 @@ def path(spark, tmp_path):
 
 
 @pytest.mark.parametrize("versions", [1, 3])
-def test_a_frame_of_a_table_that_was_replaced_is_refused(spark, path, versions):
+def test_frame_of_replaced_table_is_refused(spark, path, versions):
     table = LanceTable.forPath(spark, path)
     frame, old, feed = read(spark, path), read(spark, path, version=2), table.changes(2)
     near = table.scan(filter="id > 0")
@@ -60,7 +60,7 @@ def test_a_frame_of_a_table_that_was_replaced_is_refused(spark, path, versions):
     assert ids(read(spark, path)) == list(range(100, 100 + versions))
 
 
-def test_a_frame_of_the_same_table_with_new_data_reads_its_own_version(spark, path, session_kind):
+def test_frame_keeps_version_after_overwrite_of_same_table(spark, path, session_kind):
     frame, feed = read(spark, path), LanceTable.forPath(spark, path).changes(1)
     if session_kind == "plugin":
         spark.sql(f"CREATE OR REPLACE TABLE lance.`{path}` USING lance AS SELECT 9L AS id")
@@ -71,7 +71,7 @@ def test_a_frame_of_the_same_table_with_new_data_reads_its_own_version(spark, pa
 
 
 @pytest.mark.parametrize("versions", [2])
-def test_rows_of_a_replaced_table_do_not_overwrite_the_new_one(spark, path, versions):
+def test_rows_of_replaced_table_do_not_overwrite_new_one(spark, path, versions):
     frame = read(spark, path).localCheckpoint()
     recreate(spark, path, versions)
     write = frame.write.format("lance").mode("overwrite")
@@ -86,7 +86,7 @@ def read_first_then_recreate(spark, path):
     frame.write.format("lance").mode("overwrite").save(path)
 
 
-def test_a_stream_of_a_replaced_table_is_refused(spark, path, tmp_path):
+def test_stream_of_replaced_table_is_refused(spark, path, tmp_path):
     def follow(target):
         query = (
             spark.readStream.format("lance").load(path)
@@ -104,7 +104,7 @@ def test_a_stream_of_a_replaced_table_is_refused(spark, path, tmp_path):
     assert follow("again") == [100, 101, 102]
 
 
-def test_changes_of_a_replaced_table_are_not_applied(spark, path, tmp_path):
+def test_changes_of_replaced_table_are_not_applied(spark, path, tmp_path):
     copy = LanceTable.create(spark, str(tmp_path / "copy"), "id bigint")
 
     def apply(first):
@@ -126,7 +126,7 @@ def test_changes_of_a_replaced_table_are_not_applied(spark, path, tmp_path):
     assert again.appliedVersion() == 4
 
 
-def test_a_new_checkpoint_does_not_hide_that_the_source_was_replaced(spark, path, tmp_path):
+def test_new_checkpoint_still_detects_replaced_source(spark, path, tmp_path):
     """Batches have the numbers of the old checkpoint again, which were applied."""
     copy = LanceTable.create(spark, str(tmp_path / "copy"), "id bigint")
     errors = []
@@ -150,7 +150,7 @@ def test_a_new_checkpoint_does_not_hide_that_the_source_was_replaced(spark, path
     assert [type(error) for error in errors] == [TableReplacedError]
 
 
-def test_a_write_that_counts_once_counts_again_in_a_recreated_target(spark, path):
+def test_numbered_write_counts_again_in_recreated_table(spark, path):
     add(spark, path, 7, txnAppId="job", txnVersion=1)
     add(spark, path, 7, txnAppId="job", txnVersion=1)
     assert ids(read(spark, path)) == [0, 1, 2, 7]

@@ -15,7 +15,7 @@ def as_storage_options(options):
     return {f"storage.{name}": value for name, value in options.items()}
 
 
-def test_a_table_on_s3_is_written_and_read_through_spark(spark, s3_table_root, s3_server):  # noqa: F811
+def test_s3_table_is_written_and_read(spark, s3_table_root, s3_server):  # noqa: F811
     options = as_storage_options(s3_server.options)
     path = f"{s3_table_root}/spark"
     frame = spark.range(100).repartition(2)
@@ -30,7 +30,7 @@ def test_a_table_on_s3_is_written_and_read_through_spark(spark, s3_table_root, s
     assert not secret or secret not in str(caught.value)
 
 
-def test_a_table_whose_versions_dynamodb_decides_is_written_changed_and_read(spark, s3_server):  # noqa: F811
+def test_dynamodb_table_is_written_changed_and_read(spark, s3_server):  # noqa: F811
     table = external_manifests.new_dynamodb_table(s3_server)
     path = f"s3+ddb://{s3_server.new_bucket()}/spark?ddbTableName={table}"
     options = external_manifests.options(s3_server)
@@ -44,7 +44,7 @@ def test_a_table_whose_versions_dynamodb_decides_is_written_changed_and_read(spa
     assert sorted(int(row["version"]["N"]) for row in rows) == [1, 2, 3]
 
 
-def test_a_table_on_s3_is_clustered_through_spark(spark, s3_table_root, s3_server):  # noqa: F811
+def test_s3_table_is_clustered(spark, s3_table_root, s3_server):  # noqa: F811
     named = as_storage_options(s3_server.options)
     path = f"{s3_table_root}/clustered"
     for first in (0, 300):

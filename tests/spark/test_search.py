@@ -49,7 +49,7 @@ def scores(rows):
     return {row._rowid: row._score for row in rows}
 
 
-def test_rows_come_with_scores_the_best_first(table, path):
+def test_rows_are_ordered_by_score(table, path):
     found = table.search("river cat", 7)
     assert found.columns == ["_rank", "_score", "_rowid", "id", "s", "t", "tags"]
     assert [kind for _, kind in found.dtypes[:3]] == ["int", "float", "bigint"]
@@ -75,7 +75,7 @@ def test_rows_come_with_scores_the_best_first(table, path):
         Boolean(must=(Match("cat", "s"),), must_not=(Match("river", "s"),)),
     ],
 )
-def test_queries_in_the_json_of_lance(table, path, query):
+def test_lance_json_queries_are_supported(table, path, query):
     text = _json(query)
     assert parse_query(text) == query
     expected = pytest.approx(theirs(path, query), rel=1e-5)
@@ -130,7 +130,7 @@ def test_versions(spark, table, path):
     assert max(scores(table.search("river", None).collect())) > 700
 
 
-def test_large_searches_are_of_several_tasks(table, path, monkeypatch):
+def test_large_searches_run_in_several_tasks(table, path, monkeypatch):
     monkeypatch.setattr(search_job, "_SMALL_ROWS", 0)
     query = Boolean(must=(Match("cat", "s"),), should=(Match("river", "t"),))
     for k in (5, None):
@@ -145,7 +145,7 @@ def test_large_searches_are_of_several_tasks(table, path, monkeypatch):
     )
 
 
-def test_tables_without_rows_and_words_that_are_nowhere(spark, tmp_path, table):
+def test_empty_tables_and_unknown_words_find_nothing(spark, tmp_path, table):
     empty = LanceTable.create(spark, str(tmp_path / "t"), "id bigint, body string")
     assert empty.search("river", 3, "body").collect() == []
     for words in ("zzz", "the of", ""):
@@ -169,7 +169,7 @@ def test_tables_without_rows_and_words_that_are_nowhere(spark, tmp_path, table):
         ({"query": "a", "columns": ["_score"]}, "_score"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(spark, tmp_path_factory, arguments, message):
+def test_invalid_search_calls_are_refused(spark, tmp_path_factory, arguments, message):
     path = str(tmp_path_factory.getbasetemp() / "refused")
     if not (tmp_path_factory.getbasetemp() / "refused").exists():
         dataset = lance.write_dataset(pa.table({"id": [1], "p": ["cat dog"]}), path)
@@ -178,7 +178,7 @@ def test_what_cannot_be_searched_is_refused(spark, tmp_path_factory, arguments, 
         LanceTable.forPath(spark, path).search(**arguments)
 
 
-def test_tokenizers_that_are_not_supported_are_named(spark, tmp_path):
+def test_unsupported_tokenizers_are_named(spark, tmp_path):
     dataset = lance.write_dataset(pa.table({"p": ["cat dog"]}), str(tmp_path / "t"))
     dataset.create_scalar_index("p", "INVERTED", name="by_p", base_tokenizer="icu")
     with pytest.raises(UnsupportedFeatureError, match="the tokenizer 'icu'"):
@@ -188,7 +188,7 @@ def test_tokenizers_that_are_not_supported_are_named(spark, tmp_path):
     assert lances(Match("cat", "p")).query_type().value == "match"
 
 
-def test_words_and_a_vector_are_ranked_together(spark, tmp_path):
+def test_hybrid_search_ranks_words_and_vectors(spark, tmp_path):
     rng = np.random.default_rng(12)
     numbers = rng.normal(size=(300, 4)).astype("f4")
     rows = pa.table(
@@ -231,7 +231,7 @@ def test_words_and_a_vector_are_ranked_together(spark, tmp_path):
         table.hybridSearch("river", [query, query])
 
 
-def test_many_queries_are_searched_by_several_tasks(spark, table, path):
+def test_many_search_queries_run_in_several_tasks(spark, table, path):
     asked = [
         (1, "river cat"),
         (2, None),

@@ -195,7 +195,7 @@ def event_log(folder):
     return log
 
 
-def test_writes_work_in_threads_and_show_no_storage_option_in_the_event_log_or_plans(folder):
+def test_threaded_writes_hide_storage_options_in_log_and_plans(folder):
     """Threads with the plugin on in another thread, and without it."""
     shown = run(python(_START + _THREADS + _SECRETS), folder, jar=False)
     log = event_log(folder)
@@ -204,7 +204,7 @@ def test_writes_work_in_threads_and_show_no_storage_option_in_the_event_log_or_p
     assert "MARKER" not in log + shown
 
 
-def test_a_submitted_script_with_the_recommended_settings_shows_no_storage_option(folder):
+def test_submitted_script_hides_storage_options(folder):
     script = folder / "script.py"
     script.write_text(_STATEMENTS + _SUBMITTED)
     settings = {

@@ -48,11 +48,11 @@ def equal_columns(condition, alias, names):
         ("t.flag = true", ()),
     ],
 )
-def test_equations_that_a_condition_demands(condition, pairs):
+def test_condition_equations_are_found(condition, pairs):
     assert equal_columns(condition, "t", ["id", "day", "name", "flag"]) == pairs
 
 
-def test_an_equation_of_columns(spark):
+def test_column_equations_are_compared(spark):
     assert equal_columns(sf.col("t.id") == sf.col("s.id"), "t", ["id"]) == (ID,)
     assert equal_columns(sf.col("t.id") > sf.col("s.id"), "t", ["id"]) == ()
     # A constant may be shown like a column.
@@ -61,7 +61,7 @@ def test_an_equation_of_columns(spark):
         assert equal_columns(sf.col("t.id") == other, "t", ["id"]) == ()
 
 
-def test_a_merge_into_a_large_table_finds_every_match(spark, tmp_path):
+def test_merge_into_large_table_finds_all_matches(spark, tmp_path):
     path = str(tmp_path / "t")
     ids = np.arange(MIN_TARGET_ROWS)
     table = {"id": ids, "k": np.char.add("k", (ids % 1000).astype("U4")), "v": np.zeros_like(ids)}

@@ -67,7 +67,7 @@ MESSAGES = st.dictionaries(NAMES, VALUES, max_size=4)
 
 
 @given(st.lists(MESSAGES, max_size=3))
-def test_messages_arrive_as_they_were_sent(messages):
+def test_messages_round_trip(messages):
     stream = stream_of(*messages)
     received = []
     while (message := read_frame(stream)) is not None:
@@ -77,14 +77,14 @@ def test_messages_arrive_as_they_were_sent(messages):
 
 
 @given(MESSAGES, st.data())
-def test_a_stream_that_ends_within_a_frame_is_an_error(message, data):
+def test_truncated_frame_raises_eof(message, data):
     whole = stream_of(message).getvalue()
     cut = data.draw(st.integers(1, len(whole) - 1))
     with pytest.raises(EOFError):
         read_frame(io.BytesIO(whole[:cut]))
 
 
-def test_buffers_of_arrow_are_attachments():
+def test_arrow_buffers_are_attachments():
     (message,) = [read_frame(stream_of({"batch": pa.py_buffer(b"rows")}))]
     assert message["batch"] == b"rows"
 
@@ -124,7 +124,7 @@ def served(handlers: dict, *requests: dict) -> list[dict]:
         return [server.receive() for _ in requests]
 
 
-def test_requests_run_at_the_same_time():
+def test_requests_run_concurrently():
     both = threading.Barrier(2, timeout=60)
 
     def wait(request):
@@ -135,7 +135,7 @@ def test_requests_run_at_the_same_time():
     assert sorted((one["id"], one["result"]["of"]) for one in responses) == [(1, 1), (2, 2)]
 
 
-def test_an_error_is_a_value_with_its_parts():
+def test_error_response_has_parts():
     def fail(request):
         raise TableNotFoundError("no table", where="/t", hint="look")
 
@@ -149,7 +149,7 @@ def test_an_error_is_a_value_with_its_parts():
     }
 
 
-def test_an_unknown_method_and_a_fault_of_a_method_are_errors_of_their_request():
+def test_unknown_methods_and_faults_fail_only_their_request():
     def fault(request):
         return {}["missing"]
 
@@ -164,7 +164,7 @@ def test_an_unknown_method_and_a_fault_of_a_method_are_errors_of_their_request()
     assert "cannot hold a object" in by_id[2]["message"]
 
 
-def test_a_cancelled_request_ends_at_its_next_check():
+def test_cancelled_request_ends_at_next_check():
     started = threading.Event()
 
     def work(request):
@@ -199,7 +199,7 @@ def ask(process, message: dict) -> dict:
     return read_frame(process.stdout)
 
 
-def test_the_process_serves_until_its_input_ends_and_ignores_ctrl_c(process, tmp_path):
+def test_service_runs_until_end_of_input_and_ignores_sigint(process, tmp_path):
     write_table(str(tmp_path / "t"), pa.table({"id": [1, 2, 3]}))
     options = {"path": str(tmp_path / "t")}
     process.send_signal(signal.SIGINT)
@@ -211,7 +211,7 @@ def test_the_process_serves_until_its_input_ends_and_ignores_ctrl_c(process, tmp
     assert process.wait(60) == 0
 
 
-def test_the_process_ends_where_a_frame_is_cut(process):
+def test_service_ends_on_truncated_frame(process):
     process.stdin.write(struct.pack(">I", 100) + b"{")
     process.stdin.close()
     assert process.wait(60) != 0
@@ -229,7 +229,7 @@ Server(os.fdopen(0, "rb"), os.fdopen(1, "wb"), lambda: {"bad": bad}).run()
 """
 
 
-def test_a_process_that_cannot_respond_ends():
+def test_service_unable_to_respond_ends():
     """The plugin would wait forever; the end of the process is an error there."""
     command = [sys.executable, "-c", _WITHOUT_RESPONSE]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -238,13 +238,13 @@ def test_a_process_that_cannot_respond_ends():
         assert process.wait(60) == 70
 
 
-def test_a_method_with_other_parameters_is_refused(process):
+def test_request_with_unknown_parameters_is_refused(process):
     response = ask(process, {"id": 1, "method": "describe", "params": {"colour": "red"}})
     assert response["error"]["code"] == InvalidInputError.code
     assert "'describe' with other parameters" in response["error"]["what"]
 
 
-def test_the_plugin_calls_every_method_with_its_parameters():
+def test_plugin_calls_methods_with_their_parameters():
     java = "".join((JAVA / "python" / f"{name}.java").read_text() for name in CALLING)
     called = re.findall(r'new Request\("(\w+)"\)(.*?);', java, re.DOTALL)
     assert {name for name, _ in called} == METHODS.keys()
@@ -290,18 +290,18 @@ def all_fields(kind) -> set[str]:
     return {one.name for one in dataclasses.fields(kind)}.union(*map(all_fields, inner))
 
 
-def test_the_plugin_reads_every_field_of_a_response_and_no_other():
+def test_plugin_reads_exactly_response_fields():
     read = fields_that_java_reads()
     assert read == {name: all_fields(method.response) for name, method in METHODS.items()}
 
 
-def test_only_the_package_of_the_client_reads_responses():
+def test_only_client_package_reads_responses():
     others = [path for path in JAVA.rglob("*.java") if path.parent.name != "python"]
     read = re.compile(r"facts\(\)\.(?:get|path|has)|\.result\(\)")
     assert [path.name for path in others if read.search(path.read_text())] == []
 
 
-def test_a_response_is_encoded_without_the_fields_that_are_none():
+def test_encoded_response_omits_none_fields():
     estimate = ColumnEstimate(
         distinct=2, nulls=0, min=None, max=7, average_bytes=None, most_bytes=8
     )
@@ -314,7 +314,7 @@ def test_a_response_is_encoded_without_the_fields_that_are_none():
     assert encode_response(CountsResponse(rows=[[None, 3]])) == {"rows": [[None, 3]]}
 
 
-def test_every_method_has_a_function_of_its_name():
+def test_methods_have_functions_of_same_name():
     for name, method in METHODS.items():
         function = getattr(importlib.import_module(method.module), name)
         signature = inspect.signature(function)
@@ -323,12 +323,12 @@ def test_every_method_has_a_function_of_its_name():
         assert method.response is getattr(plugin_responses, signature.return_annotation), name
 
 
-def test_only_these_classes_call_the_service():
+def test_only_listed_classes_call_service():
     calling = {path.stem for path in JAVA.rglob("*.java") if "new Request(" in path.read_text()}
     assert calling == set(CALLING)
 
 
-def test_requests_about_tables_and_scans_have_the_same_parameters_in_java():
+def test_request_parameters_equal_java():
     java = (JAVA / "python" / "Request.java").read_text()
     carried = set(re.findall(r'"_lance\.(\w+)", (?:true|false)', java))
     assert carried == {key.removeprefix(keys.PREFIX) for key in keys.ALL} & TABLE
@@ -341,7 +341,7 @@ def test_requests_about_tables_and_scans_have_the_same_parameters_in_java():
     assert set(re.findall(r'\.(?:put|set)\("(\w+)"', session)) == settings
 
 
-def test_only_methods_that_change_nothing_are_called_again():
+def test_only_read_methods_are_retried():
     java = (JAVA / "python" / "LanceService.java").read_text()
     (listed,) = re.findall(r"READS = Set\.of\((.*?)\);", java, re.DOTALL)
     changing = {"commit", "abort", "create", "alter", "delete", "analyze", "procedure", "register",
@@ -350,6 +350,6 @@ def test_only_methods_that_change_nothing_are_called_again():
     assert set(re.findall(r"\w+", listed)) == METHODS.keys() - changing
 
 
-def test_the_plugin_speaks_the_same_protocol():
+def test_plugin_and_service_share_protocol_version():
     java = (JAVA / "python" / "LanceService.java").read_text()
     assert f"int PROTOCOL = {PROTOCOL};" in java

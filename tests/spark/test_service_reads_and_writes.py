@@ -85,9 +85,7 @@ def ids(*numbers: int) -> pa.Table:
 
 
 @pytest.mark.interop
-def test_rows_that_tasks_of_a_planned_write_wrote_are_read_by_pylance_and_by_a_planned_read(
-    tmp_path,
-):
+def test_rows_of_planned_write_are_read_by_pylance_and_planned_read(tmp_path):
     path = str(tmp_path / "t")
     for turn in range(2):
         plan = plan_write(path)
@@ -98,7 +96,7 @@ def test_rows_that_tasks_of_a_planned_write_wrote_are_read_by_pylance_and_by_a_p
     assert rows_of(path, COLUMNS).equals(theirs.select(COLUMNS.names))
 
 
-def test_a_planned_overwrite_leaves_the_rows_of_its_own(tmp_path):
+def test_planned_overwrite_leaves_only_its_rows(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids(1, 2, 3))
     plan = plan_write(path, overwrite=True)
@@ -106,7 +104,7 @@ def test_a_planned_overwrite_leaves_the_rows_of_its_own(tmp_path):
     assert rows_of(path, COLUMNS)["id"].to_pylist() == [9]
 
 
-def test_an_abort_removes_what_tasks_wrote_though_one_told_nothing(tmp_path):
+def test_abort_removes_task_files_despite_missing_message(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids(1, 2, 3))
     before = files_of(path)
@@ -118,7 +116,7 @@ def test_an_abort_removes_what_tasks_wrote_though_one_told_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_planned_read_gives_random_rows_by_whatever_the_plugin_pushed_down(tmp_path, seed):
+def test_planned_read_applies_pushed_filter(tmp_path, seed):
     path = str(tmp_path / "t")
     table = random_table(seed, 40, "2.1", columns=3).drop_columns("id")
     write_table(path, table.append_column("id", pa.array(range(40))), max_rows_per_file=9)
@@ -127,7 +125,7 @@ def test_a_planned_read_gives_random_rows_by_whatever_the_plugin_pushed_down(tmp
     assert sorted(found["id"].to_pylist()) == list(range(25))
 
 
-def test_a_planned_read_is_of_the_version_that_was_analysed(tmp_path):
+def test_planned_read_uses_analyzed_version(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids(1, 2))
     described = call("describe", options={"path": path})
@@ -138,14 +136,14 @@ def test_a_planned_read_is_of_the_version_that_was_analysed(tmp_path):
     assert sorted(rows_of(path, COLUMNS)["id"].to_pylist()) == [1, 2, 3]
 
 
-def test_an_empty_table_is_read_by_one_task_that_gives_nothing(tmp_path):
+def test_empty_table_is_read_by_one_empty_task(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids())
     assert len(plan_read(path, COLUMNS)["partitions"]) == 1
     assert rows_of(path, COLUMNS).num_rows == 0
 
 
-def test_a_write_that_may_not_be_fails_in_its_plan(tmp_path):
+def test_forbidden_write_fails_during_planning(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, ids(1))
     with pytest.raises(TableAlreadyExistsError):
@@ -153,7 +151,7 @@ def test_a_write_that_may_not_be_fails_in_its_plan(tmp_path):
 
 
 @pytest.mark.parametrize("command", [reads, writes])
-def test_an_early_worker_hears_all_and_gives_nothing(command):
+def test_early_worker_consumes_input_and_returns_nothing(command):
     function, kind = pickle.loads(pickle.dumps(command()))
     batches = iter([pa.RecordBatch.from_arrays([pa.array([b"N."])], ["partition"])])
     assert list(function(batches)) == [] and list(batches) == []

@@ -53,7 +53,7 @@ def greeted(batches, **options):
     return reader, messages, handshake
 
 
-def test_batches_are_in_files_that_are_used_again_when_given_back():
+def test_shared_files_are_reused_after_acknowledgement():
     batches = [rows(i * 1000, 1000 + 100 * i) for i in range(10)]
     _, messages, handshake = greeted(batches)
     with open(handshake["memory"], "rb") as memory:
@@ -70,7 +70,7 @@ def test_batches_are_in_files_that_are_used_again_when_given_back():
     assert files <= {0, 1, 2}
 
 
-def test_dictionaries_have_room_and_may_change_from_batch_to_batch():
+def test_dictionaries_may_change_between_batches():
     def repeated(count, items):
         texts = pa.array([f"a longer text, number {n}" for n in range(items)])
         indices = pa.array([None if n % 7 == 3 else n % items for n in range(count)], pa.uint16())
@@ -94,7 +94,7 @@ def test_dictionaries_have_room_and_may_change_from_batch_to_batch():
         assert next(messages, None) is None
 
 
-def test_three_files_and_no_more_wait_for_a_slow_reader():
+def test_at_most_three_files_wait_for_slow_reader():
     reader, messages, handshake = greeted([rows(0, 10)] * 5)
     with open(handshake["acknowledge"], "wb", buffering=0) as pipe:
         pipe.write(SEEN)
@@ -107,7 +107,7 @@ def test_three_files_and_no_more_wait_for_a_slow_reader():
         messages.close()
 
 
-def test_a_reader_that_goes_away_ends_the_reading():
+def test_departed_reader_ends_scan():
     reader, messages, handshake = greeted([rows(0, 10)] * 9)
     with open(handshake["acknowledge"], "wb", buffering=0) as pipe:
         pipe.write(SEEN)
@@ -116,7 +116,7 @@ def test_a_reader_that_goes_away_ends_the_reading():
     assert reader.asked < 9
 
 
-def test_batches_are_within_rows_as_long_as_nobody_has_seen_the_memory():
+def test_batches_are_inline_until_memory_is_acknowledged():
     before = len(os.listdir("/proc/self/fd"))
     batches = [rows(i, 3) for i in range(5)]
     _, messages, _ = greeted(batches)
@@ -124,13 +124,13 @@ def test_batches_are_within_rows_as_long_as_nobody_has_seen_the_memory():
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_batches_are_within_rows_on_demand_and_empty_ones_are_left_out():
+def test_copied_mode_sends_inline_and_skips_empty_batches():
     batches = [rows(0, 3), rows(0, 0), rows(3, 4)]
     reader = SharedBatchReader(Batches(batches), "copied")
     given = [content(message)[0] for message in reader.read(None)]
     assert given == [batches[0], batches[2]]
 
 
-def test_a_way_that_there_is_not_is_refused():
+def test_unknown_transfer_mode_is_refused():
     with pytest.raises(InvalidInputError, match="it is shared, copied or off"):
         SharedBatchReader(Batches([]), "by post")

@@ -67,7 +67,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def test_a_name_means_what_spark_says(spark, logged):
+def test_source_names_equal_spark(spark, logged):
     known = 0
     for kind, frame in sources(spark).items():
         names = SourceNames(frame)
@@ -87,7 +87,7 @@ def test_a_name_means_what_spark_says(spark, logged):
     assert known > 30
 
 
-def test_an_alias_is_seen_where_spark_sees_it(spark, logged):
+def test_aliases_are_found_like_spark(spark, logged):
     has = {kind: SourceNames(frame).has_alias("source") for kind, frame in sources(spark).items()}
     assert logged == []
     assert {kind for kind, is_there in has.items() if is_there} == {
@@ -97,7 +97,7 @@ def test_an_alias_is_seen_where_spark_sees_it(spark, logged):
 
 
 @pytest.mark.parametrize("least", [0, 10**9], ids=["without a join", "by a join"])
-def test_a_merge_prints_no_error(spark, tmp_path, monkeypatch, logged, least):
+def test_merge_logs_no_errors(spark, tmp_path, monkeypatch, logged, least):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(6), "v": [0] * 6, "w": range(6)}))
     monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", least)
@@ -118,14 +118,14 @@ def test_a_merge_prints_no_error(spark, tmp_path, monkeypatch, logged, least):
     assert found[-1] == (7, 70, 70)
 
 
-def test_a_table_that_is_not_there_prints_no_error(spark, tmp_path, logged):
+def test_missing_table_logs_no_errors(spark, tmp_path, logged):
     for name in ("nothing_of_this_name", f"lance.`{tmp_path}/nothing`", "default.nothing"):
         with pytest.raises(TableNotFoundError):
             LanceTable.forName(spark, name)
     assert logged == []
 
 
-def test_a_mistyped_column_is_told_with_the_names_that_were_meant(spark, tmp_path, logged):
+def test_misspelled_column_error_suggests_names(spark, tmp_path, logged):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": [1], "name": ["a"], "price": [1.0]}))
     table = LanceTable.forPath(spark, path)

@@ -19,7 +19,7 @@ def settings(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_every_setting_has_a_reason_and_a_row_in_the_readme(path):
+def test_settings_have_reason_and_readme_row(path):
     readme = (FOLDER / "README.md").read_text()
     text = path.read_text().splitlines()
     for key in settings(path):

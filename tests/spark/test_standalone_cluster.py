@@ -145,7 +145,7 @@ def wait_for_port(port: int) -> None:
     raise AssertionError("the master did not start")
 
 
-def test_a_packed_environment_works_on_workers_that_come_and_go(tmp_path):
+def test_packed_environment_works_on_changing_workers(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     archive = pack(tmp_path)

@@ -40,7 +40,7 @@ def next_batch(reader, start=None):
     return end
 
 
-def test_a_stream_keeps_what_it_has_not_read(path):
+def test_consumer_retains_unread_versions(path):
     reader = reader_of(path, maxRowsPerTrigger="5")
     assert position(path) == []
     first = next_batch(reader)
@@ -62,14 +62,14 @@ def test_a_stream_keeps_what_it_has_not_read(path):
     assert position(path) == [("mirror", 4, 2)]
 
 
-def test_a_stream_that_starts_at_a_version_keeps_the_one_before(path):
+def test_consumer_of_stream_with_start_keeps_previous_version(path):
     next_batch(reader_of(path, startingVersion="3"))
     assert position(path) == [("mirror", 2, 2)]
     next_batch(reader_of(path, startingVersion="latest"))
     assert position(path) == [("mirror", 4, 0)]
 
 
-def test_a_consumer_that_cannot_be_moved_does_not_end_the_stream(path, caplog):
+def test_failed_consumer_update_does_not_end_stream(path, caplog):
     reader = reader_of(path)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     reader.commit({**end, "v": 99})

@@ -44,7 +44,7 @@ def run_batch(path, number, *ids, **options):
     writers[1].commit([writers[0].write(iter(part)) for part in parts], number)
 
 
-def test_a_query_with_a_name_of_its_own_is_known_by_it(tmp_path):
+def test_named_query_is_identified_by_name(tmp_path):
     path = str(tmp_path / "t")
     run_batch(path, 0, 1, 2, streamingQueryId="feed")
     for number in range(5):
@@ -61,7 +61,7 @@ def test_a_query_with_a_name_of_its_own_is_known_by_it(tmp_path):
     assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == [1, 2, 3, 4, *range(10, 15)]
 
 
-def test_a_batch_that_another_writer_committed_is_known_by_its_keys(tmp_path):
+def test_batch_committed_by_other_writer_is_recognised(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": [0]}))
     properties = {QUERY_PROPERTY: "feed", BATCH_PROPERTY: "7"}
@@ -74,7 +74,7 @@ def test_a_batch_that_another_writer_committed_is_known_by_its_keys(tmp_path):
     assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == [0, 1, 2, 18, 100]
 
 
-def test_what_a_dead_executor_wrote_of_a_batch_is_found_as_a_leftover(tmp_path):
+def test_files_of_dead_executor_are_orphans(tmp_path):
     path = str(tmp_path / "t")
     run_batch(path, 0, 1, streamingQueryId="feed")
     options = {"path": path, "streamingQueryId": "feed"}
@@ -106,7 +106,7 @@ def test_cleanup_removes_old_files_of_dead_executors(tmp_path):
     assert files_of(path) == used_files(path)
 
 
-def test_a_batch_of_nobody_is_not_committed(tmp_path):
+def test_batch_without_query_is_not_committed(tmp_path):
     with pytest.raises(StorageError, match="did not report the query"):
         run_batch(str(tmp_path / "t"), 0, 1)
 
@@ -231,7 +231,7 @@ class Sinks:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("PYSPARK_LANCE_SINKS", "12"))))
-def test_queries_that_are_killed_and_share_a_table_lose_nothing_and_repeat_nothing(tmp_path, seed):
+def test_killed_queries_sharing_table_lose_and_repeat_nothing(tmp_path, seed):
     path = str(tmp_path / "t")
     sinks = Sinks(path, seed)
     for _ in range(25):

@@ -62,7 +62,7 @@ def forget_last_commit(checkpoint):
     return last.name
 
 
-def test_a_table_follows_another_over_restarts(spark, source, tmp_path):
+def test_table_follows_source_across_restarts(spark, source, tmp_path):
     target = str(tmp_path / "target")
 
     def follow():
@@ -93,7 +93,7 @@ def test_a_table_follows_another_over_restarts(spark, source, tmp_path):
     assert properties["lance.streaming.queryId"]
 
 
-def test_changes_are_followed_and_applied_batch_by_batch(spark, source, tmp_path):
+def test_followed_changes_are_applied_per_batch(spark, source, tmp_path):
     path = str(tmp_path / "replica")
     LanceTable.create(spark, path, "id bigint, n bigint, source_id bigint")
 
@@ -131,7 +131,7 @@ def test_changes_are_followed_and_applied_batch_by_batch(spark, source, tmp_path
     assert {row["id"]: row["n"] for row in found} == wanted and len(found) == len(wanted)
 
 
-def test_what_does_not_only_add_rows_is_refused_unless_it_is_asked_for(spark, source, tmp_path):
+def test_changed_rows_are_refused_unless_requested(spark, source, tmp_path):
     LanceTable.forPath(spark, source).update("id = 1", {"n": "0"})
     plain = stream(spark, source, startingVersion=1)
     assert plain.columns == ["id", "n"]
@@ -147,7 +147,7 @@ def test_what_does_not_only_add_rows_is_refused_unless_it_is_asked_for(spark, so
     assert sorted(map(tuple, rows.collect())) == [(0, "delete"), (1, "delete"), (2, "delete")]
 
 
-def test_a_complete_result_replaces_the_one_before(spark, source, tmp_path):
+def test_complete_mode_replaces_result(spark, source, tmp_path):
     target = str(tmp_path / "counts")
 
     def count():
@@ -163,7 +163,7 @@ def test_a_complete_result_replaces_the_one_before(spark, source, tmp_path):
 
 
 @limited
-def test_a_sink_compacts_its_table_every_so_many_batches(spark, source, tmp_path):
+def test_sink_compacts_every_n_batches(spark, source, tmp_path):
     target = str(tmp_path / "compacted")
 
     def follow(**options):
@@ -184,7 +184,7 @@ def test_a_sink_compacts_its_table_every_so_many_batches(spark, source, tmp_path
     assert lance.dataset(target).version == 9
 
 
-def test_two_queries_feed_one_table_and_add_a_column_to_a_branch_of_it(spark, source, tmp_path):
+def test_two_queries_write_one_table_and_branch(spark, source, tmp_path):
     path = str(tmp_path / "both")
     write(spark, path, 0, 1)
     table = LanceTable.forPath(spark, path)
@@ -223,7 +223,7 @@ def test_two_queries_feed_one_table_and_add_a_column_to_a_branch_of_it(spark, so
         ({}, "a column 'other', which the table does not have"),
     ],
 )
-def test_what_a_sink_cannot_do_is_refused(spark, source, tmp_path, options, message):
+def test_unsupported_sink_options_are_refused(spark, source, tmp_path, options, message):
     path = str(tmp_path / "refused")
     write(spark, path, 0, 1)
     frame = stream(spark, source)
@@ -233,7 +233,7 @@ def test_what_a_sink_cannot_do_is_refused(spark, source, tmp_path, options, mess
     assert lance.dataset(path).version == 1
 
 
-def test_a_stream_goes_on_after_versions_that_only_moved_rows_were_removed(spark, source, tmp_path):
+def test_stream_continues_after_removal_of_compacted_versions(spark, source, tmp_path):
     def follow():
         found = run(stream(spark, source), tmp_path, "caught-up")
         return [one["numInputRows"] for one in found]
@@ -249,7 +249,7 @@ def test_a_stream_goes_on_after_versions_that_only_moved_rows_were_removed(spark
     assert ids(str(tmp_path / "caught-up")) == list(range(1010))
 
 
-def test_a_feed_shows_the_columns_and_changes_that_it_is_asked_for(spark, source, tmp_path):
+def test_feed_shows_requested_columns_and_changes(spark, source, tmp_path):
     LanceTable.forPath(spark, source).update("id < 5", {"n": "-1"})
     options = {
         "columns": "n, _commit_version",
@@ -262,7 +262,7 @@ def test_a_feed_shows_the_columns_and_changes_that_it_is_asked_for(spark, source
 
 
 @limited
-def test_progress_shows_how_far_the_stream_is_behind(spark, source, tmp_path):
+def test_progress_shows_versions_behind(spark, source, tmp_path):
     for number in range(3):
         write(spark, source, 1000 + number, 1001 + number)
     limited = stream(spark, source, startingVersion=1, maxVersionsPerTrigger=2)
@@ -274,7 +274,7 @@ def test_progress_shows_how_far_the_stream_is_behind(spark, source, tmp_path):
     assert offsets == [(2, 4), (4, 4)]
 
 
-def test_a_stream_begins_at_a_time_or_with_a_version_to_come(spark, source, tmp_path):
+def test_stream_begins_at_time_or_future_version(spark, source, tmp_path):
     write(spark, source, 2000, 2010)
     microseconds = Snapshot.open(Table(source)).manifest.timestamp_ns // 1000
     since = datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat()
@@ -309,16 +309,12 @@ def test_a_stream_begins_at_a_time_or_with_a_version_to_come(spark, source, tmp_
         ({"readChangeFeed": True, "ignoreDeletes": True}, "leave out one of them"),
     ],
 )
-def test_what_no_stream_can_be_asked_for_is_refused_when_it_is_loaded(
-    spark, source, options, message
-):
+def test_invalid_stream_options_are_refused_on_load(spark, source, options, message):
     with pytest.raises(AnalysisException, match=message):
         stream(spark, source, **options)
 
 
-def test_a_stream_goes_on_though_the_versions_that_it_has_read_were_removed(
-    spark, source, tmp_path
-):
+def test_stream_continues_after_removal_of_read_versions(spark, source, tmp_path):
     write(spark, source, 1000, 1010)
     options = {"startingVersion": 2, "readChangeFeed": True}
     (progress,) = run(stream(spark, source, **options), tmp_path, "follows")
@@ -343,12 +339,12 @@ def test_a_stream_goes_on_though_the_versions_that_it_has_read_were_removed(
         ),
     ],
 )
-def test_what_a_stream_cannot_read_is_said(spark, source, tmp_path, options, message):
+def test_unsupported_stream_reads_are_refused(spark, source, tmp_path, options, message):
     with pytest.raises(StreamingQueryException, match=message):
         run(stream(spark, source, **options), tmp_path, "refused")
 
 
-def test_a_table_of_the_catalog_is_followed(spark, source, tmp_path):
+def test_catalog_table_is_followed(spark, source, tmp_path):
     spark.sql(f"CREATE TABLE followed_events USING lance OPTIONS (path '{source}')")
     try:
         run(spark.readStream.table("followed_events"), tmp_path, "events")
@@ -361,9 +357,7 @@ def test_a_table_of_the_catalog_is_followed(spark, source, tmp_path):
     assert ids(str(tmp_path / "events")) == list(range(1000))
 
 
-def test_a_query_that_meets_other_columns_ends_and_shows_them_when_it_is_started_again(
-    spark, source, tmp_path
-):
+def test_query_ends_on_schema_change_and_continues_after_restart(spark, source, tmp_path):
     target = str(tmp_path / "wider")
     writer = stream(spark, source).writeStream.format("lance")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint-wider")).start(target)

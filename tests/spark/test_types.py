@@ -21,7 +21,7 @@ def load(spark, path, **options):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_random_tables_of_pylance_show_their_plain_values_in_spark(spark, tmp_path, version):
+def test_random_pylance_tables_show_plain_values(spark, tmp_path, version):
     for seed in (1, 2, 3):
         table = random_table(seed + 500, 200, version, columns=6)
         keep = [
@@ -52,7 +52,7 @@ def test_random_tables_of_pylance_show_their_plain_values_in_spark(spark, tmp_pa
             assert repr(mine.to_pylist()) == repr(expected[name].to_pylist()), name
 
 
-def test_every_scalar_type_goes_through_spark_and_back_unchanged(spark, tmp_path):
+def test_scalar_types_round_trip(spark, tmp_path):
     columns = {}
     for number, kind in enumerate(SCALARS):
         if pa.types.is_null(kind) or pa.types.is_decimal256(kind):
@@ -90,7 +90,7 @@ def test_every_scalar_type_goes_through_spark_and_back_unchanged(spark, tmp_path
         assert before[name].to_pylist() == after[name].to_pylist(), name
 
 
-def test_spark_types_are_stored_as_their_arrow_types(spark, tmp_path):
+def test_spark_types_are_stored_as_arrow_types(spark, tmp_path):
     path = str(tmp_path / "t")
     frame = spark.sql(
         "SELECT cast(1 AS tinyint) b, cast(2 AS smallint) s, 3 i, 4L l, cast(1.5 AS float) f, "
@@ -114,7 +114,7 @@ def test_spark_types_are_stored_as_their_arrow_types(spark, tmp_path):
     assert back.collect() == frame.collect()
 
 
-def test_nanoseconds_that_do_not_fit_are_an_error_not_a_rounding(spark, tmp_path):
+def test_unrepresentable_nanoseconds_raise(spark, tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"t": pa.array([1001], pa.timestamp("ns")), "i": [1]}), path)
     with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT.*'t'"):

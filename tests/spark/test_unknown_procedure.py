@@ -17,14 +17,14 @@ from pyspark_lance.spark.sql.procedures import PROCEDURES, refuse_unknown
         ("system.VERIFI", "system.verify"),
     ],
 )
-def test_the_nearest_procedure_is_named(asked, near):
+def test_unknown_procedure_error_suggests_nearest(asked, near):
     with pytest.raises(InvalidInputError, match=f"did you mean {near}?") as refused:
         refuse_unknown(UnknownProcedureRequest(procedure=asked))
     assert asked in str(refused.value)
     assert all(name in str(refused.value) for name in PROCEDURES)
 
 
-def test_a_name_like_no_other_gets_the_list_alone():
+def test_dissimilar_procedure_error_lists_names_only():
     with pytest.raises(InvalidInputError, match="namespace system: ") as refused:
         refuse_unknown(UnknownProcedureRequest(procedure="system.zzz"))
     assert "did you mean" not in str(refused.value)

@@ -34,7 +34,7 @@ def path(tmp_path):
     return str(tmp_path / "t")
 
 
-def test_dense_and_sparse_vectors_come_back_and_a_model_fits_as_on_parquet(spark, path):
+def test_ml_vectors_round_trip_and_model_fits(spark, path):
     frame = spark.createDataFrame(ROWS, ["label", "features"])
     save(frame, path)
     found = load(spark, path)
@@ -77,7 +77,7 @@ def test_vectors_stay_vectors_through_every_change(spark, path):
         ("named_struct('a', map('k', map()))", "struct<a:map<string,map<string,void>>>"),
     ],
 )
-def test_columns_whose_type_nobody_said_are_written_and_read(spark, path, value, kind):
+def test_columns_of_void_type_are_written_and_read(spark, path, value, kind):
     frame = spark.sql(f"SELECT 1 AS id, {value} AS v")
     save(frame, path)
     assert load(spark, path).schema["v"].dataType.simpleString() == kind
@@ -85,7 +85,7 @@ def test_columns_whose_type_nobody_said_are_written_and_read(spark, path, value,
     assert lance.dataset(path).count_rows() == 1
 
 
-def test_maps_without_types_are_appended_and_merged(spark, path):
+def test_maps_of_void_type_are_appended_and_merged(spark, path):
     frame = spark.sql("SELECT 1 AS id, map() AS v")
     for mode in ("append", "append", "overwrite"):
         save(frame, path, mode)

@@ -93,7 +93,7 @@ WAYS = {
 
 @pytest.mark.interop
 @pytest.mark.parametrize("seed", seeds(24, in_ci=2, first=8))
-def test_names_columns_and_texts_give_the_same_rows(spark, tmp_path, seed):
+def test_names_columns_and_texts_give_same_rows(spark, tmp_path, seed):
     rng = np.random.default_rng(seed)
     clauses = random_clauses(rng)
     rewrite = str(rng.choice(["auto", "rows"]))
@@ -124,7 +124,7 @@ def test_names_columns_and_texts_give_the_same_rows(spark, tmp_path, seed):
 
 
 @pytest.mark.parametrize("call", ["upsert", "assignments", "by columns"])
-def test_a_merge_asks_the_jvm_little_more_for_more_columns(spark, tmp_path, monkeypatch, call):
+def test_merge_jvm_calls_grow_slowly_with_columns(spark, tmp_path, monkeypatch, call):
     calls = 0
     send = ClientServerConnection.send_command
 

@@ -57,7 +57,7 @@ def test_variants_become_json_and_nulls_stay():
     assert variants_as_text(column[:0], JSON).to_pylist() == []
 
 
-def test_variants_inside_of_other_columns_become_json():
+def test_nested_variants_become_json():
     kind = pa.struct([("l", pa.list_(pa.json_())), ("m", pa.map_(pa.string(), pa.json_()))])
     (field,) = LanceSchema.from_arrow(pa.schema([pa.field("s", kind)])).fields
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), variants(DOCUMENTS[:3]))
@@ -68,14 +68,14 @@ def test_variants_inside_of_other_columns_become_json():
     assert found[2]["m"] == [("b", "null")]
 
 
-def test_other_columns_are_left_alone():
+def test_columns_without_variants_are_unchanged():
     text = LanceSchema.from_arrow(pa.schema([pa.field("j", pa.string())])).fields[0]
     column = variants(DOCUMENTS)
     assert variants_as_text(column, text) is column
     assert variants_as_text(pa.array(["{}"]), JSON).to_pylist() == ["{}"]
 
 
-def test_what_is_no_variant_is_refused_with_column_and_row():
+def test_invalid_variant_error_names_column_and_row():
     broken = pa.array([{"value": b"\xff", "metadata": b""}], VARIANT)
     with pytest.raises(InvalidInputError, match="column 'j': value 1 of a batch is a variant"):
         variants_as_text(pa.concat_arrays([variants(["1"]), broken]), JSON)
@@ -87,7 +87,7 @@ def planned(kind, options=None, existing=None, *, overwrite=False):
     return stored_schema(schema, options or {}, existing=made, overwrite=overwrite)
 
 
-def test_a_variant_column_is_json_if_the_option_or_the_table_says_so():
+def test_variant_column_is_json_if_option_or_table_requires():
     for found in (
         planned(VariantType(), {"j.json": "true"}),
         planned(VariantType(), existing={"j": pa.json_()}),
@@ -102,7 +102,7 @@ def test_a_variant_column_is_json_if_the_option_or_the_table_says_so():
 
 @pytest.mark.parametrize("kind", [ArrayType(VariantType()), HOLDS_VARIANT,
                                   MapType(StringType(), ArrayType(HOLDS_VARIANT))])  # fmt: skip
-def test_the_option_that_the_error_names_is_taken_for_variants_in_other_columns(kind):
+def test_suggested_json_option_works_for_nested_variants(kind):
     with pytest.raises(UnsupportedFeatureError, match=r"set the option j\.json = true"):
         planned(kind)
     found = LanceSchema.from_arrow(planned(kind, {"j.json": "true"}))
@@ -111,7 +111,7 @@ def test_the_option_that_the_error_names_is_taken_for_variants_in_other_columns(
     assert set(leaves) <= {"json", "string"}
 
 
-def test_json_is_not_for_columns_without_variants_or_strings():
+def test_json_option_requires_variants_or_strings():
     for kind in (ArrayType(LongType()), StructType([StructField("a", StringType())])):
         with pytest.raises(InvalidInputError, match=r"j\.json = true, but .* no variants"):
             planned(kind, {"j.json": "true"})
@@ -127,14 +127,14 @@ def test_json_is_not_for_columns_without_variants_or_strings():
         (HOLDS_VARIANT, {"j": pa.struct([("w", pa.json_())])}, "j.v"),
     ],
 )
-def test_variants_that_would_not_be_json_are_refused_with_their_path(kind, existing, path):
+def test_unstorable_variants_are_refused_with_path(kind, existing, path):
     with pytest.raises(UnsupportedFeatureError, match=rf"'{path}' holds variants"):
         planned(kind, existing=existing)
 
 
 @pytest.mark.spark
 @pytest.mark.interop
-def test_variants_are_written_as_spark_itself_prints_them(spark, tmp_path):
+def test_variants_are_stored_like_spark_prints_them(spark, tmp_path):
     path = str(tmp_path / "t")
     rows = [(number, text) for number, text in enumerate(DOCUMENTS)]
     schema = StructType([StructField("id", LongType()), StructField("t", StringType())])
@@ -176,7 +176,7 @@ def test_variants_are_written_as_spark_itself_prints_them(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_changes_store_variants_as_writes_do(spark, tmp_path):
+def test_changes_store_variants_like_writes(spark, tmp_path):
     """Texts stay texts, and JSON's null is no missing value."""
     path = str(tmp_path / "t")
     rows = spark.sql("SELECT 1 AS id, parse_json('1') AS j, array(parse_json('1')) AS l")

@@ -104,7 +104,7 @@ def test_everything_goes_without_pandas(tmp_path, notes):
 
 
 @pytest.mark.slow
-def test_no_change_makes_arrow_ask_for_pandas_in_a_process_of_spark(tmp_path, notes):
+def test_changes_never_import_pandas_in_spark_processes(tmp_path, notes):
     printed = run_script(EVERY_CHANGE, tmp_path / "table", "false", jar=False)
     assert printed.split()[-1] == "1"
     assert not notes.exists(), notes.read_text()

@@ -66,7 +66,7 @@ def users(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_archives_of_spark_have_no_importers_afterwards_and_those_of_users_keep_them(sparks, users):
+def test_trimming_removes_only_spark_archive_importers(sparks, users):
     assert importers(sparks) == {sparks, f"{sparks}/module_of_spark"}
     trim_worker_overhead()
     assert importers(sparks) == set()
@@ -74,14 +74,14 @@ def test_archives_of_spark_have_no_importers_afterwards_and_those_of_users_keep_
     assert gc.get_freeze_count() > 0
 
 
-def test_other_modules_of_an_archive_are_found_later(sparks):
+def test_other_modules_of_archive_are_found_later(sparks):
     trim_worker_overhead()
     importlib.invalidate_caches()
     assert importlib.import_module("module_of_spark.two").value == 2
     assert importlib.import_module("module_of_spark.one").value == 1
 
 
-def test_a_new_archive_of_a_user_is_seen(users, sparks):
+def test_new_user_archive_is_seen(users, sparks):
     trim_worker_overhead()
     os.remove(users)
     make_archive(users, "module_of_user_too")
@@ -151,7 +151,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("request_of_spark", REQUESTS)
-def test_every_request_leaves_the_worker_settled(tmp_path, sparks, request_of_spark):
+def test_worker_is_trimmed_after_every_request(tmp_path, sparks, request_of_spark):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": pa.array([1, 2, 3])}))
     before, asked = REQUESTS[request_of_spark]
@@ -163,7 +163,7 @@ def test_every_request_leaves_the_worker_settled(tmp_path, sparks, request_of_sp
 
 
 @pytest.mark.spark
-def test_workers_have_no_importers_of_sparks_archives_when_they_read(spark, tmp_path):
+def test_reading_workers_have_no_spark_archive_importers(spark, tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
 
@@ -214,7 +214,7 @@ os._exit(0)
 """
 
 
-def test_a_worker_that_the_jvm_has_left_ends_without_a_traceback():
+def test_abandoned_worker_ends_without_traceback():
     printed = {
         kind: subprocess.run(
             [sys.executable, "-c", LEFT, kind], check=True, capture_output=True, text=True

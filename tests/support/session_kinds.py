@@ -19,14 +19,14 @@ PLAIN, PLUGIN = KINDS = ("plain", "plugin")
 # What is another way with the plugin. A test of a file may be named by itself.
 BOTH_KINDS = {
     "test_columns_in_spark.py::"
-    "test_merge_schema_replace_where_and_batches_of_an_application": "options of a write",
+    "test_merge_schema_replace_where_and_numbered_batches": "options of a write",
     "test_errors_of_workers.py": "errors cross Java on their way from a worker",
     "test_json_and_blobs.py": "their batches and rows",
-    "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the plugin",
-    "test_nearest.py::test_an_option_of_a_read_gives_the_nearest_rows": "a read of its own kind",
+    "test_nearest.py::test_nearest_accepts_one_several_and_frame_queries": "beside the plugin",
+    "test_nearest.py::test_nearest_is_read_option": "a read of its own kind",
     "test_options.py": "names of options, which Java passes on",
     "test_read_and_write.py": "every read and every write",
-    "test_streams.py::test_a_table_follows_another_over_restarts": "Python's source and sink",
+    "test_streams.py::test_table_follows_source_across_restarts": "Python's source and sink",
     "test_support_matrix.py": "every statement, of which each kind has its own",
     "test_types.py": "values of every type, in batches and rows",
 }
@@ -40,24 +40,23 @@ WITH_PLUGIN = {
     "test_encoding_options.py": "options of columns in a write",
     "test_metadata_tables.py": "scans of tables that have no files",
     **{
-        f"test_names_of_paths.py::test_tables_and_parquet_lie_in_folders_of_{which}": "statements"
-        for which in ("the_same_names", "all_these_names")
+        f"test_names_of_paths.py::test_tables_and_parquet_share_folders_of_{which}": "statements"
+        for which in ("sampled_names", "all_names")
     },
-    "test_real_sizes.py::"
-    "test_a_large_fragment_is_read_by_several_tasks_in_several_batches_each": "large batches",
-    "test_real_sizes.py::test_a_hundred_thousand_vectors": "large batches of lists",
+    "test_real_sizes.py::test_large_fragment_is_read_by_several_tasks_in_batches": "large batches",
+    "test_real_sizes.py::test_hundred_thousand_vectors_survive_changes": "large batches of lists",
     "test_replaced_tables.py": "versions that plans and checkpoints remember",
     "test_s3_in_spark.py": "credentials on their way through Java",
     **{
         f"test_streams.py::{test}": "what reaches Python's source and sink through Java"
         for test in (
-            "test_what_a_sink_cannot_do_is_refused",
-            "test_a_feed_shows_the_columns_and_changes_that_it_is_asked_for",
-            "test_progress_shows_how_far_the_stream_is_behind",
-            "test_what_no_stream_can_be_asked_for_is_refused_when_it_is_loaded",
-            "test_what_a_stream_cannot_read_is_said",
-            "test_a_table_of_the_catalog_is_followed",
-            "test_a_query_that_meets_other_columns_ends_and_shows_them_when_it_is_started_again",
+            "test_unsupported_sink_options_are_refused",
+            "test_feed_shows_requested_columns_and_changes",
+            "test_progress_shows_versions_behind",
+            "test_invalid_stream_options_are_refused_on_load",
+            "test_unsupported_stream_reads_are_refused",
+            "test_catalog_table_is_followed",
+            "test_query_ends_on_schema_change_and_continues_after_restart",
         )
     },
     "test_user_types.py": "types of users, which Java sees as what they hold",

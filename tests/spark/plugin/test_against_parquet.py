@@ -264,7 +264,7 @@ def explained(plugin, frames, name, given, found):
     return f"{text}\n  on {name} with {given}\n  selects {own}\n  not {expected}"
 
 
-def test_conditions_select_the_same_rows(plugin, frames):
+def test_conditions_select_same_rows(plugin, frames):
     rng, failures = random.Random(SEED), []
     pushed = 0
     for _ in range(CONDITIONS // PER_SETTINGS):
@@ -289,7 +289,7 @@ def test_conditions_select_the_same_rows(plugin, frames):
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kathmandu"])
-def test_the_extremes_of_types_reach_tasks(plugin, frames, zone):
+def test_extreme_values_reach_tasks(plugin, frames, zone):
     """Tables of tests are small: their rows are read where a scan is planned unless told not to."""
     texts = [f"far <= {one}" for one in CONSTANTS["far"]]
     texts += [f"far_day = {one}" for one in CONSTANTS["far_day"][:2]]
@@ -327,7 +327,7 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_queries_return_the_same_rows(plugin, frames, query):
+def test_queries_return_same_rows(plugin, frames, query):
     def answer(name):
         return sorted(repr(row) for row in plugin.sql(query.format(t=name)).collect())
 

@@ -68,7 +68,7 @@ def check(spark, path, expected):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_keep_blobs_that_no_clause_names(plugin, path, kind):
+def test_unnamed_blobs_are_kept(plugin, path, kind):
     table = new_table(path, BLOBS, kind)
     rows = {key: (key, blob, (key, 1, 1)) for key, blob in BLOBS.items()}
     before = referenced(path) if kind == "managed" else set()
@@ -104,7 +104,7 @@ def test_rows_keep_blobs_that_no_clause_names(plugin, path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_get_the_bytes_that_clauses_give_them(plugin, path, kind):
+def test_assigned_blob_bytes_are_stored(plugin, path, kind):
     table = new_table(path, BLOBS, kind)
     rows = {key: (key, blob, (key, 1, 1)) for key, blob in BLOBS.items()}
     plugin.sql(f"UPDATE {table} SET b = X'05', n = n + 10 WHERE b IS NULL OR b.size = 0")
@@ -157,7 +157,7 @@ def test_clauses_take_blobs_away_from_some_rows(plugin, path, kind):
 
 
 @pytest.mark.parametrize(("kind", "other"), [("2.1", "2.2"), ("managed", "2.0"), ("2.2", "2.2")])
-def test_blobs_of_another_table_are_copied_by_their_bytes(plugin, tmp_path, kind, other):
+def test_blobs_of_other_table_are_copied(plugin, tmp_path, kind, other):
     path = str(tmp_path / "target")
     table = new_table(path, BLOBS, kind)
     source = new_table(str(tmp_path / "source"), {1: LARGE[3:], 4: None, 7: b"seven"}, other)
@@ -190,7 +190,7 @@ def test_blobs_of_another_table_are_copied_by_their_bytes(plugin, tmp_path, kind
     check(plugin, path, rows)
 
 
-def test_descriptors_that_cannot_be_followed_are_refused(plugin, tmp_path):
+def test_unresolvable_descriptors_are_refused(plugin, tmp_path):
     table = new_table(str(tmp_path / "t"), BLOBS)
     source = new_table(str(tmp_path / "s"), {1: b"one"})
     for text in (
@@ -208,7 +208,7 @@ def test_descriptors_that_cannot_be_followed_are_refused(plugin, tmp_path):
     assert lance.dataset(str(tmp_path / "t")).version == 1
 
 
-def test_a_merge_reads_no_blob_that_it_does_not_need(plugin, path):
+def test_merge_reads_only_needed_blobs(plugin, path):
     table = new_table(path, BLOBS)
     merge = f"MERGE INTO {table} t USING (SELECT 1L AS id) s ON t.id = s.id WHEN MATCHED THEN"
     plan = plugin.sql(f"EXPLAIN {merge} UPDATE SET n = 5").first()[0]
@@ -228,7 +228,7 @@ def test_columns_are_added_beside_blobs(plugin, path):
     assert {key: row[1] for key, row in pylance_rows(path).items()} == BLOBS
 
 
-def test_views_that_show_bytes_and_columns_without_nulls_can_be_merged_into(plugin, path):
+def test_merge_into_view_with_binary_blobs_is_supported(plugin, path):
     table = new_table(path, BLOBS)
     options = f"OPTIONS (path '{path}', blobColumns 'b')"
     plugin.sql(f"CREATE OR REPLACE TEMPORARY VIEW blobs_seen USING lance {options}")
@@ -255,7 +255,7 @@ def test_views_that_show_bytes_and_columns_without_nulls_can_be_merged_into(plug
         plugin.sql(f"UPDATE {table} SET b = NULL")
 
 
-def test_structs_with_blobs_are_kept_or_set_whole(plugin, path):
+def test_structs_with_blobs_are_kept_or_replaced_whole(plugin, path):
     blob = {"lance-encoding:blob": "true"}
     kind = pa.struct([("a", pa.int64()), pa.field("x", pa.large_binary(), metadata=blob)])
     values = [{"a": key, "x": value} for key, value in BLOBS.items()]
@@ -338,7 +338,7 @@ def test_inserts_give_structs_with_blobs_bytes(plugin, path):
 
 
 @needs("schema evolution of other writes than MERGE")
-def test_statements_that_add_columns_give_blob_columns_bytes(plugin, path):
+def test_schema_evolution_stores_bytes_in_blob_columns(plugin, path):
     table = new_table(path, {0: LARGE, 1: b"one", 2: b"two"})
     rows = plugin.createDataFrame([(3, b"three", 1)], "id bigint, b binary, more int")
     rows.writeTo(table).option("mergeSchema", "true").append()

@@ -25,7 +25,7 @@ def built(plugin_build, tmp_path_factory):
         pytest.skip(str(error))
 
 
-def test_the_jar_names_its_source(jar):
+def test_jar_registers_source(jar):
     with zipfile.ZipFile(jar) as archive:
         names = archive.namelist()
         service = archive.read("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister")
@@ -33,7 +33,7 @@ def test_the_jar_names_its_source(jar):
     assert "org/pysparklance/LanceSource.class" in names
 
 
-def test_the_kept_jar_is_of_these_sources_and_other_sources_are_noticed(
+def test_check_accepts_matching_jar_and_detects_changed_sources(
     plugin_build, tmp_path, monkeypatch
 ):
     assert plugin_build.check()
@@ -56,7 +56,7 @@ def copied_sources(plugin_build, folder, monkeypatch):
     return sources / "pysparklance"
 
 
-def test_no_source_imports_what_it_does_not_use(plugin_build, tmp_path, monkeypatch, capsys):
+def test_sources_have_no_unused_imports(plugin_build, tmp_path, monkeypatch, capsys):
     assert plugin_build.unused_imports() == {}
     source = copied_sources(plugin_build, tmp_path, monkeypatch) / "LanceSource.java"
     unused = "import java.util.Deque;\nimport static java.lang.Math.floorMod;\n"
@@ -68,7 +68,7 @@ def test_no_source_imports_what_it_does_not_use(plugin_build, tmp_path, monkeypa
 
 
 @needs("classes that the plugin compiles against")
-def test_a_warning_of_the_compiler_fails_the_build(plugin_build, tmp_path, monkeypatch):
+def test_compiler_warning_fails_build(plugin_build, tmp_path, monkeypatch):
     try:
         plugin_build.find_javac()
     except plugin_build.CannotBuildError as error:
@@ -82,7 +82,7 @@ def test_a_warning_of_the_compiler_fails_the_build(plugin_build, tmp_path, monke
 
 
 @needs("classes that the plugin compiles against")
-def test_a_jar_of_these_sources_with_other_classes_is_noticed(plugin_build, tmp_path):
+def test_jar_with_modified_classes_is_detected(plugin_build, tmp_path):
     try:
         if plugin_build.jdk_release() != plugin_build.JDK:
             pytest.skip("another JDK may compile to other classes")
@@ -96,9 +96,7 @@ def test_a_jar_of_these_sources_with_other_classes_is_noticed(plugin_build, tmp_
     assert not plugin_build.check(changed)
 
 
-def test_the_jar_is_the_same_each_time_and_where_spark_lacks_the_types_of_changes(
-    built, plugin_build, tmp_path, monkeypatch
-):
+def test_jar_is_reproducible_without_spark_change_types(built, plugin_build, tmp_path, monkeypatch):
     monkeypatch.setattr(plugin_build, "has_changelog", lambda jars: False)
     outlined = plugin_build.build(tmp_path / "outlined.jar")
     assert outlined.read_bytes() == built.read_bytes()
@@ -106,9 +104,7 @@ def test_the_jar_is_the_same_each_time_and_where_spark_lacks_the_types_of_change
         assert not [name for name in archive.namelist() if name.startswith("org/apache")]
 
 
-def test_without_pyspark_or_a_compiler_the_build_says_what_is_missing(
-    plugin_build, tmp_path, monkeypatch
-):
+def test_build_reports_missing_pyspark_or_compiler(plugin_build, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(plugin_build.CannotBuildError, match="there is no javac"):
@@ -116,7 +112,7 @@ def test_without_pyspark_or_a_compiler_the_build_says_what_is_missing(
 
 
 @needs("classes that the plugin compiles against")
-def test_broken_sources_leave_the_old_jar_alone(plugin_build, tmp_path, monkeypatch):
+def test_broken_sources_keep_old_jar(plugin_build, tmp_path, monkeypatch):
     if not plugin_build.shutil.which("javac"):
         pytest.skip("there is no JDK")
     (tmp_path / "Broken.java").write_text("class Broken {")
@@ -145,7 +141,7 @@ def test_install_and_uninstall_touch_one_file(jar, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == plugin_jar()
 
 
-def test_an_installation_leaves_files_alone_that_others_are_linked_to(tmp_path):
+def test_installation_keeps_hard_linked_files(tmp_path):
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-sql_2.13-4.3.0.jar").touch()
     (tmp_path / "cached.jar").write_bytes(b"of another installation")
@@ -156,7 +152,7 @@ def test_an_installation_leaves_files_alone_that_others_are_linked_to(tmp_path):
     assert len(list((tmp_path / "jars").iterdir())) == 2
 
 
-def test_importing_the_package_does_not_import_the_plugin():
+def test_package_import_does_not_import_plugin():
     code = "import sys, pyspark_lance; print('pyspark_lance.plugin' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

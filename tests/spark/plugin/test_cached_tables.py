@@ -42,7 +42,7 @@ def save(session, path, mode="append"):
     row.write.format("lance").mode(mode).save(path)
 
 
-def test_writes_of_data_frames_and_of_streams_are_seen(plugin, path, tmp_path, cached):
+def test_data_frame_and_stream_writes_refresh_cache(plugin, path, tmp_path, cached):
     pinned = plugin.read.format("lance").load(path).cache()
     assert pinned.count() == 1
     save(plugin, path)
@@ -59,7 +59,7 @@ def test_writes_of_data_frames_and_of_streams_are_seen(plugin, path, tmp_path, c
     assert pinned.select("_rowid").count() == 1  # which is not cached: of the version it was
 
 
-def test_statements_are_seen_by_other_names_than_theirs(plugin, path, cached):
+def test_statements_by_other_names_refresh_cache(plugin, path, cached):
     plugin.sql(f"INSERT INTO lance.`{path}` VALUES (2, 'b'), (3, 'c')")
     assert cached() == {3}
     plugin.sql(f"DELETE FROM lance.`{path}` WHERE id = 3")
@@ -68,7 +68,7 @@ def test_statements_are_seen_by_other_names_than_theirs(plugin, path, cached):
     assert cached() == {1}
 
 
-def test_changes_of_lance_table_are_seen(plugin, path, cached):
+def test_lance_table_changes_refresh_cache(plugin, path, cached):
     table = LanceTable.forPath(plugin, path)
     rows = plugin.sql("SELECT 7L AS id, 'x' AS v")
     merge = table.merge(rows, "target.id = source.id").whenNotMatchedInsertAll()
@@ -83,7 +83,7 @@ def test_changes_of_lance_table_are_seen(plugin, path, cached):
     assert cached() == {2}
 
 
-def test_other_tables_stay_cached_as_they_are(plugin, path, tmp_path, cached):
+def test_other_tables_stay_cached(plugin, path, tmp_path, cached):
     before = loaded_blocks(plugin)
     other = str(tmp_path / "other")
     save(plugin, other)

@@ -68,7 +68,7 @@ def changes(session, path, clause, what="*", rest=""):
         ("VERSION 0", 0, 6),
     ],
 )
-def test_changes_are_those_of_the_feed(plugin, path, clause, first, last):
+def test_changes_equal_feed(plugin, path, clause, first, last):
     found = changes(plugin, path, clause)
     expected = feed(plugin, path, startingVersion=first, endingVersion=last)
     assert found.columns == expected.columns == _COLUMNS
@@ -78,7 +78,7 @@ def test_changes_are_those_of_the_feed(plugin, path, clause, first, last):
 
 
 @needs_changes
-def test_every_kind_of_change_has_its_rows(plugin, path):
+def test_changes_contain_every_change_type(plugin, path):
     found = changes(plugin, path, "VERSION 3 TO VERSION 5", "id, n, _change_type, _commit_version")
     assert rows(found) == [
         (1, 100, "update_preimage", 5),
@@ -94,7 +94,7 @@ def test_every_kind_of_change_has_its_rows(plugin, path):
 @needs_changes
 @pytest.mark.parametrize("mode", ["none", "dropCarryovers", "netChanges"])
 @pytest.mark.parametrize("updates", ["true", "false"])
-def test_deduplication_is_left_to_the_feed(plugin, path, mode, updates):
+def test_deduplication_is_delegated_to_feed(plugin, path, mode, updates):
     given = f"WITH (deduplicationMode = '{mode}', computeUpdates = '{updates}')"
     found = changes(plugin, path, "VERSION 2 TO VERSION 6", rest=given)
     expected = feed(plugin, path, startingVersion=2, endingVersion=6, deduplicationMode=mode)
@@ -105,7 +105,7 @@ def test_deduplication_is_left_to_the_feed(plugin, path, mode, updates):
 
 
 @needs_changes
-def test_the_range_may_be_of_times(plugin, path):
+def test_changes_accept_timestamp_range(plugin, path):
     stamps = dict(
         rows(changes(plugin, path, "VERSION 0", "DISTINCT _commit_version, _commit_timestamp"))
     )
@@ -126,7 +126,7 @@ def test_the_range_may_be_of_times(plugin, path):
 
 
 @needs_changes
-def test_the_reader_asks_with_options(plugin, path):
+def test_reader_options_select_changes(plugin, path):
     reader = plugin.read.option("startingVersion", 2).option("endingVersion", 5)
     found = (
         reader.option("startingBoundInclusive", "false")
@@ -141,7 +141,7 @@ def test_the_reader_asks_with_options(plugin, path):
 
 
 @needs_changes
-def test_further_options_narrow_the_changes(plugin, path):
+def test_additional_options_narrow_changes(plugin, path):
     expected = feed(plugin, path, startingVersion=2, endingVersion=5, filter="n > 50")
     narrowed = changes(plugin, path, "VERSION 2 TO VERSION 5", rest="WITH (filter = 'n > 50')")
     assert rows(narrowed) == rows(expected)
@@ -152,7 +152,7 @@ def test_further_options_narrow_the_changes(plugin, path):
 
 
 @needs_changes
-def test_only_the_columns_of_the_query_are_read(plugin, path):
+def test_changes_read_only_needed_columns(plugin, path):
     found = changes(plugin, path, "VERSION 2 TO VERSION 5", "st.a, _change_type")
     shown = (
         f"{path} changes of versions 2 to 5, reads: struct<st:struct<a:bigint>,_change_type:string>"
@@ -181,7 +181,7 @@ def test_only_the_columns_of_the_query_are_read(plugin, path):
         ("n <=> NULL", lambda row: row[1] is None),
     ],
 )
-def test_conditions_choose_among_the_changes(plugin, path, condition, keeps):
+def test_conditions_filter_changes(plugin, path, condition, keeps):
     clause = "VERSION 2 TO VERSION 5"
     every = rows(feed(plugin, path, startingVersion=2, endingVersion=5))
     found = changes(plugin, path, clause, rest=f"WHERE {condition}")
@@ -191,7 +191,7 @@ def test_conditions_choose_among_the_changes(plugin, path, condition, keeps):
 
 
 @needs_changes
-def test_changes_join_with_themselves_and_with_the_table(plugin, path):
+def test_changes_join_with_themselves_and_table(plugin, path):
     table = f"lance.`{path}`"
     pairs = f"""
         SELECT old.id, old.n, new.n FROM {table} CHANGES FROM VERSION 2 TO VERSION 6 old
@@ -212,7 +212,7 @@ def test_changes_join_with_themselves_and_with_the_table(plugin, path):
 
 
 @needs_changes
-def test_a_query_keeps_the_end_that_it_was_analysed_with(plugin, tmp_path):
+def test_query_keeps_end_version_of_analysis(plugin, tmp_path):
     path = str(tmp_path / "growing")
     plugin.range(3).write.format("lance").save(path)
     found = changes(plugin, path, "VERSION 1", "id, _commit_version")
@@ -222,7 +222,7 @@ def test_a_query_keeps_the_end_that_it_was_analysed_with(plugin, tmp_path):
 
 
 @needs_changes
-def test_tables_of_a_folder_have_changes_too(plugin):
+def test_folder_tables_have_changes(plugin):
     plugin.sql("CREATE TABLE folder.followed (id bigint)")
     plugin.sql("INSERT INTO folder.followed VALUES (1), (2)")
     plugin.sql("DELETE FROM folder.followed WHERE id = 1")
@@ -234,7 +234,7 @@ def test_tables_of_a_folder_have_changes_too(plugin):
 
 
 @needs_changes
-def test_a_branch_has_changes_of_its_own(plugin, tmp_path):
+def test_branch_has_separate_changes(plugin, tmp_path):
     path = str(tmp_path / "branched")
     plugin.range(4).write.format("lance").save(path)
     lance.dataset(path).create_branch("side").delete("id = 2")
@@ -259,7 +259,7 @@ def test_a_branch_has_changes_of_its_own(plugin, tmp_path):
         ("VERSION 2 WITH (nonsense = 'all')", "there is no option 'nonsense'"),
     ],
 )
-def test_a_range_that_cannot_be_had_is_refused(plugin, path, clause, message):
+def test_unavailable_ranges_are_refused(plugin, path, clause, message):
     with pytest.raises(Exception, match=message):
         changes(plugin, path, clause).collect()
 
@@ -277,7 +277,7 @@ def test_a_range_that_cannot_be_had_is_refused(plugin, path, clause, message):
         "TIMESTAMP '2999-01-01' TO TIMESTAMP '2999-01-02' EXCLUSIVE",
     ],
 )
-def test_a_range_without_a_version_has_no_changes(plugin, path, clause):
+def test_empty_range_has_no_changes(plugin, path, clause):
     found = changes(plugin, path, clause)
     assert found.columns == _COLUMNS
     assert rows(found) == []
@@ -285,7 +285,7 @@ def test_a_range_without_a_version_has_no_changes(plugin, path, clause):
 
 
 @needs_changes
-def test_what_has_no_changes_says_so_and_tables_of_a_catalog_have_them(plugin, path, tmp_path):
+def test_changes_of_missing_or_untracked_tables_are_refused(plugin, path, tmp_path):
     with pytest.raises(Exception, match="LANCE_TABLE_NOT_FOUND"):
         changes(plugin, str(tmp_path / "nothing"), "VERSION 1")
     plain = str(tmp_path / "plain")
@@ -301,7 +301,7 @@ def test_what_has_no_changes_says_so_and_tables_of_a_catalog_have_them(plugin, p
         plugin.sql("DROP TABLE followed_by_name")
 
 
-def test_what_shows_changes_takes_none(plugin, path):
+def test_view_of_change_feed_is_read_only(plugin, path):
     options = f"path '{path}', readChangeFeed 'true', startingVersion '3', endingVersion '4'"
     view = "CREATE OR REPLACE TEMPORARY VIEW followed USING lance OPTIONS"
     plugin.sql(f"{view} ({options})")
@@ -324,7 +324,7 @@ def test_what_shows_changes_takes_none(plugin, path):
 
 
 @pytest.mark.skipif(has("CHANGES of tables"), reason="Spark since 4.2 has CHANGES")
-def test_before_spark_4_2_the_clause_is_an_error_of_syntax(plugin, path):
+def test_changes_clause_is_syntax_error_before_spark_4_2(plugin, path):
     with pytest.raises(Exception, match="PARSE_SYNTAX_ERROR"):
         changes(plugin, path, "VERSION 1")
     assert plugin.table(f"lance.`{path}`").count() == 19

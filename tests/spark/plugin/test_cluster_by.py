@@ -39,7 +39,7 @@ def shown(session, table):
     return names[first : names.index("", first)]
 
 
-def test_a_table_is_made_with_its_columns_and_compactions_sort_by_them(plugin, table):
+def test_create_table_cluster_by_sorts_compactions(plugin, table):
     plugin.sql(f"CREATE TABLE {table} ({COLUMNS}) USING lance CLUSTER BY (A, place.lat)")
     assert columns_of(plugin, table) == shown(plugin, table) == ["a", "place.lat"]
     for start in (0, 500):
@@ -58,7 +58,7 @@ def test_a_table_is_made_with_its_columns_and_compactions_sort_by_them(plugin, t
     assert columns_of(plugin, table) == ["a", "place.lat"]
 
 
-def test_columns_are_altered_and_followed(plugin, table):
+def test_alter_table_changes_and_follows_clustering_columns(plugin, table):
     plugin.sql(f"CREATE TABLE {table} ({COLUMNS}) USING lance")
     assert shown(plugin, table) == []
     plugin.sql(f"ALTER TABLE {table} CLUSTER BY (id, place.lat)")
@@ -81,7 +81,7 @@ def test_columns_are_altered_and_followed(plugin, table):
     plugin.sql(f"ALTER TABLE {table} DROP COLUMN key")
 
 
-def test_what_replaces_a_table_says_its_columns_anew(plugin, table):
+def test_replacing_table_redefines_clustering_columns(plugin, table):
     selected = "AS SELECT id, id % 3 AS a FROM range(9)"
     plugin.sql(f"CREATE TABLE {table} USING lance CLUSTER BY (a) {selected}")
     assert columns_of(plugin, table) == ["a"]
@@ -113,7 +113,7 @@ def test_writers_say_columns_too(plugin, table):
     assert columns_of(plugin, table) == ["a"]
 
 
-def test_a_save_says_columns_in_every_mode(plugin, path):
+def test_cluster_by_applies_in_every_save_mode(plugin, path):
     frame = plugin.range(9).selectExpr("id", "id % 3 AS a")
 
     def save(mode, *columns):
@@ -128,7 +128,7 @@ def test_a_save_says_columns_in_every_mode(plugin, path):
     assert LanceTable.forPath(plugin, path).clusteringColumns() == ["id", "a"]
 
 
-def test_a_name_for_a_table_names_its_columns_or_none(plugin, path):
+def test_registered_table_must_match_clustering_columns(plugin, path):
     plugin.range(9).write.format("lance").clusterBy("id").save(path)
     for name, by in (("clustered_same", "CLUSTER BY (id)"), ("clustered_none", "")):
         plugin.sql(f"CREATE TABLE {name} (id BIGINT) USING lance {by} LOCATION '{path}'")
@@ -142,7 +142,7 @@ def test_a_name_for_a_table_names_its_columns_or_none(plugin, path):
         )
 
 
-def test_partitions_and_buckets_stay_refused_and_the_way_is_named(plugin, table, path):
+def test_partitions_and_buckets_are_refused_with_hint(plugin, table, path):
     for text in ("PARTITIONED BY (a)", "CLUSTERED BY (a) INTO 4 BUCKETS"):
         with pytest.raises(Exception, match=r"no partitions and no buckets(?s:.*)CLUSTER BY \(…\)"):
             plugin.sql(f"CREATE TABLE {table} (id BIGINT, a INT) USING lance {text}")
@@ -154,7 +154,7 @@ def test_partitions_and_buckets_stay_refused_and_the_way_is_named(plugin, table,
     assert not plugin.catalog.tableExists(table)
 
 
-def test_a_table_whose_columns_others_dropped_is_described(plugin, path):
+def test_table_with_dropped_clustering_columns_is_described(plugin, path):
     plugin.range(9).selectExpr("id", "id AS a").write.format("lance").clusterBy("id", "a").save(
         path
     )

@@ -136,7 +136,7 @@ def in_each_way(way, query, names=("shared", "off")):
 LINEAGE = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
 
 
-def test_every_type_gives_the_same_rows(frame, way):
+def test_every_transfer_mode_returns_same_rows(frame, way):
     def query():  # a frame keeps the plan of its first way
         return [repr(row) for row in frame.select("*", *LINEAGE).collect()]
 
@@ -182,13 +182,13 @@ def test_python_functions_keep_no_batch(plugin, path, way):
             plugin.conf.set(setting, "false")
 
 
-def test_the_plan_has_columns_or_rows(frame, way):
+def test_plan_is_columnar_unless_disabled(frame, way):
     plans = in_each_way(way, lambda: plan_of(frame.where("length(s) > 2")))
     assert "ColumnarToRow" in plans["shared"]
     assert "ColumnarToRow" not in plans["off"]
 
 
-def test_operators_that_keep_rows_see_them_unchanged(plugin, frame, way):
+def test_operators_retaining_rows_see_unchanged_values(plugin, frame, way):
     """Sorts, joins, windows, caches and Python functions hold rows while batches come and go."""
 
     def query():
@@ -244,7 +244,7 @@ def repeated(plugin, tmp_path_factory):
 
 
 @pytest.mark.parametrize("rows", ["100000", "3000"])
-def test_repeated_strings_are_the_same_strings(plugin, repeated, way, rows):
+def test_repeated_strings_are_equal_in_every_transfer_mode(plugin, repeated, way, rows):
     frame = plugin.read.format("lance").option("batchSize", rows).load(repeated)
 
     def query():
@@ -329,7 +329,7 @@ def test_few_rows_need_no_task_of_python(plugin, path, way):
             assert read >= count, name
 
 
-def test_a_frame_of_few_rows_keeps_its_version(plugin, path, way):
+def test_small_frame_keeps_its_version(plugin, path, way):
     plugin.conf.unset(SMALL)
     plugin.range(3).write.format("lance").save(path)
     frame = plugin.read.format("lance").load(path)
@@ -345,7 +345,7 @@ def test_a_frame_of_few_rows_keeps_its_version(plugin, path, way):
     assert both.select("a.id").collect() == [(2,)]
 
 
-def test_who_chooses_partitions_gets_tasks_of_python(plugin, path, way):
+def test_partitioning_options_use_python_tasks(plugin, path, way):
     plugin.conf.unset(SMALL)
     plugin.range(0, 20, 1, 2).write.format("lance").option("maxRowsPerFile", "5").save(path)
     chosen = plugin.read.format("lance").option("fragmentsPerPartition", "1").load(path)
@@ -353,7 +353,7 @@ def test_who_chooses_partitions_gets_tasks_of_python(plugin, path, way):
     assert len(chosen.collect()) == 20
 
 
-def test_bytes_that_are_few_are_said_as_spark_says_bytes(plugin, path, way):
+def test_small_scan_limit_accepts_spark_byte_sizes(plugin, path, way):
     plugin.range(3).write.format("lance").save(path)
     for few in ("1m", "64k", "700", "0"):
         plugin.conf.set(SMALL, few)
@@ -376,7 +376,7 @@ def test_batches_without_end_take_memory_once(plugin, path, way):
     assert_nothing_stays(plugin)
 
 
-def test_scans_that_stop_leave_nothing(plugin, frame):
+def test_interrupted_scans_release_resources(plugin, frame):
     for _ in range(3):
         assert len(frame.take(1)) == 1
     assert_nothing_stays(plugin)
@@ -385,7 +385,7 @@ def test_scans_that_stop_leave_nothing(plugin, frame):
     assert_nothing_stays(plugin)
 
 
-def test_a_query_that_is_cancelled_leaves_nothing(plugin, frame):
+def test_cancelled_query_releases_resources(plugin, frame):
     context, errors = plugin.sparkContext, []
 
     def run():
@@ -410,7 +410,7 @@ def test_a_query_that_is_cancelled_leaves_nothing(plugin, frame):
     assert frame.where("id < 10").count() == 10
 
 
-def test_a_stream_goes_on_by_rows(plugin, frame, everything, path):
+def test_stream_reads_rows(plugin, frame, everything, path):
     stream = plugin.readStream.format("lance").load(everything).select("id", "s")
     query = stream.writeStream.format("memory").queryName("followed").outputMode("append")
     query.option("checkpointLocation", path).trigger(availableNow=True).start().awaitTermination()

@@ -109,7 +109,7 @@ def scan(tmp_path):
 
 
 @pytest.mark.parametrize("after", [0, 1, 7])
-def test_a_scan_asks_before_every_batch_also_where_no_row_matches(scan, after):
+def test_scan_checks_for_end_before_every_batch(scan, after):
     asked = []
 
     def enough():
@@ -120,13 +120,13 @@ def test_a_scan_asks_before_every_batch_also_where_no_row_matches(scan, after):
     assert len(asked) == after + 1
 
 
-def test_a_scan_that_nobody_ends_asks_for_each_batch(scan):
+def test_unended_scan_checks_for_each_batch(scan):
     asked = []
     assert list(run(scan, has_enough=lambda: bool(asked.append(1)))) == []
     assert len(asked) >= 20
 
 
-def test_the_sign_bears_the_number_of_the_task(tmp_path, monkeypatch):
+def test_end_marker_contains_task_id(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/another")
     assert not has_enough()()  # outside of tasks
     task = TaskContext._getOrCreate()

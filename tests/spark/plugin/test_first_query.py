@@ -82,7 +82,7 @@ ONE = '{"service": 1, "worker": 3}'
 
 @pytest.mark.spark
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="counts processes by /proc")
-def test_one_process_of_the_driver_and_the_early_workers_do_all_of_the_first_queries(tmp_path):
+def test_first_queries_use_one_driver_process_and_early_workers(tmp_path):
     out, errors = run_command(sys.executable, "-c", SCRIPT, tmp_path / "t")
     assert out.splitlines() == [
         "{}", "{}", f'[9995968, "998", 3992, {ONE}]', "True", "pyspark_lance.spark.daemon", "0",
@@ -106,7 +106,7 @@ spark.stop()
 
 
 @pytest.mark.spark
-def test_functions_of_users_run_in_another_python_that_lacks_the_package(tmp_path):
+def test_user_functions_run_in_python_without_package(tmp_path):
     other = tmp_path / "python"
     other.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without installed packages
     other.chmod(0o755)
@@ -137,7 +137,7 @@ spark.stop()
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_package_that_is_sent_to_workers_works_once_it_is_registered(tmp_path):
+def test_package_sent_to_workers_works_after_registration(tmp_path):
     package = shutil.make_archive(str(tmp_path / "sent"), "zip", SOURCES, "pyspark_lance")
     # Of the one that is installed here nobody may know.
     hidden = f"import sys\nsys.path[:] = [one for one in sys.path if one != {str(SOURCES)!r}]\n"

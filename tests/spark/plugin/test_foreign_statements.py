@@ -41,7 +41,7 @@ def table(plugin, path):
     return f"lance.`{path}`"
 
 
-def test_optimize_and_vacuum_do_what_the_procedures_do(plugin, path, table):
+def test_optimize_and_vacuum_equal_procedures(plugin, path, table):
     done = plugin.sql(f"OPTIMIZE {table} WITH (target_rows_per_fragment = 100)").first()
     assert (done["fragments_removed"], done["fragments_added"]) == (2, 1)
     assert plugin.sql(f"-- nothing is left to do\nOPTIMIZE '{path}';").first()["version"] is None
@@ -53,7 +53,7 @@ def test_optimize_and_vacuum_do_what_the_procedures_do(plugin, path, table):
 
 
 @pytest.mark.parametrize("statement", TOLD)
-def test_other_statements_are_told_what_to_write(plugin, path, table, statement):
+def test_foreign_statements_get_migration_hints(plugin, path, table, statement):
     with pytest.raises(Exception, match="LANCE_") as told:
         plugin.sql(statement.format(path=path, table=table)).collect()
     assert TOLD[statement] in str(told.value)
@@ -62,7 +62,7 @@ def test_other_statements_are_told_what_to_write(plugin, path, table, statement)
     assert isinstance(told.value, PySparkException)
 
 
-def test_what_spark_alone_understands_stays_as_it_is(plugin):
+def test_spark_syntax_errors_are_unchanged(plugin):
     for statement in ("SELEC 1", "CREATE INDEX", "OPTIMISE t", "SHOW TAGS"):
         with pytest.raises(ParseException, match=r"PARSE_SYNTAX_ERROR|INVALID_STATEMENT"):
             plugin.sql(statement)
@@ -75,7 +75,7 @@ def test_what_spark_alone_understands_stays_as_it_is(plugin):
         plugin.catalog.dropTempView("history")
 
 
-def test_a_catalog_is_called_as_in_lance_spark(plugin, tmp_path):
+def test_lance_spark_catalog_class_is_supported(plugin, tmp_path):
     name = f"other_{tmp_path.name[-8:].replace('-', '_')}"
     setting = f"spark.sql.catalog.{name}"
     plugin.conf.set(setting, "org.lance.spark.LanceNamespaceSparkCatalog")
@@ -122,7 +122,7 @@ def as_spark_reads(session, text):
 
 
 @pytest.mark.parametrize("seed", seeds(60, in_ci=3))
-def test_random_texts_are_cut_where_sparks_lexer_cuts_them(plugin, seed):
+def test_random_texts_are_tokenized_like_spark_lexer(plugin, seed):
     rng = random.Random(seed)
     for _ in range(40):
         pieces = [one for one in PIECES if has("strings in dollars") or "$" not in one]
@@ -137,7 +137,7 @@ def test_random_texts_are_cut_where_sparks_lexer_cuts_them(plugin, seed):
         assert ours.masked.count("\ue000") <= inside, text
 
 
-def test_a_path_with_a_backtick_is_no_name(plugin, tmp_path):
+def test_path_with_backtick_is_quoted(plugin, tmp_path):
     path = str(tmp_path / "back`tick")
     plugin.range(3).coalesce(1).write.format("lance").save(path)
     for named in (path, "lance.`{}`".format(path.replace("`", "``"))):
@@ -145,7 +145,7 @@ def test_a_path_with_a_backtick_is_no_name(plugin, tmp_path):
         assert plugin.sql(f"/* with '*/ OPTIMIZE '{named}' -- '").first()["version"] is None
 
 
-def test_a_merge_in_a_string_or_a_comment_is_none(plugin, path, table):
+def test_merge_in_string_or_comment_is_ignored(plugin, path, table):
     merge = f"MERGE INTO {table} t USING (SELECT 3 id) s ON t.id = s.id AND t._rowid >= 0"
     merge += " WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
     for number, said in enumerate(("", "/* MERGE INTO */", f", '{merge}' AS s")):

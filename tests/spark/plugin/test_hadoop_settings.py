@@ -49,7 +49,7 @@ def ids(server, path):
     return sorted(found.to_table(columns=["id"])["id"].to_pylist())
 
 
-def test_reads_writes_and_statements_of_a_path(s3, s3_server, path):  # noqa: F811
+def test_reads_writes_and_statements_use_hadoop_settings(s3, s3_server, path):  # noqa: F811
     s3.range(4).repartition(2).write.format("lance").save(path)
     s3.range(4, 6).write.format("lance").mode("append").save(path)
     assert s3.read.format("lance").load(path).where("id > 1").count() == 4
@@ -108,7 +108,7 @@ def test_streams(s3, s3_server, path, tmp_path):  # noqa: F811
     assert ids(s3_server, f"{path}-copy") == [0, 1, 2]
 
 
-def test_what_a_bucket_has_of_its_own_and_options_come_first(s3, s3_server, path):  # noqa: F811
+def test_bucket_settings_and_options_take_precedence(s3, s3_server, path):  # noqa: F811
     bucket = path.split("/")[2]
     s3.range(3).write.format("lance").save(path)
     read = s3.read.format("lance")
@@ -146,7 +146,7 @@ def test_secrets_in_credential_files(s3, s3_server, path, tmp_path):  # noqa: F8
         assert set(s3_server.access_keys) == {"of-the-file"}
 
 
-def test_a_provider_of_java_is_named_and_other_settings_stay_secret(s3, s3_server, path):  # noqa: F811
+def test_unsupported_provider_error_hides_other_settings(s3, s3_server, path):  # noqa: F811
     s3.range(3).write.format("lance").save(path)
     with session_settings(s3, {PROVIDER: "com.example.Mine"}), pytest.raises(Exception) as caught:
         s3.read.format("lance").load(path).count()
@@ -161,7 +161,7 @@ def test_a_provider_of_java_is_named_and_other_settings_stay_secret(s3, s3_serve
     assert s3_server.access_key not in shown
 
 
-def test_another_thread_has_them_too(s3, s3_server, path):  # noqa: F811
+def test_other_threads_use_hadoop_settings(s3, s3_server, path):  # noqa: F811
     def write():
         s3.range(3).write.format("lance").mode("append").save(path)
         return s3.read.format("lance").load(path).count()

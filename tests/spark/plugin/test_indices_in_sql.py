@@ -37,7 +37,7 @@ def indices(session, table):
     return sql(session, f"SELECT name, kind, array_join(columns, '+') FROM {name}")
 
 
-def test_an_index_of_every_kind_is_made_and_dropped(plugin, table, path):
+def test_indices_of_every_kind_are_created_and_dropped(plugin, table, path):
     words = "with_position = 'TRUE', custom_stop_words = 'row, ran', max_token_length = 0"
     statements = (
         f"CREATE INDEX by_id ON {table} USING btree (id)",
@@ -74,7 +74,7 @@ def test_an_index_of_every_kind_is_made_and_dropped(plugin, table, path):
     assert [one["name"] for one in lance.dataset(path).list_indices()] == ["by_id"]
 
 
-def test_the_plan_names_the_indices_that_leave_rows_out(plugin, table):
+def test_plan_names_pruning_indices(plugin, table):
     plugin.sql(f"CREATE INDEX by_id ON {table} USING btree (id)")
     plugin.sql(f"CREATE INDEX by_kind ON {table} USING bitmap (kind)")
 
@@ -122,7 +122,7 @@ def test_if_exists_and_if_not_exists(plugin, table, path):
         ("USING btree (nothing)", "nothing"),
     ],
 )
-def test_what_cannot_be_made_is_refused_by_name(plugin, table, path, rest, message):
+def test_unsupported_indices_are_refused_by_name(plugin, table, path, rest, message):
     before = lance.dataset(path).version
     with pytest.raises(Exception, match=f"(?s){message}"):
         plugin.sql(f"CREATE INDEX i ON {table} {rest}")
@@ -144,7 +144,7 @@ def test_tables_of_catalogs_and_metadata_tables(plugin, table):
         plugin.sql("DROP TABLE indexed_here")
 
 
-def test_an_index_of_vectors(plugin, path):
+def test_vector_index_is_created_and_dropped(plugin, path):
     plugin.sql(
         f"CREATE TABLE lance.`{path}` (id bigint, v array<float>) "
         "TBLPROPERTIES (`v.fixed_size_list` = 4)"

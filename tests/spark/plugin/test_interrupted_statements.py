@@ -106,7 +106,7 @@ COMMITS = {append: "_versions", overwrite: "_transactions", update: "_transactio
 
 
 @pytest.mark.parametrize("statement", COMMITS, ids=lambda one: one.__name__)
-def test_a_commit_that_waits_is_cancelled_with_its_statement(plugin, path, statement):
+def test_waiting_commit_is_cancelled_with_statement(plugin, path, statement):
     """Spark removes the files of the write at once, so the commit must not go on."""
     plugin.range(3).write.format("lance").save(path)
     (service,) = service_processes()
@@ -125,7 +125,7 @@ def test_a_commit_that_waits_is_cancelled_with_its_statement(plugin, path, state
     assert service_processes() == [service]
 
 
-def test_a_plan_is_not_waited_for_once_its_statement_is_interrupted(plugin, path):
+def test_interrupted_statement_does_not_wait_for_plan(plugin, path):
     plugin.range(3).write.format("lance").save(path)
     (service,) = service_processes()
     os.kill(service, signal.SIGSTOP)
@@ -142,7 +142,7 @@ def test_a_plan_is_not_waited_for_once_its_statement_is_interrupted(plugin, path
     assert service_processes() == [service]
 
 
-def test_a_commit_succeeds_though_all_jobs_of_the_session_are_cancelled(plugin, path):
+def test_commit_survives_cancellation_of_session_jobs(plugin, path):
     """They have ended before; a tag and an interrupt of the session concern jobs, too."""
     plugin.range(3).write.format("lance").save(path)
 

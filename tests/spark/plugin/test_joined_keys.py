@@ -85,7 +85,7 @@ def content(path):
         "DELETE FROM {t} t WHERE EXISTS (SELECT 1 FROM s WHERE s.k = t.k AND s.n > 5)",
     ],
 )
-def test_a_change_reads_the_rows_of_the_keys_alone(large, path, statement):
+def test_change_reads_only_rows_with_matching_keys(large, path, statement):
     keys = random.Random(1).sample(range(ROWS), ROWS)
     write(path, keys)
     covered = keys[: 2 * ROWS // 3]
@@ -106,7 +106,7 @@ def test_a_change_reads_the_rows_of_the_keys_alone(large, path, statement):
     assert made.value == len(source)
 
 
-def test_an_upsert_opens_only_the_files_of_its_keys_in_a_clustered_table(large, path):
+def test_upsert_in_clustered_table_opens_only_files_of_keys(large, path):
     lance.write_dataset(rows(random.Random(2).sample(range(ROWS), ROWS)), path)
     lance.dataset(path).create_scalar_index("k", "ZONEMAP")
     LanceTable.forPath(large, path).compact(clusterBy=["k"], targetRowsPerFragment=ROWS // 10)
@@ -146,7 +146,7 @@ def test_an_upsert_opens_only_the_files_of_its_keys_in_a_clustered_table(large, 
         "DELETE FROM {t} WHERE k NOT IN (SELECT k FROM s WHERE k IS NOT NULL)",
     ],
 )
-def test_rows_without_a_key_are_read_where_they_are_changed(large, path, statement):
+def test_rows_without_key_are_read_if_changed(large, path, statement):
     write(path, list(range(ROWS)))
     large.createDataFrame([(3,), (5,)], "k bigint").createOrReplaceTempView("s")
     large.sql(statement.format(t=f"lance.`{path}`"))
@@ -154,7 +154,7 @@ def test_rows_without_a_key_are_read_where_they_are_changed(large, path, stateme
     assert sorted(lance.dataset(path).to_table()["k"].to_pylist()) == [3, 5]
 
 
-def test_more_keys_than_are_looked_for_leave_all_rows(large, path):
+def test_too_many_keys_disable_pruning(large, path):
     write(path, list(range(ROWS)))
     before = lance.dataset(path).count_rows()
     large.range(60_000).toDF("k").createOrReplaceTempView("s")
@@ -168,7 +168,7 @@ def test_more_keys_than_are_looked_for_leave_all_rows(large, path):
     assert after["s"].to_pylist().count("new") == before
 
 
-def test_wider_numbers_are_looked_for_among_narrower_ones(large, path):
+def test_wider_integers_prune_narrower_column(large, path):
     write(path, list(range(ROWS)), "int")
     large.createDataFrame([(1,), (2**40 + 2,), (3,)], "k bigint").createOrReplaceTempView("s")
     large.sql(f"DELETE FROM lance.`{path}` WHERE k IN (SELECT k FROM s)")
@@ -202,7 +202,7 @@ def random_statement(rng):
 
 
 @pytest.mark.parametrize("seed", seeds(40, in_ci=1))
-def test_statements_change_the_same_rows_with_an_index_and_without(large, tmp_path, seed):
+def test_random_statements_change_same_rows_with_index(large, tmp_path, seed):
     rng = random.Random(seed)
     kind = rng.choice(list(KINDS))
     keys = rng.sample(range(ROWS * 2), ROWS - 5) + [None] * 5

@@ -100,7 +100,7 @@ def check(session, query):
     return fewer
 
 
-def test_joins_and_groups_by_the_column_that_files_are_split_by(bucketed, tmp_path):
+def test_storage_partitioned_joins_and_groups_avoid_shuffle(bucketed, tmp_path):
     rng = random.Random(1)
     for name in ("a", "b"):
         make(bucketed, str(tmp_path / name), rng, "string")
@@ -131,7 +131,7 @@ def test_joins_and_groups_by_the_column_that_files_are_split_by(bucketed, tmp_pa
     assert check(bucketed, joined) == 2 and shuffles(bucketed, joined) == 0
 
 
-def test_joins_by_a_key_of_many_values_go_by_buckets(bucketed, tmp_path):
+def test_joins_by_high_cardinality_key_use_buckets(bucketed, tmp_path):
     for name, count in (("users", 500), ("clicks", 2000)):
         path = str(tmp_path / name)
         ids = bucketed.range(count).selectExpr("id % 500 AS id", f"id AS in_{name}")
@@ -190,9 +190,7 @@ def random_step(session, path, rng, kind):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_histories_join_to_the_same_rows_with_a_shuffle_and_without(
-    bucketed, settings, tmp_path, seed
-):
+def test_random_histories_join_equally_without_shuffle(bucketed, settings, tmp_path, seed):
     rng = random.Random(seed)
     kind = rng.choice(list(KINDS)) if seed else "timestamp"
     paths = [str(tmp_path / name) for name in ("a", "b")]

@@ -27,20 +27,20 @@ pytestmark = [
 ]
 
 
-def test_statements_survive_kills_of_the_service_or_fail_as_a_whole(plugin, tmp_path):
+def test_statements_survive_or_fail_completely_when_service_is_killed(plugin, tmp_path):
     outcome = run(plugin, str(tmp_path), kills=4, seed=1)
     assert outcome.problems == []
     assert outcome.succeeded >= 1
 
 
-def test_sessions_of_an_application_share_one_service(plugin, path):
+def test_sessions_share_one_service(plugin, path):
     plugin.range(3).write.format("lance").save(path)
     (before,) = service_processes()
     assert plugin.newSession().read.format("lance").load(path).count() == 3
     assert service_processes() == [before]
 
 
-def test_errors_of_the_service_begin_with_their_code_however_they_are_asked_for(plugin, path):
+def test_service_errors_begin_with_code(plugin, path):
     with pytest.raises(AnalysisException) as raised:
         plugin.read.format("lance").load(path)
     assert raised.value.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
@@ -48,7 +48,7 @@ def test_errors_of_the_service_begin_with_their_code_however_they_are_asked_for(
     assert str(raised.value).startswith("[LANCE_TABLE_NOT_FOUND] there is no Lance table here\n")
 
 
-def test_the_error_of_a_commit_is_raised_though_the_abort_fails_too(plugin, path, settings):
+def test_commit_error_is_raised_despite_failing_abort(plugin, path, settings):
     plugin.range(3).write.format("lance").save(path)
     (service,) = service_processes()
 
@@ -124,7 +124,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("kill", STATES, ids=lambda one: one.__name__)
-def test_a_killed_service_leaves_the_table_and_the_next_statement_right(plugin, path, kill):
+def test_killed_service_leaves_table_and_next_statement_correct(plugin, path, kill):
     plugin.range(3).write.format("lance").save(path)
     (service,) = service_processes()
 
@@ -146,7 +146,7 @@ def test_a_killed_service_leaves_the_table_and_the_next_statement_right(plugin, 
     assert service not in service_processes()
 
 
-def test_a_cancelled_job_leaves_no_rows_and_the_service(plugin, path):
+def test_cancelled_job_leaves_no_rows_and_keeps_service(plugin, path):
     plugin.range(3).write.format("lance").save(path)
     before, (service,) = files_of(path), service_processes()
     started = f"{path}-started"
@@ -185,7 +185,7 @@ spark.stop()
 
 
 @pytest.mark.slow
-def test_pythons_without_the_package_are_named(path, tmp_path):
+def test_python_without_package_is_named(path, tmp_path):
     other = tmp_path / "python"
     other.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without installed packages
     other.chmod(0o755)
@@ -213,7 +213,7 @@ spark.stop()
 
 
 @pytest.mark.slow
-def test_executors_have_a_python_of_their_own(path, tmp_path):
+def test_executors_use_their_own_python(path, tmp_path):
     pythons = []
     for name in ("driver", "worker"):
         python = tmp_path / name
@@ -249,6 +249,6 @@ assert len(set(seen)) == 3, seen
 
 
 @pytest.mark.slow
-def test_each_of_several_contexts_in_a_jvm_has_a_service_until_it_ends(path):
+def test_each_context_in_jvm_has_own_service(path):
     tests = Path(__file__).parents[2]
     run_command(sys.executable, "-c", CONTEXTS, path, tests, tests / "support")

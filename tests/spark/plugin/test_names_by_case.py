@@ -50,7 +50,7 @@ def test_statements_tell_columns_apart(sensitive, path):
     assert rows(path) == as_rows((1, "a", "X"), (3, "m", "M"), (4, "d", "D"), (5, "n", "N"))
 
 
-def test_alter_table_adds_renames_and_drops_columns_alike(sensitive, path):
+def test_alter_table_distinguishes_columns_by_case(sensitive, path):
     name = f"lance.`{path}`"
     sensitive.sql(f"CREATE TABLE {name} (id bigint, Name string, s struct<Part: int>)")
     sensitive.sql(f"INSERT INTO {name} VALUES (1, 'a', named_struct('Part', 7))")
@@ -70,7 +70,7 @@ def test_alter_table_adds_renames_and_drops_columns_alike(sensitive, path):
     )
 
 
-def test_data_frames_and_lance_table_tell_them_apart(sensitive, path):
+def test_data_frames_and_lance_table_distinguish_columns_by_case(sensitive, path):
     frame = sensitive.createDataFrame([("A", 1, "a"), ("B", 2, "b")], ["NAME", "id", "Name"])
     frame.write.format("lance").save(path)
     frame.selectExpr("id + 2 AS id", "Name", "NAME").write.format("lance").mode("append").save(path)
@@ -89,7 +89,7 @@ def test_data_frames_and_lance_table_tell_them_apart(sensitive, path):
         table.dropColumns("nAME")
 
 
-def test_where_case_does_not_matter_nothing_new_is_alike_and_nothing_old_is_mixed(plugin, path):
+def test_case_insensitive_session_adds_no_similar_columns(plugin, path):
     name = f"lance.`{path}`"
     pair = pa.array([{"Part": 1, "PART": 2}])
     lance.write_dataset(pa.table({"id": [1], "Name": ["a"], "NAME": ["A"], "s": pair}), path)

@@ -52,7 +52,7 @@ def rest(plugin, root):
         yield plugin
 
 
-def test_namespaces_are_made_described_listed_and_dropped(names):
+def test_namespaces_are_created_described_listed_and_dropped(names):
     names.sql("CREATE NAMESPACE names.eu COMMENT 'Europe' WITH DBPROPERTIES (a = '1')")
     names.sql("CREATE NAMESPACE IF NOT EXISTS names.eu")
     names.sql("CREATE NAMESPACE names.eu.north")
@@ -78,7 +78,7 @@ def test_namespaces_are_made_described_listed_and_dropped(names):
 
 
 @needs("column defaults of V2 tables in writes by name")
-def test_a_table_of_a_nested_namespace_lives_a_full_life(names, root):
+def test_table_lifecycle_works_in_nested_namespace(names, root):
     names.sql("CREATE NAMESPACE names.life")
     names.sql("CREATE NAMESPACE names.life.deep")
     table = "names.life.deep.t"
@@ -120,7 +120,7 @@ def test_a_table_of_a_nested_namespace_lives_a_full_life(names, root):
     names.sql("DROP NAMESPACE names.life CASCADE")
 
 
-def test_pylances_tables_are_there(names, root):
+def test_pylance_tables_are_visible(names, root):
     pylance = theirs.DirectoryNamespace(root=root)
     pylance.create_namespace(theirs.CreateNamespaceRequest(id=["py"]))
     data = io.BytesIO()
@@ -136,7 +136,7 @@ def test_pylances_tables_are_there(names, root):
     assert pylance.list_tables(theirs.ListTablesRequest(id=[])).tables == []
 
 
-def test_a_location_lies_in_the_folder(names, root, tmp_path):
+def test_table_location_must_be_inside_root(names, root, tmp_path):
     names.sql(f"CREATE TABLE names.placed (id int) LOCATION '{root}/some/where'")
     names.sql("INSERT INTO names.placed VALUES (1)")
     assert lance.dataset(f"{root}/some/where").count_rows() == 1
@@ -145,7 +145,7 @@ def test_a_location_lies_in_the_folder(names, root, tmp_path):
     names.sql("DROP TABLE names.placed")
 
 
-def test_a_rest_service_names_tables_and_gives_credentials_that_end(rest):
+def test_rest_catalog_renews_expired_credentials(rest):
     """The credentials end at once: each task asks for new ones."""
     rest.sql("CREATE NAMESPACE rest.shop WITH DBPROPERTIES (a = '1')")
     rest.sql("CREATE TABLE rest.shop.t AS SELECT id FROM range(100)")
@@ -212,7 +212,7 @@ def _live_through(spark, table, folder):
         spark.sql(f"CREATE TABLE {table} (id int)")
 
 
-def test_tables_of_glue_live_in_databases_with_a_location(glue, tmp_path):
+def test_glue_tables_use_database_location(glue, tmp_path):
     glue.sql(f"CREATE NAMESPACE glue.shop COMMENT 'all' LOCATION '{tmp_path / 'shop'}'")
     assert ("shop",) in sql(glue, "SHOW NAMESPACES IN glue")
     described = dict(sql(glue, "DESCRIBE NAMESPACE EXTENDED glue.shop"))
@@ -220,7 +220,7 @@ def test_tables_of_glue_live_in_databases_with_a_location(glue, tmp_path):
     _live_through(glue, "glue.shop.orders", tmp_path)
 
 
-def test_tables_of_unity_and_polaris_have_names_of_three_parts(
+def test_unity_and_polaris_tables_have_three_part_names(
     plugin,
     unity_and_polaris,  # noqa: F811
     tmp_path,
@@ -239,7 +239,7 @@ def test_tables_of_unity_and_polaris_have_names_of_three_parts(
         _live_through(plugin, f"{kind}.main_catalog.eu.t", tmp_path / f"of-{kind}")
 
 
-def test_the_settings_of_a_catalog_stay_out_of_errors(plugin):
+def test_catalog_errors_hide_settings(plugin):
     plugin.conf.set("spark.sql.catalog.wrong", CATALOG)
     plugin.conf.set("spark.sql.catalog.wrong.namespace", "unity")
     plugin.conf.set("spark.sql.catalog.wrong.unity.auth_token", "s3cr3t-token")

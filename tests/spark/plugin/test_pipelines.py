@@ -72,7 +72,7 @@ def pipeline(tmp_path, catalogs):
     return tmp_path, shown["bash"]
 
 
-def test_the_documented_command_fills_tables_and_views(pipeline, catalogs):
+def test_documented_pipeline_fills_tables_and_views(pipeline, catalogs):
     folder, _ = pipeline
     _check_added(folder, catalogs, [("a", 2)])
     rows = [(n, "a") for n in range(5)]
@@ -83,7 +83,7 @@ def test_the_documented_command_fills_tables_and_views(pipeline, catalogs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("catalogs", [list(FOLDERS)], indirect=True)
-def test_the_documented_command_keeps_tables_and_all_states_over_runs(pipeline, catalogs):
+def test_documented_pipeline_keeps_states_over_runs(pipeline, catalogs):
     folder, command = pipeline
     followed = str(folder / "followed")
     set_to(followed, "id = 1", text="b")

@@ -36,7 +36,7 @@ def constraints_shown(session, table):
     return [row.data_type for row in rows[names.index("# Constraints") + 1 :] if row.data_type][:1]
 
 
-def test_a_key_is_made_with_the_table(plugin, path):
+def test_primary_key_is_created_with_table(plugin, path):
     table = f"lance.`{path}`"
     key = "CONSTRAINT k PRIMARY KEY (ID, region) NOT ENFORCED"
     plugin.sql(f"CREATE TABLE {table} ({COLUMNS}, {key})")
@@ -61,7 +61,7 @@ def test_a_key_is_made_with_the_table(plugin, path):
     assert constraints_shown(plugin, table) == []
 
 
-def test_a_key_is_added_once_and_stays(plugin, path, name):
+def test_primary_key_is_added_once(plugin, path, name):
     plugin.sql(f"CREATE TABLE {name} ({COLUMNS}) USING lance LOCATION '{path}'")
     plugin.sql(f"ALTER TABLE {name} ADD CONSTRAINT k PRIMARY KEY (region, id) NOT ENFORCED")
     assert LanceTable.forPath(plugin, path).primaryKey() == ["region", "id"]
@@ -78,7 +78,7 @@ def test_a_key_is_added_once_and_stays(plugin, path, name):
         )
 
 
-def test_columns_of_a_key_are_never_null(plugin, path):
+def test_primary_key_columns_are_not_nullable(plugin, path):
     table = f"lance.`{path}`"
     plugin.sql(f"CREATE TABLE {table} (id BIGINT, v STRING, PRIMARY KEY (v))")
     assert not lance.dataset(path).schema.field("v").nullable
@@ -87,7 +87,7 @@ def test_columns_of_a_key_are_never_null(plugin, path):
         plugin.sql(f"ALTER TABLE {table} ADD CONSTRAINT k PRIMARY KEY (id)")
 
 
-def test_a_key_that_pylance_declared_is_shown(plugin, path):
+def test_primary_key_of_pylance_is_shown(plugin, path):
     field = pa.field("id", pa.int64(), nullable=False, metadata={MARK: b"true"})
     lance.write_dataset(pa.table([[1]], schema=pa.schema([field])), path)
     assert "PRIMARY KEY (id)" in constraints_shown(plugin, f"lance.`{path}`")[0]
@@ -100,12 +100,12 @@ def test_a_key_that_pylance_declared_is_shown(plugin, path):
         ("PRIMARY KEY (other)", "other"),
     ],
 )
-def test_what_cannot_be_a_key_is_said(plugin, path, key, what):
+def test_invalid_primary_keys_are_refused(plugin, path, key, what):
     with pytest.raises(Exception, match=what):
         plugin.sql(f"CREATE TABLE lance.`{path}` ({COLUMNS}, place STRUCT<x: INT>, {key})")
 
 
-def test_constraints_of_other_tables_are_not_forgotten_in_silence(plugin, tmp_path):
+def test_constraints_of_other_tables_are_refused(plugin, tmp_path):
     for statement in (
         "CREATE TABLE of_parquet (id BIGINT NOT NULL, PRIMARY KEY (id)) USING parquet",
         "CREATE OR REPLACE TABLE of_parquet (id BIGINT NOT NULL, PRIMARY KEY (id)) USING parquet",
@@ -162,7 +162,7 @@ def by_changes(session, path, rows):
 
 
 @pytest.mark.parametrize("merge", [by_sql, by_condition, by_changes])
-def test_every_merge_notes_the_keys_that_it_inserts_as_pylance_does(plugin, tmp_path, merge):
+def test_merges_record_inserted_keys_like_pylance(plugin, tmp_path, merge):
     key = {name: {MARK: b"true", MARK + b":position": place} for name, place in PLACES.items()}
     schema = pa.schema(
         [pa.field(name, kind, nullable=name == "v", metadata=key.get(name)) for name, kind in KINDS]

@@ -30,7 +30,7 @@ def call(session, text):
     return [row.asDict() for row in session.sql(f"CALL {text}").collect()]
 
 
-def test_compaction_runs_on_the_executors_and_changes_no_row(plugin, path):
+def test_compaction_runs_on_executors_and_changes_no_rows(plugin, path):
     before = read_ours(path).drop(["_rowaddr"]).sort_by("_rowid")
     (planned,) = call(plugin, f"lance.system.compact('{path}', dry_run => true)")
     assert (planned["fragments_removed"], planned["version"]) == (3, None)
@@ -51,7 +51,7 @@ def test_compaction_runs_on_the_executors_and_changes_no_row(plugin, path):
     assert (nothing["fragments_removed"], nothing["version"]) == (0, None)
 
 
-def test_rows_are_sorted_by_a_call_and_by_zorder(plugin, path):
+def test_compaction_sorts_by_columns_and_zorder(plugin, path):
     rows = plugin.range(3000).selectExpr("id", "id * 37 % 101 AS `a,'b`", "id % 7 AS c")
     rows.coalesce(1).write.format("lance").mode("overwrite").option("sortBy", "c DESC").save(path)
     written = read_ours(path).sort_by("_rowaddr")["c"].to_pylist()
@@ -72,7 +72,7 @@ def test_rows_are_sorted_by_a_call_and_by_zorder(plugin, path):
         call(plugin, f"lance.system.compact('{path}', cluster_by => array('nothing'))")
 
 
-def test_cleanup_counts_as_vacuum_does(plugin, path):
+def test_cleanup_procedure_counts_like_vacuum(plugin, path):
     call(plugin, f"lance.system.create_tag('{path}', 'kept', version => 2)")
     with pytest.raises(Exception, match="tagged"):
         call(plugin, f"lance.system.cleanup('{path}', before_version => 4)")
@@ -121,7 +121,7 @@ def test_tags_branches_and_restore(plugin, path):
     assert lance.dataset(path).count_rows() == lance.dataset(path, version=1).count_rows()
 
 
-def test_verification_tells_findings(plugin, path):
+def test_verify_procedure_reports_findings(plugin, path):
     assert call(plugin, f"lance.system.verify('{path}')") == []
     file = lance.dataset(path).get_fragments()[0].data_files()[0].path
     (Path(path) / "data" / file).unlink()
@@ -136,7 +136,7 @@ def test_rows_get_stable_ids(plugin, tmp_path):
     assert lance.dataset(path).has_stable_row_ids
 
 
-def test_tables_are_found_by_the_names_that_sql_knows(plugin, path):
+def test_procedures_find_tables_by_sql_names(plugin, path):
     plugin.sql("CREATE TABLE folder.kept (id bigint)")
     plugin.sql("CREATE TABLE kept_here (id bigint) USING lance")
     plugin.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING lance OPTIONS (path '{path}')")
@@ -168,7 +168,7 @@ def test_tables_are_found_by_the_names_that_sql_knows(plugin, path):
         plugin.sql("DROP VIEW seen")
 
 
-def test_what_is_no_procedure_or_no_table(plugin, path):
+def test_unknown_procedures_and_tables_are_refused(plugin, path):
     for catalog in ("lance", "spark_catalog"):
         with pytest.raises(Exception, match=r"compct.*\n.*did you mean system.compact\?.*verify"):
             plugin.sql(f"CALL {catalog}.system.compct('{path}')")
@@ -208,7 +208,7 @@ def test_tables_about_tables_have_names(plugin, path):
             plugin.sql(text).collect()
 
 
-def test_indices_are_made_used_and_dropped(plugin, path):
+def test_index_procedures_create_use_and_drop_indices(plugin, path):
     (made,) = call(plugin, f"lance.system.create_index('{path}', 'id', user_metadata => 'fast')")
     assert (made["names"], made["num_segments"], made["num_rows"]) == (["id_idx"], 1, 8)
     (entry,) = call(plugin, f"lance.system.history('{path}', 1)")

@@ -46,7 +46,7 @@ def properties(session, name):
     return dict(sql(session, f"SHOW TBLPROPERTIES {name}"))
 
 
-def test_a_path_is_not_dropped_renamed_or_moved(plugin, path, table):
+def test_path_table_is_not_dropped_renamed_or_moved(plugin, path, table):
     version = lance.dataset(path).version
     for statement, says in (
         (f"DROP TABLE IF EXISTS {table}", r"LANCE_UNSUPPORTED_FEATURE.*\n.*\n.*DELETE FROM"),
@@ -66,7 +66,7 @@ def test_a_path_is_not_dropped_renamed_or_moved(plugin, path, table):
     assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
 
 
-def test_a_path_without_a_table_is_dropped_where_the_statement_allows_it(plugin, path):
+def test_missing_path_table_is_dropped_with_if_exists(plugin, path):
     plugin.sql(f"DROP TABLE IF EXISTS lance.`{path}`")
     with pytest.raises(Exception, match=r"LANCE_TABLE_NOT_FOUND|TABLE_OR_VIEW_NOT_FOUND"):
         plugin.sql(f"DROP TABLE lance.`{path}`")
@@ -74,12 +74,12 @@ def test_a_path_without_a_table_is_dropped_where_the_statement_allows_it(plugin,
     assert plugin.table(f"lance.`{path}`").columns == ["id"]
 
 
-def test_the_root_of_a_catalog_is_not_dropped(plugin):
+def test_catalog_root_is_not_dropped(plugin):
     with pytest.raises(Exception, match="the root of a catalog cannot be dropped"):
         plugin.sql("DROP NAMESPACE lance.main CASCADE")
 
 
-def test_a_table_stays_where_it_is_and_its_properties_are_set_and_unset(plugin, name, path):
+def test_table_location_is_fixed_and_properties_change(plugin, name, path):
     plugin.sql(f"CREATE TABLE {name} (id int) USING lance TBLPROPERTIES (team = 'web', kind = 'x')")
     with pytest.raises(Exception, match="LANCE_UNSUPPORTED_FEATURE"):
         plugin.sql(f"ALTER TABLE {name} SET LOCATION '{path}'")
@@ -92,7 +92,7 @@ def test_a_table_stays_where_it_is_and_its_properties_are_set_and_unset(plugin, 
     assert LanceTable.forName(plugin, name).properties() == {"kind": "y"}
 
 
-def test_a_table_that_is_registered_has_the_properties_that_it_keeps(plugin, name, path, table):
+def test_registered_table_requires_stored_properties(plugin, name, path, table):
     plugin.sql(f"ALTER TABLE {table} SET TBLPROPERTIES (team = 'web', kind = 'x')")
     create = f"CREATE TABLE {name} USING lance LOCATION '{path}' TBLPROPERTIES "
     with pytest.raises(Exception, match="LANCE_INVALID_INPUT") as refused:
@@ -105,13 +105,13 @@ def test_a_table_that_is_registered_has_the_properties_that_it_keeps(plugin, nam
     assert properties(plugin, name) == {"kind": "x"}
 
 
-def test_a_property_that_is_called_path_is_no_path(plugin, name, path, table):
+def test_path_property_is_not_location(plugin, name, path, table):
     plugin.sql(f"CREATE TABLE {name} (other int) USING lance TBLPROPERTIES (path = '{path}')")
     assert plugin.table(name).columns == ["other"]
     assert properties(plugin, name) == {"path": path}
 
 
-def test_properties_that_are_options_are_refused_as_options_are(plugin, name):
+def test_invalid_storage_properties_are_refused(plugin, name):
     for given, says in (
         ("fileFormatVersion = 9", "use one of 0.1, 2.0"),
         ("`id.fixed_size_list` = 3", "needs an array column"),
@@ -124,7 +124,7 @@ def test_properties_that_are_options_are_refused_as_options_are(plugin, name):
         assert sql(plugin, f"SHOW TABLES LIKE '{name}'") == []
 
 
-def test_properties_that_are_options_of_a_new_table_make_it_so(plugin, path):
+def test_storage_properties_apply_to_new_table(plugin, path):
     plugin.sql(
         f"CREATE TABLE lance.`{path}` (id bigint, v array<float>) TBLPROPERTIES "
         "(fileFormatVersion = '2.0', `v.fixed_size_list` = 2, `team.json` = 'kept', version = '1')"
@@ -136,7 +136,7 @@ def test_properties_that_are_options_of_a_new_table_make_it_so(plugin, path):
     assert properties(plugin, f"lance.`{path}`") == {"team.json": "kept", "version": "1"}
 
 
-def test_a_path_without_a_table_is_an_error_that_names_what_is_near(plugin, path, table):
+def test_missing_path_error_suggests_nearby_tables(plugin, path, table):
     typo = path[:-1]
     for statement in (
         f"SELECT * FROM lance.`{typo}`",
@@ -155,7 +155,7 @@ def test_a_path_without_a_table_is_an_error_that_names_what_is_near(plugin, path
     assert lance.dataset(typo).count_rows() == lance.dataset(f"{typo}2").count_rows() == 2
 
 
-def test_the_time_of_a_path_may_be_a_call_of_a_function(plugin, table):
+def test_timestamp_as_of_accepts_function_call(plugin, table):
     at = f"{table} TIMESTAMP AS OF now() + INTERVAL 1 HOUR"
     assert sql(plugin, f"SELECT * FROM {at}") == [(1, "a")]
     assert sql(plugin, f"WITH past AS (SELECT id FROM {at}) SELECT * FROM past") == [(1,)]
@@ -163,7 +163,7 @@ def test_the_time_of_a_path_may_be_a_call_of_a_function(plugin, table):
     assert sql(plugin, inside) == [(1,)]
 
 
-def test_views_of_other_rows_or_of_a_part_change_no_others(plugin, path):
+def test_narrowed_views_are_not_changed(plugin, path):
     plugin.sql("SELECT id, array(float(id), 1f) AS v FROM range(20)").write.format("lance").option(
         "v.fixed_size_list", 2
     ).save(path)
@@ -180,7 +180,7 @@ def test_views_of_other_rows_or_of_a_part_change_no_others(plugin, path):
     assert lance.dataset(path).version == 1
 
 
-def test_what_alter_table_does_not_do_is_said_in_words_of_sql(plugin, path, table):
+def test_unsupported_alter_table_error_uses_sql_terms(plugin, path, table):
     with pytest.raises(AnalysisException, match=r"ALTER COLUMN … FIRST or AFTER is not") as refused:
         plugin.sql(f"ALTER TABLE {table} ALTER COLUMN v FIRST")
     assert path in str(refused.value)
@@ -204,9 +204,7 @@ def test_what_alter_table_does_not_do_is_said_in_words_of_sql(plugin, path, tabl
         ("a BIGINT GENERATED ALWAYS AS IDENTITY", "identity columns", "_rowid"),
     ],
 )
-def test_constraints_and_columns_that_compute_themselves_name_the_way_without(
-    plugin, path, columns, what, way
-):
+def test_constraints_and_generated_columns_are_refused_with_hint(plugin, path, columns, what, way):
     for statement in (
         f"CREATE TABLE lance.`{path}` ({columns})",
         f"CREATE OR REPLACE TABLE lance.`{path}` ({columns})",

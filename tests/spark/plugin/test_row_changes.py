@@ -36,7 +36,7 @@ def name(written, path):
     return f"lance.`{shutil.copytree(written, path)}`"
 
 
-def test_an_update_keeps_row_ids_and_writes_only_what_changed(plugin, path, name):
+def test_update_keeps_row_ids_and_writes_only_changed_rows(plugin, path, name):
     plugin.sql(f"UPDATE {name} SET s = concat(s, '!'), st.a = -1 WHERE m = 3 AND length(s) = 2")
     rows = sql(plugin, f"SELECT id, s, st.a, st.b, {LINEAGE} FROM {name} WHERE s LIKE '%!'")
     expected = [(i, f"{i}!", -1, "x", i, 1, 2) for i in range(10, 100) if i % 7 == 3]
@@ -49,7 +49,7 @@ def test_an_update_keeps_row_ids_and_writes_only_what_changed(plugin, path, name
     assert lance.dataset(path).version == 2
 
 
-def test_an_update_reads_only_the_columns_that_it_names(plugin, path, name):
+def test_update_reads_only_named_columns(plugin, path, name):
     statement = f"UPDATE {name} SET m = -id WHERE s LIKE '%7%' AND st.a > 20"
     plan = plugin.sql(f"EXPLAIN {statement}").first()[0]
     assert "reads: struct<id:bigint,_row" in plan
@@ -73,7 +73,7 @@ def test_any_condition_can_delete(plugin, path, name):
     assert lance.dataset(path).version == 4
 
 
-def test_a_merge_with_every_clause(plugin, path, name):
+def test_merge_supports_every_clause(plugin, path, name):
     plugin.createDataFrame(
         [(1, "new"), (50, "fifty"), (1000, "k"), (70, None)], "id bigint, s string"
     ).createOrReplaceTempView("news")
@@ -108,7 +108,7 @@ def test_a_merge_with_every_clause(plugin, path, name):
     assert lance.dataset(path).version == 2
 
 
-def test_a_merge_into_a_new_managed_table_inserts(plugin):
+def test_merge_inserts_into_new_managed_table(plugin):
     plugin.sql("CREATE TABLE merged (id bigint, s string) USING lance")
     try:
         source = "(SELECT id, cast(id AS string) AS s FROM range(5))"
@@ -124,7 +124,7 @@ def test_a_merge_into_a_new_managed_table_inserts(plugin):
         plugin.sql("DROP TABLE merged")
 
 
-def test_sql_does_what_lance_table_does(plugin, tmp_path):
+def test_sql_changes_equal_lance_table_changes(plugin, tmp_path):
     """The same random changes by SQL and by LanceTable leave the same rows and lineage."""
     rng = random.Random(3)
     paths = [str(tmp_path / "sql"), str(tmp_path / "object")]
@@ -161,7 +161,7 @@ def test_sql_does_what_lance_table_does(plugin, tmp_path):
         assert sorted(by_index["id"].to_pylist()) == ids
 
 
-def test_a_failing_change_leaves_the_table_and_its_folder_alone(plugin, path, name, tmp_path):
+def test_failed_change_leaves_table_and_folder_unchanged(plugin, path, name, tmp_path):
     before = sorted(str(one) for one in tmp_path.rglob("*.lance") if one.is_file())
     with pytest.raises(Exception, match="boom"):
         plugin.sql(f"UPDATE {name} SET s = if(id = 77, raise_error('boom'), s) WHERE id + 0 > 5")
@@ -178,9 +178,7 @@ def test_a_failing_change_leaves_the_table_and_its_folder_alone(plugin, path, na
     ],
     ids=["update", "merge"],
 )
-def test_a_command_whose_rows_others_changed_meanwhile_runs_again(
-    plugin, path, name, tmp_path, command
-):
+def test_command_reruns_after_conflicting_change(plugin, path, name, tmp_path, command):
     marker = tmp_path / "meddled"
 
     def meddled(text):
@@ -207,7 +205,7 @@ def test_a_command_whose_rows_others_changed_meanwhile_runs_again(
     assert {one.name for one in (tmp_path / "table" / "data").iterdir()} == known
 
 
-def test_a_command_gives_up_after_its_retries(plugin, path, name):
+def test_command_fails_after_exhausted_retries(plugin, path, name):
     def meddling(text):
         lance.dataset(path).update({"s": "'theirs'"}, where="id = 5")
         return text
@@ -233,7 +231,7 @@ def test_a_command_gives_up_after_its_retries(plugin, path, name):
         ("id IN (SELECT id FROM {name} WHERE m = 5 AND id < 10)", "id = 50", 2),
     ],
 )
-def test_a_command_runs_again_only_if_others_brought_rows_where_it_looked(
+def test_command_reruns_only_for_rows_in_scanned_range(
     plugin, path, name, tmp_path, condition, theirs, runs
 ):
     marker = tmp_path / "runs"
@@ -257,7 +255,7 @@ def test_a_command_runs_again_only_if_others_brought_rows_where_it_looked(
 
 
 @pytest.mark.parametrize("view", ["of a DataFrame", "USING", "AS SELECT *"])
-def test_a_view_that_shows_a_table_as_it_is_can_be_changed(plugin, path, view):
+def test_view_of_whole_table_can_be_changed(plugin, path, view):
     plugin.sql("SELECT id, 0L AS n FROM range(5)").write.format("lance").save(path)
     if view == "USING":
         plugin.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING lance OPTIONS (path '{path}')")
@@ -287,7 +285,7 @@ def test_a_view_that_shows_a_table_as_it_is_can_be_changed(plugin, path, view):
     assert plugin.table("seen").count() == 4
 
 
-def test_all_vectors_are_set_to_null_and_rows_without_any_are_merged_and_inserted(plugin, path):
+def test_null_vectors_are_updated_merged_and_inserted(plugin, path):
     name = f"lance.`{path}`"
     vectors = pa.list_(pa.float32(), 3)
     rows = pa.table({"id": range(6), "emb": pa.array([[i, 0, 1] for i in range(6)], vectors)})
@@ -312,7 +310,7 @@ def test_all_vectors_are_set_to_null_and_rows_without_any_are_merged_and_inserte
     "value",
     ["uuid()", "concat('x', rand())", "string(monotonically_increasing_id())", "differs(id)"],
 )
-def test_a_merge_evaluates_each_value_once_for_each_row(plugin, path, name, value):
+def test_merge_evaluates_values_once_per_row(plugin, path, name, value):
     plugin.udf.register("differs", udf(lambda _: str(uuid4()), "string").asNondeterministic())
     source = f"(SELECT id + 90 AS id, {value} AS u FROM range(20))"
     of_row = value.replace("(id)", "(s.id)")
@@ -334,7 +332,7 @@ def test_a_merge_evaluates_each_value_once_for_each_row(plugin, path, name, valu
     assert lance.dataset(path).version == 2
 
 
-def test_a_condition_that_differs_each_time_names_the_method(plugin, path, name):
+def test_nondeterministic_condition_error_names_method(plugin, path, name):
     for statement, method in (
         (f"DELETE FROM {name} WHERE rand() < 0.5D", "LanceTable.delete"),
         (f"DELETE FROM {name} WHERE id > 3 AND uuid() > '5'", "LanceTable.delete"),
@@ -362,7 +360,7 @@ MERGED = (
         "DataFrame.mergeInto",
     ],
 )
-def test_a_merge_that_names_hidden_columns_inserts_rows(plugin, path, name, merge):
+def test_merge_naming_hidden_columns_inserts_rows(plugin, path, name, merge):
     news = plugin.sql("SELECT 500L AS id, 'new' AS s, 7L AS row")
     news.createOrReplaceTempView("news")
     plugin.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING lance OPTIONS (path '{path}')")
@@ -384,7 +382,7 @@ def test_a_merge_that_names_hidden_columns_inserts_rows(plugin, path, name, merg
     assert "CURRENT_DEFAULT" not in shown["_rowid"].metadata
 
 
-def test_a_merge_by_row_id_that_only_inserts_takes_several_matches(plugin, path, name):
+def test_insert_only_merge_by_row_id_accepts_several_matches(plugin, path, name):
     rows = plugin.table(name).count()
     merge = (
         f"MERGE INTO {name} t USING (SELECT explode(array(1L, 1L, 900L)) AS row) u "

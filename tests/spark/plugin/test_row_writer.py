@@ -84,7 +84,7 @@ def test_no_rows_at_all(plugin, path):
     assert plugin.read.format("lance").load(path).count() == 0
 
 
-def test_an_error_behind_the_first_wide_row_fails_the_write(plugin, path, settings):
+def test_error_after_first_wide_row_fails_write(plugin, path, settings):
     settings(SMALL)
     frame = rows_with(plugin, 5_000)
     frame.write.format("lance").save(path)
@@ -94,7 +94,7 @@ def test_an_error_behind_the_first_wide_row_fails_the_write(plugin, path, settin
     assert_written(plugin, path, frame, 2)
 
 
-def test_an_overwrite_by_two_workers_is_one_version(plugin, path, settings):
+def test_overwrite_by_two_workers_makes_one_version(plugin, path, settings):
     settings(SMALL)
     rows_with(plugin, ROWS).write.format("lance").save(path)
     frame = rows_with(plugin, 700)

@@ -37,7 +37,7 @@ def frame(plugin, numbers):
     return plugin.read.format("lance").load(numbers)
 
 
-def test_only_the_needed_columns_and_rows_are_read(frame):
+def test_scan_reads_only_needed_columns_and_rows(frame):
     query = frame.where("id < 10 OR m IN (3, 4) AND s LIKE '9%'").select("st.b.c")
     plan = plan_of(query)
     assert "reads: struct<st:struct<b:struct<c:bigint>>>" in plan
@@ -46,7 +46,7 @@ def test_only_the_needed_columns_and_rows_are_read(frame):
     assert sorted(row.c for row in query.collect()) == [*range(0, 20, 2), 2 * 94, 2 * 95]
 
 
-def test_what_python_cannot_answer_for_certain_stays_with_spark(frame):
+def test_untranslatable_conditions_stay_in_spark(frame):
     query = frame.where("id > 90 AND upper(s) = '95' AND length(s) = 2").select("id")
     plan = plan_of(query)
     assert "id > 90" in plan.split("filters:")[1]
@@ -63,7 +63,7 @@ def test_what_python_cannot_answer_for_certain_stays_with_spark(frame):
         "left(s, 1) = '3' AND substr(s, 2) < '2'": [3, 30, 31],
     }.items(),
 )
-def test_patterns_and_parts_of_texts_are_tested_where_they_are_read(frame, condition, wanted):
+def test_text_patterns_are_evaluated_in_scan(frame, condition, wanted):
     query = frame.where(condition).select("id")
     plan = plan_of(query)
     assert "reads: struct<id:bigint>," in plan and "Filter " not in plan
@@ -83,20 +83,20 @@ def test_patterns_and_parts_of_texts_are_tested_where_they_are_read(frame, condi
         "s COLLATE UTF8_LCASE LIKE '%CH%D' AND id < 82": [80, 81],
     }.items(),
 )
-def test_other_tests_of_texts_stay_with_spark(frame, condition, wanted):
+def test_other_text_conditions_stay_in_spark(frame, condition, wanted):
     query = frame.where(condition).select("id")
     assert "Filter " in plan_of(query)
     assert sorted(row.id for row in query.collect()) == wanted
 
 
 @pytest.mark.parametrize("pattern", ["9%\\5_", "_9%\\"])
-def test_a_pattern_that_is_wrong_is_an_error_of_spark(frame, pattern):
+def test_invalid_pattern_raises_spark_error(frame, pattern):
     query = frame.where(F.col("s").like(pattern)).select("id")
     with pytest.raises(AnalysisException, match="INVALID_FORMAT"):
         query.collect()
 
 
-def test_fragments_without_a_new_row_are_skipped(frame):
+def test_fragments_without_new_rows_are_skipped(frame):
     query = frame.where("_row_created_at_version = 2").select("id")
     assert re.search(r"fragments: [23] kept, [34] skipped", plan_of(query))
     assert query.count() == 40
@@ -105,7 +105,7 @@ def test_fragments_without_a_new_row_are_skipped(frame):
     assert re.search(r"fragments: 1 kept, \d skipped", plan_of(changed))
 
 
-def test_lineage_columns_are_hidden_but_there(plugin, frame, numbers):
+def test_lineage_columns_are_hidden_but_selectable(plugin, frame, numbers):
     assert frame.columns == ["id", "m", "s", "even", "st"]
     row = frame.where("_rowid = 42").select("id", "_rowid", "_row_created_at_version").first()
     assert tuple(row) == (42, 42, 1)
@@ -138,7 +138,7 @@ def test_bounds_leave_out_deleted_rows(plugin, path):
     assert tuple(empty.selectExpr("count(*)", "min(_rowid)").first()) == (0, None)
 
 
-def test_a_limit_reads_only_what_is_enough(frame):
+def test_limit_reads_only_enough_rows(frame):
     query = frame.limit(3)
     assert "limit: 3" in plan_of(query)
     assert query.count() == 3
@@ -147,7 +147,7 @@ def test_a_limit_reads_only_what_is_enough(frame):
     assert frame.limit(1000).count() == 100
 
 
-def test_scans_of_one_frame_or_view_see_their_own_rows(plugin, frame, numbers):
+def test_scans_of_same_frame_are_independent(plugin, frame, numbers):
     assert frame.where("id < 3").count() == 3
     assert frame.count() == 100
     both = frame.where("id < 3").union(frame.where("id >= 97")).select("id")
@@ -174,13 +174,13 @@ def test_scans_of_one_frame_or_view_see_their_own_rows(plugin, frame, numbers):
         cached.unpersist()
 
 
-def test_no_column_at_all_keeps_the_number_of_rows(frame):
+def test_scan_without_columns_keeps_row_count(frame):
     assert frame.where("m = 3").selectExpr("1 AS one").count() == 14
     assert frame.where("m = 3").agg(F.count(F.lit(1))).first()[0] == 14
     assert len(frame.where("id < 4").select(F.lit(7)).collect()) == 4
 
 
-def test_a_small_side_is_broadcast(plugin, frame, path):
+def test_small_side_is_broadcast(plugin, frame, path):
     plugin.range(1000).withColumn("x", F.rand()).write.format("lance").save(path)
     big = plugin.read.format("lance").load(path)
     threshold = plugin.conf.get("spark.sql.autoBroadcastJoinThreshold")
@@ -193,7 +193,7 @@ def test_a_small_side_is_broadcast(plugin, frame, path):
         plugin.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
 
 
-def test_a_side_is_as_small_as_its_files_are(plugin, path):
+def test_broadcast_uses_file_sizes(plugin, path):
     """Texts that files hold in few bytes are broadcast, long ones that they do not are not."""
     ids = plugin.range(2000)
     ids.selectExpr("id", "repeat(id % 3, 40) AS s").write.format("lance").save(path + "/few")
@@ -211,7 +211,7 @@ def test_a_side_is_as_small_as_its_files_are(plugin, path):
         plugin.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
 
 
-def test_a_frame_keeps_its_version(plugin, path):
+def test_frame_keeps_its_version(plugin, path):
     plugin.range(3).write.format("lance").save(path)
     frame = plugin.read.format("lance").load(path)
     plugin.range(4).write.format("lance").mode("append").save(path)
@@ -246,7 +246,7 @@ def test_tables_without_stable_ids_have_no_version_columns(plugin, path):
         frame.select("_row_created_at_version")
 
 
-def test_hidden_columns_written_back_are_left_out(plugin, frame, path):
+def test_hidden_columns_are_dropped_on_write(plugin, frame, path):
     frame.select("id", "_rowid").write.format("lance").save(path)
     assert lance.dataset(path).schema.names == ["id"]
 
@@ -318,7 +318,7 @@ def bounds_and_counts(session, table, condition="true"):
     return session.sql(f"SELECT {asked}, count(*) FROM {table} WHERE {condition}")
 
 
-def test_the_first_rows_of_an_order_are_read_from_few_zones(plugin, zoned_rows):
+def test_top_rows_are_read_from_few_zones(plugin, zoned_rows):
     ours, parquet = zoned_rows
     for order in (
         "x",
@@ -342,7 +342,7 @@ def test_the_first_rows_of_an_order_are_read_from_few_zones(plugin, zoned_rows):
         )
 
 
-def test_bounds_and_counts_of_columns_with_zones_are_answered_from_them(plugin, zoned_rows):
+def test_aggregates_of_zoned_columns_are_answered_from_zones(plugin, zoned_rows):
     ours, parquet = zoned_rows
     query = bounds_and_counts(plugin, ours)
     expected = bounds_and_counts(plugin, parquet)
@@ -355,7 +355,7 @@ def test_bounds_and_counts_of_columns_with_zones_are_answered_from_them(plugin, 
         assert "BatchScan" in plan_of(query)
 
 
-def test_what_zones_tell_is_true_after_deletions(plugin, zoned_rows, path):
+def test_zone_statistics_stay_correct_after_deletes(plugin, zoned_rows, path):
     ours, parquet = zoned_rows
     plugin.sql(f"CREATE TABLE lance.`{path}` AS SELECT * FROM {ours}")
     plugin.sql(f"CALL lance.system.create_zonemap('{path}', 'x, n, d, t', 100)")
@@ -382,7 +382,7 @@ def tasks_read(plugin):
     ("key", "wanted", "rows"),
     [("x", [77, 4321], 2), ("_rowid", [3, 4, 5], 3), ("m", [3], 5000), ("x", [9999], 0)],
 )
-def test_a_join_reads_what_can_have_its_keys(plugin, zoned, key, wanted, rows):
+def test_runtime_filter_prunes_by_join_keys(plugin, zoned, key, wanted, rows):
     """The keys are known when the table is read, not when the query is planned."""
 
     def small(ids):
@@ -429,7 +429,7 @@ def untranslated(plugin, tmp_path_factory):
         "SELECT id FROM {t} ORDER BY i16 > 32767 NULLS LAST, id LIMIT 3",
     ],
 )
-def test_what_spark_fails_to_translate_stays_with_it(plugin, untranslated, query):
+def test_untranslatable_predicates_stay_in_spark(plugin, untranslated, query):
     """An AND with NULL, which Spark makes of a comparison that is never true, is an assertion."""
     expected = sql(plugin, query.format(t="untranslated"))
     assert sql(plugin, query.format(t=untranslated)) == expected

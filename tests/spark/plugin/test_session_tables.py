@@ -33,7 +33,7 @@ def location(session, name):
 
 
 @pytest.mark.parametrize("place", ["session", "folder"])
-def test_a_table_is_replaced_from_itself_in_one_version(plugin, name, place):
+def test_table_is_replaced_from_itself_in_one_version(plugin, name, place):
     table = name if place == "session" else f"folder.{name}"
     plugin.sql(f"CREATE OR REPLACE TABLE {table} USING lance AS SELECT id FROM range(4)")
     path = location(plugin, table)
@@ -58,7 +58,7 @@ def test_a_table_is_replaced_from_itself_in_one_version(plugin, name, place):
     plugin.sql(f"DROP TABLE {table}")
 
 
-def test_a_table_that_cannot_be_made_is_not_there(plugin, name):
+def test_failed_create_leaves_no_table(plugin, name):
     # One task: another one could still be writing when the first has failed.
     failing = plugin.range(0, 3, 1, 1).selectExpr("assert_true(id < 2) IS NULL AS bad", "id")
     with pytest.raises(Exception, match="is not true"):
@@ -71,7 +71,7 @@ def test_a_table_that_cannot_be_made_is_not_there(plugin, name):
 
 @pytest.mark.s3
 @pytest.mark.parametrize("way", ["saveAsTable", "overwrite", "writeTo"])
-def test_a_table_keeps_the_storage_options_that_it_was_made_with(
+def test_table_keeps_storage_options_of_creation(
     plugin,
     name,
     way,
@@ -95,7 +95,7 @@ def test_a_table_keeps_the_storage_options_that_it_was_made_with(
     assert s3_server.secret_key not in shown
 
 
-def test_an_external_table_is_replaced_where_it_is(plugin, name, path):
+def test_external_table_is_replaced_in_place(plugin, name, path):
     plugin.range(3).write.format("lance").save(path)
     plugin.sql(f"CREATE TABLE {name} USING lance LOCATION '{path}'")
     frame = plugin.range(5).selectExpr("id", "'a' AS s")
@@ -108,7 +108,7 @@ def test_an_external_table_is_replaced_where_it_is(plugin, name, path):
 
 
 @pytest.mark.parametrize("way", ["SQL", "saveAsTable"])
-def test_where_the_catalog_is_sparks_own_no_table_is_made_over_another(plugin, name, path, way):
+def test_builtin_session_catalog_never_overwrites_table(plugin, name, path, way):
     session = plugin.newSession()
     session.conf.set("spark.sql.catalog.spark_catalog", "builtin")
     session.range(3).write.format("lance").save(path)
@@ -122,7 +122,7 @@ def test_where_the_catalog_is_sparks_own_no_table_is_made_over_another(plugin, n
     assert sql(session, f"SELECT * FROM {name}") == [(0,), (1,), (2,)]
 
 
-def test_tables_of_other_sources_are_untouched(plugin, name):
+def test_tables_of_other_sources_are_unaffected(plugin, name):
     plugin.sql(f"CREATE TABLE {name} (a int, b int) USING parquet PARTITIONED BY (b)")
     plugin.sql(f"INSERT INTO {name} VALUES (1, 2)")
     plugin.sql(f"ALTER TABLE {name} ADD COLUMNS (c string)")
@@ -185,7 +185,7 @@ def test_alter_table_describe_and_show(plugin, name):
 
 
 @needs("column defaults of V2 tables in writes by name")
-def test_what_columns_are_declared_to_be_holds_for_every_write(plugin, name, path):
+def test_declared_column_rules_apply_to_every_write(plugin, name, path):
     plugin.sql(
         f"CREATE TABLE {name} (id int NOT NULL, v varchar(3), c char(2), d int DEFAULT 7, "
         f"st struct<a: int NOT NULL>) USING lance LOCATION '{path}'"
@@ -226,7 +226,7 @@ def test_what_columns_are_declared_to_be_holds_for_every_write(plugin, name, pat
 
 
 @needs("column defaults of V2 tables in writes by name")
-def test_add_columns_with_a_default_fills_rows_that_exist(plugin):
+def test_added_column_default_fills_existing_rows(plugin):
     plugin.sql("CREATE TABLE folder.filled AS SELECT id FROM range(2)")
     plugin.sql(
         "ALTER TABLE folder.filled ADD COLUMNS (z int DEFAULT 7, s string DEFAULT 'a', "
@@ -239,7 +239,7 @@ def test_add_columns_with_a_default_fills_rows_that_exist(plugin):
     plugin.sql("DROP TABLE folder.filled")
 
 
-def test_views_follow_the_table(plugin, path):
+def test_views_follow_table(plugin, path):
     plugin.range(3).write.format("lance").save(path)
     plugin.sql(f"CREATE OR REPLACE TEMPORARY VIEW followed USING lance OPTIONS (path '{path}')")
     frame = plugin.read.format("lance").load(path)
@@ -275,7 +275,7 @@ def test_overwrites_of_some_rows(plugin, name):
     assert sql(plugin, f"SELECT * FROM {name}") == [(1, 1)]
 
 
-def test_schemas_evolve_where_a_statement_says_so(plugin, name):
+def test_merge_evolves_schema_on_request(plugin, name):
     plugin.sql(f"CREATE TABLE {name} USING lance AS SELECT 1 AS id, 'a' AS s")
     merge = (
         f"MERGE WITH SCHEMA EVOLUTION INTO {name} t USING "
@@ -293,7 +293,7 @@ def test_schemas_evolve_where_a_statement_says_so(plugin, name):
 
 @needs("schema evolution of other writes than MERGE")
 @pytest.mark.parametrize("place", ["session", "folder"])
-def test_writes_that_merge_schemas_bring_columns(plugin, name, place):
+def test_merge_schema_writes_add_columns(plugin, name, place):
     table = name if place == "session" else f"folder.{name}"
     plugin.sql(f"CREATE TABLE {table} USING lance AS SELECT 1 AS id, 'a' AS s")
     more = plugin.sql("SELECT 'b' AS s, 5 AS more, 2 AS id")
@@ -346,7 +346,7 @@ def test_lineage_columns_take_part_in_every_statement(plugin, name, path, place)
 
 
 @pytest.mark.parametrize("place", ["session", "folder"])
-def test_properties_of_lance_spark_say_how_columns_are_stored(plugin, name, place):
+def test_lance_spark_properties_set_column_storage(plugin, name, place):
     table = name if place == "session" else f"folder.{name}"
     plugin.sql(
         f"CREATE TABLE {table} (id int, v array<float>, b binary) USING lance TBLPROPERTIES ("
@@ -367,7 +367,7 @@ def test_properties_of_lance_spark_say_how_columns_are_stored(plugin, name, plac
 
 
 @needs("column defaults of V2 tables in writes by name")
-def test_rows_that_lack_a_column_get_its_default_whoever_writes_them(plugin, name):
+def test_missing_columns_get_defaults_in_every_write(plugin, name):
     plugin.sql(
         f"CREATE TABLE {name} (id int, v int DEFAULT 7, s string DEFAULT reverse('yx')) USING lance"
     )
@@ -400,7 +400,7 @@ def test_rows_that_lack_a_column_get_its_default_whoever_writes_them(plugin, nam
 @pytest.mark.parametrize(
     ("condition", "matched"), [("t._rowid = s.id", ""), ("t.id = s.id", "AND t._rowid = 1")]
 )
-def test_a_merge_that_names_hidden_columns_inserts(plugin, path, source, condition, matched):
+def test_merge_naming_hidden_columns_inserts(plugin, path, source, condition, matched):
     plugin.range(0, 3, 1, 1).write.format("lance").save(path)
     rows = {1, 9} if "9" in source else {1}
     for insert in ("INSERT *", "INSERT (id) VALUES (s.id)"):
@@ -418,7 +418,7 @@ def test_a_merge_that_names_hidden_columns_inserts(plugin, path, source, conditi
 
 
 @pytest.mark.parametrize("is_external", [False, True])
-def test_the_text_of_a_table_makes_one_of_its_files_and_types(plugin, name, path, is_external):
+def test_show_create_table_recreates_types(plugin, name, path, is_external):
     location = f"LOCATION '{path}'" if is_external else ""
     plugin.sql(
         f"CREATE TABLE {name} (id INT NOT NULL, c CHAR(3), t VARCHAR(5) DEFAULT 'x', "

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
 @pytest.mark.parametrize("has_blobs", [False, True])
-def test_errors_of_statements_on_lance_tables_show_no_placeholder(plugin, path, has_blobs):
+def test_statement_errors_show_no_placeholders(plugin, path, has_blobs):
     if has_blobs:
         new_blob_table(path)
     else:
@@ -30,7 +30,7 @@ def test_errors_of_statements_on_lance_tables_show_no_placeholder(plugin, path, 
         assert "held" not in str(refused.value)
 
 
-def test_names_of_lance_tables_with_blobs_are_recognised(plugin, path):
+def test_blob_table_names_are_recognised(plugin, path):
     new_blob_table(path, values=dict.fromkeys(range(5), b"old"))
     plugin.sql(f"CREATE TABLE blobs_by_name USING lance LOCATION '{path}'")
     plugin.read.format("lance").load(path).createOrReplaceTempView("blobs_by_view")

@@ -53,7 +53,7 @@ def described(spark, path, column):
     return {name: re.sub(r"^Optional\[(.*)\]$", r"\1", value) for name, value in shown.items()}
 
 
-def test_describe_extended_shows_what_analyze_table_found(plugin, path, table):
+def test_describe_extended_shows_analyzed_statistics(plugin, path, table):
     name = f"lance.`{path}`"
     assert "distinct_count" not in described(plugin, path, "g")
     plugin.sql(f"EXPLAIN ANALYZE TABLE {name} COMPUTE STATISTICS FOR ALL COLUMNS").collect()
@@ -79,7 +79,7 @@ def test_describe_extended_shows_what_analyze_table_found(plugin, path, table):
     }  # fmt: skip
 
 
-def test_columns_for_several_passes_are_all_analysed(plugin, tmp_path):
+def test_many_columns_are_analyzed_in_several_passes(plugin, tmp_path):
     path = str(tmp_path / "wide")
     names = [f"c {number}" for number in range(70)]
     columns = [f"id % {number + 1} AS `{name}`" for number, name in enumerate(names)]
@@ -102,7 +102,7 @@ def test_columns_for_several_passes_are_all_analysed(plugin, tmp_path):
         assert abs(int(known["distinct_count"]) - (number + 1)) <= 7
 
 
-def test_the_side_of_a_join_that_a_condition_makes_small_is_broadcast(plugin, table, settings):
+def test_filtered_join_side_is_broadcast(plugin, table, settings):
     rows = table.toDF()
     query = "g = 7 AND price > 1"
     big = plugin.range(1_000_000)
@@ -119,7 +119,7 @@ def test_the_side_of_a_join_that_a_condition_makes_small_is_broadcast(plugin, ta
     assert rows.where(query).count() == big.join(rows.where(query), big.id == rows.k).count()
 
 
-def test_statistics_change_the_order_of_joins(plugin, settings, tmp_path):
+def test_statistics_change_join_order(plugin, settings, tmp_path):
     tables = {
         "facts": (20_000, "id AS a", "id % 400 AS b"),
         "few": (600, "id % 100 AS h"),  # but each joins with many
@@ -146,7 +146,7 @@ def test_statistics_change_the_order_of_joins(plugin, settings, tmp_path):
     assert order() == ["facts", "some", "few"]
 
 
-def test_statistics_are_scaled_and_dropped_as_rows_come_and_go(plugin, path, table):
+def test_statistics_are_scaled_and_dropped_with_row_changes(plugin, path, table):
     assert table.analyze(["k", "g", "word"]).version == 2
     table.compact(targetRowsPerFragment=10**6)
     plugin.range(20_000, 30_000, 1, 1).selectExpr(*ROWS).write.format("lance").mode("append").save(
@@ -166,7 +166,7 @@ def test_statistics_are_scaled_and_dropped_as_rows_come_and_go(plugin, path, tab
     assert "distinct_count" not in described(plugin, path, "g")
 
 
-def test_pylance_keeps_what_an_analysis_found(plugin, path, table):
+def test_pylance_keeps_stored_statistics(plugin, path, table):
     import lance
     import pyarrow as pa
 
@@ -183,7 +183,7 @@ def test_pylance_keeps_what_an_analysis_found(plugin, path, table):
     assert abs(int(known.get("distinct_count", 9000)) - 9_000) <= 900
 
 
-def test_columns_that_cannot_be_analysed_are_named(plugin, path, table):
+def test_unanalyzable_columns_are_named(plugin, path, table):
     name = f"lance.`{path}`"
     for run in (
         lambda column: table.analyze(column),
@@ -201,7 +201,7 @@ def test_columns_that_cannot_be_analysed_are_named(plugin, path, table):
     assert table.detail().first().version == 1
 
 
-def test_sorted_numbers_count_as_rows_where_they_would_be_broadcast(plugin, tmp_path):
+def test_sorted_numbers_are_sized_as_rows_for_broadcast(plugin, tmp_path):
     rows, path = 1_000_000, tmp_path / "sorted"
     plugin.range(0, rows, 1, 1).write.format("lance").save(str(path))
     in_files = sum(file.stat().st_size for file in (path / "data").iterdir())

@@ -16,7 +16,7 @@ def run(query):
         query.stop()
 
 
-def test_a_stream_is_written_batch_by_batch(plugin, path, tmp_path):
+def test_stream_is_written_in_batches(plugin, path, tmp_path):
     source = tmp_path / "in"
     for number in range(3):
         plugin.range(number * 10, number * 10 + 10, 1, 1).write.mode("append").parquet(str(source))
@@ -65,7 +65,7 @@ def followed(plugin, path):
 
 
 @needs("CHANGES of tables")
-def test_changes_are_followed_by_the_name_of_the_table(plugin, followed, path, tmp_path):
+def test_changes_stream_by_table_name(plugin, followed, path, tmp_path):
     for number, options in enumerate(({"startingVersion": "1"}, {})):
         reader = plugin.readStream.format("lance").options(readChangeFeed=True, **options)
         by_path = follow(reader.load(path), tmp_path, f"path-{number}")
@@ -74,7 +74,7 @@ def test_changes_are_followed_by_the_name_of_the_table(plugin, followed, path, t
         assert len(by_path[1]) == (10 + 4 + 1 if options else 9)
 
 
-def test_tables_are_followed_and_fed_by_name(plugin, followed, tmp_path):
+def test_streams_read_and_write_tables_by_name(plugin, followed, tmp_path):
     columns, rows = follow(plugin.readStream.table(followed), tmp_path, "rows")
     assert columns == ["id", "n"] and len(rows) == 9
     plugin.sql("CREATE TABLE folder.fed (id bigint, n bigint)")
@@ -87,6 +87,6 @@ def test_tables_are_followed_and_fed_by_name(plugin, followed, tmp_path):
         plugin.sql("DROP TABLE folder.fed")
 
 
-def test_conditions_and_columns_of_a_stream_hold(plugin, followed, tmp_path):
+def test_stream_conditions_and_columns_apply(plugin, followed, tmp_path):
     frame = plugin.readStream.table(followed).where("id > 6 AND n > 0").select("n")
     assert follow(frame, tmp_path, "some") == (["n"], [(7,), (8,)])

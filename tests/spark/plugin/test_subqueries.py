@@ -44,7 +44,7 @@ def own(views):
 
 
 @pytest.mark.parametrize("query", LATE, ids=["exists", "in", "scalar", "not exists"])
-def test_a_condition_found_late_reaches_the_scan(plugin, views, query):
+def test_late_condition_reaches_scan(plugin, views, query):
     text = query.format(**views)
     scans = [line for line in plan_of(plugin.sql(text)).split("\n") if "BatchScan" in line]
     (inner,) = (scan for scan in scans if scan.partition(", reads:")[0].endswith("b version 1"))
@@ -52,7 +52,7 @@ def test_a_condition_found_late_reaches_the_scan(plugin, views, query):
     assert sql(plugin, text) == sql(plugin, query.format(**own(views)))
 
 
-def test_what_a_subquery_reads_as_the_query_does_is_read_once(plugin, views):
+def test_identical_subquery_scans_are_reused(plugin, views):
     query = """
         WITH offers AS (SELECT {a}.k, {a}.v FROM {a} JOIN {b} ON {a}.g = {b}.g
           WHERE {b}.v < 5 AND {b}.s = 'g1')
@@ -65,7 +65,7 @@ def test_what_a_subquery_reads_as_the_query_does_is_read_once(plugin, views):
     assert "ReusedExchange" in plan_of(frame).partition("Initial Plan")[0]
 
 
-def test_conditions_in_another_order_are_one_scan(plugin, views):
+def test_reordered_conditions_share_one_scan(plugin, views):
     join = "SELECT v FROM {a} JOIN (SELECT g FROM {b} WHERE %s) USING (g)"
     one, other = (join % where for where in ("k > 9 AND v = 1", "v = 1 AND k > 9"))
     frame = plugin.sql(f"{one} UNION ALL {other}".format(**views))
@@ -73,12 +73,12 @@ def test_conditions_in_another_order_are_one_scan(plugin, views):
     assert "ReusedExchange" in plan_of(frame).partition("Initial Plan")[0]
 
 
-def test_the_rows_of_a_limit_are_chosen_before_a_condition(plugin, views):
+def test_limit_applies_before_condition(plugin, views):
     query = "SELECT count(*) FROM (SELECT * FROM {a} LIMIT 4) WHERE k > 3"
     assert plugin.sql(query.format(**views)).first()[0] == 0
 
 
-def test_the_cost_based_optimizer_learns_rows_and_columns_from_zone_maps(plugin, tmp_path):
+def test_cost_based_optimizer_uses_zone_map_statistics(plugin, tmp_path):
     path = str(tmp_path / "table")
     rows = plugin.range(0, 20_000, 1, 1).selectExpr(
         "id AS k", "id % 100 AS g", "id % 3 AS v", "concat('s', id % 9) AS s"
@@ -116,7 +116,7 @@ def test_the_cost_based_optimizer_learns_rows_and_columns_from_zone_maps(plugin,
         ("(s LIKE '%g%1%' OR v < 3)", r"(s LIKE '%g%1%' ESCAPE '\') OR (v < 3)"),
     ],
 )
-def test_a_plan_tells_of_patterns(plugin, views, condition, told):
+def test_plan_shows_patterns(plugin, views, condition, told):
     query = f"SELECT k FROM {{a}} WHERE {condition}"
     assert told in plan_of(plugin.sql(query.format(**views))).partition("filters:")[2]
     assert sql(plugin, query.format(**views)) == sql(plugin, query.format(**own(views)))
@@ -135,7 +135,7 @@ SELF = (
 
 
 @pytest.mark.parametrize("condition", SELF)
-def test_a_subquery_over_the_table_that_changes_finds_its_rows(plugin, tmp_path, condition):
+def test_subquery_over_changed_table_finds_its_rows(plugin, tmp_path, condition):
     path = str(tmp_path / "t")
     rows = plugin.range(0, 80, 1, 1).selectExpr("id", *ROWS)
     rows.write.format("lance").option("max_row_per_file", "30").save(path)
@@ -152,7 +152,7 @@ def test_a_subquery_over_the_table_that_changes_finds_its_rows(plugin, tmp_path,
     assert LanceTable.forPath(plugin, path).detail().first().version == 3
 
 
-def test_a_value_from_a_subquery_over_the_table_that_changes_names_the_merge(plugin, tmp_path):
+def test_subquery_value_over_changed_table_error_suggests_merge(plugin, tmp_path):
     path = str(tmp_path / "t")
     plugin.range(3).selectExpr("id", "0 AS n").write.format("lance").save(path)
     table = f"lance.`{path}`"

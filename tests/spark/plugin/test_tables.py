@@ -21,7 +21,7 @@ def table(plugin, request):
     plugin.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_every_save_mode_does_what_it_says(plugin, path):
+def test_save_modes_follow_spark(plugin, path):
     def save(rows, mode=None):
         writer = plugin.range(rows).write.format("lance")
         (writer.mode(mode) if mode else writer).save(path)
@@ -40,7 +40,7 @@ def test_every_save_mode_does_what_it_says(plugin, path):
     assert lance.dataset(path + "2").count_rows() == 7
 
 
-def test_write_options_reach_the_writer(plugin, path):
+def test_write_options_reach_writer(plugin, path):
     frame = plugin.range(10).selectExpr("id", "array(1f, 2f) AS v")
     frame.coalesce(1).write.format("lance").option("max_row_per_file", "4").option(
         "v.fixed_size_list", "2"
@@ -49,7 +49,7 @@ def test_write_options_reach_the_writer(plugin, path):
     assert "fixed_size_list" in str(lance.dataset(path).schema.field("v").type)
 
 
-def test_a_managed_table_lives_a_full_life(plugin, table):
+def test_managed_table_lifecycle(plugin, table):
     plugin.sql(f"CREATE TABLE {table} (id bigint, s string) USING lance")
     assert sql(plugin, f"SELECT * FROM {table}") == []
     plugin.sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')")
@@ -64,7 +64,7 @@ def test_a_managed_table_lives_a_full_life(plugin, table):
     assert plugin.table(table).count() == 0
 
 
-def test_a_table_at_a_location_is_the_table_at_that_path(plugin, path, table):
+def test_table_with_location_uses_table_at_path(plugin, path, table):
     plugin.range(5).write.format("lance").save(path)
     plugin.sql(f"CREATE TABLE {table} USING lance LOCATION '{path}'")
     assert plugin.table(table).count() == 5
@@ -112,7 +112,7 @@ def test_rows_are_deleted_by_condition(plugin, path):
     assert plugin.read.format("lance").option("version", 1).load(path).count() == 100
 
 
-def test_a_past_version_is_not_changed(plugin, path):
+def test_past_version_is_not_changed(plugin, path):
     plugin.range(10).write.format("lance").save(path)
     plugin.range(10).write.format("lance").mode("append").save(path)
     plugin.sql(
@@ -123,7 +123,7 @@ def test_a_past_version_is_not_changed(plugin, path):
     assert lance.dataset(path).count_rows() == 20
 
 
-def test_a_view_sees_what_was_written_through_it(plugin, path):
+def test_view_shows_rows_written_through_it(plugin, path):
     plugin.range(3).write.format("lance").save(path)
     plugin.sql(f"CREATE OR REPLACE TEMPORARY VIEW sink USING lance OPTIONS (path '{path}')")
     plugin.sql("INSERT INTO sink VALUES (7)")
@@ -132,7 +132,7 @@ def test_a_view_sees_what_was_written_through_it(plugin, path):
     assert sql(plugin, "SELECT * FROM sink") == [(1,), (2,), (3,), (8,)]
 
 
-def test_the_folder_catalog_makes_lists_renames_and_drops_tables(plugin):
+def test_folder_catalog_creates_lists_renames_and_drops_tables(plugin):
     plugin.sql("CREATE TABLE folder.a (id bigint, s string)")
     plugin.sql("INSERT INTO folder.a VALUES (1, 'x')")
     plugin.sql("CREATE TABLE folder.b AS SELECT id FROM range(3)")
@@ -157,7 +157,7 @@ def test_the_folder_catalog_makes_lists_renames_and_drops_tables(plugin):
         plugin.sql("SELECT * FROM folder.c")
 
 
-def test_the_folder_catalog_has_one_namespace_that_need_not_be_named(plugin):
+def test_folder_catalog_has_optional_default_namespace(plugin):
     plugin.sql("CREATE TABLE folder.default.three AS SELECT 1 AS id, array() AS v, NULL AS n")
     plugin.sql("INSERT INTO folder.three SELECT 2, array(), NULL")
     plugin.sql("UPDATE folder.default.three SET id = 5 WHERE id = 2")
@@ -184,7 +184,7 @@ def test_the_folder_catalog_has_one_namespace_that_need_not_be_named(plugin):
     plugin.sql("DROP TABLE spark_catalog.default.listed")
 
 
-def test_any_path_is_a_table_and_has_its_past(plugin, path):
+def test_path_tables_support_time_travel(plugin, path):
     plugin.range(3).write.format("lance").save(path)
     moment = (
         lance.dataset(path)
@@ -209,7 +209,7 @@ def test_any_path_is_a_table_and_has_its_past(plugin, path):
     assert sql(plugin, gone) == [(1, 1), (1, 4)]
 
 
-def test_times_without_a_zone_are_in_that_of_the_session(plugin, path):
+def test_timestamps_without_zone_use_session_zone(plugin, path):
     for _ in range(3):
         plugin.range(1).coalesce(1).write.format("lance").mode("append").save(path)
     moment = lance.dataset(path).versions()[1]["timestamp"].astimezone(UTC)
@@ -236,7 +236,7 @@ def test_times_without_a_zone_are_in_that_of_the_session(plugin, path):
         plugin.conf.set("spark.sql.session.timeZone", kept)
 
 
-def test_columns_that_differ_by_case_only_are_told_apart_where_spark_does(plugin, path):
+def test_columns_differing_by_case_follow_case_sensitivity(plugin, path):
     table = pa.table({"id": [1, 2], "A": [3, 4], "a": [5, 6]})
     lance.write_dataset(table, path, enable_stable_row_ids=True)
     try:
@@ -283,7 +283,7 @@ def test_alter_table_changes_columns_one_version_each(plugin, path):
     assert lance.dataset(path).version == 8
 
 
-def test_alter_table_lets_columns_be_null(plugin, path):
+def test_alter_table_drops_not_null(plugin, path):
     from pyspark_lance import LanceTable
 
     LanceTable.create(plugin, path, "id bigint NOT NULL, s string")

@@ -46,7 +46,7 @@ def without(session, query):
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_scan_gives_the_rows_of_the_keys_alone(tables, column):
+def test_scan_returns_only_rows_with_join_keys(tables, column):
     query = f"""SELECT count(*), sum(v), max(s) FROM facts JOIN kinds USING ({column})
         WHERE name = 'kind 7'"""
     found = sql(tables, query)
@@ -75,13 +75,13 @@ def test_a_scan_gives_the_rows_of_the_keys_alone(tables, column):
         WHERE name = 'kind 1'""", 0),
     ],
 )  # fmt: skip
-def test_keys_are_tested_where_they_are_few_and_only_theirs_count(tables, query, scans):
+def test_runtime_filters_apply_only_to_few_keys(tables, query, scans):
     found = sql(tables, query)
     assert len(rows_read(tables)) == scans
     assert found == without(tables, query)
 
 
-def test_more_keys_than_are_tested_leave_all_rows(tables, tmp_path):
+def test_too_many_keys_leave_all_rows(tables, tmp_path):
     path = str(tmp_path / "many")
     tables.range(0, 200_000, 1, 2).selectExpr("id AS k", "id % 3 AS g").write.format("lance").save(
         path
@@ -107,7 +107,7 @@ FACT_SIDES = [
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 30))]
 )
-def test_joins_find_the_same_with_and_without(tables, settings, seed):
+def test_joins_equal_joins_without_runtime_filters(tables, settings, seed):
     rng = random.Random(seed)
     for _ in range(4):
         settings({"spark.sql.adaptive.enabled": rng.choice(["true", "false"])})

@@ -45,7 +45,7 @@ def same(expected):
     return pytest.approx(expected, rel=1e-5)
 
 
-def test_rows_come_the_best_first(plugin, searched):
+def test_best_rows_come_first(plugin, searched):
     found = ask(plugin, f"'{searched}', 'river cat', 8")
     assert found.columns == ["id", "s", "t", "_score"]
     rows = found.collect()
@@ -84,7 +84,7 @@ def test_arguments(plugin, searched):
     assert max(row.id for row in covered.collect()) < 400
 
 
-def test_the_option_of_a_read(plugin, searched):
+def test_search_is_read_option(plugin, searched):
     asked = {"query": {"match": {"terms": "river cat", "column": "s"}}, "k": 9}
     reader = plugin.read.format("lance").option("search", json.dumps(asked))
     found = reader.option("columns", "id").load(searched)
@@ -97,7 +97,7 @@ def test_the_option_of_a_read(plugin, searched):
     assert min(row.id for row in filtered.collect()) >= 400
 
 
-def test_contains_tokens_is_a_condition_of_scans_and_of_spark(plugin, searched):
+def test_contains_tokens_works_in_scans_and_spark(plugin, searched):
     dataset = lance.dataset(searched)
     for condition in ("contains_tokens(s, 'cat, dog')", "NOT contains_tokens(s, 'Füße') OR id < 9"):
         expected = dataset.to_table(columns=["id"], filter=condition)["id"].to_pylist()
@@ -126,7 +126,7 @@ def both(plugin, tmp_path_factory):
     return path
 
 
-def test_hybrid_search_finds_what_the_method_finds(plugin, both):
+def test_hybrid_search_function_equals_method(plugin, both):
     table = LanceTable.forPath(plugin, both)
     weights = {"text": 0.25, "vector": 0.75}
     for fusion, arguments in (
@@ -165,7 +165,7 @@ def test_hybrid_search_finds_what_the_method_finds(plugin, both):
         ("'a', array(0.5)", "2"),
     ],
 )
-def test_hybrid_searches_that_are_refused(plugin, both, arguments, message):
+def test_invalid_hybrid_searches_are_refused(plugin, both, arguments, message):
     with pytest.raises(Exception, match=message):
         plugin.sql(f"SELECT * FROM hybrid_search('{both}', {arguments})").collect()
     with pytest.raises(Exception, match="search has metric, but no vector"):
@@ -189,12 +189,12 @@ def test_hybrid_searches_that_are_refused(plugin, both, arguments, message):
         ("'/no/table', 'a'", "LANCE_TABLE_NOT_FOUND"),
     ],
 )
-def test_what_cannot_be_answered_is_refused(plugin, searched, arguments, message):
+def test_invalid_searches_are_refused(plugin, searched, arguments, message):
     with pytest.raises(Exception, match=message):
         ask(plugin, arguments).collect()
 
 
-def test_two_searches_at_once_are_refused(plugin, searched):
+def test_nearest_and_search_together_are_refused(plugin, searched):
     options = {"search": '{"query": "a"}', "nearest": '{"key": [1]}'}
     with pytest.raises(Exception, match="the options nearest and search at once"):
         plugin.read.format("lance").options(**options).load(searched)

@@ -56,7 +56,7 @@ def nearest_ids(numbers, query, k):
     return np.argsort(((numbers - query) ** 2).sum(axis=1), kind="stable")[:k].tolist()
 
 
-def test_the_nearest_rows_come_in_order_from_all_tasks(plugin, searched, numbers):
+def test_nearest_rows_are_ordered_across_tasks(plugin, searched, numbers):
     found = ask(plugin, f"'{searched}', {array(numbers[7])}, 5")
     assert found.columns == ["id", "name", "v", "_distance"]
     ids = nearest_ids(numbers, numbers[7], 5)
@@ -75,7 +75,7 @@ def test_the_nearest_rows_come_in_order_from_all_tasks(plugin, searched, numbers
     }
 
 
-def test_arguments_have_the_names_of_lance_spark(plugin, searched, numbers):
+def test_argument_names_follow_lance_spark(plugin, searched, numbers):
     arguments = (
         f"table => 'searched', query_vector => {array(numbers[3])}, vector_column => 'v', "
         "num_results => 3, distance_type => 'cosine', columns => array('name', '_distance'), "
@@ -98,7 +98,7 @@ def test_arguments_have_the_names_of_lance_spark(plugin, searched, numbers):
     ]
 
 
-def test_several_vectors_are_numbered(plugin, searched, numbers):
+def test_several_vectors_have_query_index(plugin, searched, numbers):
     found = ask(plugin, f"'searched', array({array(numbers[1])}, {array(numbers[2])}), k => 2")
     assert found.columns == ["query_index", "id", "name", "v", "_distance"]
     assert [(row.query_index, row.id) for row in found.collect()] == [
@@ -108,7 +108,7 @@ def test_several_vectors_are_numbered(plugin, searched, numbers):
     ]
 
 
-def test_vectors_may_be_variables_and_parameters(plugin, searched, numbers):
+def test_vectors_may_be_variables_or_parameters(plugin, searched, numbers):
     vector = numbers[9].tolist()
     text = "SELECT id FROM vector_search('searched', :v, 1)"
     assert plugin.sql(text, args={"v": vector}).first().id == 9
@@ -116,7 +116,7 @@ def test_vectors_may_be_variables_and_parameters(plugin, searched, numbers):
     assert ask(plugin, "'searched', asked, 1").first().id == 11
 
 
-def test_an_index_is_asked_where_there_is_one(plugin, path, numbers):
+def test_vector_search_uses_index(plugin, path, numbers):
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), WIDTH)
     lance.write_dataset(pa.table({"id": np.arange(300), "v": vectors}), path)
     LanceTable.forPath(plugin, path).createVectorIndex(
@@ -167,7 +167,7 @@ def test_an_index_is_asked_where_there_is_one(plugin, path, numbers):
         ("'/no/table', array(1, 2, 3, 4)", "LANCE_TABLE_NOT_FOUND"),
     ],
 )
-def test_what_cannot_be_answered_is_refused(plugin, searched, others, arguments, message):
+def test_invalid_vector_searches_are_refused(plugin, searched, others, arguments, message):
     plugin.sql("CREATE OR REPLACE TEMPORARY VIEW narrowed AS SELECT * FROM searched WHERE id > 7")
     with pytest.raises(Exception, match=message):
         ask(plugin, arguments).collect()
