@@ -148,7 +148,7 @@ def test_useless_compression_is_omitted():
     assert kind(noise, compression="lz4") == "flat"
 
 
-def test_compression_none_means_plain_values():
+def test_compression_none_writes_plain_values():
     assert kind(SMALL, compression="none") == "flat"
     assert kind(pa.array([f"user {n}" for n in range(5000)]), compression="none") == "variable"
     # A dictionary is no compression of its values; pylance makes one, too.
@@ -276,7 +276,7 @@ def test_dictionary_items_use_requested_or_profitable_compression():
         items(long_words, "2.1", **asked)
 
 
-def test_large_values_stay_in_mini_blocks_on_request():
+def test_large_values_use_mini_blocks_on_request():
     wide = pa.array([f"some words and the number {number} " * 20 for number in range(200)])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(RNG.random(40_000)), 400)
     for array in (wide, vectors, pa.array([bytes(300)] * 9 + [bytes([1] * 300)], pa.binary(300))):

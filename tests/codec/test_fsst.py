@@ -92,7 +92,7 @@ def test_trailing_escape_decodes_to_nothing(monkeypatch):
         assert decoded(decode_fsst(as_values([b"\x01\x00\xff"]), table)) == [b"bca"]
 
 
-def test_long_streams_with_escapes_at_every_place():
+def test_long_streams_with_escapes_at_any_position_decode():
     rng = np.random.default_rng(0)
     strings = []
     for _ in range(20_000):

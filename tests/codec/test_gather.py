@@ -50,7 +50,7 @@ def test_gather_bits_joins_chunks_without_padding(counts, bits):
 
 
 @given(st.sets(st.integers(0, 60)))
-def test_offsets_become_ranges_and_back(offsets):
+def test_offsets_and_ranges_convert_both_ways(offsets):
     ascending = np.array(sorted(offsets), np.int64)
     ranges = RowRanges.of_offsets(ascending)
     assert ranges.to_positions().tolist() == ascending.tolist()

@@ -29,7 +29,7 @@ def values_of(batches):
 
 
 @pytest.mark.parametrize("nest", ["flat", "list", "struct"])
-def test_dictionaries_become_one(nest):
+def test_dictionaries_are_joined(nest):
     arrays = [indexed(["a", "b"]), indexed(["c", "a"])]
     if nest == "list":
         arrays = [pa.ListArray.from_arrays([0, 2], array) for array in arrays]
@@ -77,7 +77,7 @@ def test_joined_batches_keep_all_rows_beyond_two_gib():
     assert all(len(column) == batch.num_rows for batch in joined for column in batch.columns)
 
 
-def test_batches_without_rows_or_columns():
+def test_batches_without_rows_or_columns_are_joined():
     empty = batch_of(pa.array([], pa.string()))
     assert fewest_batches([empty, empty]) == []
     assert join_batches([empty, empty]).equals(empty)

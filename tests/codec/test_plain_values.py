@@ -74,7 +74,7 @@ def test_plain_array_equals_arrow_array(dtype):
 
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.booleans(), st.booleans())), st.integers(0, 3))
-def test_arrays_with_nulls_and_booleans_and_back(rows, start):
+def test_arrays_with_nulls_and_booleans_round_trip(rows, start):
     numbers = np.array([number for number, _, _ in rows], np.int32)
     missing = np.array([is_missing for _, is_missing, _ in rows], np.bool_)
     flags = np.array([flag for _, _, flag in rows], np.bool_)

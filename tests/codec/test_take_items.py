@@ -35,7 +35,7 @@ def test_take_items_equals_arrow_take(given):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 16, 17])
-def test_many_items_of_one_size(size):
+def test_take_items_with_equal_sizes(size):
     items = pa.array([f"{i:0{size}}"[:size] for i in range(10)])
     indices = pa.array([i * 7 % 10 for i in range(5000)], pa.int16())
     taken = take_items(items, indices[3:])

@@ -90,7 +90,7 @@ VALUES = st.one_of(
 
 @settings(max_examples=200)
 @given(VALUES, st.data())
-def test_any_range_of_any_array_comes_back(typed, data):
+def test_any_range_of_any_array_decodes(typed, data):
     array = pa.array(typed[1], typed[0])
     array = array[data.draw(st.integers(0, len(array))) :]
     collector = BufferCollector()
@@ -108,7 +108,7 @@ def test_any_range_of_any_array_comes_back(typed, data):
 
 
 @given(st.lists(st.none() | st.integers(0, 5)), st.data())
-def test_any_range_of_list_offsets_comes_back(lengths, data):
+def test_any_range_of_list_offsets_decodes(lengths, data):
     lists = pa.array([None if n is None else [0] * n for n in lengths], pa.list_(pa.int8()))
     collector = BufferCollector()
     encoding = encode_list_offsets(lists, collector)
@@ -293,7 +293,7 @@ def test_unknown_encodings_are_refused(encoding):
 
 @settings(max_examples=300)
 @given(st.data())
-def test_damaged_pages_give_our_errors_only(data):
+def test_damaged_pages_raise_only_lance_errors(data):
     array = pa.array(["one", None, "two", "three"] * 30)
     array = data.draw(
         st.sampled_from(

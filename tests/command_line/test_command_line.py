@@ -148,7 +148,7 @@ def test_tail_prints_versions_as_they_appear(capsys, path):
     assert (first["version"], second["version"]) == (5, 6)
 
 
-def test_blobs_and_odd_values_come_through(capsys, tmp_path):
+def test_blobs_and_unusual_values_are_printed(capsys, tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"b": [b"\x00\xff"], "ä": ["<ö>"], "n": [None]}))
     (row,) = as_json(capsys, "changes", path, 1)

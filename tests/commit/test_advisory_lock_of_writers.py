@@ -172,7 +172,7 @@ class Widest(random.Random):
         return high
 
 
-def test_waits_grow_first_and_shrink_with_age():
+def test_backoff_grows_and_then_shrinks_with_age():
     fake = FakeTime(step_s=0.0)
     left = Retries(9, 1000.0, environment(fake, rng=Widest()))
     while left.again(slot_s=0.01):
@@ -232,7 +232,7 @@ def test_table_key_includes_server_root_branch_and_credentials():
     assert all("s3cr" not in repr(table.key()) for table in tables)
 
 
-def test_writers_with_and_without_unsafe_puts_take_turns(place):
+def test_writers_with_and_without_unsafe_puts_share_lock(place):
     uri = f"s3://bucket/{uuid.uuid4().hex}"
     one, other = (open_store(uri, {**S3, "storage.allow_unsafe_put": flag}) for flag in "01")
     assert one.unproven_server and not other.unproven_server

@@ -173,7 +173,7 @@ def test_stale_append_commits_and_keeps_read_version(store):
     assert row_ids(latest(store).manifest).tolist() == list(range(11))
 
 
-def test_branch_and_base_paths_go_on(store):
+def test_commits_keep_branch_and_base_paths(store):
     create_table(store, 1)
     file = latest(store)
     bases = (BasePath(0, None, True, "/elsewhere"),)

@@ -153,7 +153,7 @@ def test_reserve_conflicts_only_with_overwrite_and_restore():
         ("replace f0", "delete f0", OK),
     ],
 )
-def test_pairs_by_hand(ours, theirs, expected):
+def test_selected_pairs_have_expected_resolution(ours, theirs, expected):
     assert check_conflict(SAMPLES[ours], SAMPLES[theirs]).resolution is expected
 
 
@@ -213,7 +213,7 @@ def test_replacements_of_different_columns_are_compatible():
         (BasePath(0, None, True, "/a"), BasePath(0, None, True, "/a"), STOP),
     ],
 )
-def test_bases_meet_in_id_name_or_path(ours, theirs, expected):
+def test_bases_conflict_on_same_id_name_or_path(ours, theirs, expected):
     assert check_conflict(UpdateBases((ours,)), UpdateBases((theirs,))).resolution is expected
 
 

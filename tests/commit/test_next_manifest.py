@@ -108,7 +108,7 @@ def test_empty_table_has_no_max_fragment_id():
     assert after(state, Append((new_fragment(2),))).manifest.fragments[0].id == 0
 
 
-def test_overwrite_goes_on_counting_and_keeps_configuration():
+def test_overwrite_continues_counters_and_keeps_configuration():
     state = created(3, 3)
     config = UpdateConfig(
         config_updates=UpdateMap((("k", "1"), ("l", "1"))),
@@ -156,7 +156,7 @@ def test_ids_beyond_format_limits_are_refused():
         after(TableState(full), Append((new_fragment(3),)))
 
 
-def test_row_ids_beyond_32_bits_go_on():
+def test_row_ids_continue_beyond_32_bits():
     state = created(2)
     state = TableState(replace(state.manifest, next_row_id=2**40))
     manifest = after(state, Append((new_fragment(2),))).manifest
@@ -229,7 +229,7 @@ def test_missing_fragment_is_conflict():
             after(state, operation)
 
 
-def test_deleted_rows_never_come_back():
+def test_commits_never_restore_deleted_rows():
     state = created(4)
     (fragment,) = state.manifest.fragments
     state = after(state, Delete((with_deletions(fragment, 2),)))
@@ -334,7 +334,7 @@ def test_merge_and_project_keep_schema_metadata():
     assert after(state, Project(SCHEMA)).manifest.schema == schema
 
 
-def test_key_columns_stay_key_columns():
+def test_config_update_keeps_key_columns():
     key = {"lance-schema:unenforced-primary-key": b"true"}
     field = Field(0, "id", "int64", False, metadata=key, unenforced_primary_key=True)
     state = created(2, schema=LanceSchema((field, SCHEMA.fields[1])))

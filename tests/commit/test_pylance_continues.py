@@ -73,7 +73,7 @@ def root(tmp_path):
     return str(tmp_path / "t.lance")
 
 
-def test_pylance_works_on_after_our_commits(root):
+def test_pylance_continues_after_our_commits(root):
     create(root, [1, 2, 3])
     stale = table(root)
     append(root, 1, [4])
@@ -89,7 +89,7 @@ def test_pylance_works_on_after_our_commits(root):
     assert len(table(root).versions()) == table(root).version
 
 
-def test_our_work_lands_on_top_of_pylances(root):
+def test_our_commits_follow_pylance_commits(root):
     create(root, list(range(10)), list(range(10, 20)))
     store = LocalStore(root)
     planned = latest(store)

@@ -77,7 +77,7 @@ def test_fixture_has_many_pages(reader):
     assert min(len(reader._file.metadata.column(n).pages) for n in (0, 1, 5)) > 5
 
 
-def test_some_columns_have_dictionaries(reader):
+def test_fixture_has_dictionary_columns(reader):
     for name in ("names", "few", "codes", "name_lists"):
         column = next(
             reader.embedded_columns()[leaf.id]

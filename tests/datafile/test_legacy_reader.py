@@ -79,7 +79,7 @@ def test_legacy_reader_reads_only_wanted_children(tmp_path):
     assert found.column(0).field("s").to_pylist() == as_legacy_reads(expected)
 
 
-def test_damaged_files_give_our_errors_or_values(tmp_path):
+def test_damaged_files_raise_lance_errors_or_return_values(tmp_path):
     names = ["int64", "bool", "string", "dictionary", "list_struct", "vector", "null"]
     table = pa.table({name: legacy_columns(40)[name] for name in names})
     written_by_pylance(str(tmp_path), table, 15)

@@ -88,7 +88,7 @@ def test_legacy_files_round_trip_and_pylance_reads_them(tmp_path, count):
         assert theirs.count_rows("id >= 100") == max(0, len(table) - 100)
 
 
-def test_pylance_passes_over_groups_by_our_statistics(tmp_path):
+def test_pylance_prunes_groups_by_our_statistics(tmp_path):
     count = 300
     table = pa.table(
         {

@@ -68,7 +68,7 @@ def read_everything(content: bytes) -> None:
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("name", CASES)
-def test_flipped_bytes_give_our_errors_only(tmp_path, version, name):
+def test_flipped_bytes_raise_only_lance_errors(tmp_path, version, name):
     content = write(tmp_path, name, version)
     read_everything(content)
     rng = random.Random(name + version)

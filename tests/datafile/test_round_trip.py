@@ -34,7 +34,7 @@ def assert_we_read(folder: Path, table: pa.Table, file: DataFile, seed: int = 0)
 
 
 @pytest.mark.parametrize("seed", seeds(180, in_ci=30))
-def test_random_tables_come_back(tmp_path, seed):
+def test_random_tables_round_trip(tmp_path, seed):
     rng = np.random.default_rng(seed)
     version = VERSIONS[seed % 3]
     table = random_table(seed, int(rng.choice([0, 1, 2, 9, 100, 1025])), version)
@@ -45,14 +45,14 @@ def test_random_tables_come_back(tmp_path, seed):
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
 @pytest.mark.parametrize("count", [1, 1023, 1024, 4097])
-def test_every_type_comes_back(tmp_path, version, count):
+def test_every_type_round_trips(tmp_path, version, count):
     arrays = {**leaf_arrays(count), **nested_arrays(count)}
     table = pa.table({name: with_nulls(array, 0.1) for name, array in arrays.items()})
     assert_we_read(tmp_path, table, write_table(tmp_path, table, version))
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-def test_columns_of_several_pages_come_back(tmp_path, version):
+def test_columns_of_several_pages_round_trip(tmp_path, version):
     rng = np.random.default_rng(4)
     table = pa.table(
         {

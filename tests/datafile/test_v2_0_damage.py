@@ -65,7 +65,7 @@ def test_truncated_2_0_file_is_corrupt(length):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_flipped_bytes_give_our_errors_only(seed):
+def test_flipped_bytes_raise_only_lance_errors(seed):
     rng = random.Random(seed)
     metadata_start = FileMetadata("x", len(WHOLE), *parsed()).footer.column_metadata_position
     refused = 0

@@ -259,7 +259,7 @@ def nest(inner):
 
 @settings(max_examples=60)
 @given(st.data())
-def test_any_nested_column_comes_back(data):
+def test_any_nested_column_round_trips(data):
     kind, values = data.draw(st.recursive(leaf_type(), nest, max_leaves=3))
     items = values if pa.types.is_struct(kind) else st.none() | values
     array = pa.array(data.draw(st.lists(items, max_size=30)), kind)

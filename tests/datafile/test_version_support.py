@@ -25,6 +25,6 @@ def test_maps_and_fixed_size_lists_of_structs_need_2_2(kind, column):
     assert need.reason
 
 
-def test_everything_else_fits_into_2_0():
+def test_other_types_need_only_2_0():
     schema = pa.schema({"a": pa.list_(STRUCT), "b": pa.list_(pa.float32(), 3), "c": pa.string()})
     assert version_need(LanceSchema.from_arrow(schema)).version == "2.0"

@@ -144,7 +144,7 @@ def test_block_with_wrong_output_fails(tmp_path):
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=[str(page.relative_to(ROOT)) for page in _PAGES])
-def test_links_between_documents_lead_somewhere(page):
+def test_links_between_documents_resolve(page):
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
 

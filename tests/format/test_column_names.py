@@ -22,7 +22,7 @@ def test_exact_names_win_over_case_insensitive_match():
         names.spelled("nAME")
 
 
-def test_no_two_names_mean_one_column():
+def test_several_names_never_match_one_column():
     assert matched(["NAME", "Name", "ID"], ["id", "Name"]) == {"Name": "Name", "ID": "id"}
     assert matched(["NAME"], ["id", "Name"]) == {"NAME": "Name"}
     assert sources_of(["Name", "id"], ["ID", "x"]) == {"id": "ID"}

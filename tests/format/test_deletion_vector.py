@@ -31,7 +31,7 @@ def test_deletion_vector_round_trips(chosen):
 
 
 @given(one=offset_sets, two=offset_sets, start=st.integers(0, 70_000), length=st.integers(0, 200))
-def test_operations_agree_with_python_sets(one, two, start, length):
+def test_operations_equal_python_sets(one, two, start, length):
     a, b = DeletionVector.of(list(one)), DeletionVector.of(list(two))
     assert a.union(b).to_array().tolist() == sorted(one | two)
     assert a.intersection(b).to_array().tolist() == sorted(one & two)
@@ -98,7 +98,7 @@ def test_deletion_vector_is_immutable():
         (DeletionFile(DeletionFileType.BITMAP, 2**63 + 1, 1, 5000, 0), "bin"),
     ],
 )
-def test_deletion_files_survive_their_message(deletion_file, suffix):
+def test_deletion_files_round_trip_through_protobuf(deletion_file, suffix):
     data = deletion_file.to_proto().SerializeToString()
     assert DeletionFile.from_proto(table_pb2.DeletionFile.FromString(data)) == deletion_file
     assert deletion_file.suffix == suffix

@@ -63,7 +63,7 @@ def test_fragments_round_trip_through_protobuf(made):
 
 
 @given(fragments)
-def test_fragments_survive_pickling(fragment):
+def test_fragments_pickle(fragment):
     again = pickle.loads(pickle.dumps(fragment))
     assert again == fragment
     assert (again.row_ids is SPILLED) == (fragment.row_ids is SPILLED)

@@ -84,14 +84,14 @@ NESTED = [
 
 
 @pytest.mark.parametrize(("arrow", "logical", "encoding"), LEAVES, ids=lambda value: str(value))
-def test_types_without_children_translate_both_ways(arrow, logical, encoding):
+def test_types_without_children_round_trip(arrow, logical, encoding):
     assert logical_type_of(arrow) == logical
     assert arrow_type_of(logical) == arrow
     assert informative_encoding(logical) == encoding
 
 
 @pytest.mark.parametrize(("arrow", "logical", "children", "encoding"), NESTED, ids=str)
-def test_nested_types_translate_both_ways(arrow, logical, children, encoding):
+def test_nested_types_round_trip(arrow, logical, children, encoding):
     assert logical_type_of(arrow) == logical
     assert arrow_type_of(logical, children).equals(arrow, check_metadata=True)
     assert informative_encoding(logical) == encoding

@@ -31,6 +31,6 @@ def test_numbers_beyond_32_bits_are_refused(fragment, offset):
         ra.row_addresses(fragment, [offset])
 
 
-def test_no_addresses_make_no_groups():
+def test_grouping_no_addresses_returns_no_groups():
     assert ra.group_by_fragment([]) == {}
     assert ra.row_addresses(3, []).tolist() == []

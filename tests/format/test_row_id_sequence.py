@@ -15,7 +15,7 @@ from pyspark_lance.proto import row_ids_pb2
 
 
 @given(sequence=sequences())
-def test_bytes_keep_segments_and_values(sequence):
+def test_row_id_sequence_round_trips(sequence):
     again = RowIdSequence.from_bytes(sequence.to_bytes())
     assert again == sequence == pickle.loads(pickle.dumps(sequence))
     assert again.to_bytes() == sequence.to_bytes()
@@ -65,7 +65,7 @@ def test_mostly_deleted_rows_become_few_runs():
 
 
 @given(parts=st.lists(u64_arrays(), max_size=5))
-def test_concat_agrees_with_numpy(parts):
+def test_concat_equals_numpy(parts):
     joined = RowIdSequence.concat([RowIdSequence.from_array(part) for part in parts])
     assert joined.to_array().tolist() == [value for part in parts for value in part.tolist()]
 

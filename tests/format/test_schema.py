@@ -195,7 +195,7 @@ def test_fields_not_forming_tree_are_corrupt(messages, complaint):
         LanceSchema.from_protos(messages)
 
 
-def test_children_need_not_follow_their_parent_at_once():
+def test_children_may_follow_parent_later():
     made = LanceSchema.from_protos(
         [message(0, logical_type="struct"), message(1, name="b"), message(2, 0, name="a")]
     )
@@ -243,7 +243,7 @@ def test_primary_keys_are_read_from_metadata():
     assert key_of({"lance-schema:unenforced-clustering-key:position": "2"}) == (False, 0, 2)
 
 
-def test_extension_types_become_storage_and_metadata_and_back():
+def test_extension_types_round_trip_through_metadata():
     schema = pa.schema(
         [
             ("u", pa.uuid()),

@@ -2338,7 +2338,7 @@ MUTANTS = (
         "table/index/lookups.py",
         "(_covered(lookups, segment) & wanted) - answered",
         "_covered(lookups, segment) & wanted",
-        ("tests/table/index/test_scalar_indices.py::test_bloom_filters_leave_zones",),
+        ("tests/table/index/test_scalar_indices.py::test_bloom_filters_prune_zones",),
     ),
     Mutant(
         "a row counts twice that two indices have",
@@ -2377,7 +2377,7 @@ MUTANTS = (
         "table/index/lookups.py",
         "if segment.kind in _INEXACT else -1",
         "if segment.kind in _INEXACT else len(_INEXACT)",
-        ("tests/table/index/test_scalar_indices.py::test_bloom_filters_leave_zones",),
+        ("tests/table/index/test_scalar_indices.py::test_bloom_filters_prune_zones",),
     ),
     Mutant(
         "an index that answers for no fragment is told to be used",
@@ -2411,7 +2411,7 @@ MUTANTS = (
         "table/index/bloom.py",
         "zones = self.has_null if is_of_null else None",
         "zones = self.has_null",
-        ("tests/table/index/test_scalar_indices.py::test_bloom_filters_leave_zones",),
+        ("tests/table/index/test_scalar_indices.py::test_bloom_filters_prune_zones",),
     ),
     Mutant(
         "zero is looked up by one sign",
@@ -2644,7 +2644,7 @@ MUTANTS = (
         "if fragments[0] == self._fragment:",
         "if self._filled:",
         (
-            "tests/table/index_build/test_zone_map_building.py::test_zones_end_with_their_fragment_wherever_batches_end",
+            "tests/table/index_build/test_zone_map_building.py::test_zones_end_at_fragment_boundaries",
         ),
     ),
     Mutant(
@@ -2652,7 +2652,9 @@ MUTANTS = (
         "table/index_build/zone_maps.py",
         "(len(entries) == 1 and not uncovered)",
         "not uncovered",
-        ("tests/table/index_build/test_zone_map_building.py::test_segments_of_pylance_become_one",),
+        (
+            "tests/table/index_build/test_zone_map_building.py::test_refresh_merges_pylance_segments",
+        ),
     ),
     Mutant(
         "the last row of a band is in none",

@@ -288,7 +288,7 @@ def test_concurrent_writers_lose_no_names(root):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_histories_in_turns(root, ours, pylance, seed):
+def test_random_histories_alternate_with_pylance(root, ours, pylance, seed):
     """Both make, drop and look at names by chance; both see the same all the time."""
     rng = np.random.default_rng(seed)
     spaces: set[tuple[str, ...]] = {()}

@@ -43,7 +43,7 @@ def test_contains_equals_arrow_match_substring(given_texts):
 
 
 @given(texts(), st.lists(st.sampled_from(["a", "b", "ab", "%", "_", "é", "ca"]), max_size=6))
-def test_patterns_match_as_spark_says(given_texts, pieces):
+def test_patterns_match_like_spark(given_texts, pieces):
     values = given_texts[0].cast(pa.binary()).cast(pa.string())
     pattern = "".join(pieces)
     condition = like(Column(("s",), pa.string()), pattern)

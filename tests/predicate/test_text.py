@@ -49,7 +49,7 @@ def string(text):
     return Literal(pa.scalar(text))
 
 
-def test_backquotes_hold_dots_and_backquotes():
+def test_backquoted_names_may_contain_dots_and_backquotes():
     assert columns_of(parse("`we.ird ``col` > 1")) == {"we.ird `col"}
 
 

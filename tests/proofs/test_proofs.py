@@ -30,7 +30,7 @@ OLD = [
 ]
 
 
-def test_old_versions_beside_cleanups():
+def test_old_versions_hold_during_cleanup():
     report = interleavings.prove(OLD)
     assert len(OLD) == 36
     assert report.anomalies == []
@@ -100,7 +100,7 @@ def command(name, *arguments):
     return done.stdout
 
 
-def test_some_kills():
+def test_sampled_crashes_have_no_anomalies():
     printed = command("crashes.py", "--runs", "15", "--seed", "5")
     assert re.search(r"^kills +15$", printed, re.MULTILINE)
     assert re.search(r"crashes: 0 anomalies, seed 5, \d+ s, commit \w+", printed)

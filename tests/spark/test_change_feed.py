@@ -98,7 +98,7 @@ def test_spark_filters_joins_and_aggregates_feed(spark, path):
     assert found.agg(F.min("_rowid"), F.max("_commit_version")).first()[:] == (0, 3)
 
 
-def test_times_choose_versions(spark, path):
+def test_feed_bounds_may_be_timestamps(spark, path):
     time = F.date_format("_commit_timestamp", "yyyy-MM-dd HH:mm:ss.SSSSSS").alias("time")
     every = feed(spark, path, startingVersion=1).select(time).distinct().sort("time")
     times = [row.time for row in every.collect()]

@@ -146,7 +146,7 @@ def test_column_names_may_be_backquoted(spark, table):
     assert table.toDF().columns == ["id", "s"]
 
 
-def test_updates_rewrite_rows_or_columns_as_asked(spark, table):
+def test_updates_rewrite_rows_or_columns_as_requested(spark, table):
     path = path_of(table)
     lineage = ("id", "k", "s", "_rowid", "_rowaddr", "_row_last_updated_at_version")
     before = rows(spark, path, *lineage, metadataColumns="all")

@@ -193,7 +193,7 @@ def test_partial_descriptors_are_refused_and_plain_structs_accepted(spark, tmp_p
     assert "position" in lance.dataset(f"{copy}-plain").schema.field("b").type.names
 
 
-def test_bytes_go_to_binary_columns_too(spark, copy, source):
+def test_blob_bytes_are_written_to_binary_columns(spark, copy, source):
     write(read(spark, source), copy, **{"b.blob": "false"})
     assert pa.types.is_binary(lance.dataset(copy).schema.field("b").type)
     write(read(spark, source).withColumn("id", sf.col("id") + 10), copy)

@@ -387,7 +387,7 @@ def test_misspelled_names_raise_suggestion(path):
 @pytest.mark.parametrize(
     ("wrong", "right"), [("dropBranch", "table.deleteBranch("), ("dropTag", "table.deleteTag(")]
 )
-def test_names_of_procedures_lead_to_methods(path, wrong, right):
+def test_procedure_names_suggest_methods(path, wrong, right):
     with pytest.raises(InvalidInputError) as told:
         getattr(LanceTable(SESSION, path), wrong)
     assert right in told.value.hint

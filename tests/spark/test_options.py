@@ -289,7 +289,7 @@ def test_conditions_follow_session_ansi_mode(spark, session_kind, tmp_path):
         assert table.delete("i NOT IN ('01', 2)").numDeletedRows == 2
 
 
-def test_lists_of_columns_take_any_name():
+def test_column_lists_accept_any_name():
     names = split_names("a , `b,c`,`g``h`,```d```,` e`,`*`")
     assert names == ("a", "b,c", "g`h", "`d`", " e", "*")
 

@@ -142,7 +142,7 @@ def test_projection_by_columns_by_schema_and_by_scan(spark, path):
         spark.read.format("lance").schema("id string").load(path).count()
 
 
-def test_take_finds_rows_by_their_ids(spark, path):
+def test_take_returns_rows_by_row_id(spark, path):
     for start in (0, 10, 20):
         write(spark.range(start, start + 10), path)
     lance.dataset(path).delete("id = 15")

@@ -100,7 +100,7 @@ def _json(query):
     return json.dumps({kind: values})
 
 
-def test_words_in_quotes_operators_columns_and_filters(table, path):
+def test_search_supports_phrases_operators_columns_and_filters(table, path):
     phrase = table.search('"cat dog"', None, "s")
     assert scores(phrase.collect()) == pytest.approx(theirs(path, Phrase("cat dog", "s")), rel=1e-5)
     both = table.search("cat dog", None, "S", operator="AND")
@@ -122,7 +122,7 @@ def test_words_in_quotes_operators_columns_and_filters(table, path):
     assert {row.id for row in covered} == {row for row in theirs(path, "river cat") if row < 700}
 
 
-def test_versions(spark, table, path):
+def test_search_uses_requested_version(spark, table, path):
     held = LanceTable.forPath(spark, path, version=2)
     expected = scores(held.search("river", None).collect())
     assert scores(table.search("river", None, version=2).collect()) == expected

@@ -122,7 +122,7 @@ def test_unrepresentable_nanoseconds_raise(spark, tmp_path):
     assert load(spark, path, columns="i").collect()[0].i == 1
 
 
-def test_null_columns_and_empty_structs_of_lists_survive(spark, tmp_path):
+def test_null_columns_and_empty_structs_round_trip(spark, tmp_path):
     path = str(tmp_path / "t")
     frame = spark.sql(
         "SELECT id, null AS n, cast(null AS array<struct<a: int, b: array<string>>>) AS l "

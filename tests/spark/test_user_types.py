@@ -51,7 +51,7 @@ def test_ml_vectors_round_trip_and_model_fits(spark, path):
     assert pa.types.is_struct(lance.dataset(path).schema.field("features").type)
 
 
-def test_vectors_stay_vectors_through_every_change(spark, path):
+def test_ml_vectors_keep_type_through_changes(spark, path):
     frame = spark.createDataFrame(ROWS, ["label", "features"])
     save(frame, path)
     table = LanceTable.forPath(spark, path)

@@ -50,7 +50,7 @@ def values(texts):
     return [None if text is None else json.loads(text) for text in texts]
 
 
-def test_variants_become_json_and_nulls_stay():
+def test_variants_become_json_and_nulls_are_kept():
     column = variants(DOCUMENTS)
     assert values(variants_as_text(column, JSON).to_pylist()) == values(DOCUMENTS)
     assert values(variants_as_text(column.slice(1, 3), JSON).to_pylist()) == values(DOCUMENTS[1:4])

@@ -96,7 +96,7 @@ def notes(tmp_path, monkeypatch):
     return tmp_path / "notes"
 
 
-def test_everything_goes_without_pandas(tmp_path, notes):
+def test_package_works_without_pandas(tmp_path, notes):
     printed = run_script(EVERY_CHANGE + EVERYTHING_ELSE, tmp_path / "table", "true", jar=False)
     assert printed.splitlines() == [
         "3052 1", "2 6", "True True", "1 () 3", "Row(count(1)=1004, (sum(d) > 0)=True, max(s)='n9')"

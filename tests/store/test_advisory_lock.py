@@ -96,7 +96,7 @@ def test_lock_is_released_on_error(store):
     assert in_a_thread(lambda: acquires_lock(store)) is True
 
 
-def test_folders_have_turns_of_their_own(store, tmp_path):
+def test_folders_have_separate_locks(store, tmp_path):
     (tmp_path / "other").mkdir()
     with advisory_lock(store, FOLDER, LONG_S), advisory_lock(store, "other", 0.0) as mine:
         assert mine
@@ -189,7 +189,7 @@ def test_wait_continues_while_other_writers_progress(store, tmp_path, monkeypatc
     assert told == [True]
 
 
-def test_but_not_for_ever(store, tmp_path, monkeypatch):
+def test_wait_ends_at_total_limit(store, tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "_POLL_S", 0.01)
     monkeypatch.setattr(locks, "_MAX_WAIT_FACTOR", 1.5)
     is_over = threading.Event()

@@ -15,7 +15,7 @@ def byte_ranges():
 
 
 @given(wanted=st.lists(byte_ranges()), max_gap=st.integers(0, 500))
-def test_requests_cover_every_wanted_byte_and_never_touch(wanted, max_gap):
+def test_merged_requests_cover_wanted_bytes_and_are_separate(wanted, max_gap):
     requests = merge_ranges(wanted, max_gap=max_gap)
     assert all(any(r.start <= w.start and w.end <= r.end for r in requests) for w in wanted)
     assert all(a.end + max_gap < b.start for a, b in itertools.pairwise(requests))

@@ -53,7 +53,7 @@ def test_torn_read_returns_half(store):
     assert bytes(store.get("x")) == b"0123456789"
 
 
-def test_another_writer_gets_in_between(store):
+def test_callback_runs_before_operation(store):
     store.before("put_if_absent", lambda path: store.inner.put(path, b"theirs"))
     assert store.put_if_absent("x", b"ours") is False
     assert bytes(store.get("x")) == b"theirs"

@@ -33,7 +33,7 @@ def _race(root, barrier, results, me):
             results.put((number, me))
 
 
-def test_of_two_processes_exactly_one_creates_each_object(tmp_path):
+def test_concurrent_processes_create_each_object_once(tmp_path):
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(2), context.Queue()
     racers = [

@@ -100,7 +100,7 @@ def _race(root, options, barrier, results, me):
             results.put((number, me))
 
 
-def test_of_two_processes_exactly_one_creates_each_object(
+def test_concurrent_processes_create_each_object_once(
     s3_server,  # noqa: F811
     s3_table_root,  # noqa: F811
 ):

@@ -57,7 +57,7 @@ def test_object_store_names_become_s3fs_arguments():
     }
 
 
-def test_names_of_fsspec_itself_go_through():
+def test_fsspec_option_names_pass_through():
     assert arguments(
         "s3",
         secret="123456",

@@ -116,7 +116,7 @@ def scan(uri, options, **at):
     return [batch for task in tasks for batch in run(task)]
 
 
-def test_requests_of_each_operation(counted):
+def test_operations_take_expected_requests(counted):
     """At most so many; no manifest that a listing or a plan has named is looked for again."""
     first = {}
 

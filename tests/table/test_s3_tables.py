@@ -103,7 +103,7 @@ def test_compaction_reads_concurrently_and_cleanup_deletes_in_batches(
     assert kinds == ["_transactions", "_versions", "data"]
 
 
-def test_concurrent_appends_on_s3_all_land(s3_table_root, s3_server):  # noqa: F811
+def test_concurrent_appends_on_s3_all_commit(s3_table_root, s3_server):  # noqa: F811
     uri, options = f"{s3_table_root}/t", s3_server.options
     write(uri, options, 0, 1)
     threads = [

@@ -143,7 +143,7 @@ def test_assigned_blob_bytes_are_stored(plugin, path, kind):
 
 
 @pytest.mark.parametrize("kind", ["2.1", "2.2"])
-def test_clauses_take_blobs_away_from_some_rows(plugin, path, kind):
+def test_clauses_remove_blobs_from_some_rows(plugin, path, kind):
     table = new_table(path, BLOBS, kind)
     plugin.sql(f"UPDATE {table} SET b = if(id = 0, NULL, coalesce(b, NULL)) WHERE id < 2")
     plugin.sql(
@@ -294,7 +294,7 @@ def inserts(table):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_inserts_give_blob_columns_bytes(plugin, path, kind):
+def test_inserts_store_bytes_in_blob_columns(plugin, path, kind):
     table = new_table(path, {0: LARGE}, kind)
     for text in inserts(table).values():
         plugin.sql(text)
@@ -320,7 +320,7 @@ def test_inserts_give_blob_columns_bytes(plugin, path, kind):
     assert LanceTable.forPath(plugin, path).verify(readData=True).findings == ()
 
 
-def test_inserts_give_structs_with_blobs_bytes(plugin, path):
+def test_inserts_store_bytes_in_structs_with_blobs(plugin, path):
     blob = {"lance-encoding:blob": "true"}
     kind = pa.struct([("a", pa.int64()), pa.field("x", pa.large_binary(), metadata=blob)])
     schema = pa.schema([("id", pa.int64()), ("st", kind)])

@@ -124,7 +124,7 @@ def test_broken_sources_keep_old_jar(plugin_build, tmp_path, monkeypatch):
     assert target.read_bytes() == b"old"
 
 
-def test_install_and_uninstall_touch_one_file(jar, tmp_path, capsys):
+def test_install_and_uninstall_change_one_file(jar, tmp_path, capsys):
     (tmp_path / "jars").mkdir()
     with pytest.raises(InvalidInputError, match="no folder jars with the jars of Spark"):
         install(tmp_path)

@@ -96,7 +96,7 @@ def test_replacing_table_redefines_clustering_columns(plugin, table):
     assert columns_of(plugin, table) == ["id"]
 
 
-def test_writers_say_columns_too(plugin, table):
+def test_data_frame_writers_set_clustering_columns(plugin, table):
     frame = plugin.range(9).selectExpr("id", "id % 3 AS a")
     frame.writeTo(table).using("lance").clusterBy("a", "id").create()
     assert columns_of(plugin, table) == ["a", "id"]

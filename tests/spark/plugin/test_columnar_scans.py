@@ -146,7 +146,7 @@ def test_every_transfer_mode_returns_same_rows(frame, way):
     assert given["copied"] == given["off"]
 
 
-def test_structs_come_whole_in_every_batch(plugin, path, way):
+def test_structs_are_complete_in_every_batch(plugin, path, way):
     """Spark closes the columns of each batch before it asks for the next one."""
     plugin.range(0, 60_000, 1, 1).selectExpr(
         "id", "named_struct('a', id, 'l', array(id), 's', named_struct('b', id)) AS st"
@@ -161,7 +161,7 @@ def test_structs_come_whole_in_every_batch(plugin, path, way):
     assert len(batches.select("st").toPandas()) == 60_000
 
 
-def test_python_functions_keep_no_batch(plugin, path, way):
+def test_python_functions_release_batches(plugin, path, way):
     """Where the user lets them, since Spark 4.3, they get rows."""
     plugin.range(0, 60_000, 1, 1).selectExpr("id", "struct(id) AS st").write.format("lance").save(
         path
@@ -301,7 +301,7 @@ def rows_of_scan(query):
     return rows
 
 
-def test_few_rows_need_no_task_of_python(plugin, path, way):
+def test_small_scan_starts_no_python_task(plugin, path, way):
     """Also not for conditions, limits, no rows at all, and a frame that is asked again."""
     plugin.range(0, 25, 1, 2).selectExpr("id", "cast(id AS string) AS s").write.format(
         "lance"
@@ -367,7 +367,7 @@ def test_small_scan_limit_accepts_spark_byte_sizes(plugin, path, way):
         plugin.read.format("lance").load(path).where("id > 0").collect()
 
 
-def test_batches_without_end_take_memory_once(plugin, path, way):
+def test_many_batches_reuse_shared_memory(plugin, path, way):
     plugin.range(0, 12_000, 1, 2).selectExpr("id", "cast(id as string) s").write.format(
         "lance"
     ).save(path)

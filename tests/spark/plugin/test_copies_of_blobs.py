@@ -6,7 +6,7 @@ from blob_tables import COPIED, blobs_by_id, new_blob_table
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
-def test_rows_with_blobs_go_from_table_to_table(plugin, tmp_path):
+def test_rows_with_blobs_are_copied_between_tables(plugin, tmp_path):
     spark, source = plugin, new_blob_table(str(tmp_path / "source"))
     copy, other = str(tmp_path / "copy"), new_blob_table(str(tmp_path / "other"), "2.1")
     spark.sql(f"CREATE TABLE lance.`{copy}` AS SELECT * FROM lance.`{source}`")

@@ -70,7 +70,7 @@ def test_reads_writes_and_statements_use_hadoop_settings(s3, s3_server, path):  
     assert ids(s3_server, f"{path}2") == [0, 1, 2, 3, 15, 20, 30]
 
 
-def test_tables_of_catalogs(s3, s3_server):  # noqa: F811
+def test_catalog_tables_use_hadoop_settings(s3, s3_server):  # noqa: F811
     catalog, bucket = f"s3_{uuid.uuid4().hex[:8]}", s3_server.new_bucket()
     s3.conf.set(f"spark.sql.catalog.{catalog}", "org.pysparklance.LanceCatalog")
     s3.conf.set(f"spark.sql.catalog.{catalog}.path", f"s3a://{bucket}/folder")
@@ -94,7 +94,7 @@ def test_tables_of_catalogs(s3, s3_server):  # noqa: F811
     s3.sql(f"DROP TABLE {session_table}")
 
 
-def test_streams(s3, s3_server, path, tmp_path):  # noqa: F811
+def test_streams_use_hadoop_settings(s3, s3_server, path, tmp_path):  # noqa: F811
     s3.range(3).write.format("lance").save(path)
     stream = s3.readStream.format("lance").option("readChangeFeed", "true")
     rows = stream.option("startingVersion", "0").load(path).select("id")
@@ -135,7 +135,7 @@ def keep_secret(session, place, name, secret):
     provider.flush()
 
 
-def test_secrets_in_credential_files(s3, s3_server, path, tmp_path):  # noqa: F811
+def test_secrets_are_read_from_credential_files(s3, s3_server, path, tmp_path):  # noqa: F811
     place = f"localjceks://file{tmp_path}/secrets.jceks"
     keep_secret(s3, place, "fs.s3a.access.key", "of-the-file")
     s3.range(3).write.format("lance").save(path)

@@ -94,7 +94,7 @@ def test_plan_names_pruning_indices(plugin, table):
     assert shown("place.lat < 4") == (4, zoned)
 
 
-def test_if_exists_and_if_not_exists(plugin, table, path):
+def test_index_statements_support_if_exists(plugin, table, path):
     with pytest.raises(Exception, match="INDEX_NOT_FOUND"):
         plugin.sql(f"DROP INDEX gone ON {table}")
     plugin.sql(f"DROP INDEX IF EXISTS gone ON {table}")
@@ -163,7 +163,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def test_counts_bounds_and_first_rows_come_from_indices(plugin, path):
+def test_aggregates_and_top_rows_are_answered_from_indices(plugin, path):
     columns = (
         "id * 7 % 1000 AS n", "nullif(concat('k', id % 4), 'k3') AS kind", "id % 3 = 0 AS flag",
         "timestampadd(SECOND, id % 50, TIMESTAMP'2020-01-01 00:00:00') AS at",

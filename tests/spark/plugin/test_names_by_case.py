@@ -34,7 +34,7 @@ def as_rows(*values, names=("id", "Name", "NAME")):
     return [dict(zip(names, one, strict=True)) for one in values]
 
 
-def test_statements_tell_columns_apart(sensitive, path):
+def test_statements_distinguish_columns_by_case(sensitive, path):
     name = f"lance.`{path}`"
     sensitive.sql(f"CREATE TABLE {name} (id bigint, Name string, NAME string)")
     sensitive.sql(f"INSERT INTO {name} VALUES (1, 'a', 'A'), (2, 'b', 'B'), (3, 'c', 'C')")

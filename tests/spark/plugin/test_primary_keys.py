@@ -115,7 +115,7 @@ def test_constraints_of_other_tables_are_refused(plugin, tmp_path):
     assert not plugin.catalog.tableExists("of_parquet")
 
 
-def test_merges_at_once_insert_each_new_key_once(plugin, path):
+def test_concurrent_merges_insert_each_key_once(plugin, path):
     table = f"lance.`{path}`"
     plugin.sql(f"CREATE TABLE {table} (id BIGINT NOT NULL, n BIGINT, PRIMARY KEY (id))")
 

@@ -129,7 +129,7 @@ def test_verify_procedure_reports_findings(plugin, path):
     assert (finding["severity"], finding["kind"]) == ("error", "missing_data_file")
 
 
-def test_rows_get_stable_ids(plugin, tmp_path):
+def test_stable_row_id_procedure_migrates_table(plugin, tmp_path):
     path = str(tmp_path / "plain")
     append(path, 0, enable_stable_row_ids=False)
     assert call(plugin, f"lance.system.enable_stable_row_ids('{path}')") == [{"version": 2}]
@@ -193,7 +193,7 @@ def test_procedures_are_listed_and_described(plugin):
     assert "target_rows_per_fragment" in described
 
 
-def test_tables_about_tables_have_names(plugin, path):
+def test_metadata_tables_have_sql_names(plugin, path):
     text = f"SELECT version FROM lance.`{path}$history` WHERE operation = 'Delete'"
     assert sql(plugin, text) == [(4,)]
     text = f"SELECT sum(numRows) FROM lance.`{path}$fragments` VERSION AS OF 2"

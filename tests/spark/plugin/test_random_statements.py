@@ -297,7 +297,7 @@ def values_of(rows):
 
 
 @pytest.mark.parametrize("place", ["path", "session"])
-def test_random_statements(plugin, path, place):
+def test_random_statements_equal_model(plugin, path, place):
     table = f"lance.`{path}`" if place == "path" else "random_statements"
     location = f"USING lance LOCATION '{path}'" if place == "session" else ""
     has_blobs = place == "path"

@@ -79,7 +79,7 @@ def test_many_tasks_with_and_without_wide_rows(plugin, path, settings):
     assert plugin.read.format("lance").load(path).count() == 16_000
 
 
-def test_no_rows_at_all(plugin, path):
+def test_empty_frame_is_written(plugin, path):
     plugin.range(0).write.format("lance").save(path)
     assert plugin.read.format("lance").load(path).count() == 0
 

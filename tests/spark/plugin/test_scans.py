@@ -119,7 +119,7 @@ def test_lineage_columns_are_hidden_but_selectable(plugin, frame, numbers):
     )
 
 
-def test_counts_and_bounds_come_from_metadata(plugin, frame):
+def test_aggregates_are_answered_from_metadata(plugin, frame):
     query = frame.selectExpr("count(*)", "min(_rowid)", "max(_row_last_updated_at_version)")
     assert "LocalTableScan" in plan_of(query) and "BatchScan" not in plan_of(query)
     assert tuple(query.first()) == (100, 0, 3)
@@ -128,7 +128,7 @@ def test_counts_and_bounds_come_from_metadata(plugin, frame):
     assert "LocalTableScan" not in plan_of(frame.groupBy("even").count())
 
 
-def test_bounds_leave_out_deleted_rows(plugin, path):
+def test_bounds_exclude_deleted_rows(plugin, path):
     plugin.range(0, 30, 1, 1).write.format("lance").save(path)
     lance.dataset(path).delete("id < 5 OR id = 29")
     frame = plugin.read.format("lance").load(path)
@@ -221,7 +221,7 @@ def test_frame_keeps_its_version(plugin, path):
     assert plugin.read.format("lance").option("version", 1).load(path).count() == 3
 
 
-def test_options_and_user_schemas_still_count(plugin, numbers):
+def test_options_and_user_schemas_apply(plugin, numbers):
     reader = plugin.read.format("lance")
     rows = reader.schema("id bigint, _rowid bigint").load(numbers).where("id = 3").collect()
     assert [tuple(row) for row in rows] == [(3, 3)]

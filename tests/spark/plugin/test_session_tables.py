@@ -260,7 +260,7 @@ def test_views_follow_table(plugin, path):
     assert lance.dataset(path).count_rows() == 3
 
 
-def test_overwrites_of_some_rows(plugin, name):
+def test_overwrite_replaces_matching_rows(plugin, name):
     plugin.sql(f"CREATE TABLE {name} USING lance AS SELECT id, id % 2 AS m FROM range(6)")
     odd = plugin.range(100, 102).selectExpr("id", "1L AS m")
     odd.writeTo(name).overwrite(F.col("m") == 1)
@@ -308,7 +308,7 @@ def test_merge_schema_writes_add_columns(plugin, name, place):
 
 
 @pytest.mark.parametrize("place", ["session", "path"])
-def test_lineage_columns_take_part_in_every_statement(plugin, name, path, place):
+def test_lineage_columns_are_usable_in_every_statement(plugin, name, path, place):
     plugin.range(0, 5, 1, 1).selectExpr("id", "0L AS v").write.format("lance").save(path)
     table = f"lance.`{path}`"
     if place == "session":

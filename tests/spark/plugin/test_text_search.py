@@ -61,7 +61,7 @@ def test_best_rows_come_first(plugin, searched):
     assert {row.id for row in low} == expected
 
 
-def test_arguments(plugin, searched):
+def test_search_function_accepts_arguments(plugin, searched):
     arguments = (
         "table => 'texts', query => 'river cat', column => 's', operator => 'and', limit => 500, "
         "columns => array('id', '_score'), filter => 'id % 2 = 0', with_row_id => true"

@@ -43,7 +43,7 @@ def test_values_differ_exactly_if_texts_differ(seed, version):
         (pa.dictionary(pa.int8(), pa.string()), ["a", "b"], ["b", "b"], [True, False]),
     ],
 )
-def test_corner_cases(kind, one, other, expected):
+def test_row_differences_in_corner_cases(kind, one, other, expected):
     assert differing_values(pa.array(one, kind), pa.array(other, kind)).tolist() == expected
 
 

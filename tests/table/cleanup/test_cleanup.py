@@ -430,7 +430,7 @@ def test_batched_removal_resumes_after_failure(path, monkeypatch):
     [("14days", 14 * 86400), ("1day 1h 1m 1s", 90061), ("7s", 7), ("2weeks1d", 15 * 86400),
      ("0s", 0), ("1M", 30.44 * 86400), ("1y", 365.25 * 86400), ("250ms", 0.25)],
 )  # fmt: skip
-def test_durations(text, seconds):
+def test_durations_are_parsed(text, seconds):
     assert parse_duration(text) == pytest.approx(seconds)
 
 
@@ -470,12 +470,12 @@ def test_configured_cleanup_keeps_same_versions_as_pylance(tmp_path, config):
     assert left["ours"] == left["theirs"]
 
 
-def test_no_configuration_no_cleanup():
+def test_commits_without_configuration_do_not_clean_up():
     assert auto_policy({}, 20) is None
     assert auto_policy({auto_cleanup.PREFIX + "older_than": "0s"}, 20) is None
 
 
-def test_writers_go_on_beside_cleanups(tmp_path):
+def test_table_survives_repeated_upserts_and_cleanups(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0, 30)
     for number in range(6):

@@ -146,7 +146,7 @@ def test_deleted_rows_never_have_null_in_required_column(tmp_path):
     check_both(path)
 
 
-def test_values_must_come_for_every_row_once(small):
+def test_add_columns_requires_one_value_per_row(small):
     schema, files = pa.schema([("d", pa.int64())]), data_files(small)
 
     def without_last(request):
@@ -309,7 +309,7 @@ def test_not_null_requires_column_without_nulls(path):
         change("l.element", nullable=False)
 
 
-def test_metadata_of_schema_and_columns(small):
+def test_set_metadata_changes_schema_and_columns(small):
     result = set_metadata(
         Table(small), schema={"owner": "us"}, columns={"x": {"comment": "an x"}, "s.a": {"k": "v"}}
     )
@@ -326,7 +326,7 @@ def test_metadata_of_schema_and_columns(small):
     check_both(small)
 
 
-def test_indices_follow_their_columns(small):
+def test_indices_follow_renamed_and_dropped_columns(small):
     dataset = lance.dataset(small)
     dataset.create_scalar_index("id", "BTREE")
     dataset.create_scalar_index("x", "BITMAP")

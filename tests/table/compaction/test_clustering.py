@@ -287,7 +287,7 @@ def test_clustering_is_invisible_to_feeds_and_writers(tmp_path):
     check_invariants(path)
 
 
-def test_long_lineage_goes_to_hidden_columns(tmp_path):
+def test_long_lineage_is_spilled(tmp_path):
     path = str(tmp_path / "t")
     fill(path, np.random.default_rng(6), [90, 60])
     lance.dataset(path).update_config(
@@ -305,7 +305,7 @@ def test_long_lineage_goes_to_hidden_columns(tmp_path):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_indices_answer_as_before(tmp_path, stable):
+def test_indices_answer_equally_after_clustering(tmp_path, stable):
     path, rng = str(tmp_path / "t"), np.random.default_rng(2)
     first = fill(path, rng, [80, 40], enable_stable_row_ids=stable)
     dataset = lance.dataset(path)

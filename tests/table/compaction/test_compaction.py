@@ -251,7 +251,7 @@ def test_implicit_versions_become_explicit(tmp_path):
     assert updated.to_array().tolist() == [1] * 5 + [2] * 5
 
 
-def test_files_have_full_pages(tmp_path):
+def test_compacted_files_have_full_pages(tmp_path):
     path = str(tmp_path / "t")
     for number in range(40):
         append(path, 100 * number, 100)
@@ -445,7 +445,7 @@ def test_repeatedly_conflicting_compaction_raises_and_leaves_no_files(tmp_path):
     assert files_of(path) == used_files(path)
 
 
-def test_two_compactions_at_once_move_rows_once(tmp_path):
+def test_concurrent_compactions_move_rows_once(tmp_path):
     path = str(tmp_path / "t")
     given = two_bins(path)
     before = visible(path)

@@ -96,7 +96,7 @@ def kinds_of_files(path):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_tables_come_out_as_with_pylance(tmp_path, seed):
+def test_compaction_of_random_tables_equals_pylance(tmp_path, seed):
     version, stable = ["2.0", "2.1", "2.2"][seed % 3], seed % 2 == 0
     ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
     random_table(ours, seed, version, stable=stable)

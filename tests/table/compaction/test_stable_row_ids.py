@@ -62,7 +62,7 @@ def test_migrated_rows_have_ids_and_read_equally(migrated):
     assert set(rows["_row_created_at_version"].to_pylist()) == {version}
 
 
-def test_both_go_on_and_rows_keep_their_ids(migrated):
+def test_migrated_table_keeps_row_ids_in_later_commits(migrated):
     ids = dict(
         zip(*(read_ours(migrated)[name].to_pylist() for name in ("id", "_rowid")), strict=True)
     )

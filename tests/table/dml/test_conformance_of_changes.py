@@ -64,7 +64,7 @@ def test_changes_match_conformance_table_a(tmp_path):
     check(path, TABLE_A, versions=parsed(TABLE_A), with_files=False)
 
 
-def test_table_b_with_our_own_changes_of_rows(tmp_path):
+def test_changes_match_conformance_table_b(tmp_path):
     path = str(tmp_path / "b.lance")
 
     def table():

@@ -25,7 +25,7 @@ def test_text_hash_is_independent_of_offset_and_type(texts, start):
 
 
 @given(numbers=st.lists(st.one_of(st.none(), st.integers(0, 127)), min_size=1, max_size=30))
-def test_integers_of_every_width_have_one_hash(numbers):
+def test_equal_integers_of_any_width_have_equal_hash(numbers):
     wanted = hash_keys([pa.array(numbers, pa.int64())])
     for kind in (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint32(), pa.uint64()):
         assert (hash_keys([pa.array(numbers, kind)]) == wanted).all()
@@ -83,7 +83,7 @@ def test_filter_built_in_parts_misses_no_key(keys, looked_for, few):
     assert found.tolist() == [key in keys for key in looked_for]
 
 
-def test_long_texts_and_extremes():
+def test_long_texts_and_extreme_values_are_hashed():
     texts = ["a" * 255, "a" * 256, "a" * 300, "a" * 255 + "b", ""]
     assert len(np.unique(hash_keys([pa.array(texts)]))) == 5
     limits = pa.array([2**63 - 1, -(2**63), -1, 0])

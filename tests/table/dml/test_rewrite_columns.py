@@ -194,7 +194,7 @@ def test_unwritten_column_is_filled(path):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_many_rows_in_batches_of_any_size(tmp_path, seed):
+def test_rewrite_accepts_batches_of_any_size(tmp_path, seed):
     rng = np.random.default_rng(seed)
     path = str(tmp_path / "t.lance")
     count = int(rng.integers(1, 150_000))

@@ -79,7 +79,7 @@ def test_history_has_gaps_after_removal(path):
     assert {one.operation for one in entries} == {""}
 
 
-def test_details_and_advice(path):
+def test_detail_reports_state_and_advice(path):
     found = detail(Table(path))
     assert (found.version, found.num_rows, found.num_deleted_rows) == (8, 18, 0)
     assert (found.num_versions, found.oldest_version, found.stable_row_ids) == (8, 1, True)
@@ -129,7 +129,7 @@ def test_restore_equals_pylance(path):
     assert kinds.count("delete") == 1  # id 30
 
 
-def test_restore_by_tag_and_time(path):
+def test_restore_accepts_tag_and_timestamp(path):
     set_tag(Table(path), "kept", VersionSpec(version=2))
     assert restore(Table(path), VersionSpec(tag="kept")).version == 9
     assert read_ours(path).num_rows == 20

@@ -351,7 +351,7 @@ def test_label_list_index_finds_list_elements(many_kinds):
     check_rows(path, conditions)
 
 
-def test_bloom_filters_leave_zones(many_kinds):
+def test_bloom_filters_prune_zones(many_kinds):
     path = many_kinds
     for condition in (
         "word = 'w3'", "value = 3", "value = 3.0D", "byte = 3", "byte IN (3, 3000)",

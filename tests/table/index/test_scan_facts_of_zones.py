@@ -95,7 +95,7 @@ def test_bound_of_first_rows_leaves_few_zones(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_constants_come_back_from_their_nodes(name):
+def test_constants_round_trip_through_nodes(name):
     data_type, values, _ = COLUMNS[name]
     seen = spark_type_of(data_type)
     for value in values:

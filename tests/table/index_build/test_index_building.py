@@ -574,7 +574,7 @@ def test_index_follows_table_changes(path):
 
 
 @pytest.mark.parametrize("kind", ["btree", "bitmap"])
-def test_pylance_and_we_go_on_in_turns(path, kind):
+def test_pylance_and_package_alternately_extend_indices(path, kind):
     create_index(Table(path), IndexRequest(("x",), kind))
     dataset = lance.dataset(path)
     assert dataset.stats.index_stats("x_idx")["index_type"] == SHOWN[kind]

@@ -87,7 +87,7 @@ def test_ngram_files_equal_pylance(tmp_path, stable, letters):
     assert not verify(Table(path), read_data=True).errors
 
 
-def test_slices_and_texts_without_tokens():
+def test_trigrams_of_slices_and_short_texts():
     tokens, rows = trigrams(pa.array(["xyz", None, "", "ab", "é", "aBc", "a-bcd"]).slice(1))
     assert sorted(zip(rows.tolist(), tokens.tolist(), strict=True)) == [
         (0, 0), (4, (11 * 37 + 12) * 37 + 13), (5, (12 * 37 + 13) * 37 + 14)

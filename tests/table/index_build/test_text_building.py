@@ -212,7 +212,7 @@ def test_text_task_runs_in_other_process(tmp_path):
     assert set(build_segment(task).file_sizes) == set(text_build.TEXT_FILES)
 
 
-def test_columns_of_lists_large_strings_and_structs(tmp_path):
+def test_text_index_supports_lists_large_strings_and_structs(tmp_path):
     path = str(tmp_path / "t")
     lists = [["red cat", None, "dog"], None, [], ["a cat"], ["cat"] * 3]
     table = pa.table(

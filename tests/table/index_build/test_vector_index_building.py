@@ -419,7 +419,7 @@ def test_small_parts_build_same_index_as_one_part(tmp_path, kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", list(IvfKind))
-def test_one_seed_makes_one_index(tmp_path, kind):
+def test_equal_seeds_build_equal_indices(tmp_path, kind):
     content = []
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         save(tmp_path / name, some_numbers())

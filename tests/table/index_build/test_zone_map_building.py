@@ -97,7 +97,7 @@ print("pandas" in sys.modules)
 """
 
 
-def test_no_zone_makes_arrow_import_pandas(tmp_path):
+def test_zone_maps_never_import_pandas(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(some_rows(random.Random(5), 50), path, max_rows_per_file=20)
     command = [sys.executable, "-c", BUILD, path, *COLUMNS, f"{STRUCT}.x"]
@@ -190,14 +190,14 @@ def test_zone_maps_with_different_coverage_count_rows_once(path):
         assert nulls.keys() <= set(snapshot.manifest.fragments.ids.tolist())
 
 
-def test_zones_end_with_their_fragment_wherever_batches_end():
+def test_zones_end_at_fragment_boundaries():
     cutter = ZoneCutter(4)
     for fragment, expected in ((0, [1, 2]), (1, [3, 4])):
         cuts, zones = cutter.cut(row_addresses(fragment, np.arange(6)))
         assert (cuts.tolist(), zones.tolist()) == ([0, 4], expected)
 
 
-def test_pylance_reads_our_zones_alone(path):
+def test_pylance_reads_zone_maps(path):
     """A condition that pylance takes from the index looks at the zones that match."""
     create_zone_maps(Table(path), ["x"], 20)
     dataset = lance.dataset(path)
@@ -217,7 +217,7 @@ def test_indices_of_other_kinds_are_kept(path):
     assert len(retained_rows(path, "x = 205")[2]) == 50
 
 
-def test_segments_of_pylance_become_one(path):
+def test_refresh_merges_pylance_segments(path):
     lance.dataset(path).create_scalar_index("x", IndexConfig("zonemap", {"rows_per_zone": 20}))
     for first in (1000, 2000):
         append(path, first)

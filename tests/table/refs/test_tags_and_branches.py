@@ -37,7 +37,7 @@ def path(tmp_path):
 # Tags --------------------------------------------------------------------------------------
 
 
-def test_pylance_lists_reads_and_moves_tags_of_ours(path):
+def test_pylance_lists_reads_and_moves_tags(path):
     set_tag(Table(path), "v-1.0_x", VersionSpec(version=2))
     set_tag(Table(path), "newest")
     dataset = lance.dataset(path)
@@ -53,7 +53,7 @@ def test_pylance_lists_reads_and_moves_tags_of_ours(path):
     ]
 
 
-def test_we_move_and_remove_tags_of_pylance(path):
+def test_pylance_tags_are_moved_and_removed(path):
     lance.dataset(path).tags.create("theirs", 1)
     made = tags_of(Table(path))[0].created_at
     moved = set_tag(Table(path), "theirs", VersionSpec(version=2), replaces=True)

@@ -126,7 +126,7 @@ def test_blobs_in_structs_and_lists_are_copied(tmp_path, monkeypatch, version, n
         assert pylance_nested_bytes(copy) == [*expected[5:25], *expected[40:]]
 
 
-def test_blobs_in_maps_become_values(tmp_path):
+def test_blobs_in_maps_are_copied_as_values(tmp_path):
     path = str(tmp_path)
     lance.write_dataset(blob_table(), path, data_storage_version="2.2")
     located = as_spark(read_located(path))["b"].combine_chunks()
@@ -196,7 +196,7 @@ def test_managed_blobs_are_copied(tmp_path, branch):
     assert pylance_blobs(copy) == list(values.values())
 
 
-def test_rows_of_several_tables_come_together(tmp_path):
+def test_copy_accepts_rows_of_several_tables(tmp_path):
     copy = str(tmp_path / "copy")
     rows = []
     for name in ("one", "two"):

@@ -45,7 +45,7 @@ def nulls_of_lists(child):
     [list_of(text()), struct_of(list_of(text())), map_of_text(), struct_of(map_of_text()),
      list_of(list_of(text())), struct_of(struct_of(list_of(struct_of(text()))))],
 )  # fmt: skip
-def test_nested_parts_of_no_values_get_offsets(child):
+def test_empty_nested_arrays_get_offsets(child):
     given = nulls_of_lists(child)
     whole = array_with_offsets(given)
     whole.validate(full=True)

@@ -124,7 +124,7 @@ def test_pruned_pages_have_no_matching_rows(clustered_path, condition):
      ("m = 12", 1), ("d < DATE '1970-01-05'", 1), ("f > 140", 30), ("s IS NULL", 30),
      ("nothing = 5", 30), ("n + 1 < 5", 30), ("n < 10 OR s = 'w150'", 4)],
 )  # fmt: skip
-def test_conditions_on_clustered_columns_pass_over_pages(clustered_path, condition, pages):
+def test_conditions_on_clustered_columns_prune_pages(clustered_path, condition, pages):
     snapshot = Snapshot.open(Table(clustered_path))
     store, name = snapshot.files.locate(snapshot.manifest.fragments[0].files[0])
     reader = DataFileReader.open(store, name)

@@ -107,7 +107,7 @@ def run_history(path: str, seed: int) -> None:
         assert verify(Table(one), read_data=True).findings == ()
 
 
-def test_both_change_tables_with_managed_blobs_in_turn(tmp_path):
+def test_pylance_and_package_alternately_change_managed_blobs(tmp_path):
     for seed in range(2):
         run_history(str(tmp_path / str(seed)), seed)
 

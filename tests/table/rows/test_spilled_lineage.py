@@ -69,7 +69,7 @@ def path(tmp_path):
     return path
 
 
-def test_every_version_reads_as_in_pylance(path):
+def test_versions_with_spilled_lineage_read_like_pylance(path):
     assert Snapshot.open(Table(path)).manifest.reader_flags & 2048
     for version in [v["version"] for v in lance.dataset(path).versions()]:
         ours = read_ours(path, VersionSpec(version=version))

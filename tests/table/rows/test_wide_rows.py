@@ -111,7 +111,7 @@ def test_batches_of_long_compressible_strings_stay_small(tmp_path, version, cond
 @pytest.mark.parametrize("writer", ["pylance", "ours"])
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("kind", ["strings", "binaries", "lists", "structs"])
-def test_large_values_among_small_ones_come_alone(tmp_path, writer, version, kind):
+def test_large_values_among_small_ones_are_returned_separately(tmp_path, writer, version, kind):
     path = str(tmp_path / "t")
     sizes = [20] * 3000
     for place in (1500, 1501, 1502, 1503, 1504, 1505, 2990):

@@ -150,7 +150,7 @@ def test_condition_prunes_keys_and_tasks(tmp_path):
     assert plan_key_grouped(snapshot, none, ["k"]).tasks == ()
 
 
-def test_large_keys_have_several_tasks_each(tmp_path):
+def test_large_keys_are_split_into_several_tasks(tmp_path):
     path = str(tmp_path / "t")
     noise = np.random.default_rng(1).random((60, 20_000))
     for key in (1, 2):

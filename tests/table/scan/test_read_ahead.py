@@ -14,12 +14,12 @@ def source(number, batches=3, num_bytes=1):
     return Source(num_bytes, lambda: iter([(number, batch) for batch in range(batches)]))
 
 
-def test_batches_come_in_order():
+def test_batches_keep_source_order():
     found = list(read_ahead(source(number, number % 4) for number in range(100)))
     assert found == [(number, batch) for number in range(100) for batch in range(number % 4)]
 
 
-def test_small_sources_begin_together():
+def test_small_sources_start_concurrently():
     barrier = threading.Barrier(module._MAX_SOURCES, timeout=60)
 
     def batches():

@@ -82,7 +82,7 @@ def test_columns_and_lineage_equal_pylance(path, condition):
 
 
 @pytest.mark.parametrize("batch_rows", [1, 17, 100])
-def test_batches_keep_to_their_size(path, batch_rows):
+def test_batch_size_does_not_change_rows(path, batch_rows):
     found = scanned(path, batch_rows=batch_rows)
     assert found["id"].to_pylist() == lance.dataset(path).to_table()["id"].to_pylist()
 

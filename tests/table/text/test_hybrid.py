@@ -26,7 +26,7 @@ WORDS = by_words((1, 9.0), (2, 5.0), (3, 1.0))
 VECTOR = by_vector((3, 0.5), (4, 1.0), (1, 2.5))
 
 
-def test_reciprocal_ranks():
+def test_fusion_by_reciprocal_rank():
     found = fuse(WORDS, VECTOR, Fusion.parse("RRF"), 3)
     # Rows 1 and 3 have the ranks 1 and 3, in either order; of equal scores the lower id is first.
     assert found.rows.row_id.tolist() == [1, 3, 2]
@@ -37,7 +37,7 @@ def test_reciprocal_ranks():
     np.testing.assert_array_equal(found.distance, np.array([2.5, 0.5, np.nan], "f4"))
 
 
-def test_weights_of_scaled_scores():
+def test_fusion_by_weighted_scores():
     found = fuse(WORDS, VECTOR, Fusion.parse({"text": 1, "vector": 3.0}), 9)
     assert dict(zip(found.rows.row_id.tolist(), found.rows.score.tolist(), strict=True)) == (
         pytest.approx({3: 3.0, 4: 2.25, 1: 1.0, 2: 0.5}, rel=1e-6)

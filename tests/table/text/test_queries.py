@@ -23,7 +23,7 @@ from pyspark_lance.table.text.queries import (
 )
 
 
-def test_words_and_words_in_quotes():
+def test_query_text_contains_words_and_phrases():
     assert parse_query("lazy dog") == Match("lazy dog")
     assert parse_query(' "lazy dog" ', ["s"]) == Phrase("lazy dog", "s")
     assert parse_query("a", ["s"], "AND") == Match("a", "s", Operator.AND)
@@ -31,7 +31,7 @@ def test_words_and_words_in_quotes():
     assert parse_query(Match("a", "s"), ["t"]) == Match("a", "s")
 
 
-def test_json_of_lance():
+def test_lance_json_queries_are_parsed():
     match = {"match": {"column": "s", "terms": "a b", "operator": "And", "fuzziness": "auto"}}
     found = parse_query(json.dumps(match))
     assert found == Match("a b", "s", Operator.AND, None)
@@ -66,7 +66,7 @@ def test_invalid_queries_are_refused(given, message):
 
 
 @pytest.mark.interop
-def test_phrases_with_slop(tmp_path):
+def test_phrases_with_slop_find_matching_documents(tmp_path):
     documents = [
         " ".join(one) for size in (3, 4, 5) for one in itertools.product("abx", repeat=size)
     ]

@@ -48,7 +48,7 @@ def test_text_search_equals_pylance(tmp_path, name):
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_segments_and_deleted_rows(tmp_path, stable):
+def test_search_covers_segments_and_excludes_deleted_rows(tmp_path, stable):
     rng = np.random.default_rng(7)
     make(tmp_path / "t", rng, stable=stable, segments=4, with_position=True)
     lance.dataset(str(tmp_path / "t")).delete("id % 3 = 0")
@@ -66,7 +66,7 @@ def _through_pickle(plan):
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("seed", seeds(100, in_ci=3))
-def test_histories(tmp_path, stable, seed):
+def test_search_in_random_histories_equals_pylance(tmp_path, stable, seed):
     rng = np.random.default_rng(seed)
     path = tmp_path / "t"
     make(path, rng, 900, stable=stable, segments=int(rng.choice([1, 3])), with_position=True)
@@ -130,7 +130,7 @@ def test_rows_are_found_by_current_text(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["list", "large_list", "large_string"])
-def test_lists_of_strings_and_long_strings(tmp_path, kind):
+def test_search_covers_string_lists_and_large_strings(tmp_path, kind):
     rng = np.random.default_rng(len(kind))
     if kind == "large_string":
         column = pa.array(texts(rng, 600), pa.large_string())
@@ -163,7 +163,7 @@ def test_unindexed_search_equals_pylance(tmp_path):
     assert_same(ours(tmp_path / "t", query)[0], theirs(tmp_path / "t", query))
 
 
-def test_several_columns(tmp_path):
+def test_search_covers_several_columns(tmp_path):
     rng = np.random.default_rng(5)
     path = tmp_path / "t"
     table = pa.table({"id": np.arange(800), "a": texts(rng, 800), "b": texts(rng, 800)})

@@ -89,7 +89,7 @@ def test_rows_and_positions_of_many_texts():
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
 )
-def test_types_of_strings(kind):
+def test_tokenizer_accepts_string_types(kind):
     found = Tokenizer(PLAIN).tokenize(pa.array(["a b", None, "b"], pa.string()).cast(kind))
     assert found.rows.tolist() == [0, 0, 2]
 
@@ -144,7 +144,7 @@ def test_token_counts_and_parameters_equal_pylance(tmp_path, options):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("tokenizer", ["simple", "raw", "ngram"])
-def test_lists_have_as_many_tokens_as_in_pylance(tmp_path, tokenizer):
+def test_token_counts_of_lists_equal_pylance(tmp_path, tokenizer):
     options = {"base_tokenizer": tokenizer, "stem": False, "remove_stop_words": False}
     kind = pa.list_(pa.string())
     expected, _ = theirs(tmp_path / "t", LISTS, kind, **options)
@@ -178,7 +178,7 @@ def test_invalid_tokenizer_options_are_refused(options, message):
     assert isinstance(caught.value, InvalidInputError | UnsupportedFeatureError)
 
 
-def test_stems_need_snowball_3(monkeypatch):
+def test_stemming_requires_snowball_3(monkeypatch):
     stemmer.cache_clear()
     monkeypatch.setattr("importlib.metadata.version", lambda name: "2.2.0")
     with pytest.raises(UnsupportedFeatureError, match=r"snowballstemmer 2\.2\.0 has other stems"):

@@ -427,7 +427,7 @@ def not_refused(lines):
     return [line for line in lines if "LANCE_" not in line and not line.endswith("read errors")]
 
 
-def test_numbers_of_manifests_ask_for_no_memory(printed):
+def test_hostile_manifest_numbers_allocate_no_memory(printed):
     lines = lines_of(printed, "READS")
     assert len(lines) == len(CLAIMS) * len(READS)
     # A delete of rows hands their versions on as they are.

@@ -102,7 +102,7 @@ def dynamodb(s3_server, monkeypatch):  # noqa: F811
 @pytest.mark.s3
 @pytest.mark.interop
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_both_clients_write_one_table_in_turns(dynamodb, seed):
+def test_pylance_and_package_alternately_write_external_table(dynamodb, seed):
     rng = random.Random(seed)
     expected = set(range(12))
     append(dynamodb.uri, 0, 12)

@@ -130,7 +130,7 @@ def test_operations_have_conflict_reasons():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_conflicts_come_back_out_of_messages_and_pickles(seed):
+def test_conflicts_round_trip_through_messages_and_pickles(seed):
     rng = random.Random(seed)
     names = ["", "Append", "Update", "CreateIndex"]
     conflict = Conflict(

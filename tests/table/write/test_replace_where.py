@@ -119,7 +119,7 @@ def test_concurrent_matching_changes_are_replaced_too(path):
     check_both(path)
 
 
-def test_indices_of_pylance_answer_right_afterwards(path):
+def test_indices_answer_correctly_after_replacement(path):
     dataset = lance.dataset(path)
     dataset.create_scalar_index("day", "BTREE")
     dataset.create_scalar_index("v", "BITMAP")

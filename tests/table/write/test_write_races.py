@@ -75,7 +75,7 @@ def stop_before_put(monkeypatch, action):
 
 
 @pytest.mark.parametrize("theirs", ["day = 2", "day >= 1", "true"])
-def test_two_replacements_of_one_empty_range_leave_one(path, monkeypatch, theirs):
+def test_concurrent_replacements_of_empty_range_keep_one(path, monkeypatch, theirs):
     write_table(path, days(0))
     stop_before_put(monkeypatch, lambda: write_table(path, days(2, v="a"), **replaces(theirs)))
     write_table(path, days(2, v="b"), **replaces("day = 2"))
