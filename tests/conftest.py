@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(config, items):
     left_out = {item for item in items if only and (_kind_of(item) or PLAIN) != only}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
-    items.sort(key=_turn)
+    items.sort(key=_order)
 
 
 def _kind_of(item) -> str | None:
@@ -94,7 +94,7 @@ def _kind_of(item) -> str | None:
     return item.callspec.params.get("session_kind") if hasattr(item, "callspec") else None
 
 
-def _turn(item) -> tuple[int, bool, bool]:
+def _order(item) -> tuple[int, bool, bool]:
     kind = _kind_of(item)
     is_short = item.path.parent.name not in _LONG_FOLDERS
     if kind is not None:
@@ -108,6 +108,6 @@ def pytest_runtest_setup(item):
     if kind is None:
         return
     if item.config.stash.setdefault(_KIND, kind) != kind:
-        told = "this process has a JVM of another kind: choose one by --sessions"
+        reason = "this process has a JVM of another kind: choose one by --sessions"
         is_dealt_out = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)) > 1
-        (pytest.fail if is_dealt_out else pytest.skip)(told)
+        (pytest.fail if is_dealt_out else pytest.skip)(reason)

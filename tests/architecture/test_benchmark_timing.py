@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 TIMING = Path(__file__).parents[2] / "benchmarks" / "timing.py"
-# A parent whose child uses 0.3 s of the processor, and ends when it is told to.
+# A parent whose child uses 0.3 s of the processor, and ends on request.
 PARENT = """
 import os, signal, sys, time
 if sys.argv[1] == "forgets":
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-ends, told = os.pipe()
+ends, requests = os.pipe()
 worked, says = os.pipe()
 child = os.fork()
 if not child:
@@ -25,7 +25,7 @@ if not child:
 os.read(worked, 1)
 print("worked", flush=True)
 sys.stdin.readline()
-os.write(told, b".")
+os.write(requests, b".")
 try:
     os.waitpid(child, 0)
 except ChildProcessError:

@@ -1,4 +1,4 @@
-"""Where installers put the plugin's jar: among those of PySpark, whichever is installed first.
+"""Where installers put the plugin's jar: among those of PySpark, in any order of installation.
 
 PySpark's part is played by a wheel of its name and layout, which installs in no time.
 """

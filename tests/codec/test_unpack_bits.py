@@ -1,4 +1,4 @@
-"""FastLanes blocks are unpacked as the format defines them, whichever way is chosen."""
+"""FastLanes blocks are unpacked as the format defines them, by either implementation."""
 
 from __future__ import annotations
 

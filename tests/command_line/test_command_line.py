@@ -210,19 +210,19 @@ def test_misspelled_commands_print_usage(capsys, path):
         with pytest.raises(SystemExit) as error:
             main(arguments)
         assert error.value.code == 2
-        told = capsys.readouterr().err
-        assert "usage:" in told
-        assert ("'soon' is not a duration: such as 14days" in told) == ("soon" in arguments)
+        output = capsys.readouterr().err
+        assert "usage:" in output
+        assert ("'soon' is not a duration: such as 14days" in output) == ("soon" in arguments)
 
 
 def test_unknown_option_prints_usage_of_command(capsys, path):
     for option in ("--versoin", "--tag"):
         with pytest.raises(SystemExit):
             main(["fragments", path, option, "1"])
-        told = capsys.readouterr().err
-        assert told.startswith("usage: ")
-        assert f"unrecognized arguments: {option} 1" in told
-        assert "[--version N]" in told
+        output = capsys.readouterr().err
+        assert output.startswith("usage: ")
+        assert f"unrecognized arguments: {option} 1" in output
+        assert "[--version N]" in output
 
 
 def test_help_describes_every_option(capsys):
@@ -280,9 +280,9 @@ def test_invalid_argument_prints_one_line_without_traceback(
     monkeypatch.chdir(tmp_path)
     command, *others = arguments
     assert main([command, path, *others]) == 2
-    told = capsys.readouterr()
-    assert (told.out, complaint in told.err) == ("", True), told.err
-    assert "Traceback" not in told.err
+    output = capsys.readouterr()
+    assert (output.out, complaint in output.err) == ("", True), output.err
+    assert "Traceback" not in output.err
     assert not list(Path().glob("out*"))
 
 

@@ -51,7 +51,7 @@ def files_below(folder):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A table, and beside it what nobody may touch."""
+    """A table, and beside it a file that no command may touch."""
     append(str(tmp_path / "t"), 0, 5)
     append(str(tmp_path / "beside"), 0, 5)
     return tmp_path

@@ -28,7 +28,7 @@ from pyspark_lance.table.work import unit_of_work
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
-LONG_S = 120.0  # nobody waits for so long unless something is wrong
+LONG_S = 120.0  # longer than any wait that succeeds
 
 
 @pytest.fixture
@@ -73,14 +73,14 @@ def noting_store(path):
 
 
 def test_concurrent_writer_waits_for_lock_without_retry(path):
-    (store, written), told, first_is_done = noting_store(path), [], threading.Event()
+    (store, written), results, first_is_done = noting_store(path), [], threading.Event()
 
     def second():
         late = Environment(handler=BeforePut(lambda: first_is_done.wait(LONG_S)))
         try:
-            told.append(append(store, 1, 1, retries=0, environment=late).version)
+            results.append(append(store, 1, 1, retries=0, environment=late).version)
         except RetryableCommitError as error:
-            told.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=second)
 
@@ -89,42 +89,42 @@ def test_concurrent_writer_waits_for_lock_without_retry(path):
         assert written.wait(LONG_S)
 
     first = Environment(handler=BeforePut(while_the_first_puts))
-    told.append(append(open_store(path), 1, 1, retries=0, environment=first).version)
+    results.append(append(open_store(path), 1, 1, retries=0, environment=first).version)
     first_is_done.set()
     thread.join()
-    assert told == [2, 3]
+    assert results == [2, 3]
     assert len(names(store, TRANSACTIONS)) == 3
 
 
 def test_files_written_while_waiting_are_removed_after_conflict(path):
-    (store, written), told = noting_store(path), []
+    (store, written), results = noting_store(path), []
 
     def second():
         with pytest.raises(CommitConflictError) as failure:
             append(store, 7, 1, retries=0)
-        told.append(failure.value.what)
+        results.append(failure.value.what)
 
     thread = threading.Thread(target=second)
     with advisory_lock(open_store(path), VERSIONS, LONG_S):
         thread.start()
         assert written.wait(LONG_S)
     thread.join()
-    assert told == ["the work was planned on version 7, but the newest is 1"]
+    assert results == ["the work was planned on version 7, but the newest is 1"]
     assert len(names(store, TRANSACTIONS)) == 1
 
 
-def has_nobody(path, folder):
-    """Whether nobody has the turn, as a writer in another thread is told."""
-    told = []
+def is_lock_free(path, folder):
+    """Return True if a writer in another thread acquires the lock."""
+    results = []
 
     def ask():
         with advisory_lock(open_store(path), folder, 0.0) as mine:
-            told.append(mine)
+            results.append(mine)
 
     thread = threading.Thread(target=ask)
     thread.start()
     thread.join()
-    return told[0]
+    return results[0]
 
 
 def changing_config(key):
@@ -140,7 +140,7 @@ def test_commit_lock_blocks_later_commits(path, operation, others_may_change):
     seen = []
 
     def look():
-        seen.append((has_nobody(path, VERSIONS), has_nobody(path, TRANSACTIONS)))
+        seen.append((is_lock_free(path, VERSIONS), is_lock_free(path, TRANSACTIONS)))
 
     work = UnitOfWork(
         Table(path), CommitSettings(), environment=Environment(handler=BeforePut(look))
@@ -148,21 +148,21 @@ def test_commit_lock_blocks_later_commits(path, operation, others_may_change):
     base = BaseVersion.of(latest(open_store(path)).manifest)
     work.run(lambda work: work.commit(work.propose(base, operation)))
     assert seen == [(False, others_may_change)]
-    assert has_nobody(path, VERSIONS)
-    assert has_nobody(path, TRANSACTIONS)
+    assert is_lock_free(path, VERSIONS)
+    assert is_lock_free(path, TRANSACTIONS)
 
 
 def test_conflicting_work_keeps_transaction_lock_until_done(path):
     seen = []
 
     def attempt(work):
-        seen.append((has_nobody(path, TRANSACTIONS), has_nobody(path, VERSIONS)))
+        seen.append((is_lock_free(path, TRANSACTIONS), is_lock_free(path, VERSIONS)))
         if len(seen) < 3:
             raise RetryableCommitError("others were faster")
 
     UnitOfWork(Table(path), CommitSettings(), environment=environment()).run(attempt)
     assert seen == [(True, True), (False, True), (False, True)]
-    assert has_nobody(path, TRANSACTIONS)
+    assert is_lock_free(path, TRANSACTIONS)
 
 
 class Widest(random.Random):
@@ -190,7 +190,7 @@ def test_work_after_conflict_starts_with_lock(path, monkeypatch):
     seen = []
 
     def attempt(work):
-        seen.append(has_nobody(path, TRANSACTIONS))
+        seen.append(is_lock_free(path, TRANSACTIONS))
         if len(seen) == 1:
             raise RetryableCommitError("others were faster")
 
@@ -237,35 +237,35 @@ def test_writers_with_and_without_unsafe_puts_share_lock(place):
     one, other = (open_store(uri, {**S3, "storage.allow_unsafe_put": flag}) for flag in "01")
     assert one.unproven_server and not other.unproven_server
     elsewhere = open_store(uri, OTHER_SERVER)
-    told = []
+    results = []
 
     def other_writer(store):
         with advisory_lock(store, VERSIONS, 0.0) as mine:
-            told.append(mine)
+            results.append(mine)
 
     with advisory_lock(one, VERSIONS, 0.0):
         for store in (other, elsewhere):
             thread = threading.Thread(target=other_writer, args=(store,))
             thread.start()
             thread.join()
-    assert told == [False, True]
+    assert results == [False, True]
 
 
 def test_concurrent_writers_commit_without_retry(path):
-    count, told = 8, []
+    count, results = 8, []
     together = threading.Barrier(count)
     slow = Environment(handler=BeforePut(lambda: time.sleep(0.02)))
 
     def write():
         together.wait(LONG_S)
-        told.append(append(open_store(path), 1, 1, retries=0, environment=slow).version)
+        results.append(append(open_store(path), 1, 1, retries=0, environment=slow).version)
 
     threads = [threading.Thread(target=write) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(told) == list(range(2, 2 + count))
+    assert sorted(results) == list(range(2, 2 + count))
 
 
 ASK = """
@@ -306,23 +306,23 @@ def test_advisory_lock_excludes_other_processes_in_object_store(place):
 def test_advisory_lock_distinguishes_servers_of_same_uri(place):
     one, other = open_store(f"memory://{uuid.uuid4().hex}/t"), MemoryStore()
     other.uri, other.server = one.uri, "http://127.0.0.1:9000"
-    told = []
+    results = []
 
     def other_writer(store):
         with advisory_lock(store, VERSIONS, 0.0) as mine:
-            told.append(mine)
+            results.append(mine)
 
     with advisory_lock(one, VERSIONS, 0.0):
         for store in (one, other):
             thread = threading.Thread(target=other_writer, args=(store,))
             thread.start()
             thread.join()
-    assert told == [False, True]
+    assert results == [False, True]
 
 
 def test_waiting_writer_sees_progress_of_other_writers(place, monkeypatch):
     """With a patience of 2 s it waits for others that have the turn for 0.5 s, six times."""
-    store, told = open_store(f"memory://{uuid.uuid4().hex}/t"), []
+    store, results = open_store(f"memory://{uuid.uuid4().hex}/t"), []
     begun = threading.Event()
 
     def others():
@@ -334,14 +334,14 @@ def test_waiting_writer_sees_progress_of_other_writers(place, monkeypatch):
     def late():
         assert begun.wait(LONG_S)
         with advisory_lock(store, VERSIONS, 2.0) as mine:
-            told.append(mine)
+            results.append(mine)
 
     threads = [threading.Thread(target=one) for one in (others, late)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert told == [True]
+    assert results == [True]
 
 
 def open_for_all(folder):

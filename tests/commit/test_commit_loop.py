@@ -128,7 +128,7 @@ def test_commits_during_catch_up_are_read_too(store):
 
 
 def test_backoff_excludes_catch_up_time(store):
-    """Whoever waits by what it took to catch up waits far too long, and falls behind again."""
+    """A backoff that includes the catch-up time is too long, so the writer falls behind again."""
     create_table(store, 1)
     for number in range(1, 4):
         append(store, number, 1)
@@ -644,7 +644,7 @@ def test_batch_committed_by_concurrent_process_is_recognised(store):
 
 
 def test_batch_is_recognised_without_configuration_entry(store):
-    """Lance's restore brings the old configuration back; the transactions still tell."""
+    """Lance's restore brings the old configuration back; transactions still name the batch."""
     create_table(store, 1)
     append_batch(store, 1, 7)
     updates = UpdateMap(((CONFIG_PREFIX + "stream", None),))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from commit_tables import latest
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.errors import RetryableCommitError, UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import encode_manifest
@@ -96,7 +96,7 @@ def run_history(path: str, seed: int) -> None:
         assert manifest.max_allocated_field_id == highest
         assert manifest.writer_flags & FLAG
         assert not manifest.reader_flags & FLAG
-        assert_same_rows(read_ours(path), read_theirs(path))
+        assert_same_rows(read_ours(path), read_pylance(path))
     restore(Table(path), VersionSpec(version=2))
     assert manifest_of(path).max_allocated_field_id == highest
     lance.dataset(path, session=lance.Session()).add_columns({"new": "cast(7 as int)"})

@@ -160,7 +160,7 @@ def test_commit_lists_versions_once_after_put(store, faulty):
 
 
 def lose_answer(store, faulty, *actions):
-    """The put works, nobody hears of it, and others act before anybody looks."""
+    """The put succeeds without a response, and other writers commit before the writer checks."""
     faulty.plan("put_if_absent", Fault.LOST_ANSWER)
     faulty.before("get_tail", nothing)  # of the latest version, before the put
 
@@ -215,7 +215,7 @@ def test_cleaned_up_first_version_is_not_created_twice():
 
 
 def test_unprovable_outcome_keeps_files_and_raises(store, faulty):
-    """Compacted, followed and cleaned up: nobody knows whose rows these were."""
+    """Compacted, followed and cleaned up: no version identifies the writer of these rows."""
     lose_answer(
         store,
         faulty,
@@ -285,7 +285,7 @@ def test_files_removed_by_later_versions_are_not_required(store, faulty):
 
 
 def test_commit_followed_during_rollback_succeeds(store, faulty):
-    """The version before ours is cleaned up, its files are gone, and somebody appends."""
+    """The version before ours is cleaned up, its files are gone, and another writer appends."""
     faulty.before("list", nothing)
     faulty.before("list", lambda path: clean_up(store, 1))
     faulty.before("get_tail", nothing)  # of the latest version, before the put
@@ -302,7 +302,7 @@ def drop(store):
         store.delete(info.path)
 
 
-def make_anew(store, to=1):
+def recreate(store, to=1):
     drop(store)
     create_table(store, 5)
     go_on(store, to=to)("")
@@ -312,7 +312,7 @@ def make_anew(store, to=1):
 def test_commit_to_replaced_table_is_refused(store, faulty, to):
     append(store, 1, 1)
     base = BaseVersion.of(latest(store).manifest)
-    make_anew(store, to)
+    recreate(store, to)
     before = names(store, "")
     with pytest.raises(CommitConflictError, match="replaced"):
         commit(faulty, transaction(Append((new_fragment(7),)), 2), base=base)
@@ -324,7 +324,7 @@ def test_commit_to_replaced_table_is_refused(store, faulty, to):
 def test_table_replaced_before_put_is_unchanged(store, faulty, to):
     append(store, 1, 1)
     base = BaseVersion.of(latest(store).manifest)
-    faulty.before("put_if_absent", lambda path: make_anew(store, to))
+    faulty.before("put_if_absent", lambda path: recreate(store, to))
     with pytest.raises(CommitConflictError, match="replaced"):
         commit(
             faulty, transaction(Append((new_fragment(7),)), 2), base=base, environment=environment()
@@ -351,7 +351,7 @@ def test_unknown_put_is_not_repeated_into_replaced_table(store, faulty):
     append(store, 1, 1)
     faulty.plan("put_if_absent", Fault.FAIL)
     faulty.before("get_tail", nothing)
-    faulty.before("get_tail", lambda path: make_anew(store))
+    faulty.before("get_tail", lambda path: recreate(store))
     with pytest.raises(CommitConflictError, match="replaced"):
         append(faulty, 2, 7, environment=environment())
     assert rows(store) == [5]

@@ -63,11 +63,11 @@ def test_transactions_of_pylance_equal_manifest_transactions(tmp_path, v2_names)
     store = LocalStore(path)
     locations = list_versions(store)
     files = [read_manifest(store, location) for location in locations]
-    told = list(read_transactions(store, locations))
-    assert told == [(file.transaction(), file.manifest.transaction_file) for file in files]
-    assert all(transaction is not None for transaction, _ in told)
+    transactions = list(read_transactions(store, locations))
+    assert transactions == [(file.transaction(), file.manifest.transaction_file) for file in files]
+    assert all(transaction is not None for transaction, _ in transactions)
     found = NewerVersions(store, 1).up_to(files[-1])
-    assert [transaction for _, transaction in found] == [one for one, _ in told][1:]
+    assert [transaction for _, transaction in found] == [one for one, _ in transactions][1:]
 
 
 def test_missing_newer_version_is_retryable(store):

@@ -14,10 +14,10 @@ def serve(asks):
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            told = {request["ask"]: asks[request["ask"]](request)}
+            response = {request["ask"]: asks[request["ask"]](request)}
         except Exception as error:  # noqa: BLE001  # engines raise many kinds
-            told = {"error": error_class(str(error)), "message": str(error)}
-        print(json.dumps(told), flush=True)
+            response = {"error": error_class(str(error)), "message": str(error)}
+        print(json.dumps(response), flush=True)
 
 
 def error_class(message):

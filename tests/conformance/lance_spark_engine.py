@@ -61,12 +61,12 @@ def versions(spark, request):
 
 
 def rows(spark, request):
-    told = opened(spark, request, request["version"]).select(*LINEAGE, *COLUMNS).collect()
-    return [[*(row[name] for name in LINEAGE), [row[name] for name in COLUMNS]] for row in told]
+    rows = opened(spark, request, request["version"]).select(*LINEAGE, *COLUMNS).collect()
+    return [[*(row[name] for name in LINEAGE), [row[name] for name in COLUMNS]] for row in rows]
 
 
 def changes(spark, request):
-    """What its version columns tell, which is how it follows a table: no deletes, no old values."""
+    """Its changes, by version columns, as it follows a table: no deletes, no old values."""
     found = {"insert": [], "update_postimage": []}
     if request["start"] > 1:
         look_at(spark, request, request["start"] - 1)  # what the first change begins from

@@ -24,15 +24,15 @@ def table(request, folder):
 
 def rows(request, found):
     found.checkout(request["version"])
-    told = found.search().select([*COLUMNS, *LINEAGE]).to_arrow()
+    rows = found.search().select([*COLUMNS, *LINEAGE]).to_arrow()
     return [
         [*(row[name] for name in LINEAGE), [row[name] for name in COLUMNS]]
-        for row in told.to_pylist()
+        for row in rows.to_pylist()
     ]
 
 
 def changes(request, found):
-    """Of changes lancedb tells nothing; but that there are such versions."""
+    """lancedb has no change feed; check only that the versions exist."""
     for version in (request["start"], request["end"]):
         found.checkout(version)
     return {}
@@ -43,7 +43,7 @@ def versions(request, found):
 
 
 def in_a_folder(one):
-    """What answers a request by a table that is opened anew for it."""
+    """Return a handler that opens the table for each request."""
 
     def ask(request):
         with tempfile.TemporaryDirectory() as folder:

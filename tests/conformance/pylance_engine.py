@@ -27,7 +27,7 @@ def rows_of(table):
     """Releases that have no version columns leave these out."""
     for names in (LINEAGE[2:], []):
         try:
-            told = table.scanner(
+            rows = table.scanner(
                 columns=[*COLUMNS, *names], with_row_id=True, with_row_address=True
             ).to_table()
             break
@@ -36,12 +36,12 @@ def rows_of(table):
                 raise
     return [
         [*(row.get(name) for name in LINEAGE), [row[name] for name in COLUMNS]]
-        for row in told.to_pylist()
+        for row in rows.to_pylist()
     ]
 
 
 def changes(request):
-    """What ``delta`` tells of each version: no values before an update, none of deleted rows."""
+    """Changes by ``delta``: no values before an update, none of deleted rows."""
     found = {"insert": [], "update_postimage": [], "delete": []}
     for version in range(request["start"], request["end"] + 1):
         after = dataset(request, version)
@@ -75,7 +75,7 @@ def answer(request):
 
 
 def error_class(message):
-    """The class of an error, by its words: pylance's exceptions do not tell these apart."""
+    """The class of an error, by its message: pylance's exceptions do not distinguish these."""
     words = message.lower()
     if "/data/" in words or "/_deletions/" in words:
         return "corrupt"

@@ -42,9 +42,9 @@ def cases():
 
 def test_package_answers_all_cases(capsys):
     assert main(["--cases", str(CASES)]) == 0
-    told = capsys.readouterr().out
+    shown = capsys.readouterr().out
     count = sum(len(build_questions(name, SEED)) for name in case_names())
-    assert told == f"{count} of {count} answers are right.\n"
+    assert shown == f"{count} of {count} answers are right.\n"
 
 
 def test_stored_answers_equal_model(cases):
@@ -121,16 +121,16 @@ def test_engine_without_change_feed_passes_refused_windows():
 
 
 @pytest.mark.parametrize(
-    ("engine", "told"),
+    ("engine", "shown"),
     [
         ("/nowhere/engine", "/nowhere/engine: No such file or directory"),
         (f"'{sys.executable}' -c 'pass'", "the command ended without"),
         ("sh -c 'read request; echo rows'", "no JSON object is the answer 'rows'"),
     ],
 )
-def test_unusable_engine_has_own_exit_code(engine, told, few, capsys):
+def test_unusable_engine_has_own_exit_code(engine, shown, few, capsys):
     assert main(["--cases", str(few), "--engine", engine]) == 2
-    assert told in capsys.readouterr().err
+    assert shown in capsys.readouterr().err
 
 
 def test_missing_cases_are_reported(tmp_path, capsys):

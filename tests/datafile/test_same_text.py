@@ -1,4 +1,4 @@
-"""The comparison that tests of data files use tells apart all that text does, and no more."""
+"""The comparison of data file tests distinguishes values exactly as their text does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from column_cases import column_cases, with_nulls
 from same_text import assert_same_text, has_same_text, have_same_bits
 
 NAN = float("nan")
-# Columns of two rows, whose first ones are alike but mostly not the same.
+# Columns of two rows, whose first ones have equal types but mostly different values.
 VALUES = [
     pa.array([1, 7], pa.int8()),
     pa.array([2, 7], pa.int8()),

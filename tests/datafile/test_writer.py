@@ -353,6 +353,6 @@ def test_file_removed_after_open_error_names_path(version):
     writer.finish()
     reader = DataFileReader.open(store, "data/x.lance")
     store.delete("data/x.lance")
-    with pytest.raises(CorruptFileError, match="went away while it was read") as told:
+    with pytest.raises(CorruptFileError, match="went away while it was read") as caught:
         reader.read(schema.fields, {0: 0}, 0, 100_000)
-    assert "data/x.lance" in told.value.where
+    assert "data/x.lance" in caught.value.where

@@ -26,7 +26,7 @@ class Ended:
         self._besides = [no_answers(one) for one in printed]
 
     def result(self, name: str) -> object:
-        """What one of them returned; whatever else it printed is a failure."""
+        """What one of them returned; any other output is a failure."""
         result = self._results[name]
         assert "error" not in result, result["error"]
         own = [

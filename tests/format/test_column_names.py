@@ -38,22 +38,22 @@ def test_random_names_match_exactly_before_ignoring_case():
     kinds = set()
     for _ in range(500):
         given, known = (rng.permutation(pool)[: rng.integers(0, 6)].tolist() for _ in range(2))
-        alike = {g: [k for k in known if k.lower() == g.lower()] for g in given}
+        candidates = {g: [k for k in known if k.lower() == g.lower()] for g in given}
         exact = set(given) & set(known)
         try:
             pairs = matched(given, known)
         except InvalidInputError:
             kinds.add("refused")
             assert any(
-                g not in exact and (len(ones) > 1 or sum(alike[o] == ones for o in given) > 1)
-                for g, ones in alike.items()
+                g not in exact and (len(ones) > 1 or sum(candidates[o] == ones for o in given) > 1)
+                for g, ones in candidates.items()
             )
             continue
         kinds.add("taken" if pairs else "nothing")
         assert all(pairs[name] == name for name in exact)
-        assert all(k in alike[g] for g, k in pairs.items())
+        assert all(k in candidates[g] for g, k in pairs.items())
         assert len(set(pairs.values())) == len(pairs)
-        assert all(g in pairs or not ones or exact & set(ones) for g, ones in alike.items())
+        assert all(g in pairs or not ones or exact & set(ones) for g, ones in candidates.items())
     assert kinds == {"refused", "taken", "nothing"}
 
 

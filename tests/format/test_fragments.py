@@ -168,9 +168,9 @@ def test_encoded_columns_equal_fragments():
     mixed += [dataclasses.replace(MANY[7], files=MANY[7].files * 2, physical_rows=0)]
     read = Manifest.from_bytes(Fragments.of(mixed).encoded()).fragments
     for field in dataclasses.fields(read.columns):
-        told, expected = (getattr(one.columns, field.name) for one in (read, Fragments.of(mixed)))
-        assert told.dtype == expected.dtype
-        assert told.tolist() == expected.tolist()
+        found, expected = (getattr(one.columns, field.name) for one in (read, Fragments.of(mixed)))
+        assert found.dtype == expected.dtype
+        assert found.tolist() == expected.tolist()
     assert read.file_versions == {(2, 1)}
     assert [one for some in read.sources("row_ids") for one in some] == [
         one.row_ids for one in mixed

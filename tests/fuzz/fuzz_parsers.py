@@ -2,7 +2,7 @@
 """Feeds damaged inputs to every parser: ``python tests/fuzz/fuzz_parsers.py --inputs 1000000``.
 
 Every input must be read or refused by an error of this package: no other exception, no crash, no
-hang, no allocation beyond a limit.  Inputs run in a child process, which is started anew behind an
+hang, no allocation beyond a limit.  Inputs run in a child process, which is restarted after an
 input that ended it.  An input is known by the seed and its number: ``--only NUMBER`` runs one.
 """
 

@@ -78,7 +78,7 @@ def main():
         dataset = lance.dataset(given.path, version=one["version"])
         try:
             found = rows_of(dataset)
-        except Exception:  # noqa: BLE001 - whatever keeps a release from reading its own
+        except Exception:  # noqa: BLE001 - any error of a release that reads its own table
             found = None
         sys.stdout.write(json.dumps([one["version"], found]) + "\n")
 

@@ -35,7 +35,7 @@ STEPS = 6
 def ours_read_by_them(command: str, cases: list[Case]) -> tuple[Counter[str], set[str]]:
     """How often versions of tables were read rightly, and what else there was."""
     counts: Counter[str] = Counter()
-    told: set[str] = set()
+    findings: set[str] = set()
     with opened(command) as ask, tempfile.TemporaryDirectory() as folder:
         for case in cases:
             path = case.unpack(Path(folder))
@@ -45,16 +45,16 @@ def ours_read_by_them(command: str, cases: list[Case]) -> tuple[Counter[str], se
                 found = ask({**question.request, "table": path})
                 differs = compare_response(case.name, question, found).differs
                 counts["wrong" if differs else "right"] += 1
-                told.update(f"{case.name}: {one}" for one in differs)
+                findings.update(f"{case.name}: {one}" for one in differs)
                 if found.get("rows") and found["rows"][0][2] is None:
                     counts["without versions"] += 1
-    return counts, told
+    return counts, findings
 
 
-def theirs_read_by_us(python: Path, tables: int, seed: int) -> tuple[Counter[str], set[str]]:
+def pylance_read_by_us(python: Path, tables: int, seed: int) -> tuple[Counter[str], set[str]]:
     """The same of versions that the release wrote and reads itself."""
     counts: Counter[str] = Counter()
-    told: set[str] = set()
+    findings: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(tables):
             path = f"{folder}/{number}"
@@ -62,18 +62,18 @@ def theirs_read_by_us(python: Path, tables: int, seed: int) -> tuple[Counter[str
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 counts["not written"] += 1
-                told.add(f"not written: {(done.stderr.splitlines() or ['?'])[-1][:90]}")
+                findings.add(f"not written: {(done.stderr.splitlines() or ['?'])[-1][:90]}")
             for line in done.stdout.splitlines():
                 version, rows = json.loads(line)
                 if rows is None:
                     counts["not read by themselves"] += 1
                     continue
                 ours = answer({"ask": "rows", "table": path, "version": version})
-                # What the release does not tell it cannot judge.
+                # Columns that the release does not return are not compared.
                 wrong = [ours["message"]] if "error" in ours else rows_differ(ours["rows"], rows)
                 counts["wrong" if wrong else "right"] += 1
-                told.update(wrong)
-    return counts, told
+                findings.update(wrong)
+    return counts, findings
 
 
 def shown(counts: Counter[str]) -> str:
@@ -103,15 +103,15 @@ def main() -> int:
         name += " (the newest)" if release in ("newest", LANCEDB) else ""
         engine = ENGINES / f"{LANCEDB if release == LANCEDB else 'pylance'}_engine.py"
         ours, of_ours = ours_read_by_them(f"'{python}' '{engine}'", cases)
-        theirs, of_theirs = Counter[str](), set[str]()
+        theirs, of_pylance = Counter[str](), set[str]()
         if release != LANCEDB:
-            theirs, of_theirs = theirs_read_by_us(python, given.tables, given.seed)
-        # What an old release makes of ours is told; it stays as it is.
+            theirs, of_pylance = pylance_read_by_us(python, given.tables, given.seed)
+        # Differences of old releases are reported; they are no failure.
         failed |= theirs["wrong"] > 0
         lines.append(f"| {name} | {shown(ours)} | {shown(theirs)} |")
         print(lines[-1], flush=True)
         notes += [f"* {name}, ours: {one}" for one in sorted(of_ours)]
-        notes += [f"* {name}, its own: {one}" for one in sorted(of_theirs)]
+        notes += [f"* {name}, its own: {one}" for one in sorted(of_pylance)]
     head = PAGE.read_text().split(MARK)[0]
     PAGE.write_text("\n".join([head + MARK.rstrip(), *lines, "", *notes]).rstrip() + "\n")
     return int(failed)

@@ -432,7 +432,7 @@ def by_whose(
 
 
 def quoted(names: Sequence[str]) -> str:
-    """The cases; columns only, if all shares of nulls and sizes are affected alike."""
+    """The cases; columns only, if all shares of nulls and all sizes are affected."""
     columns = list(dict.fromkeys(name.split("-")[0] for name in names))
     cases = [f"`{column}` ({sum(n.split('-')[0] == column for n in names)})" for column in columns]
     return ", ".join(cases)

@@ -526,7 +526,7 @@ def _note_unfinished(folder: str, outcome: Outcome) -> None:
 
 
 def _version_that_all_did(folder: str, queries: Iterable[str]) -> int:
-    """All queries are done with all versions up to this one, whatever runs again."""
+    """All queries are done with all versions up to this one, even if some run again."""
     done = []
     for name in queries:
         finished = _checkpoint(folder, name, "commits")

@@ -1,4 +1,4 @@
-"""The names of manifests tell the versions, the newest first, without all of them being parsed."""
+"""Versions are found from the names of manifests, newest first, without parsing all of them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_newest_versions_parse_only_needed_names(monkeypatch):
 
 
 def test_latest_version_is_found_after_gap(tmp_path):
-    # 7 was kept, 8 and 9 were cleaned up: whoever knew 7 and looked for 8 would stop too early.
+    # 7 was kept, 8 and 9 were cleaned up: a search for 8 after 7 would stop too early.
     (tmp_path / VERSIONS).mkdir()
     for number in (7, 10, 11):
         (tmp_path / manifest_path(number, NamingScheme.V2)).touch()
@@ -112,7 +112,7 @@ def test_recently_listed_version_avoids_listing(store, monkeypatch):
     assert (seen.version, seen.path) == (3, manifest_path(3, NamingScheme.V2))
 
 
-@pytest.mark.parametrize("change", ["followed", "removed", "made anew"])
+@pytest.mark.parametrize("change", ["followed", "removed", "recreated"])
 def test_outdated_listed_version_is_not_used(store, change):
     path = manifest_path(3, NamingScheme.V2)
     if change == "followed":

@@ -1,4 +1,4 @@
-"""The mutants: one rule each that somebody could break without noticing."""
+"""The mutants: each breaks one rule that is easily broken without notice."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ MUTANTS = (
         ("tests/table/cleanup/test_lists_beside_cleanup.py",),
     ),
     Mutant(
-        "what is wrong with a version that others remove meanwhile is told",
+        "problems of a version that is removed during verification are reported",
         "table/verify/verify.py",
         "if findings and not store.exists(location.path):",
         "if not findings and not store.exists(location.path):",
@@ -399,7 +399,7 @@ MUTANTS = (
     ),
     # Names and properties
     Mutant(
-        "a path inside of a table is not told that it is",
+        "a path inside of a table has no hint",
         "table/version/table.py",
         "if _looks_like_table(parent):",
         "if not parent:",
@@ -420,7 +420,7 @@ MUTANTS = (
         ("tests/spark/test_options.py::test_column_properties_become_options_for_known_columns",),
     ),
     Mutant(
-        "a table that is there takes properties that nobody heeds",
+        "an existing table accepts properties without effect",
         "spark/options/option_table.py",
         "if is_of_column or _option_of_writes(word) is not None:",
         "if _option_of_writes(word) is not None:",
@@ -547,7 +547,7 @@ MUTANTS = (
         ("tests/metafile/test_version_names.py",),
     ),
     Mutant(
-        "a manifest under the name of another version tells what that one did",
+        "a manifest under the name of another version is read as that version",
         "metafile/manifest_file.py",
         "        _check_version(sections.version, location, where)\n",
         "",
@@ -631,14 +631,14 @@ MUTANTS = (
         ("tests/table/work/test_overtaken_commits.py",),
     ),
     Mutant(
-        "a branch is forked off a table that was made anew meanwhile",
+        "a branch is created from a table that was replaced concurrently",
         "table/refs/branches.py",
         "    if BaseVersion.of(there.manifest) != BaseVersion.of(snapshot.manifest):",
         "    if False:",
         ("tests/table/work/test_overtaken_commits.py",),
     ),
     Mutant(
-        "a version of a table that was made anew is restored by its number",
+        "a version of a replaced table is restored by its number",
         "table/work/metadata_commits.py",
         "        if BaseVersion.of(there.manifest) != BaseVersion.of(old.manifest):",
         "        if False:",
@@ -782,7 +782,7 @@ MUTANTS = (
         ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
-        "changes of lost versions are told with the version after them",
+        "changes of lost versions are shown with the version after them",
         "table/cdf/change_feed_task.py",
         "system_array(np.where(inside, updated, np.uint64(commit.version)))",
         "system_array(np.full(len(updated), commit.version, dtype=np.uint64))",
@@ -840,14 +840,14 @@ MUTANTS = (
     ),
     # Structs of which some members are read
     Mutant(
-        "a struct is null where files lack the members of it that somebody asks for",
+        "a struct is null where files lack its requested members",
         "table/rows/column_parts.py",
         "if field.left_out and all(",
         "if not field.left_out and all(",
         ("tests/table/rows/test_left_out_members.py",),
     ),
     Mutant(
-        "a struct of a change is null where its version lacks the members that somebody asks for",
+        "a struct of a change is null where its version lacks the requested members",
         "table/cdf/column_source.py",
         "if not there and not left_out:",
         "if not there:",
@@ -1033,7 +1033,7 @@ MUTANTS = (
         ("tests/table/cleanup/test_cleanup_on_full_disks.py",),
     ),
     Mutant(
-        "a cleanup of a full disk does not begin with what nobody needs",
+        "a cleanup of a full disk does not begin with unreferenced files",
         "table/cleanup/cleanup.py",
         (
             "        _remove(store, _removable_without_mark(store, survey, files, policy, now_ns)"
@@ -1043,7 +1043,7 @@ MUTANTS = (
         ("tests/table/cleanup/test_cleanup_on_full_disks.py",),
     ),
     Mutant(
-        "a cleanup removes what somebody writes into a branch that is being made",
+        "a cleanup removes files of a branch that is being created",
         "table/cleanup/cleanup.py",
         "    if policy.delete_unverified and not file.is_of_branch:",
         "    if policy.delete_unverified:",
@@ -1162,7 +1162,7 @@ MUTANTS = (
         ("tests/spark/test_stream_consumers.py",),
     ),
     Mutant(
-        "an error of analysis is printed before a change tells it in its own words",
+        "an error of analysis is printed before a change raises its own error",
         "spark/api/typed_errors.py",
         "        return not _says_it_itself.get()",
         "        return True",
@@ -1439,7 +1439,7 @@ MUTANTS = (
         ("tests/table/cdf/test_streams.py::test_replayed_batch_of_removed_versions_is_empty",),
     ),
     Mutant(
-        "bins that nobody changed are rewritten again beside one that somebody did",
+        "unchanged bins are rewritten again beside a changed one",
         "table/compaction/compact.py",
         "if all(there.get(fragment.id) == fragment for",
         "if all(fragment.id in there for",
@@ -1517,7 +1517,7 @@ MUTANTS = (
         ("tests/table/dml/test_key_cache.py",),
     ),
     Mutant(
-        "rows that a merge of other conditions inserted are told from ours by their keys",
+        "rows that a merge of other conditions inserted are distinguished from ours by their keys",
         "table/dml/merge.py",
         "            keys_decide=by_key and depends_only_on_keys(clauses),",
         "            keys_decide=depends_only_on_keys(clauses),",
@@ -2109,7 +2109,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "an index tells of rows that it does not cover",
+        "an index answers for rows that it does not cover",
         "table/index/lookups.py",
         "    addresses = addresses[np.isin(fragments, numbers)]\n",
         "",
@@ -2215,7 +2215,7 @@ MUTANTS = (
     ),
     # Objects of blobs
     Mutant(
-        "a file of blobs beside a data file goes with it, whoever refers to it",
+        "a file of blobs beside a data file is removed with it although other files refer to it",
         "table/version/removable_files.py",
         'parents[0]}.lance", f"{DATA}/{parents[0]}/{name}"}',
         'parents[0]}.lance"}',
@@ -2300,7 +2300,7 @@ MUTANTS = (
         ("tests/table/compaction/test_compaction.py",),
     ),
     Mutant(
-        "a note tells where rows went that no index knows",
+        "a reuse index records moved rows that no index covers",
         "table/compaction/reuse_index.py",
         "        for index in indices\n        if index.fields\n    )",
         "        for index in indices\n    )",
@@ -2380,7 +2380,7 @@ MUTANTS = (
         ("tests/table/index/test_scalar_indices.py::test_bloom_filters_prune_zones",),
     ),
     Mutant(
-        "an index that answers for no fragment is told to be used",
+        "an index that answers for no fragment is reported as used",
         "table/index/lookups.py",
         "return SegmentState(unknown < len(covered), note, num_named)",
         "return SegmentState(True, note, num_named)",
@@ -2459,7 +2459,7 @@ MUTANTS = (
         ("tests/table/index/test_scalar_indices.py::test_constants_are_hashed_as_column_bytes",),
     ),
     Mutant(
-        "two zone maps tell of the same rows",
+        "two zone maps count the same rows",
         "table/index/zone_map_file.py",
         "covered = index.fragment_bitmap - answered",
         "covered = index.fragment_bitmap",
@@ -2621,7 +2621,7 @@ MUTANTS = (
         ("tests/table/index_build/test_text_building.py",),
     ),
     Mutant(
-        "zones that are made anew are taken over, too",
+        "rebuilt zones are kept, too",
         "table/index_build/zone_maps.py",
         "ids = frozenset(entry.fragment_bitmap or ()) & unchanged",
         "ids = frozenset(entry.fragment_bitmap or ())",
@@ -2691,7 +2691,7 @@ MUTANTS = (
         ("tests/table/cdf/test_net_changes.py", "tests/table/cdf/test_change_feed.py"),
     ),
     Mutant(
-        "the last step of a row tells its commit, whatever changed it",
+        "the last state of a row has its commit, although another commit changed it",
         "table/cdf/net_changes.py",
         "np.where(recorded < 0, ends, recorded)",
         "ends",
@@ -2725,7 +2725,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "values in other files are the same where lineage tells of no update",
+        "values in other files are the same where lineage shows no update",
         "table/cdf/version_changes.py",
         "both if replaced else updated, updated",
         "updated, updated",
@@ -2764,7 +2764,7 @@ MUTANTS = (
         ("tests/table/cdf/test_change_feed.py",),
     ),
     Mutant(
-        "whoever follows a table from now on is refused",
+        "a stream that begins after the newest version is refused",
         "table/cdf/change_window.py",
         "first > newest + 1",
         "first > newest",
@@ -2984,7 +2984,7 @@ MUTANTS = (
         ("tests/table/version/test_snapshots.py", "tests/table/cdf/test_streams.py"),
     ),
     Mutant(
-        "a query reads its version of whatever table is there",
+        "a query reads its version number of a replaced table",
         "table/version/snapshot.py",
         "    known.check(snapshot.manifest, table.uri)\n",
         "",

@@ -4,7 +4,7 @@
     python tests/mutants/run.py rebase feed      those whose name or file has one of these words
 
 A mutant is the package with one text replaced by another; it lives in a temporary folder that
-comes before the installed package.  Not part of the tests: it takes a few minutes.  Whoever
+comes before the installed package.  Not part of the tests: it takes a few minutes.  If you
 changes a line that a mutant replaces gives the mutant the new line.
 """
 
@@ -48,7 +48,7 @@ def main(words: list[str]) -> int:
     if code == _NOT_RUN:  # all of them are slow
         code = 0
     if code:
-        print(output, "tests fail without any mutant, so they tell nothing", sep="\n")
+        print(output, "tests fail without any mutant, so the results are invalid", sep="\n")
     print(f"{killed} of {len(chosen)} killed")
     return int(code != 0 or killed < len(chosen))
 

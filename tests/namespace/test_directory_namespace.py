@@ -60,7 +60,7 @@ def create(names: DirectoryNamespace, *name: str, rows: int = 3) -> Table:
     return table
 
 
-def create_theirs(pylance, *name: str, rows: int = 3) -> None:
+def create_by_pylance(pylance, *name: str, rows: int = 3) -> None:
     data = io.BytesIO()
     table = pa.table({"id": pa.array(range(rows), pa.int64())})
     with pa.ipc.new_stream(data, table.schema) as stream:
@@ -80,10 +80,10 @@ def listed(names, *name: str) -> tuple[list[str], list[str]]:
 
 
 def test_names_of_pylance_are_visible(root, ours, pylance):
-    create_theirs(pylance, "flat", rows=2)
+    create_by_pylance(pylance, "flat", rows=2)
     pylance.create_namespace(theirs.CreateNamespaceRequest(id=["eu"], properties={"owner": "me"}))
     pylance.create_namespace(theirs.CreateNamespaceRequest(id=["eu", "north"]))
-    create_theirs(pylance, "eu", "north", "orders", rows=5)
+    create_by_pylance(pylance, "eu", "north", "orders", rows=5)
     assert listed(ours) == (["eu"], ["flat"])
     assert listed(ours, "eu") == (["north"], [])
     assert ours.properties(("eu",)) == {"owner": "me"}
@@ -223,7 +223,7 @@ def test_unsafe_name_parts_are_refused(ours, part):
 
 def test_unknown_manifest_columns_are_kept(root, ours, pylance):
     """Columns that we do not know, and what rows have in them."""
-    create_theirs(pylance, "first")
+    create_by_pylance(pylance, "first")
     lance.dataset(f"{root}/__manifest").add_columns(pa.field("extra", pa.string()))
     lance.dataset(f"{root}/__manifest").update({"extra": "'kept'"})
     create(ours, "second")
@@ -312,7 +312,7 @@ def test_random_histories_alternate_with_pylance(root, ours, pylance, seed):
                 if by_us:
                     create(ours, *name, rows=step + 1)
                 else:
-                    create_theirs(pylance, *name, rows=step + 1)
+                    create_by_pylance(pylance, *name, rows=step + 1)
             case 3 if tables:
                 gone = sorted(tables)[rng.integers(len(tables))]
                 if by_us:

@@ -1,4 +1,4 @@
-"""Conditions of any shape and type are answered or refused cleanly, whatever the rows."""
+"""Conditions of any shape and type are answered or refused cleanly, for any rows."""
 
 # ruff: noqa: E501 - tables of cases read better with one case per line
 

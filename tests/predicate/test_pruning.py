@@ -298,15 +298,15 @@ def test_pruning_keeps_every_match(text, rows):
         (name,): Bounds.of_lineage(np.array([v.min()]), np.array([v.max()]))
         for name, v in values.items()
     }
-    # Each row alone, too: then bounds tell all there is to know but of x.
+    # Each row alone, too: then bounds are exact, except for x.
     alone = {(name,): Bounds.of_lineage(v, v) for name, v in values.items()}
     numbers = batch.column("x")
     x_ends = Bounds(one_value(pc.min(numbers)), one_value(pc.max(numbers)))
     for of_x in ({}, {("x",): x_ends}):
         assert can_match(predicate, bounds | of_x) or not matches.any()
     is_null = np.asarray(numbers.is_null())
-    told = Bounds(numbers, numbers, nullable=is_null, all_null=is_null)
-    for of_x in ({}, {("x",): Bounds(numbers, numbers)}, {("x",): told}):
+    with_nulls = Bounds(numbers, numbers, nullable=is_null, all_null=is_null)
+    for of_x in ({}, {("x",): Bounds(numbers, numbers)}, {("x",): with_nulls}):
         possible = parts_that_can_match(predicate, alone | of_x, len(matches))
         assert not np.any(matches & ~possible)
     ids = row_id_candidates(predicate)

@@ -62,7 +62,7 @@ def test_rare_substring_is_searched_in_whole_buffer(monkeypatch):
     two = parse_predicate("s NOT LIKE '%example%shop1_/%'", rows.schema)
     wanted = evaluate(two, rows).to_pylist()
     assert wanted.count(False) == 10
-    monkeypatch.setattr(functions, "pc", None)  # whoever asks Arrow fails
+    monkeypatch.setattr(functions, "pc", None)  # a call of Arrow fails
     assert evaluate(one, rows).to_pylist() == [i == 17 for i in range(5_000)]
     with pytest.raises(AttributeError):  # found in all of them
         evaluate(two, rows)

@@ -67,7 +67,7 @@ def test_zone_conversion_equals_python(zone):
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_ambiguous_and_missing_local_times_use_earlier_offset(zone):
-    """Around each transition of some years, among them those that only a rule tells."""
+    """Around each transition of some years, among them those that only a rule defines."""
     name, wanted = python_zone(zone), []
     for year in (1883, 1911, 1912, 1942, 2011, 2024, 2037, 2038, 2199):
         hours = [dt.datetime(year, 1, 1) + dt.timedelta(hours=n) for n in range(-36, 366 * 24)]

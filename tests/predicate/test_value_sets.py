@@ -59,7 +59,7 @@ def test_is_in_equals_arrow(given_sets):
 
 @pytest.mark.parametrize("data_type", [pa.int32(), pa.int64(), pa.date32()])
 def test_dense_keys_use_bitmap_lookup(monkeypatch, data_type):
-    monkeypatch.setattr(functions, "pc", None)  # whoever asks Arrow fails
+    monkeypatch.setattr(functions, "pc", None)  # a call of Arrow fails
     numbers = np.arange(5_000, dtype=np.int32)
     values = pa.array(numbers).cast(pa.int64() if data_type == pa.int64() else pa.int32())
     found = is_in(values.view(data_type), values[100:5_000:7].view(data_type))
@@ -68,7 +68,7 @@ def test_dense_keys_use_bitmap_lookup(monkeypatch, data_type):
     )
 
 
-def told_as_bytes(packed: bytes, kind: str) -> str:
+def packed_literals(packed: bytes, kind: str) -> str:
     values = base64.b64encode(packed).decode()
     return f'{{"op":"IN","args":[{{"column":["a"]}}],"values":"{values}","type":"{kind}"}}'
 
@@ -81,7 +81,7 @@ def test_packed_numbers_equal_literal_list(kind):
     numbers = (3, -1, 2, -1)
     each = ",".join(f'{{"literal":{one},"type":"{kind}"}}' for one in numbers)
     spelled = f'{{"op":"IN","args":[{{"column":["a"]}},{each}]}}'
-    found = predicate_from_json(told_as_bytes(struct.pack("<4q", *numbers), kind), schema)
+    found = predicate_from_json(packed_literals(struct.pack("<4q", *numbers), kind), schema)
     assert isinstance(found, In)
     assert found == predicate_from_json(spelled, schema)
 
@@ -94,6 +94,6 @@ def test_packed_numbers_equal_literal_list(kind):
 def test_invalid_packed_numbers_are_refused(packed, kind):
     schema = pa.schema([("a", pa.int32() if kind == "int" else pa.string())])
     with pytest.raises(InvalidInputError, match="pushed-down condition"):
-        predicate_from_json(told_as_bytes(packed, kind), schema)
+        predicate_from_json(packed_literals(packed, kind), schema)
     with pytest.raises(InvalidInputError, match="pushed-down condition"):
-        predicate_from_json(told_as_bytes(packed, kind).replace("A", "*"), schema)
+        predicate_from_json(packed_literals(packed, kind).replace("A", "*"), schema)

@@ -1,7 +1,7 @@
 """The points at which a writer on a local disk can be killed, and the killing.
 
 A writer makes names and contents in few ways: it syncs a file, gives it its name by ``replace`` or
-by ``link``, or removes it; an external manifest store is told of a version and of its last path.
+by ``link``, or removes it; an external manifest store records a version and its final path.
 Each of these calls is a point, before it and after it; at a sync half of the file can be there.
 """
 
@@ -98,7 +98,7 @@ def kill_at(work: Callable[[], object], number: int, moment: str) -> bool:
             if moment == "half" and _is_file(arguments[0]):  # threads change places
                 os.ftruncate(arguments[0], os.fstat(arguments[0]).st_size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
-            raise AssertionError("nobody comes here")
+            raise AssertionError("unreachable")
 
         code = 1
         with contextlib.suppress(Exception), watched(watch):

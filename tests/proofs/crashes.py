@@ -6,7 +6,7 @@ After each kill the table must be as before the operation or as after it, never 
 and the same work done once more, with the same transaction key, must have exactly one effect.
 Then a cleanup must leave exactly the files that the table refers to.  Points are where a file is
 synced (half of it or all), gets its name, or is removed, and where an external manifest store is
-told something; each is met before and after it.  Tables and rows come from the seed.
+informed; each is met before and after it.  Tables and rows come from the seed.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ While the first is stopped (planned, files written, before the put of the manife
 second one runs whole: on the same row, on another row of the same fragment, or in another fragment.
 The table must end as after one of the two orders, or the first must report a typed conflict and
 leave no trace.  Anything else is an anomaly: a lost update, a resurrected row, a row id that is
-there twice, half a commit.  Nothing is left to chance, so the same cases always run alike.
+there twice, half a commit.  Nothing is left to chance, so the same cases always run equally.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from proofs.placed_operations import (
     OURS_OF_TABLES,
     PLACED,
     PLACES,
-    THEIRS_OF_ROWS,
-    THEIRS_OF_TABLES,
+    PYLANCE_ROW_OPERATIONS,
+    PYLANCE_TABLE_OPERATIONS,
     placed,
 )
 from proofs.proof_report import Report, arguments
@@ -44,8 +44,8 @@ FIRST_PLACE = "same row"
 
 def all_cases() -> Iterator[Case]:
     """Where one of the two is about the whole table, its place says nothing."""
-    of_tables = [operation.__name__ for operation in (*OURS_OF_TABLES, *THEIRS_OF_TABLES)]
-    of_rows = (*OURS_OF_ROWS, *THEIRS_OF_ROWS)
+    of_tables = [operation.__name__ for operation in (*OURS_OF_TABLES, *PYLANCE_TABLE_OPERATIONS)]
+    of_rows = (*OURS_OF_ROWS, *PYLANCE_ROW_OPERATIONS)
     pairs = [
         (placed(first, FIRST_PLACE), second)
         for first in OURS_OF_ROWS
@@ -67,7 +67,11 @@ def swept_cases() -> Iterator[Case]:
     firsts += [one.__name__ for one in OURS_OF_TABLES]
     for first in firsts:
         for point in every_call(SETUP, first):
-            for second in ((), ("delete_fragment",), (placed(THEIRS_OF_ROWS[1], FIRST_PLACE),)):
+            for second in (
+                (),
+                ("delete_fragment",),
+                (placed(PYLANCE_ROW_OPERATIONS[1], FIRST_PLACE),),
+            ):
                 for by in (sweep, sweep_by_ours):
                     yield Case(SETUP, first, second, point, by)
 

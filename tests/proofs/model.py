@@ -269,7 +269,7 @@ def _is_held(state: State, version: int) -> bool:
 
 
 def _doomed(state: State, number: int, rules: frozenset[str], old: tuple, kept: Files) -> Files:
-    """``_is_removed``: of old versions only, or of nobody and no longer young."""
+    """``_is_removed``: of old versions only, or unreferenced and no longer young."""
     listed = state.processes[number].files
     verified = frozenset().union(*(files for _, files in old))
     young = {one.own for one in state.processes if one.step not in ENDS}

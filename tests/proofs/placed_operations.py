@@ -128,14 +128,14 @@ OURS_OF_ROWS = (
     delete, update, merge, merge_deletes, update_column_files, sql_update, sql_delete, sql_merge,
     replace_where,
 )  # fmt: skip
-THEIRS_OF_ROWS = (their_update, their_delete, their_merge)
+PYLANCE_ROW_OPERATIONS = (their_update, their_delete, their_merge)
 OURS_OF_TABLES = (
     plain.append, plain.append_once, plain.append_with_column, plain.overwrite,
     plain.overwrite_columns, plain.delete_all, plain.merge_sync, plain.add_values, plain.add_nulls,
     plain.drop_column, plain.rename, plain.widen, plain.not_null, compaction, restored, cleanup,
     tag_newest, tag_oldest, branch_newest, branch_oldest, properties,
 )  # fmt: skip
-THEIRS_OF_TABLES = (
+PYLANCE_TABLE_OPERATIONS = (
     plain.their_append, plain.their_overwrite, plain.their_compaction, plain.their_restore,
     plain.their_cleanup, plain.their_index, plain.their_column, plain.their_drop,
     plain.their_rename, plain.their_config,
@@ -149,6 +149,6 @@ def placed(operation, place):
 
 PLACED = {
     placed(operation, place): partial(operation, row)
-    for operation in (*OURS_OF_ROWS, *THEIRS_OF_ROWS)
+    for operation in (*OURS_OF_ROWS, *PYLANCE_ROW_OPERATIONS)
     for place, row in PLACES.items()
-} | {operation.__name__: operation for operation in (*OURS_OF_TABLES, *THEIRS_OF_TABLES)}
+} | {operation.__name__: operation for operation in (*OURS_OF_TABLES, *PYLANCE_TABLE_OPERATIONS)}

@@ -6,7 +6,7 @@
 Six writers, each a process, count in rows of their own and in one that they share, change pairs of
 rows together, and append, change and delete batches.  In every version that a reader sees, the
 shared row is the sum of the others, the rows of a pair are equal, and a batch is there as a whole
-with one value or not at all.  In the end the counters are what the writers were told, and the
+with one value or not at all.  In the end the counters are what the writers reported, and the
 replica of the follower, made of the change feed alone, is the table by value and by row id.
 """
 
@@ -75,7 +75,7 @@ def make(path: str) -> None:
 
 
 class Writer:
-    """One writer, and what it was told.
+    """One writer, and the results of its commits.
 
     Attributes:
         counts: Commits by name.
@@ -284,16 +284,16 @@ def _prove(
         replica, batches = follower.result()
         for one in others:
             report.counts.update(one.result())
-        told = [one.result() for one in writers]
+        outcomes = [one.result() for one in writers]
     # The writers and the compactor may have finished after the follower looked last.
     left, newest = contents(path)
     _apply_rest(path, replica, newest)
     report.counts["versions"] = newest
     report.counts["batches of changes applied"] = batches
     for name in ("count", "pair", "append", "change", "delete"):
-        report.counts[f"commits: {name}"] = sum(counts[name] for counts, _ in told)
+        report.counts[f"commits: {name}"] = sum(counts[name] for counts, _ in outcomes)
     assert replica == left, "the replica is not the table"
-    _check_counters(sorted(left.values()), told)
+    _check_counters(sorted(left.values()), outcomes)
     errors = verify(Table(path), read_data=True).errors
     assert errors == (), errors
 
@@ -304,15 +304,15 @@ def _apply_rest(path: str, replica: dict[int, tuple[int, int]], newest: int) -> 
         apply(replica, read_changes(path, follower.version + 1, newest, "netChanges"))
 
 
-def _check_counters(rows_left: list[tuple[int, int]], told: list) -> None:
-    """The table must be what the writers were told."""
-    expected = {SHARED: sum(counts["count"] for counts, _ in told)}
-    for number, (counts, batches) in enumerate(told):
+def _check_counters(rows_left: list[tuple[int, int]], outcomes: list) -> None:
+    """The table must be what the writers reported."""
+    expected = {SHARED: sum(counts["count"] for counts, _ in outcomes)}
+    for number, (counts, batches) in enumerate(outcomes):
         expected[number] = counts["count"]
         expected[LEFT + number] = expected[RIGHT + number] = counts["pair"]
         for first, value in batches.items():
             expected |= dict.fromkeys(range(first, first + BATCH_ROWS), value)
-    assert dict(rows_left) == expected, "the counters are not what the writers were told"
+    assert dict(rows_left) == expected, "the counters differ from the reports of the writers"
     assert len(rows_left) == len(expected), "an id is there twice"
 
 

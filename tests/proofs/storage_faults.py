@@ -50,12 +50,12 @@ class Outcome:
     """What was done, and what is there.
 
     Attributes:
-        commits: Commits that writers were told of, or found made.
+        commits: Commits that writers reported, or found later.
         requests: Requests that the proxy saw.
         troubles: Of these, how many met which trouble.
         again: How often a commit was done again, by the error that it failed with.
         lost: Rows that were committed and are not there.
-        doubled: Rows that are there more than once, or that nobody wrote.
+        doubled: Rows that are there more than once, or that no writer wrote.
         versions: Versions of the table, but the first.
     """
 

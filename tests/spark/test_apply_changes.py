@@ -197,7 +197,7 @@ def test_last_changes_of_random_batches_give_final_state(spark):
             states[row["t"]].pop(row["k"], None)
     assert states == ends
     assert sum(cuts) > 300 and any(not row[_IS_PRESENT] for row in last)
-    # The columns of a key alone tell as much, where versions are not netted.
+    # The key columns alone suffice, where versions are not netted.
     alone = last_change_per_key(changes.drop("_rowid"), ("t", "batch", "k")).collect()
     seen = {(row["t"], row["batch"], row["k"], row[_IS_PRESENT], row["v"]) for row in alone}
     there = {one for one in seen if one[3]}

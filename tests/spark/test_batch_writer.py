@@ -89,16 +89,16 @@ def test_columns_differing_by_case_match_exact_names(path):
         one.commit([one.write(iter([table.select(names).to_batches()[0]]))])
     nulls = pa.table({"id": [None, None], "A": [3, 4], "a": [None, None]}, table.schema)
     assert lance.dataset(path).to_table() == pa.concat_tables([table, table, nulls])
-    told = WriteOptions.parse({"path": path, "caseSensitive": "true"})
+    given = WriteOptions.parse({"path": path, "caseSensitive": "true"})
     other = StructField("iD", LongType())
     with pytest.raises(InvalidInputError, match="'id' and 'iD' differ by case only"):
         LanceBatchWriter(options, StructType([row_id, other]), overwrite=False)
     with pytest.raises(SchemaMismatchError, match="a column 'iD', which the table does not have"):
-        LanceBatchWriter(told, StructType([row_id, other]), overwrite=False)
+        LanceBatchWriter(given, StructType([row_id, other]), overwrite=False)
     either = StructType([StructField("B", LongType()), StructField("b", LongType())])
     with pytest.raises(InvalidInputError, match="'B' and 'b' differ by case only"):
         LanceBatchWriter(options, either, overwrite=True)
-    LanceBatchWriter(told, either, overwrite=True)
+    LanceBatchWriter(given, either, overwrite=True)
 
 
 def test_missing_commit_message_prevents_commit(path, tmp_path):
@@ -183,8 +183,8 @@ def test_overwrite_from_replaced_table_is_refused(path, versions):
     for number in range(versions):
         writer(path).commit([writer(path).write(rows(100 + number))])
     # As the metadata of columns say it, and as the plugin does.
-    told = WriteParameters(sources={path: (source.version, source.stamp)})
-    for parameters, schema in ((WriteParameters(), read), (told, plain)):
+    given = WriteParameters(sources={path: (source.version, source.stamp)})
+    for parameters, schema in ((WriteParameters(), read), (given, plain)):
         parsed = WriteOptions.parse({"path": path}, parameters)
         with pytest.raises(TableReplacedError, match="replaced by another"):
             LanceBatchWriter(parsed, schema, overwrite=True)

@@ -159,7 +159,7 @@ def test_feed_after_newest_version_is_empty_until_commit(spark, tmp_path):
     waiting = feed(spark, path, startingVersion=2)
     spark.range(5, 6).write.format("lance").mode("append").save(path)
     assert [row.id for row in table.changes(2).collect()] == [5]
-    assert waiting.count() in (0, 1)  # in Connect, an action analyses anew
+    assert waiting.count() in (0, 1)  # in Connect, an action analyzes again
 
 
 def test_changes_by_time_and_branch(spark, path, tmp_path):

@@ -10,7 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 from table_files import files_of, used_files
 
 from pyspark_lance import LanceTable
@@ -39,7 +39,7 @@ def make(path, rows=6, **more):
 
 def contents(path):
     """Rows without lineage, checked to be the same for us and for pylance."""
-    ours, theirs = read_ours(path), read_theirs(path)
+    ours, theirs = read_ours(path), read_pylance(path)
     assert_same_rows(ours, theirs)
     lance.dataset(path).validate()
     names = [name for name in ours.column_names if not name.startswith("_row")]

@@ -95,17 +95,17 @@ def delete(path, row, options=(), **more):
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_runs_of_command_share_retries(rows, most):
-    """As the plugin does it: it hands back what the last run told."""
+    """As the plugin does it: it passes the state of the last run."""
     runs, again = 0, ""
     while again is not None:
         writer, written = delete(rows, runs, {"commitRetries": str(most)}, retried=again)
         delete_rows(rows, f"id = {runs}")
-        with pytest.raises(RetryableCommitError) as told:
+        with pytest.raises(RetryableCommitError) as caught:
             writer.commit(written)
         runs += 1
-        again = told.value.retries or None
+        again = caught.value.retries or None
     assert runs == most + 1
-    assert f"conflicted {runs} times" in str(told.value)
+    assert f"conflicted {runs} times" in str(caught.value)
 
 
 def test_no_run_starts_after_timeout(rows):
@@ -129,7 +129,7 @@ def test_concurrent_rows_count_only_in_scanned_range(rows, to):
 
 
 def looked_at(path):
-    """What tells the version that Spark looks at, as the plugin hears and hands it on."""
+    """The identity of the version that Spark reads, as the plugin receives and passes it."""
     return methods()["describe"]({"options": {"path": path}})["base"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from table_access import assert_same_rows, read_ours, read_theirs
+from table_access import assert_same_rows, read_ours, read_pylance
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
@@ -31,7 +31,7 @@ def test_first_write_sets_clustering_columns(spark, tmp_path):
     assert table.optimize().executeCompaction().numRows == 600
     assert table.compact().numRows == 0
     assert read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").equals(before)
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     with pytest.raises(Exception, match="an append does not change that"):
         save(rows(spark), path, clusterBy="a")
     with pytest.raises(Exception, match=r"there is no column 'aa'(?s:.*)did you mean 'a'"):

@@ -137,7 +137,7 @@ def test_connect_reads_changes_and_streams(tmp_path):
     start = ["env", "SPARK_CONNECT_MODE_ENABLED=1", f"PYTHONPATH={paths}"]
     command = [*start, sys.executable, "-c", SCRIPT, tmp_path / "t", ROOT / "examples"]
     printed, errors = run_command(*command)
-    assert "UNRESOLVED" not in errors  # which PySpark prints though somebody catches it
+    assert "UNRESOLVED" not in errors  # which PySpark prints although it is caught
     assert "CANNOT_RESOLVE" not in errors
     assert printed.splitlines() == [
         "rows 15",

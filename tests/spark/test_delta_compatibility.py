@@ -262,17 +262,17 @@ def test_delta_calls_work_or_raise_migration_hint(code, path):
     if callable(wanted):
         assert wanted(LanceTable(SESSION, path))
         return
-    with pytest.raises(InvalidInputError) as told:
+    with pytest.raises(InvalidInputError) as caught:
         run_habit(code, path)
-    assert wanted in told.value.hint
-    assert isinstance(told.value, AttributeError)
+    assert wanted in caught.value.hint
+    assert isinstance(caught.value, AttributeError)
 
 
 @pytest.mark.parametrize("code", CALLS_OF_PYLANCE)
 def test_pylance_calls_raise_migration_hint(code, path):
-    with pytest.raises(InvalidInputError) as told:
+    with pytest.raises(InvalidInputError) as caught:
         run_habit(code, path)
-    assert CALLS_OF_PYLANCE[code] in told.value.hint
+    assert CALLS_OF_PYLANCE[code] in caught.value.hint
 
 
 @pytest.mark.parametrize("side", ["read", "write"])
@@ -281,9 +281,9 @@ def test_foreign_options_are_accepted_or_raise_hint(side):
         if isinstance(wanted, tuple):
             assert canonical_options({name: wanted[0]}, side)[0] == {wanted[1]: wanted[0]}, name
             continue
-        with pytest.raises(InvalidInputError, match=f"no option '{name}'") as told:
+        with pytest.raises(InvalidInputError, match=f"no option '{name}'") as caught:
             canonical_options({name: "true"}, side)
-        assert wanted in told.value.hint, name
+        assert wanted in caught.value.hint, name
     for name in WITHOUT_EFFECT:
         assert canonical_options({name: "1"}, side) == ({}, {})
 
@@ -313,9 +313,9 @@ def test_plugin_keywords_match_translated_statements():
 
 @pytest.mark.parametrize("statement", REFUSED)
 def test_unsupported_statements_suggest_alternative(statement):
-    with pytest.raises((UnsupportedFeatureError, InvalidInputError)) as told:
+    with pytest.raises((UnsupportedFeatureError, InvalidInputError)) as caught:
         translate_statement(statement)
-    assert REFUSED[statement] in told.value.hint
+    assert REFUSED[statement] in caught.value.hint
 
 
 def test_quoted_names_reach_procedure_unchanged():
@@ -356,15 +356,15 @@ def test_hints_name_existing_methods():
         for name, way in ways.items():
             assert name not in dir(of), f"{name} is there, and needs no error"
             for method in re.findall(r"\btable\.(\w+)\(", way):
-                assert method in dir(LanceTable), f"{name} is told to use {method}"
+                assert method in dir(LanceTable), f"{name} suggests {method}"
 
 
 def test_unknown_attributes_raise_attribute_error(path):
     table = LanceTable(SESSION, path)
     for has in (table, LanceTable, table.optimize(), LanceTable.create(SESSION), pyspark_lance):
-        with pytest.raises(AttributeError, match="no attribute 'quite_wrong'") as told:
+        with pytest.raises(AttributeError, match="no attribute 'quite_wrong'") as caught:
             has.quite_wrong  # noqa: B018
-        assert not isinstance(told.value, LanceError)
+        assert not isinstance(caught.value, LanceError)
         assert not hasattr(has, "to_pandas")
 
 
@@ -388,9 +388,9 @@ def test_misspelled_names_raise_suggestion(path):
     ("wrong", "right"), [("dropBranch", "table.deleteBranch("), ("dropTag", "table.deleteTag(")]
 )
 def test_procedure_names_suggest_methods(path, wrong, right):
-    with pytest.raises(InvalidInputError) as told:
+    with pytest.raises(InvalidInputError) as caught:
         getattr(LanceTable(SESSION, path), wrong)
-    assert right in told.value.hint
+    assert right in caught.value.hint
 
 
 def test_unexecuted_builders_name_execute(path):
@@ -407,22 +407,22 @@ def test_unexecuted_builders_name_execute(path):
 
 def test_delta_version_suffix_error_suggests_option(path):
     for ending, option in (("@v1", "versionAsOf"), ("@20261124063012345", "timestampAsOf")):
-        with pytest.raises(TableNotFoundError) as told:
+        with pytest.raises(TableNotFoundError) as caught:
             LanceTable.forPath(SESSION, path + ending)
-        assert option in told.value.hint
+        assert option in caught.value.hint
 
 
 @pytest.mark.parametrize("ask", ["columns", "metadata", "filter"])
 def test_fragment_id_column_error_explains_computation(path, ask):
     snapshot = Snapshot.open(Table(path))
-    with pytest.raises(InvalidInputError, match="_fragid") as told:
+    with pytest.raises(InvalidInputError, match="_fragid") as caught:
         if ask == "columns":
             project(snapshot.schema, ("id", "_fragid"))
         elif ask == "metadata":
             parse_metadata_columns("_rowid, _fragid", stable_row_ids=True)
         else:
             parse_predicate("_fragid = 0", predicate_schema(snapshot.schema))
-    assert "_rowaddr" in told.value.hint
+    assert "_rowaddr" in caught.value.hint
 
 
 @pytest.mark.spark

@@ -133,7 +133,9 @@ def test_traceback_ends_at_user_code_by_default(spark, path, monkeypatch):
             call()
         monkeypatch.delenv(errors.FULL_TRACEBACK)
         assert str(short.value) == str(full.value)
-        shown, there = (traceback.extract_tb(told.value.__traceback__) for told in (short, full))
+        shown, there = (
+            traceback.extract_tb(expected.value.__traceback__) for expected in (short, full)
+        )
         assert {frame.filename for frame in shown} == {__file__}
         assert any("pyspark_lance" in frame.filename for frame in there)
 
@@ -156,11 +158,11 @@ def test_failing_subquery_error_is_short(spark, path):
     damage(path + "-2")
     spark.sql(f"CREATE TEMPORARY VIEW damaged USING lance OPTIONS (path '{path}-2')")
     table = LanceTable.forPath(spark, path)
-    for subquery, kind, told in (
+    for subquery, kind, expected in (
         ("SELECT id FROM range(2)", InvalidInputError, r"\[SCALAR_SUBQUERY_TOO_MANY_ROWS\]"),
         ("SELECT max(id) FROM damaged", CorruptFileError, "hint: restore the file"),
     ):
-        with pytest.raises(kind, match=told) as caught:
+        with pytest.raises(kind, match=expected) as caught:
             table.update(f"id = ({subquery})", {"id": "5"})
         message = str(caught.value)
         assert len(message.splitlines()) < 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kinds_of_work import PROCESSES, run
 
-# What no small piece of work on a local table needs, whatever it is.
+# What no small piece of work on a local table needs, of any kind.
 NEVER = (
     "pandas", "fsspec", "s3fs", "aiobotocore", "asyncio", "multiprocessing", "requests", "ssl",
     "pyarrow.dataset", "pyarrow.parquet", "pyarrow.acero", "pyarrow.fs",

@@ -27,7 +27,7 @@ def path(tmp_path):
 
 
 def plan(path, *, small=1 << 19, **options):
-    """What the plugin is told of a scan of the newest version."""
+    """The plan of a scan of the newest version, as the plugin receives it."""
     snapshot = Snapshot.open(Table(path))
     params = {
         "root": snapshot.uri,

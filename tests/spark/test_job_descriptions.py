@@ -34,7 +34,7 @@ def newest(path):
 
 
 def shown(spark):
-    """What the page has told of queries so far, by their numbers."""
+    """The descriptions of queries so far, by their numbers."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     found = spark._jsparkSession.sharedState().statusStore().executionsList()
     queries = (found.apply(at) for at in range(found.size()))

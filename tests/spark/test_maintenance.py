@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import lance
 import pytest
-from table_access import append, assert_same_rows, read_ours, read_theirs
+from table_access import append, assert_same_rows, read_ours, read_pylance
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
@@ -23,7 +23,7 @@ def test_compaction_runs_on_executors_and_failure_keeps_table(spark, tmp_path):
     result = table.compact(targetRowsPerFragment=50, userMetadata="tidy")
     assert (result.version, result.fragments_removed, result.fragments_added) == (6, 4, 2)
     assert read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").equals(before)
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     entry = table.history(1).first()
     assert (entry.operation, entry.userMetadata) == ("Rewrite", "tidy")
     assert entry.applicationId == spark.sparkContext.applicationId
@@ -39,7 +39,7 @@ def test_compaction_runs_on_executors_and_failure_keeps_table(spark, tmp_path):
     damaged.write_bytes(content)
     assert lance.dataset(path).version == 7
     assert table.cleanupOldVersions(timedelta(0)).versions == (1, 2, 3, 4, 5, 6)
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
 
 
 def test_clustering_sorts_across_fragments_on_executors(spark, tmp_path):
@@ -58,7 +58,7 @@ def test_clustering_sorts_across_fragments_on_executors(spark, tmp_path):
     found = [(row.a, row.b) for row in table.scan(["a", "b"]).collect()]
     assert found == sorted(found)
     assert read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").equals(before)
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     assert table.changes(2, 2).count() == 0
     assert table.compact(**given).version is None
     assert table.optimize().executeZOrderBy("a", "b").numRows == 4000

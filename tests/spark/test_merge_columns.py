@@ -9,7 +9,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
@@ -39,7 +39,7 @@ def make(path):
 
 def checked(path):
     ours = read_ours(path)
-    assert_same_rows(ours, read_theirs(path))
+    assert_same_rows(ours, read_pylance(path))
     lance.dataset(path).validate()
     for condition in ("v < 100", "id > 30 AND id < 45"):
         answers = [

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 from spark_releases import needs
-from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, write_table
+from table_access import LINEAGE, assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
@@ -77,7 +77,7 @@ def is_plain(spark, path, source, condition, clauses):
 def in_values(path):
     """Contents with lineage, independent of where a row is; ids of new rows depend on it."""
     ours = read_ours(path)
-    assert_same_rows(ours, read_theirs(path))
+    assert_same_rows(ours, read_pylance(path))
     lance.dataset(path).validate()
     names = [name for name in ours.column_names if name not in LINEAGE]
     ids = [i if i < 3000 else None for i in ours["_rowid"].to_pylist()]

@@ -325,12 +325,12 @@ def our_answers(batch, text, zone="UTC", ansi=True):
 
 
 def differences(batch, conditions, theirs, zone="UTC"):
-    for text, theirs_one in zip(conditions, theirs, strict=True):
+    for text, spark_value in zip(conditions, theirs, strict=True):
         ours = our_answers(batch, text, zone)
-        if isinstance(theirs_one, Exception) and isinstance(ours, Exception):
+        if isinstance(spark_value, Exception) and isinstance(ours, Exception):
             continue
-        if ours != theirs_one:
-            yield text, theirs_one, ours
+        if ours != spark_value:
+            yield text, spark_value, ours
 
 
 def explain(batch, found):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
-from table_access import append, assert_same_rows, read_ours, read_theirs
+from table_access import append, assert_same_rows, read_ours, read_pylance
 
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError, VersionNotFoundError
 from pyspark_lance.spark.options import internal_keys as keys
@@ -76,7 +76,7 @@ def test_concurrently_changed_bins_are_replanned(path):
         0,
     )
     assert (done["version"], done["num_rows"]) == (8, 11)
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     properties = lance.dataset(path).read_transaction(8).transaction_properties
     assert properties["pyspark_lance.spark_application_id"] == "app-7"
     append(path, 200)
@@ -102,8 +102,8 @@ def test_persistent_conflict_reports_committed_bins(path, monkeypatch):
         results=tuple(done),
     )
     delete_rows(path, "id = 1")
-    (told,) = rows(run_procedure(request))
-    assert (told["conflicting_bins"], told["fragments_removed"]) == (1, 2)
+    (reported,) = rows(run_procedure(request))
+    assert (reported["conflicting_bins"], reported["fragments_removed"]) == (1, 2)
     answer = ask(path, "compact", **settings)
     done = run_tasks(answer.state)
     delete_rows(path, "id IN (0, 2)")

@@ -117,12 +117,12 @@ MAPPINGS = {"Mapping[str, str]", "Mapping[str, str | None]", "Mapping[str, objec
 
 
 def test_missing_argument_error_hides_cause():
-    with pytest.raises(TypeError, match="forPath: missing a required argument: 'path'") as told:
+    with pytest.raises(TypeError, match="forPath: missing a required argument: 'path'") as raised:
         LanceTable.forPath("/data/events")
-    assert told.value.__suppress_context__
-    with pytest.raises(InvalidInputError, match="version cannot be 'x'") as told:
+    assert raised.value.__suppress_context__
+    with pytest.raises(InvalidInputError, match="version cannot be 'x'") as raised:
         LanceTable.forPath(types.SimpleNamespace(conf={}), "/data/events", version="x")
-    assert told.value.__cause__ is None
+    assert raised.value.__cause__ is None
 
 
 def test_arguments_of_wrong_type_are_refused(tmp_path):
@@ -441,7 +441,7 @@ def test_window_versions_may_be_strings(tmp_path):
 def test_dict_as_condition_error_names_parameter(method, name):
     request = MergeRequest(None, "target.id = source.id", (), "target", RewriteMode.AUTO)
     clause = getattr(LanceMergeBuilder(request, lambda _: None), method)
-    with pytest.raises(InvalidInputError, match="condition of when") as told:
+    with pytest.raises(InvalidInputError, match="condition of when") as raised:
         clause({"n": "1"})
     belongs = f"; a dict is given as {name}={{…}}" if name else ""
-    assert told.value.hint == f"give a SQL text or a Column{belongs}"
+    assert raised.value.hint == f"give a SQL text or a Column{belongs}"

@@ -188,7 +188,7 @@ def test_every_change_of_many_rows(spark, path, rows):
 
 
 def keep_in_order(spark, table, model, newest, target):
-    """Maintenance, of which nobody sees a difference in rows, lineage or change feeds."""
+    """Maintenance, which changes nothing in rows, lineage or change feeds."""
     dirty = len(Snapshot.open(Table(model.path)).manifest.fragments)
     done = table.compact(targetRowsPerFragment=target, materializeDeletionsThreshold=0.0)
     assert (done.version, done.num_rows) == (newest + 1, len(model.ids))

@@ -32,7 +32,7 @@ def recreate(spark, path, versions):
 
 
 def refuses(action, hint=""):
-    """What is done says that the table was replaced, whoever raises it."""
+    """Check that the action raises an error about the replaced table."""
     with pytest.raises(Exception) as found:
         action()
     error = found.value if isinstance(found.value, LanceError) else error_in(str(found.value))

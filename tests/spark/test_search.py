@@ -253,7 +253,7 @@ def test_many_search_queries_run_in_several_tasks(spark, table, path):
     listed = table.search(["dog", "river cat"], 1, columns=[])
     assert listed.columns == ["_query", "_rank", "_score", "_rowid"]
     best = {row._query: row._score for row in listed.collect()}
-    assert best == {0: theirs_best(path, "dog"), 1: theirs_best(path, "river cat")}
+    assert best == {0: pylance_best(path, "dog"), 1: pylance_best(path, "river cat")}
     for wrong, message in (
         (queries.selectExpr("n"), "no column 'query' of strings"),
         (queries.selectExpr("query", "n AS id"), "'id' would be in the result twice"),
@@ -263,5 +263,5 @@ def test_many_search_queries_run_in_several_tasks(spark, table, path):
             table.search(wrong, column="s")
 
 
-def theirs_best(path, query):
+def pylance_best(path, query):
     return pytest.approx(max(theirs(path, query).values()), rel=1e-5)

@@ -82,7 +82,7 @@ def _CREATE(spark, folder, said, places):
         end, using = "`" if "`" in name else "", "" if number else "USING lance"
         for kind, given in enumerate((f"OPTIONS ({said})", properties)):
             made = [f"{name}{kind}{way}{end}" for way in range(3)]
-            if kind:  # properties lie in the table for everybody to read
+            if kind:  # properties are visible to every reader of the table
                 for columns, query in (("(id bigint)", ""), ("", "AS SELECT 1L AS id")):
                     _REFUSED(spark, f"CREATE TABLE {made[0]} {columns} {using} {given} {query}")
                 continue

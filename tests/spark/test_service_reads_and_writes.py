@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from random_tables import random_table
-from table_access import read_theirs, write_table
+from table_access import read_pylance, write_table
 from table_files import files_of
 
 from pyspark_lance.errors import TableAlreadyExistsError
@@ -91,7 +91,7 @@ def test_rows_of_planned_write_are_read_by_pylance_and_planned_read(tmp_path):
         plan = plan_write(path)
         messages = written(plan, ids(*range(10 * turn, 10 * turn + 4)), ids(10 * turn + 7))
         call("commit", writer=plan["writer"], messages=messages)
-    theirs = read_theirs(path)
+    theirs = read_pylance(path)
     assert sorted(theirs["id"].to_pylist()) == [0, 1, 2, 3, 7, 10, 11, 12, 13, 17]
     assert rows_of(path, COLUMNS).equals(theirs.select(COLUMNS.names))
 

@@ -37,7 +37,7 @@ def rows(first, count):
 
 
 def content(message):
-    """The batch that a message tells of, and the number of its file."""
+    """The batch that a message describes, and the number of its file."""
     row = message.to_pylist()[0]
     if row["memory"] is None:
         return pa.ipc.open_stream(row["bytes"][: row["length"]]).read_next_batch(), None

@@ -11,7 +11,7 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 from pyspark.sql import functions as sf
 from random_seeds import seeds
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance import LanceTable
 
@@ -115,7 +115,7 @@ def test_names_columns_and_texts_give_same_rows(spark, tmp_path, seed):
             merge = getattr(merge, method)(**named)
         result = merge.execute()
         rows = read_ours(path)
-        assert_same_rows(rows, read_theirs(path))
+        assert_same_rows(rows, read_pylance(path))
         lance.dataset(path).validate()
         results[way] = result, rows.sort_by("_rowaddr").to_pylist()
     for way in WAYS:

@@ -204,7 +204,7 @@ theirs.close()
 try:
     daemon.worker(ours, True)
 except BaseException as error:
-    kept = error  # The daemon ends with it: Python 3.13 tells of files that fail to be closed.
+    kept = error  # The daemon ends with it: Python 3.13 reports files that fail to close.
     traceback.print_exc()
 try:
     ours.send(b"x")

@@ -49,7 +49,7 @@ from table_access import (
     read_batch,
     read_changes,
     read_ours,
-    read_theirs,
+    read_pylance,
     write_table,
 )
 from table_invariants import check_invariants
@@ -539,7 +539,7 @@ class TableHistory(RuleBasedStateMachine):
         )
     )  # fmt: skip
     def follow_as_a_stream(self, batches):
-        """Some batches more; it begins anew where what it has not read was cleaned up."""
+        """Some batches more; it starts again if unread versions were cleaned up."""
         if not {self.read_upto.version, self.read_upto.target} - {None, 0, -1} <= self.left():
             self.replica, self.read_upto = {}, BEGINNING
         for limits in batches:
@@ -612,7 +612,7 @@ class TableHistory(RuleBasedStateMachine):
             row_id: (*(row.values[name] for name in names), row.created, row.updated)
             for row_id, row in self.model.rows.items()
         }
-        assert_same_rows(ours, read_theirs(self.path))
+        assert_same_rows(ours, read_pylance(self.path))
         if self.twin:
             self.compare_with_twin(ours)
 
@@ -625,7 +625,7 @@ class TableHistory(RuleBasedStateMachine):
 
     def compare_with_twin(self, ours):
         names = [name for name in self.model.columns if name != UID]
-        theirs = read_theirs(self.twin.path)
+        theirs = read_pylance(self.twin.path)
         columns = [*names, *VERSIONS]
         assert rows_by(ours, UID, columns) == rows_by(theirs, UID, columns)
         ids = rows_by(theirs, UID, ["_rowid"])
@@ -652,7 +652,7 @@ def as_pylance_has_it(clauses, source):
     """The clauses for pylance's ``merge_insert``; None if it has no such merge.
 
     It updates all columns that the source has, so one that also inserts would need ours to give
-    updated rows the number that tells rows apart.
+    updated rows the number that distinguishes rows.
     """
     keys = [row["id"] for row in source if row["id"] is not None]
     kinds = [match for match, _, _, _ in clauses]

@@ -20,7 +20,7 @@ from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
 
 FOLDER = "_versions"
-LONG_S = 120.0  # nobody waits for so long unless something is wrong
+LONG_S = 120.0  # longer than any wait that succeeds
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def store(tmp_path):
 
 
 def in_a_thread(function):
-    """What a writer in another thread is told."""
-    told = []
-    thread = threading.Thread(target=lambda: told.append(function()))
+    """Return what the function returns in another thread."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()))
     thread.start()
     thread.join()
-    return told[0]
+    return results[0]
 
 
 def acquires_lock(store, patience_s=0.0):
@@ -172,21 +172,21 @@ def test_lock_is_granted_in_arrival_order(store):
 
 def test_wait_continues_while_other_writers_progress(store, tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "_POLL_S", 0.01)
-    told = []
+    results = []
 
     def waits():
         with advisory_lock(store, FOLDER, 0.5) as mine:
-            told.append(mine)
+            results.append(mine)
 
     with advisory_lock(store, FOLDER, LONG_S):
         thread = threading.Thread(target=waits)
         thread.start()
-        for number in range(12):  # 1.2 s: more than twice as long as anybody waits in vain
+        for number in range(12):  # 1.2 s: more than twice the longest wait
             time.sleep(0.1)
             (tmp_path / FOLDER / str(number)).touch()
-        assert told == []
+        assert results == []
     thread.join()
-    assert told == [True]
+    assert results == [True]
 
 
 def test_wait_ends_at_total_limit(store, tmp_path, monkeypatch):
@@ -215,19 +215,19 @@ def test_caller_waits_again_after_timeout_if_other_writers_progress(store, tmp_p
     with advisory_lock(store, FOLDER, LONG_S):
         assert in_a_thread(lambda: acquires_lock(store, 0.001)) is False
         (tmp_path / FOLDER / "new").touch()
-        waited, told = threading.Event(), []
+        waited, results = threading.Event(), []
 
         def waits():
             with advisory_lock(store, FOLDER, LONG_S, meanwhile=waited.set) as mine:
-                told.append(mine)
+                results.append(mine)
 
         thread = threading.Thread(target=waits)
         thread.start()
         assert waited.wait(LONG_S)
         time.sleep(0.05)
-        assert told == []
+        assert results == []
     thread.join()
-    assert told == [True]
+    assert results == [True]
 
 
 def test_abandoned_wait_leaves_no_lock_or_descriptor(store):

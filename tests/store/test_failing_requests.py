@@ -64,7 +64,7 @@ def test_request_that_fails_once_is_retried(open_through, proxy, trouble):
     assert (bytes(tail), size) == (content[-100:], len(content))
     created = store.put_if_absent("new", content)
     took_it = trouble in (Trouble.ERROR_AFTER, Trouble.CUT_AFTER, Trouble.STALLED)
-    # The repeated put meets its own object: whoever puts has to look whose it is.
+    # The repeated put meets its own object: the writer must check whose manifest it is.
     assert created is not took_it
     assert bytes(store.get("new")) == content
     assert [request.trouble for request in proxy.requests].count(trouble) == 3
@@ -75,7 +75,7 @@ LOST = (Trouble.ERROR_AFTER, Trouble.CUT_AFTER, Trouble.STALLED, Trouble.CONFLIC
 
 @pytest.mark.parametrize("trouble", LOST)
 def test_commit_with_lost_response_happens_once(proxy, s3_server, s3_table_root, trouble):  # noqa: F811
-    """The put is made again, meets our own manifest, and is told 412: so we look whose it is."""
+    """The put is made again, meets our own manifest, and gets 412: the writer checks its owner."""
     options = {**s3_server.options, "aws_endpoint": proxy.endpoint, "read_timeout": "1s"}
     table, rows = Table(s3_table_root, options), pa.table({"id": [1, 2]})
 

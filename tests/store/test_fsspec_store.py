@@ -27,7 +27,7 @@ class UnknownFileSystem(LocalFileSystem):
 
 
 class FailingFileSystem(MemoryFileSystem):
-    """Fails and tells what should not be told."""
+    """Fails with an error that contains secrets."""
 
     protocol = "failing"
     cachable = False
@@ -128,14 +128,14 @@ def test_errors_hide_secrets(failing, call):
         call(failing)
     error = caught.value
     assert error.__cause__ is not None
-    told = "".join(traceback.format_exception(error)) + repr(error) + repr(error.__cause__)
-    assert "bucket/table" in told
+    shown = "".join(traceback.format_exception(error)) + repr(error) + repr(error.__cause__)
+    assert "bucket/table" in shown
     link = error
     while link is not None:
-        told += repr(link)
+        shown += repr(link)
         link = link.__context__
     for secret in ("hunter22", "feedbeef"):
-        assert secret not in told
+        assert secret not in shown
         assert secret not in repr(failing) + failing.uri + repr(failing._options)
 
 

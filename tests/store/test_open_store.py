@@ -14,7 +14,7 @@ from pyspark_lance.store.open_store import open_store
     "uri", ["{}", "{}/", "file://{}", "file:{}", "FILE://{}", "file://localhost{}", "local://{}"]
 )
 def test_local_path_spellings_open_same_folder(tmp_path, uri):
-    store = open_store(uri.format(tmp_path / "t.lance"), {"storage.whatever": "ignored"})
+    store = open_store(uri.format(tmp_path / "t.lance"), {"storage.anything": "ignored"})
     assert isinstance(store, LocalStore)
     assert store.uri == str(tmp_path / "t.lance")
 

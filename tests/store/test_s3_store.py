@@ -214,9 +214,9 @@ def test_unreachable_server_error_hides_secrets(s3_server):  # noqa: F811
     store = open_store("s3://bucket/t", options)
     with pytest.raises(StorageError) as caught:
         store.get("x")
-    told = "".join(traceback.format_exception(caught.value)) + repr(store)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(store)
     for secret in (s3_server.access_key, s3_server.secret_key, "session/token", "session%2Ftoken"):
-        assert secret not in told
+        assert secret not in shown
 
 
 def test_missing_credentials_error_has_hint(s3_server, monkeypatch, tmp_path):  # noqa: F811

@@ -86,7 +86,7 @@ def version(store, number):
 
 
 class FakeTime:
-    """A clock that moves only when somebody sleeps, or at each look by ``step_s``."""
+    """A clock that moves only on sleep, or at each look by ``step_s``."""
 
     def __init__(self, step_s=0.01):
         self.now_s, self.step_s, self.slept = 1000.0, step_s, []

@@ -1,4 +1,4 @@
-"""How scripts of tests start a local Connect server: on a port that nobody else has."""
+"""How scripts of tests start a local Connect server: on an unused port."""
 
 from __future__ import annotations
 

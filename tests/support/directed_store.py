@@ -108,14 +108,16 @@ def pause(others: Others) -> Scene:
     return scene
 
 
-def pause_after(others: Others, answer: Callable[[object], object] = lambda told: told) -> Scene:
-    """The others run after the call; ``answer`` makes of its answer what the writer is told."""
+def pause_after(
+    others: Others, answer: Callable[[object], object] = lambda response: response
+) -> Scene:
+    """The others run after the call; ``answer`` makes of its answer the writer's response."""
 
     def scene(director, call):
-        told = call()
+        response = call()
         with in_charge(None):
             others()
-        return answer(told)
+        return answer(response)
 
     return scene
 
@@ -143,11 +145,11 @@ def arrive_late(others: Others) -> Scene:
     return scene
 
 
-def lost(told: object) -> object:
+def lost(response: object) -> object:
     """The answer does not arrive."""
     raise StorageError("the answer was lost", where="a store that is directed")
 
 
-def told_no(told: object) -> object:
+def refused(response: object) -> object:
     """A client that repeats a request by itself hears of its own object that it is there."""
     return False

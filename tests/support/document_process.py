@@ -58,7 +58,7 @@ def main(kind: str, ended: str, folder: str, *names: str) -> None:
             else:
                 returned = run_document(ROOT / name, spark, str(own))
             results[name] = {"returned": returned}
-        except BaseException:  # noqa: BLE001 - an assertion or whatever a block raises
+        except BaseException:  # noqa: BLE001 - an assertion or any error of a block
             results[name] = {"error": traceback.format_exc()}
     mark("the end")
     spark.stop()

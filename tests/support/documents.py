@@ -107,15 +107,15 @@ def run_document(path: Path, spark, folder: str) -> int:
     return count
 
 
-# Of Spark's own warnings in Java some depend on how fast the machine is, so those count that tell
-# of us; of Python's all but this one, which Spark has for everybody.
+# Of Spark's own warnings in Java some depend on the machine's speed, so only those count that are
+# about us; of Python's all but this one, which Spark always prints.
 _NOT_OURS = "pandas >= 3.0.0"
 _NO_ANSWER = re.compile(r"ERROR|Traceback|Exception|Broken|Warning: |\bWARN .*[Ll]ance")
 _SHOWN_LINES = 5
 
 
 def mark(where: str) -> None:
-    """Says in all that is printed, by whatever process, what comes next."""
+    """Prints in the output of all processes which block comes next."""
     for stream in (1, 2):
         os.write(stream, f"\n== {where}\n".encode())
 

@@ -28,8 +28,10 @@ class Fault(enum.Enum):
 
     PASS = "nothing: the call works"
     FAIL = "it fails and nothing happened"
-    LOST_ANSWER = "it happened, but the caller is told that it failed"
-    REPEATED = "it happened twice, as when a client repeats a request; the second answer is told"
+    LOST_ANSWER = "it happened, but the caller gets an error"
+    REPEATED = (
+        "it happened twice, as when a client repeats a request; the second answer is returned"
+    )
     TORN = "a read returns only the first half"
     MISSING = "a read does not find the object, as in a store that is slow to show it"
 
@@ -164,7 +166,7 @@ class FaultyStore:
 class LateStore(FaultyStore):
     """A store whose listings lag behind: they show what was there when they were held.
 
-    All else is up to date.  Stores of the same root lag together, whoever opened them.
+    All else is up to date.  Stores of the same root lag together, regardless of who opened them.
     """
 
     _held: ClassVar[dict[str, list]] = {}

@@ -35,7 +35,7 @@ SCENES = {
     "instead of": fail,
     "after, unanswered,": lambda others: pause_after(others, answer=lost),
 }
-NEW_TABLES = ("make_anew", "make_anew_like", "their_new_table")
+NEW_TABLES = ("recreate", "recreate_like", "their_new_table")
 FAULTS = ("instead of", "after, unanswered,")
 
 
@@ -75,7 +75,7 @@ class History:
 
     @property
     def store_may_fail(self) -> bool:
-        """Whether somebody may be told so: calls fail, or folders go, or versions with proofs."""
+        """True if this may be reported: calls fail, or folders or versions are removed."""
         return any(
             writer.scene in FAULTS or writer.sweeps or writer.name in NEW_TABLES
             for writer in self.writers

@@ -117,7 +117,7 @@ def replace_nothing(path, who):
 
 
 def replace_by_none(path, who):
-    """Whatever is there goes."""
+    """Removes everything."""
     return write(path, rows([], 0), overwrite=True, replace_where="id >= 8 AND id < 32")
 
 
@@ -304,7 +304,7 @@ def create_with_rows(path, who):
     return write(path, rows([90 + who], who))
 
 
-def make_anew(path, who):
+def recreate(path, who):
     """The folder goes, and a table of other columns takes its place, with more versions."""
     shutil.rmtree(path, ignore_errors=True)
     columns = pa.schema([("s", pa.string()), ("n", pa.int32()), ("id", pa.int64())])
@@ -313,7 +313,7 @@ def make_anew(path, who):
         write_table(path, rows([22 + number], who, columns))
 
 
-def make_anew_like(path, who):
+def recreate_like(path, who):
     """A new table that looks like the old one, with as many versions."""
     shutil.rmtree(path, ignore_errors=True)
     for number in range(3):
@@ -407,4 +407,4 @@ THEIRS = (
     their_rename, their_widening, their_config, their_new_table,
 )  # fmt: skip
 FIRST = {one.__name__: one for one in OURS}
-SECOND = FIRST | {one.__name__: one for one in (make_anew, make_anew_like, *THEIRS)}
+SECOND = FIRST | {one.__name__: one for one in (recreate, recreate_like, *THEIRS)}

@@ -28,7 +28,7 @@ from directed_store import (
     lost,
     pause,
     pause_after,
-    told_no,
+    refused,
 )
 from interleaved_operations import COLUMNS, SECOND, open_dataset, rows
 from local_changes import delete_rows
@@ -214,7 +214,7 @@ def newest_version(path: str) -> int:
 
 @functools.cache
 def calls_alone(setup: Setup, name: str) -> tuple[tuple[str, str], ...]:
-    """The calls that the operation makes when nobody is in its way."""
+    """The calls that the operation makes without concurrent operations."""
     path = new_copy(setup)
     director = Director()
     with directed(), in_charge(director):
@@ -226,7 +226,7 @@ def calls_alone(setup: Setup, name: str) -> tuple[tuple[str, str], ...]:
 def places(calls: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Numbers of the calls at which something begins or ends."""
     puts = [n for n, (name, path) in enumerate(calls) if name == "put_if_absent"]
-    # A commit lists, or looks whether somebody has followed the version that it was planned on.
+    # A commit lists, or checks whether a version follows the one that it was planned on.
     looked_for = {("list", "_versions"), *(("stat", calls[n][1]) for n in puts[:1])}
     # A cleanup makes no version: it removes files.
     puts = puts or [n for n, (name, path) in enumerate(calls) if name == "delete"]
@@ -254,7 +254,7 @@ class Point:
 
     @property
     def unknown_outcome(self) -> bool:
-        """Whether nobody may be able to tell the writer what came of its commit.
+        """Return True if the outcome of the commit may stay unknown.
 
         Also after a put that was answered: its version may be gone when the writer looks whether
         it is in the history.
@@ -270,7 +270,7 @@ _POINTS = (
     Point("put arrives late", "put", arrive_late),
     Point("after the put", "put", pause_after),
     Point("answer lost", "put", functools.partial(pause_after, answer=lost)),
-    Point("told no", "put", functools.partial(pause_after, answer=told_no)),
+    Point("refused", "put", functools.partial(pause_after, answer=refused)),
 )
 # The same when the others also remove all versions but the newest.
 POINTS = {point.name: point for one in _POINTS for point in (one, one.then_swept())}
@@ -391,12 +391,12 @@ def check_conflict(case: Case, found: Outcome) -> str:
                 check_row_ids(found, [in_order(case.setup, one) for one in orders])
                 return f"after {order.index(ours)}"
             different.append(f"  {', '.join(name for name, _ in order)}: {difference}")
-    told = found.reports[ours]
-    kind = told.kind if isinstance(told, Failure) else type(None)
+    report = found.reports[ours]
+    kind = report.kind if isinstance(report, Failure) else type(None)
     was_swept = point_called(case.point).swept and kind is VersionNotFoundError
     # A folder may go while a file in it is being written.
-    was_dropped = isinstance(told, Failure) and any("anew" in name for name in case.second)
-    if issubclass(kind, CommitConflictError) or was_gone(told) or was_swept or was_dropped:
+    was_dropped = isinstance(report, Failure) and any("recreate" in name for name in case.second)
+    if issubclass(kind, CommitConflictError) or was_gone(report) or was_swept or was_dropped:
         difference = compare(in_order(case.setup, theirs), found, without=[ours])
         if difference is None:
             return "conflict"
@@ -408,12 +408,12 @@ def check_conflict(case: Case, found: Outcome) -> str:
         ends = (in_order(case.setup, order) for order in (theirs, *orders))
         if any(compare(end, found, without=[ours]) is None for end in ends):
             return "doubt"
-    raise AssertionError(f"{case}: told {told}, but it is no order\n" + "\n".join(different))
+    raise AssertionError(f"{case}: reported {report}, but it is no order\n" + "\n".join(different))
 
 
-def was_gone(told: object) -> bool:
+def was_gone(report: object) -> bool:
     """Whether a file that was being read was removed meanwhile, and the error says so."""
-    return isinstance(told, Failure) and "may have been cleaned up" in told.text
+    return isinstance(report, Failure) and "may have been cleaned up" in report.text
 
 
 def compare(expected: Outcome, found: Outcome, without: Collection = ()) -> str | None:
@@ -435,7 +435,7 @@ def compare(expected: Outcome, found: Outcome, without: Collection = ()) -> str 
 def same_references(expected: Outcome, found: Outcome) -> bool:
     """Whether tags and branches have the same names and versions.
 
-    Whoever takes the newest version may find any that was it while he was at work: others may have
+    An operation on the newest version may use any that was newest while it ran: others may have
     made some of them, which are those of no order.
     """
     if expected.references.keys() != found.references.keys():
@@ -458,7 +458,7 @@ def living_versions(store: LocalStore) -> list[ManifestLocation]:
 
 
 def check_table(path: str, setup: Setup) -> None:
-    """What must hold of every table, whatever came before."""
+    """What must hold of every table, after any history."""
     if not Path(path, "_versions").exists():
         return
     snapshot = Snapshot.open(Table(path))

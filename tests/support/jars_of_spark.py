@@ -12,7 +12,7 @@ from pyspark_lance.spark.source.plugin_state import JAR_NAME, jar_of_package
 
 
 def refresh_jar() -> None:
-    """Make the plugin's jar among PySpark's that of these sources, whatever was installed."""
+    """Make the plugin's jar among PySpark's that of these sources, replacing any other."""
     installed = _pyspark() / "jars" / JAR_NAME
     if not installed.exists() or installed.read_bytes() != jar_of_package().read_bytes():
         copy_jar(installed)

@@ -70,7 +70,7 @@ def objects(path: str) -> set[str]:
 def check(path: str, expected: dict[int, bytes | None]) -> None:
     assert our_blobs(path) == expected
     assert their_blobs(path) == expected
-    # Whoever wrote them: small ones are in the data file, all others in objects.
+    # By any writer: small ones are in the data file, all others in objects.
     assert kinds(path) == sorted(
         4 if len(blob) > INLINE_BYTES else 0 for blob in expected.values() if blob is not None
     )

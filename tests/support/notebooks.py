@@ -1,7 +1,7 @@
 """Executes a notebook: python tests/support/notebooks.py FROM [TO], with its outputs in TO or FROM.
 
 Temporary folders are cut off of paths, and what a kernel writes to stderr is printed instead of
-kept, so that the notebook is the same whoever executes it.
+kept, so that the notebook is the same on every machine.
 """
 
 from __future__ import annotations

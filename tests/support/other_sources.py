@@ -230,7 +230,7 @@ def _analyzed(spark, text: str) -> object:
     state = spark._jsparkSession.sessionState()
     try:
         return state.analyzer().execute(state.sqlParser().parsePlan(text)).toString()
-    except Exception as error:  # noqa: BLE001 - whatever Spark says
+    except Exception as error:  # noqa: BLE001 - any error of Spark
         return error
 
 
@@ -248,7 +248,7 @@ def _came(spark, text: str, plain: Callable[[object], str]) -> dict[str, object]
         rows = [plain(row) for row in result.collect()]
         plans = plain(result._jdf.queryExecution().toString())
         return {"rows": rows, "columns": plain(result.schema), "plans": plans}
-    except Exception as error:  # noqa: BLE001 - whatever Spark says
+    except Exception as error:  # noqa: BLE001 - any error of Spark
         return {"error": type(error).__name__, "text": plain(error)}
 
 

@@ -6,7 +6,7 @@ of several clauses, replaceWhere) is given as the rows that go and the rows that
 pylance's own in any case.
 
 Both tables make the same number of versions, so that numbers can be compared: pylance makes one
-where this package makes none and more than one where one will do, and whoever is behind changes a
+where this package makes none and more than one where one will do, and the slower one changes a
 key of the config.
 """
 

@@ -69,7 +69,7 @@ def _archive_classes() -> None:
     archive = _class_archive()
     archive.unlink(missing_ok=True)
     options = f"{_COMPILED_QUICKLY} -XX:ArchiveClassesAtExit={archive} -Xlog:cds*=off"
-    # The JVM writes when Python is gone; only the end of what it may print tells of its own.
+    # The JVM writes when Python is gone; only the end of its output is its own.
     subprocess.run(
         [sys.executable, "-c", _SESSION],
         env={**os.environ, "SPARK_SUBMIT_OPTS": options, "SPARK_LOCAL_IP": "127.0.0.1"},

@@ -231,7 +231,7 @@ class ReferenceTable:
         self._commit()
 
     def same_rows(self, version: int) -> None:
-        """Somebody made versions that change no row."""
+        """Another writer made versions that change no row."""
         for number in range(self.version + 1, version + 1):
             self.version = number
             self._commit()

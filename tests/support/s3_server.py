@@ -26,7 +26,7 @@ class S3Server:
         endpoint: ``http://127.0.0.1:port``.
         requests: Method and path of every request, in order; clear it to count.
         access_keys: With which key each request was signed, in order.
-        ignores_conditions: Whether a put replaces what it was told only to create.
+        ignores_conditions: Whether a conditional put replaces an existing object.
         lose_answers: Methods whose next request is carried out but answered with an error 500.
     """
 

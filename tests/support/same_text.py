@@ -34,7 +34,7 @@ def has_same_text(found: Column, expected: Column) -> bool:
 
 
 def have_same_bits(found: Column, expected: Column) -> bool:
-    """Whether types are the same and values to the last bit, as far as Arrow can tell."""
+    """Whether types are the same and values to the last bit, as far as Arrow compares them."""
     kind = _bits_of(expected.type)
     return (
         kind is not None
@@ -81,6 +81,6 @@ def _nested(fields: list[pa.Field], make: Callable[..., pa.DataType]) -> pa.Data
     inner = [_bits_of(field.type) for field in fields]
     if None in inner:
         return None
-    # Where a struct is null, its members may be, too, whatever their fields say.
+    # Where a struct is null, its members may be, too, even if their fields are required.
     pairs = zip(fields, inner, strict=True)
     return make(*(field.with_type(kind).with_nullable(True) for field, kind in pairs))

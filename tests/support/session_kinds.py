@@ -85,7 +85,7 @@ ONE_KIND = {
     "test_real_sizes.py": "changes at scale, which are jobs of Python functions",
     "test_search.py": "jobs of Python functions that read the table by themselves",
     "test_semi_join.py": "jobs of Python functions that read the target by themselves",
-    "test_worker_overhead.py": "Python's workers, whoever starts them",
+    "test_worker_overhead.py": "Python's workers, in sessions of either kind",
     "test_streams.py": "which rows a batch has, which is Python",
     "test_source_names.py": "what Spark's analysis says of names",
     "test_killed_batches.py": "a merge in a batch, which is jobs of Python functions",

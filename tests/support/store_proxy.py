@@ -28,12 +28,12 @@ class Trouble(enum.Enum):
 
     SLOW_DOWN = "503 SlowDown; the server never sees it"
     UNAVAILABLE = "503 without a body; the server never sees it"
-    ERROR_AFTER = "the server carries it out, the client is told 500"
+    ERROR_AFTER = "the server carries it out, the client gets 500"
     CUT_BEFORE = "the connection is cut; the server never sees it"
     CUT_AFTER = "the server carries it out; the connection is cut before the answer"
     TORN = "the connection is cut in the middle of the answer's body"
     STALLED = "the server carries it out; no answer ever comes"
-    CONFLICT = "the server carries it out, the client is told 409: only for conditional puts"
+    CONFLICT = "the server carries it out, the client gets 409: only for conditional puts"
 
 
 ANY_TROUBLE = tuple(trouble for trouble in Trouble if trouble is not Trouble.CONFLICT)

@@ -106,7 +106,7 @@ def forget_transactions(path: str, *, keep_files: bool) -> None:
             store.delete(info.path)
 
 
-def read_theirs(path: str, version: int | None = None) -> pa.Table:
+def read_pylance(path: str, version: int | None = None) -> pa.Table:
     return read_dataset(lance.dataset(path, version=version))
 
 

@@ -1,7 +1,7 @@
 """The invariants of the table format, looked up in the files of a version.
 
 Source: docs/format/table-format.md, section 14.
-The numbers are those of the section.  I12 and I13, which rows a step may touch, are for whoever
+The numbers are those of the section.  I12 and I13, which rows a step may touch, are for the caller
 knows the rows.
 """
 
@@ -88,7 +88,7 @@ def _check_step(before: Manifest, now: Manifest, operation: Operation) -> None:
 
 
 def check_fragments(snapshot: Snapshot) -> None:
-    """Those of fragments and rows, in a version of whoever."""
+    """Those of fragments and rows, in a version of any writer."""
     manifest = snapshot.manifest
     ids = [one.id for one in manifest.fragments]
     assert ids == sorted(set(ids))

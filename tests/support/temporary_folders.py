@@ -17,7 +17,7 @@ _MIN_FREE = 6 << 30
 def use_memory() -> None:
     """Temporary folders of this process and of those that it starts are in memory from here on.
 
-    Where the system has that, with room enough, and nobody has said where they are to be.  A
+    Where the system has that, with room enough, and no setting chooses another place.  A
     commit syncs several files, which takes a disk longer than all else takes us.
     """
     if not os.access(_MEMORY, os.W_OK):

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src" / "pyspark_lance"
-# Whatever is public here is for users.
+# Public names of these modules are for users.
 PUBLIC = ("spark/api/", "errors.py", "__init__.py", "command_line/")
 ALLOWED = frozenset({
     # Spark calls them.

@@ -1,4 +1,4 @@
-"""Tables of vectors, and their nearest rows as we and as pylance tell them."""
+"""Tables of vectors, and their nearest rows by this package and by pylance."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
-from table_access import append, assert_same_rows, read_ours, read_theirs, write_table
+from table_access import append, assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import compact
@@ -41,7 +41,7 @@ def path(tmp_path_factory):
 
 def test_mem_wal_rows_are_not_read_and_detail_reports_them(path):
     assert read_ours(path)["id"].to_pylist() == [1, 2]
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     (advice,) = detail(Table(path)).advice
     assert "write-ahead log" in advice
     before = detail(Table(path), VersionSpec(version=2)).advice

@@ -46,7 +46,7 @@ def path(tmp_path):
 
 
 def change_manifest(path: str, change: Callable[[table_pb2.Manifest], object]) -> None:
-    """Writes the newest manifest anew, with whatever follows from ``change``."""
+    """Rewrites the newest manifest with ``change`` applied."""
     (name,) = sorted(Path(path, "_versions").glob("*.manifest"))[:1]
     whole = name.read_bytes()
     (position,) = struct.unpack("<q", whole[-16:-8])
@@ -171,7 +171,7 @@ def test_unknown_transaction_conflicts_with_earlier_plans(path, field, named):
     assert everything(path).num_rows == 9
     with pytest.raises(CommitConflictError, match=rf"{named} \(transaction field {field}\)"):
         commit_write(plan, written)
-    # Whoever begins now knows what it has come to.
+    # A plan that starts now knows the result.
     append(path, 12, rows=1)
     assert everything(path).num_rows == 10
 

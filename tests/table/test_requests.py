@@ -154,7 +154,7 @@ def test_operations_take_expected_requests(counted):
 
 
 def test_small_files_take_one_request_each(counted):
-    """Footer, descriptions of columns and rows come together, whatever the condition is."""
+    """Footer, descriptions of columns and rows come together, for any condition."""
 
     def lookup(uri, options):
         snapshot = Snapshot.open(Table(uri, options))

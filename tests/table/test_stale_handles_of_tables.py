@@ -1,6 +1,6 @@
 """Work on a table whose network mount finds handles stale, at each call to the system.
 
-A commit that landed is never told as one that did not: its files would be removed.
+A commit that landed is never reported as failed: its files would be removed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def ids(path):
     return sorted(read_ours(path)["id"].to_pylist())
 
 
-def told(change, path):
+def error_of(change, path):
     """The error, if there is one."""
     snapshots._cache.clear()
     try:
@@ -93,12 +93,12 @@ def test_change_with_one_stale_handle_happens_once(new_table, name, every):
     path = new_table(f"once {name} {every}")
     before = ids(path)
     with stale_mount(path) as mount:
-        assert told(change, path) is None
+        assert error_of(change, path) is None
     after = ids(path)
     for number in range(0, len(mount.calls), every):
         path = new_table(f"once {name} {every} {number}")
         with stale_mount(path, {number}) as mount:
-            error = told(change, path)
+            error = error_of(change, path)
         call = mount.calls[number]
         check_sound(path)
         if error is None:
@@ -117,13 +117,13 @@ def test_change_losing_mount_reports_unknown_outcome(new_table, name, every):
     path = new_table(f"all {name} {every}")
     before = ids(path)
     with stale_mount(path) as mount:
-        assert told(change, path) is None
+        assert error_of(change, path) is None
     after = ids(path)
     ends = set()
     for number in range(0, len(mount.calls), every):
         path = new_table(f"all {name} {every} {number}")
         with stale_mount(path, since=number):
-            error = told(change, path)
+            error = error_of(change, path)
         check_sound(path)
         found = ids(path)
         assert found in (before, after)

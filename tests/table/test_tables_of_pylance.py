@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 from random_seeds import seeds
-from table_access import assert_same_rows, random_history_or_skip, read_ours, read_theirs
+from table_access import assert_same_rows, random_history_or_skip, read_ours, read_pylance
 
 from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version, read_manifest
 from pyspark_lance.store.open_store import open_store
@@ -23,7 +23,7 @@ def test_versions_of_random_history_read_like_pylance(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)
     for number in [v["version"] for v in lance.dataset(path).versions()]:
-        assert_same_rows(read_ours(path, VersionSpec(version=number)), read_theirs(path, number))
+        assert_same_rows(read_ours(path, VersionSpec(version=number)), read_pylance(path, number))
 
 
 def test_missing_row_counts_are_read_from_data_files(tmp_path):
@@ -46,4 +46,4 @@ def test_deletion_files_of_any_encoding_are_read(tmp_path, deleted):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": range(30_000)}), path, enable_stable_row_ids=True)
     lance.dataset(path).delete(f"id < {deleted}")
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))

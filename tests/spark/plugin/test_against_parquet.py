@@ -243,7 +243,7 @@ def selected(frame, text):
     """The rows for which a condition holds, or why there are none."""
     try:
         return sorted(row.id for row in frame.where(text).select("id").collect())
-    except Exception as error:  # noqa: BLE001 - whatever fails is a difference
+    except Exception as error:  # noqa: BLE001 - any failure is a difference
         return str(error)[:500]
 
 
@@ -290,7 +290,7 @@ def test_conditions_select_same_rows(plugin, frames):
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kathmandu"])
 def test_extreme_values_reach_tasks(plugin, frames, zone):
-    """Tables of tests are small: their rows are read where a scan is planned unless told not to."""
+    """Tables of tests are small: their rows are read where a scan is planned unless disabled."""
     texts = [f"far <= {one}" for one in CONSTANTS["far"]]
     texts += [f"far_day = {one}" for one in CONSTANTS["far_day"][:2]]
     texts += [f"odd = {one}" for one in CONSTANTS["odd"][:3]]

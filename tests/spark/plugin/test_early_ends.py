@@ -1,4 +1,4 @@
-"""Tasks that want no more rows give their Python worker back, and nobody reads of broken pipes."""
+"""Tasks that need no more rows return their Python worker, without logging broken pipes."""
 
 from __future__ import annotations
 

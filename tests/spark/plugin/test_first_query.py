@@ -139,7 +139,7 @@ spark.stop()
 @pytest.mark.spark
 def test_package_sent_to_workers_works_after_registration(tmp_path):
     package = shutil.make_archive(str(tmp_path / "sent"), "zip", SOURCES, "pyspark_lance")
-    # Of the one that is installed here nobody may know.
+    # The package that is installed here must not be visible.
     hidden = f"import sys\nsys.path[:] = [one for one in sys.path if one != {str(SOURCES)!r}]\n"
     (tmp_path / "sitecustomize.py").write_text(hidden)
     command = ["env", f"PYTHONPATH={tmp_path}", sys.executable, "-c", SENT]

@@ -1,4 +1,4 @@
-"""Statements of Delta and lance-spark in SQL: two of them run, others are told the way."""
+"""Statements of Delta and lance-spark in SQL: two of them run, others raise hints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import sql
 
 pytestmark = pytest.mark.spark
 
-TOLD = {
+HINTS = {
     "RESTORE TABLE {table} TO VERSION AS OF 1": "version => 1)",
     "DESCRIBE HISTORY {table}": "CALL lance.system.history(table => ",
     "DESCRIBE DETAIL {table}": "CALL lance.system.detail(table => ",
@@ -52,14 +52,14 @@ def test_optimize_and_vacuum_equal_procedures(plugin, path, table):
     assert LanceTable.forPath(plugin, path).toDF().count() == 10
 
 
-@pytest.mark.parametrize("statement", TOLD)
+@pytest.mark.parametrize("statement", HINTS)
 def test_foreign_statements_get_migration_hints(plugin, path, table, statement):
-    with pytest.raises(Exception, match="LANCE_") as told:
+    with pytest.raises(Exception, match="LANCE_") as caught:
         plugin.sql(statement.format(path=path, table=table)).collect()
-    assert TOLD[statement] in str(told.value)
-    assert "Traceback" not in str(told.value)
+    assert HINTS[statement] in str(caught.value)
+    assert "Traceback" not in str(caught.value)
     # Not an error of Java's that shows but its stack.
-    assert isinstance(told.value, PySparkException)
+    assert isinstance(caught.value, PySparkException)
 
 
 def test_spark_syntax_errors_are_unchanged(plugin):

@@ -125,7 +125,7 @@ def test_upsert_in_clustered_table_opens_only_files_of_keys(large, path):
     large.createDataFrame(
         [(key, -1, "new") for key in batch], "k long, n long, s string"
     ).createOrReplaceTempView("s")
-    for file in others:  # whoever opens one fails
+    for file in others:  # opening one fails
         file.rename(file.with_suffix(".away"))
     large.sql(
         f"MERGE INTO lance.`{path}` t USING s ON t.k = s.k "

@@ -1,4 +1,4 @@
-"""Joins and aggregates by the key of a table need no shuffle, and lose no row whatever happened."""
+"""Joins and aggregates by the key of a table need no shuffle, and lose no row after any history."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_concurrent_merges_insert_each_key_once(plugin, path):
         list(pool.map(merge, range(3)))
     rows = plugin.table(table).collect()
     assert sorted(row.id for row in rows) == list(range(20))
-    # Whoever came last changed all of its rows.
+    # The last merge changed all of its rows.
     assert any(all(row.n == n for row in rows if row.id >= n) for n in range(3))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import lance
 import pytest
 from spark_releases import needs
-from table_access import append, assert_same_rows, read_ours, read_theirs
+from table_access import append, assert_same_rows, read_ours, read_pylance
 
 from .conftest import sql
 
@@ -43,7 +43,7 @@ def test_compaction_runs_on_executors_and_changes_no_rows(plugin, path):
     assert (done["files_removed"], done["conflicting_bins"]) == (4, 0)
     assert done["num_rows"] == before.num_rows
     assert read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").equals(before)
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     (entry,) = call(plugin, f"lance.system.history('{path}', 1)")
     assert (entry["operation"], entry["user_metadata"]) == ("Rewrite", "tidy")
     assert entry["application_id"] == plugin.sparkContext.applicationId

@@ -280,7 +280,7 @@ def sql_text(text: str) -> str:
 
 
 def values_of(rows):
-    """A query of these rows, typed whatever is null in them."""
+    """A query of these rows, with types even if values are null."""
     has_blobs = any(len(values) > 3 for values in rows.values())
     listed = ", ".join(
         f"({key}L, {'NULL' if v is None else v}, {'NULL' if s is None else sql_text(s)}, "

@@ -207,5 +207,5 @@ def test_sorted_numbers_are_sized_as_rows_for_broadcast(plugin, tmp_path):
     in_files = sum(file.stat().st_size for file in (path / "data").iterdir())
     assert in_files < 3 * rows
     frame = plugin.read.format("lance").load(str(path))
-    told = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
-    assert 1.3 * in_files < told < 4 * rows
+    size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+    assert 1.3 * in_files < size < 4 * rows

@@ -109,16 +109,16 @@ def test_cost_based_optimizer_uses_zone_map_statistics(plugin, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("condition", "told"),
+    ("condition", "shown"),
     [
         ("s LIKE '%g%1%'", r"s LIKE '%g%1%' ESCAPE '\'"),
         ("s NOT LIKE '%g%1%'", r"NOT (s LIKE '%g%1%' ESCAPE '\')"),
         ("(s LIKE '%g%1%' OR v < 3)", r"(s LIKE '%g%1%' ESCAPE '\') OR (v < 3)"),
     ],
 )
-def test_plan_shows_patterns(plugin, views, condition, told):
+def test_plan_shows_patterns(plugin, views, condition, shown):
     query = f"SELECT k FROM {{a}} WHERE {condition}"
-    assert told in plan_of(plugin.sql(query.format(**views))).partition("filters:")[2]
+    assert shown in plan_of(plugin.sql(query.format(**views))).partition("filters:")[2]
     assert sql(plugin, query.format(**views)) == sql(plugin, query.format(**own(views)))
 
 

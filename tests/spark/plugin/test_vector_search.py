@@ -124,10 +124,10 @@ def test_vector_search_uses_index(plugin, path, numbers):
     )
     query = {"column": "v", "q": numbers[5], "k": 6, "nprobes": 1}
     for nprobes in (1, 3):
-        told = lance.dataset(path).to_table(nearest={**query, "nprobes": nprobes})
+        neighbours = lance.dataset(path).to_table(nearest={**query, "nprobes": nprobes})
         found = ask(plugin, f"'{path}', {array(numbers[5])}, 6, nprobes => {nprobes}")
         assert [row._distance for row in found.collect()] == pytest.approx(
-            told["_distance"].to_pylist(), rel=1e-4
+            neighbours["_distance"].to_pylist(), rel=1e-4
         )
     # The index is not for this metric, and there are fewer rows.
     every = ask(plugin, f"'{path}', {array(numbers[5])}, 999, distance_type => 'dot'").collect()

@@ -97,7 +97,7 @@ def test_blobs_moved_by_compaction_are_unchanged(tmp_path):
 def test_external_blobs_compare_by_reference(tmp_path):
     objects = [tmp_path / "a.bin", tmp_path / "b.bin"]
     for one in objects:
-        one.write_bytes(b"alike")
+        one.write_bytes(b"equal")
     path = str(tmp_path / "t")
     table = pa.table({"id": [0, 1], "c": lance.blob_array([one.as_uri() for one in objects])})
     lance.write_dataset(

@@ -19,7 +19,7 @@ from pyspark_lance.table.work.metadata_commits import restore
 
 BLOB = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
 SCHEMA = pa.schema([("id", pa.int64()), BLOB])
-# Alike in size, so that nothing but the bytes tells them apart.
+# Equal in size, so that only the bytes distinguish them.
 VALUES = [b"one", b"two", b"", None, b"1" * 5000, b"2" * 5000]
 
 
@@ -121,8 +121,8 @@ def check(path: str, seed: int, steps: int) -> int:
     for start in range(1, last + 1):
         for end in range(start, last + 1):
             feed = read_changes(path, start, end, "dropCarryovers")
-            told = zip(*(feed[name].to_pylist() for name in NAMES), strict=True)
-            assert sorted(told) == expected(blobs, start, end), (start, end)
+            shown = zip(*(feed[name].to_pylist() for name in NAMES), strict=True)
+            assert sorted(shown) == expected(blobs, start, end), (start, end)
             count += 1
         assert streamed(blobs, start) == expected(blobs, start, last), start
     return count

@@ -1,4 +1,4 @@
-"""Values in another type: what can be told of each by itself, and no error for the rest."""
+"""Values in another type: each is cast by itself, and no error for the rest."""
 
 import datetime
 from decimal import Decimal

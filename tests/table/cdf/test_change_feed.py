@@ -67,7 +67,7 @@ def test_changes_applied_to_old_rows_give_new_rows(path, seed):
         after = read_ours(path, VersionSpec(version=end))
         before = read_ours(path, VersionSpec(version=max(1, start - 1)))
         before = before.slice(0, 0) if start == 1 else before
-        # Columns that are the same ones; a row nobody changed has nulls in those that came.
+        # Columns that are the same ones; an unchanged row has nulls in those that came.
         names = [n for n in after.column_names if not n.startswith("_")]
         same = [n for n in names if n in before.column_names]
         changes = read_changes(path, start, end, mode)
@@ -446,7 +446,7 @@ def test_empty_window_stays_empty_when_resolved_again(path):
     window = resolve_window(Table(path), Bound(version=1), until)
     assert window == ChangeWindow(3, 2)
     assert resolve_window(Table(path), Bound(version=1), until, pinned_end=2) == window
-    # Where the version before is gone the newest one tells the columns, and goes on to.
+    # Where the version before is gone the newest one defines the columns, then and later.
     append(path, 2)
     remove_version(path, 2)
     until = Bound(version=3, is_exclusive=True)
@@ -557,7 +557,7 @@ def test_column_rewrite_does_not_count_for_unchanged_rows(path):
 
 
 def update_columns(path: str, row: int, value: int) -> None:
-    """Writes column ``x`` anew where the row with this id is, with another value for it."""
+    """Rewrites column ``x`` where the row with this id is, with another value for it."""
     plan = plan_change(Table(path))
     found = read_ours(path, system_columns=("_rowaddr",))
     address = found.filter(pa.compute.equal(found["id"], row))["_rowaddr"]

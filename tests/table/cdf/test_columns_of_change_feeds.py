@@ -129,8 +129,8 @@ def test_dropped_restored_and_widened_column_is_unchanged(path):
     lance.dataset(path, version=1).restore()
     widen_column(Table(path), "x", pa.int32(), copied("x"))
     assert changes(path, 2, "netChanges") == []
-    told = [(row["_commit_version"], row["_change_type"], row["x"]) for row in changes(path, 2)]
-    assert told == [
+    shown = [(row["_commit_version"], row["_change_type"], row["x"]) for row in changes(path, 2)]
+    assert shown == [
         (2, "update_preimage", 5),
         (2, "update_postimage", None),
         (3, "update_preimage", None),
@@ -144,8 +144,8 @@ def test_column_after_restore_is_original_column(path):
     lance.dataset(path).add_columns({"x": "id * 10"})
     lance.dataset(path, version=1).restore()
     assert changes(path, 2, "netChanges") == []
-    told = [(row["_commit_version"], row["x"]) for row in changes(path, 2)]
-    assert told == [(2, 5), (2, 6), (2, None), (2, None), (4, None), (4, None), (4, 5), (4, 6)]
+    shown = [(row["_commit_version"], row["x"]) for row in changes(path, 2)]
+    assert shown == [(2, 5), (2, 6), (2, None), (2, None), (4, None), (4, None), (4, 5), (4, 6)]
 
 
 @pytest.mark.parametrize("first", [1, 2])
@@ -155,10 +155,10 @@ def test_renamed_columns_keep_values_with_transaction_files(path, first):
     lance.dataset(path).alter_columns({"path": "id", "name": "key"})
     delete_rows(path, "key = 11")
     forget_transactions(path, keep_files=True)
-    told = [(row["_change_type"], row["key"]) for row in changes(path, first)]
+    shown = [(row["_change_type"], row["key"]) for row in changes(path, first)]
     expected = [("update_preimage", 1), ("update_postimage", 11), ("delete", 11)]
     inserted = [("insert", 0), ("insert", 1), ("insert", 2)]
-    assert told == [*(inserted if first == 1 else []), *expected]
+    assert shown == [*(inserted if first == 1 else []), *expected]
 
 
 def test_renamed_columns_keep_values_without_transactions(path):

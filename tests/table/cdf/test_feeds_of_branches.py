@@ -16,7 +16,7 @@ from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 
 
-def told(line: History, start: int, end: int) -> list[tuple]:
+def feed_rows(line: History, start: int, end: int) -> list[tuple]:
     names = ["_commit_version", "_change_type", "_rowid", *line.versions[end - 1].columns]
     feed = read_changes(line.path, start, end, "dropCarryovers")
     return sorted(zip(*(feed[name].to_pylist() for name in names), strict=True), key=repr)
@@ -61,7 +61,11 @@ def check(lines: list[History]) -> int:
         last = len(line.versions)
         for start in range(line.first + (line.first > 1), last + 1):
             for end in range(start, last + 1):
-                assert told(line, start, end) == expected(line, start, end), (line.path, start, end)
+                assert feed_rows(line, start, end) == expected(line, start, end), (
+                    line.path,
+                    start,
+                    end,
+                )
                 count += 1
             assert streamed(line, start) == expected(line, start, last), (line.path, start)
     return count

@@ -100,7 +100,7 @@ def rows_of(table, names):
     return zip(*(table[name].to_pylist() for name in names), strict=True)
 
 
-def told(value):
+def printable(value):
     """Where no member is known, fragments differ in whether they know that there is a struct."""
     return None if isinstance(value, dict) and set(value.values()) == {None} else value
 
@@ -122,7 +122,7 @@ def test_changes_lead_from_each_version_to_later_versions(tmp_path, seed):
     def feed(start, mode):
         found = read_changes(path, start, last.version, mode, **asked)
         rows = rows_of(found, [*keys, *names])
-        return [(row[:3], repr(tuple(map(told, row[3:])))) for row in rows]
+        return [(row[:3], repr(tuple(map(printable, row[3:])))) for row in rows]
 
     every = feed(1, "dropCarryovers")
     states, state = {0: {}}, {}
@@ -137,7 +137,7 @@ def test_changes_lead_from_each_version_to_later_versions(tmp_path, seed):
         states[version] = dict(state)
     scanned = read_ours(path, schema=schema, system_columns=("_rowid",))
     rows = rows_of(scanned, ["_rowid", *names])
-    assert state == {row[0]: repr(tuple(map(told, row[1:]))) for row in rows}
+    assert state == {row[0]: repr(tuple(map(printable, row[1:]))) for row in rows}
     for start in range(2, last.version + 1):
         part = [one for one in every if one[0][0] >= start]
         assert sorted(feed(start, "dropCarryovers")) == sorted(part)

@@ -1,7 +1,7 @@
 """Random histories of columns that go and come back: every window of the feed against a model.
 
-The model knows of every version which column is which, whatever ids, names and restores say; so it
-tells what each window must show in the columns of its last version.
+The model knows of every version which column is which, for any ids, names and restores; so it
+returns what each window must show in the columns of its last version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import restore
 
 
-def told(history: History, start: int, end: int, mode: str = "dropCarryovers") -> list[tuple]:
+def feed_rows(history: History, start: int, end: int, mode: str = "dropCarryovers") -> list[tuple]:
     names = ["_commit_version", "_change_type", "_rowid", *history.versions[end - 1].columns]
     feed = read_changes(history.path, start, end, mode)
     return sorted(zip(*(feed[name].to_pylist() for name in names), strict=True), key=repr)
@@ -36,15 +36,15 @@ def check(path: str, seed: int, steps: int) -> int:
     count, last = 0, len(history.versions)
     for start in range(1, last + 1):
         for end in range(start, last + 1):
-            assert told(history, start, end) == expected(history, start, end), (start, end)
+            assert feed_rows(history, start, end) == expected(history, start, end), (start, end)
             count += 1
         check_counts(history, start)
     return count
 
 
 def check_counts(history: History, version: int) -> None:
-    """As many as the feed tells, but a column that came back may hold what stands for nothing."""
-    kinds = [row[1] for row in told(history, version, version, "none")]
+    """Count the rows of the feed, but a column that came back may hold what stands for nothing."""
+    kinds = [row[1] for row in feed_rows(history, version, version, "none")]
     least = [kinds.count(kind) for kind in ("insert", "update_postimage", "delete")]
     counted = count_changes(Table(history.path), ChangeWindow(version, version))
     assert len(counted) <= 1
@@ -139,4 +139,4 @@ def test_column_replacing_same_name_and_id_is_different(tmp_path, with_values):
     last = len(history.versions)
     assert last == 7
     for start in range(1, last + 1):
-        assert told(history, start, last) == expected(history, start, last), start
+        assert feed_rows(history, start, last) == expected(history, start, last), start

@@ -1,4 +1,4 @@
-"""A table as a stream: whatever the cuts, the batches together are the changes, each once."""
+"""A table as a stream: the batches together are the changes, each once, for any limits."""
 
 from __future__ import annotations
 

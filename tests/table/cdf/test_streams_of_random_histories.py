@@ -76,7 +76,7 @@ def test_row_changes_are_refused_or_skipped_as_requested(tmp_path, seed):
             now = history.versions[version - 1].rows
             if not before.keys() <= now.keys():  # a delete
                 is_refused = updates is Updates.REFUSED
-            elif before.keys() == now.keys():  # an update, whatever its values are
+            elif before.keys() == now.keys():  # an update, even with equal values
                 is_refused = updates is not Updates.SKIPPED
             else:
                 wanted += [row for row in expected(history, version, last) if row[0] == version]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from local_changes import delete_rows
 from row_changes import set_to, upsert
-from table_access import append, read_ours, read_theirs, write_table
+from table_access import append, read_ours, read_pylance, write_table
 from table_files import files_of, used_files
 
 from pyspark_lance.errors import (
@@ -97,10 +97,10 @@ def both(path, policy, **theirs):
 
 
 def test_cleanup_by_age_removes_same_files_as_pylance(path):
-    before = read_theirs(path).drop(["b"])
+    before = read_pylance(path).drop(["b"])
     result = both(path, ALL_OLD, older_than=timedelta(0))
     assert versions(path) == [result.versions[-1] + 1]
-    assert read_theirs(path).drop(["b"]).equals(before)
+    assert read_pylance(path).drop(["b"]).equals(before)
     # Again: nothing is left to do.
     assert cleanup_old_versions(Table(path), ALL_OLD).num_files == 0
 
@@ -126,7 +126,7 @@ def test_cleanup_before_version_keeps_newest(path):
     assert cleanup_old_versions(Table(path), CleanupPolicy(before_version=4)).versions == (1, 2, 3)
     assert versions(path)[0] == 4
     read_ours(path, VersionSpec(version=4))
-    # Never the newest, whatever is asked for.
+    # Never the newest, for any policy.
     cleanup_old_versions(Table(path), CleanupPolicy(before_version=10**6))
     assert versions(path) == [newest]
 
@@ -209,10 +209,10 @@ def test_cleanup_keeps_lineage_files(tmp_path):
     lance.dataset(path).update({"id": "id + 100"}, where="id % 3 = 0")
     files = [f for one in lance.dataset(path).get_fragments() for f in one.metadata.files]
     assert any(all(field < 0 for field in file.fields) for file in files)
-    before = read_theirs(path)
+    before = read_pylance(path)
     cleanup_old_versions(Table(path), ALL_OLD)
     assert read_ours(path).num_rows == 40
-    assert read_theirs(path).equals(before)
+    assert read_pylance(path).equals(before)
 
 
 def test_detached_versions_keep_their_files(path):
@@ -246,7 +246,7 @@ def test_cleanup_requires_table(tmp_path):
 
 def test_next_cleanup_finishes_interrupted_one(path, monkeypatch):
     real = LocalStore.delete_many
-    before = read_theirs(path).drop(["b"])
+    before = read_pylance(path).drop(["b"])
     left = 2
 
     def failing(self, paths):
@@ -261,7 +261,7 @@ def test_next_cleanup_finishes_interrupted_one(path, monkeypatch):
     assert len(list(Path(path, "_versions").iterdir())) > 5
     cleanup_old_versions(Table(path), ALL_OLD)
     assert len(versions(path)) == 1
-    assert read_theirs(path).drop(["b"]).equals(before)
+    assert read_pylance(path).drop(["b"]).equals(before)
 
 
 def test_version_restored_during_cleanup_keeps_files(path, monkeypatch):
@@ -299,7 +299,7 @@ def test_version_tagged_before_mark_is_kept(path, monkeypatch):
 def test_marked_version_cannot_be_tagged_branched_or_restored(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
-    real, told = cleanup.move_to_pending_removal, []
+    real, errors = cleanup.move_to_pending_removal, []
     old = VersionSpec(version=2)
 
     def too_late(store, locations, **settings):
@@ -310,13 +310,13 @@ def test_marked_version_cannot_be_tagged_branched_or_restored(path, monkeypatch)
         ):
             with pytest.raises(VersionNotFoundError, match="version 2 is being removed") as error:
                 need()
-            told.append(error)
+            errors.append(error)
         real(store, locations, **settings)
 
     monkeypatch.setattr(cleanup, "move_to_pending_removal", too_late)
     newest = versions(path)[-1]
     cleanup_old_versions(Table(path), ALL_OLD)
-    assert len(told) == 3
+    assert len(errors) == 3
     assert versions(path) == [newest]
     assert lance.dataset(path).tags.list() == {}
     assert branches_of(Table(path)) == []

@@ -1,4 +1,4 @@
-"""Disks without room: a cleanup makes some, and nobody begins to need what goes."""
+"""Disks without room: a cleanup frees some, and marked versions cannot be referenced."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_full_disk_is_cleaned_up(path, full_disk):
 
 
 def test_marked_version_on_full_disk_cannot_be_referenced(path, full_disk, monkeypatch):
-    real, told = cleaning.move_to_pending_removal, []
+    real, refused = cleaning.move_to_pending_removal, []
     monkeypatch.setattr(
         cleaning, "move_to_pending_removal", lambda *given, **more: needed(*given, **more)
     )
@@ -92,11 +92,11 @@ def test_marked_version_on_full_disk_cannot_be_referenced(path, full_disk, monke
         ):
             with pytest.raises(VersionNotFoundError, match="version 2 is being removed"):
                 need()
-            told.append(need)
+            refused.append(need)
         real(store, locations, **settings)
 
     cleanup_old_versions(Table(path), ALL_OLD)
-    assert len(told) == 3
+    assert len(refused) == 3
     assert versions(path) == [5]
     assert not [one for one in files(path) if "removed" in one]
 
@@ -181,7 +181,7 @@ def test_full_small_file_system_is_cleaned_up(tmp_path):
     assert done.stdout.strip() == "cleaned up", done.stderr[-2000:]
 
 
-# What somebody leaves who dies while a branch is made -----------------------------------------
+# What a killed process leaves of a branch -----------------------------------------
 
 
 def test_files_of_unfinished_branch_are_removed_after_one_week(path, monkeypatch):
@@ -199,7 +199,7 @@ def test_files_of_unfinished_branch_are_removed_after_one_week(path, monkeypatch
     assert left.startswith("tree/trial/_transactions/")
     everything = CleanupPolicy(retain_versions=100, delete_unverified=True)
     cleanup_old_versions(Table(path), everything)
-    assert left in files(path)  # somebody may be making it
+    assert left in files(path)  # it may be in progress
     info = LocalStore(path).stat(left)
     week_later = info.modified_ns + int((SAFE_AGE_S + 1) * 1e9)
     assert left in cleanup_old_versions(Table(path), everything, now_ns=week_later).paths

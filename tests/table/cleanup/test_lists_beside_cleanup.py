@@ -160,12 +160,12 @@ def test_verify_reports_confirmed_findings(changed):
 
 def test_version_removed_during_verify_is_missing(changed, others):
     ends = set()
-    for _ in at_each_call(changed, lambda path: ends.add(told(path, 3)), others):
+    for _ in at_each_call(changed, lambda path: ends.add(findings_of(path, 3)), others):
         pass
     assert ends == {(), "the table has no version 3"}
 
 
-def told(path, version):
+def findings_of(path, version):
     try:
         return verify(Table(path), version).findings
     except TableNotFoundError as error:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from local_changes import commit_rewritten
 from row_changes import upsert
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
@@ -216,7 +216,7 @@ class History:
         found = {row["id"]: {n: row[n] for n in self.columns} for row in table.to_pylist()}
         assert found == self.rows
         lance.dataset(self.path).validate()
-        assert_same_rows(table, read_theirs(self.path))
+        assert_same_rows(table, read_pylance(self.path))
 
 
 @pytest.mark.parametrize("seed", range(6))

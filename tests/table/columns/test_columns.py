@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, write_table
+from table_access import LINEAGE, assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.errors import (
@@ -75,7 +75,7 @@ def column(path, name):
 
 def check_both(path):
     lance.dataset(path).validate()
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
 
 
 def files_of(path):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from commit_tables import latest
 from local_changes import commit_rewritten, delete_rows
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.commit.manifest_builder import TableState
 from pyspark_lance.format.row_id_sequence import RowIdSequence
@@ -104,7 +104,7 @@ def test_column_changes_match_conformance_table_b(tmp_path):
         seen.append(as_text(TableState(file.manifest)))
         if file.manifest.fragments:
             lance.dataset(path).validate()
-            assert_same_rows(read_ours(path), read_theirs(path))
+            assert_same_rows(read_ours(path), read_pylance(path))
 
     def part(ids, a):
         return pa.table({"id": pa.array(ids, pa.int64()), "a": a})

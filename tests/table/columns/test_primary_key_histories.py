@@ -1,4 +1,4 @@
-"""A declared primary key is the same for us and for pylance, whatever either does to the table."""
+"""A declared primary key is the same for this package and for pylance after any change."""
 
 from __future__ import annotations
 

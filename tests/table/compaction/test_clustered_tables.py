@@ -5,7 +5,7 @@ from __future__ import annotations
 import lance
 import pyarrow as pa
 import pytest
-from table_access import assert_same_rows, read_changes, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_changes, read_ours, read_pylance, write_table
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.clustering import CLUSTER_BY_KEY, ClusterBy, Clustering
@@ -225,7 +225,7 @@ def test_pylance_appends_to_and_compacts_clustered_table(tmp_path):
     theirs.delete("id = 7")
     theirs.optimize.compact_files(target_rows_per_fragment=5000)
     assert asked(table) == ClusterBy(("a", "b"))
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     assert compact(table, SMALL).numRows == 939
     lance.dataset(path).validate()
     assert lance.dataset(path).count_rows() == 939

@@ -17,7 +17,7 @@ from table_access import (
     random_history_or_skip,
     read_changes,
     read_ours,
-    read_theirs,
+    read_pylance,
     write_table,
 )
 from table_files import files_of, used_files
@@ -123,7 +123,7 @@ def test_clustering_random_tables_changes_only_row_order(tmp_path, seed):
     assert result.num_rows == before.num_rows
     after = read_ours(path)
     assert_equal(all_but_places(before), all_but_places(after))
-    assert_same_rows(after, read_theirs(path))
+    assert_same_rows(after, read_pylance(path))
     lance.dataset(path).validate()
     check_invariants(path)
     assert verify(Table(path), read_data=True).errors == ()
@@ -281,7 +281,7 @@ def test_clustering_is_invisible_to_feeds_and_writers(tmp_path):
     dataset.create_scalar_index("a", "BTREE")
     dataset.optimize.compact_files(target_rows_per_fragment=1000)
     set_to(path, "id = 9", b="ours")
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     kept = {row["id"]: row for row in read_ours(path).to_pylist()}
     assert (kept[7]["b"], kept[9]["b"], 8 in kept) == ("theirs", "ours", False)
     check_invariants(path)
@@ -297,7 +297,7 @@ def test_long_lineage_is_spilled(tmp_path):
     for names in (("b", "c"), ("c",)):
         assert cluster(path, *names, target_rows_per_fragment=70).num_rows == 150
         assert_equal(all_but_places(read_ours(path)), before)
-        assert_same_rows(read_ours(path), read_theirs(path))
+        assert_same_rows(read_ours(path), read_pylance(path))
         fragments = Snapshot.open(Table(path)).manifest.fragments
         assert all(fragment.has_spilled_lineage for fragment in fragments)
         assert cluster(path, *names, target_rows_per_fragment=70).version is None

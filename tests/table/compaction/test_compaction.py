@@ -1,4 +1,4 @@
-"""Compaction: plans as pylance does, changes nothing that anybody sees, lives beside others."""
+"""Compaction: plans as pylance does, changes nothing visible, tolerates concurrent writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from table_access import (
     random_history_or_skip,
     read_changes,
     read_ours,
-    read_theirs,
+    read_pylance,
     write_table,
 )
 from table_files import files_of, used_files
@@ -177,7 +177,7 @@ def test_compaction_is_invisible_and_pylance_continues(tmp_path, seed, version):
         return
     assert result.version == number + 1
     check_invariants(path)
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     lance.dataset(path).validate()
     assert read_changes(path, number + 1, number + 1, "none").num_rows == 0
     for mode, feed in zip(("none", "netChanges"), feeds, strict=True):
@@ -187,7 +187,7 @@ def test_compaction_is_invisible_and_pylance_continues(tmp_path, seed, version):
     lance.dataset(path).optimize.compact_files()
     dataset = lance.dataset(path)
     dataset.delete("id % 2 = 0")
-    assert read_theirs(path).num_rows == read_ours(path).num_rows
+    assert read_pylance(path).num_rows == read_ours(path).num_rows
 
 
 @pytest.mark.parametrize("stable", [True, False])
@@ -205,7 +205,7 @@ def test_compaction_result_equals_pylance(tmp_path, stable):
         metrics.files_removed,
         metrics.files_added,
     )
-    mine, other = read_theirs(ours), read_theirs(theirs)
+    mine, other = read_pylance(ours), read_pylance(theirs)
     names = ["id", "k", *(LINEAGE if stable else ["_row_created_at_version"])]
     assert mine.select(names).equals(other.select(names))
     rows = [
@@ -274,7 +274,7 @@ def test_compacted_files_end_at_limits(tmp_path):
     sizes = [fragment.physical_rows for fragment in Snapshot.open(Table(path)).manifest.fragments]
     assert sum(sizes) == 240_000
     assert min(sizes) >= 100_000
-    assert read_theirs(path)["x"].to_pylist() == values.tolist()
+    assert read_pylance(path)["x"].to_pylist() == values.tolist()
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
@@ -302,7 +302,7 @@ def test_compacted_files_end_before_lists_overflow(tmp_path, version):
     result = compact(Table(path), {"max_items_per_file": most})
     assert (result.fragments_removed, result.fragments_added > 10) == (15, True)
     assert visible(path) == before
-    assert read_theirs(path)["id"].to_pylist() == list(range(300))
+    assert read_pylance(path)["id"].to_pylist() == list(range(300))
     check_invariants(path)
     fragments = lance.dataset(path).get_fragments()
     alone = [one for one in fragments if max(items_of(one.to_table())) > most]
@@ -389,7 +389,7 @@ def test_dropped_and_unwritten_columns_are_compacted(tmp_path):
     (file,) = fragment.files
     assert [field.name for field in Snapshot.open(Table(path)).schema.fields] == ["id", "later"]
     assert len(file.fields) == 2
-    assert read_theirs(path)["later"].to_pylist() == [None] * 20
+    assert read_pylance(path)["later"].to_pylist() == [None] * 20
 
 
 # Beside others -----------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def test_changed_bin_is_replanned_and_others_are_kept(tmp_path, writer):
     assert runs[1][0] == [0, 1]
     assert {3, 4}.isdisjoint(itertools.chain(*runs[1]))  # the other bin has landed
     assert result.conflicting_bins == 0
-    assert sorted(read_theirs(path)["id"].to_pylist()) == [i for i in range(142) if i != 3]
+    assert sorted(read_pylance(path)["id"].to_pylist()) == [i for i in range(142) if i != 3]
     check_invariants(path)
     # Nothing is left of the bin that was lost.
     assert files_of(path) == used_files(path)
@@ -478,7 +478,7 @@ def test_concurrent_add_column_replans_compaction(tmp_path):
 
     assert compact(Table(path), rewrite=rewrite).fragments_added == 1
     assert len(runs) == 2
-    assert read_theirs(path)["twice"].to_pylist() == [0, 2, 4, 6, 8, 10]
+    assert read_pylance(path)["twice"].to_pylist() == [0, 2, 4, 6, 8, 10]
     assert files_of(path) == used_files(path)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from lance.optimize import Compaction
-from table_access import assert_same_rows, read_changes, read_ours, read_theirs
+from table_access import assert_same_rows, read_changes, read_ours, read_pylance
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact, plan_compaction
@@ -82,7 +82,7 @@ def blobs_of(path):
 
 
 def rows_of(path):
-    table = read_theirs(path)
+    table = read_pylance(path)
     return table.select([name for name in table.column_names if name not in {"blob", "_rowaddr"}])
 
 
@@ -131,13 +131,13 @@ def test_compaction_of_random_tables_equals_pylance(tmp_path, seed):
     assert blobs_of(ours) == blobs_of(theirs)
     assert sorted(blobs_of(ours)) == sorted(blobs)
     if feed is not None:
-        assert_same_rows(read_ours(ours).drop(["blob"]), read_theirs(ours).drop(["blob"]))
+        assert_same_rows(read_ours(ours).drop(["blob"]), read_pylance(ours).drop(["blob"]))
         again = read_changes(ours, 1, result.version, "none")
         assert again.num_rows == feed.num_rows
     assert verify(Table(ours), read_data=True).errors == ()
     cleanup_old_versions(Table(ours), CleanupPolicy(older_than_s=0))
     lance.dataset(theirs).cleanup_old_versions(timedelta(0))
-    # Lance reserves ids in a version of its own, and writes other indices anew.
+    # Lance reserves ids in a version of its own, and rewrites other indices.
     assert kinds_of_files(ours) - kinds_of_files(theirs) == collections.Counter()
     assert kinds_of_files(ours)["data", ".lance"] == kinds_of_files(theirs)["data", ".lance"]
     assert sorted(blobs_of(ours)) == sorted(blobs)

@@ -40,7 +40,7 @@ OPTIONS = {"target_rows_per_fragment": 15, "materialize_deletions_threshold": 0.
 
 
 def contents(path):
-    """What nobody may see a difference in."""
+    """What a compaction must not change."""
     return read_ours(path, system_columns=()).sort_by("id").to_pylist()
 
 

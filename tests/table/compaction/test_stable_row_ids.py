@@ -7,7 +7,14 @@ import pyarrow as pa
 import pytest
 from local_changes import delete_rows
 from row_changes import set_to, upsert
-from table_access import append, assert_same_rows, read_changes, read_ours, read_theirs, write_table
+from table_access import (
+    append,
+    assert_same_rows,
+    read_changes,
+    read_ours,
+    read_pylance,
+    write_table,
+)
 from table_files import files_of, used_files
 from table_invariants import check_invariants
 
@@ -54,7 +61,7 @@ def test_migrated_rows_have_ids_and_read_equally(migrated):
     check_invariants(migrated)
     assert verify(Table(migrated), read_data=True).findings == ()
     assert lance.dataset(migrated).has_stable_row_ids
-    assert_same_rows(read_ours(migrated), read_theirs(migrated))
+    assert_same_rows(read_ours(migrated), read_pylance(migrated))
     lance.dataset(migrated).validate()
     rows = read_ours(migrated)
     version = Snapshot.open(Table(migrated)).version
@@ -80,7 +87,7 @@ def test_migrated_table_keeps_row_ids_in_later_commits(migrated):
         key: value for key, value in ids.items() if key not in (30, 31)
     }
     assert now[200] not in ids.values()
-    assert_same_rows(rows, read_theirs(migrated))
+    assert_same_rows(rows, read_pylance(migrated))
     feed = read_changes(migrated, first + 1, Snapshot.open(Table(migrated)).version, "netChanges")
     assert sorted(
         feed.filter(pa.compute.equal(feed["_change_type"], "delete"))["id"].to_pylist()
@@ -129,7 +136,7 @@ def test_migration_retries_after_concurrent_commit(path, monkeypatch):
     monkeypatch.setattr(stable_row_ids, "_with_lineage", interrupted)
     assert enable_stable_row_ids(Table(path)).version == 4
     assert calls == [3, 4]
-    assert read_theirs(path)["id"].to_pylist()[0] == 1
+    assert read_pylance(path)["id"].to_pylist()[0] == 1
     check_invariants(path)
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from random_tables import random_table
 from row_changes import set_to, upsert
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 pytestmark = pytest.mark.interop
 
@@ -21,12 +21,12 @@ def test_columns_of_every_type_move_unchanged(tmp_path, seed):
     expected = read_ours(path).sort_by("id").select(table.column_names)
     set_to(path, "id % 4 = 1", id=None) if seed == 3 else set_to(path, "id >= 50", id=7)
     moved = read_ours(path)
-    assert_same_rows(moved, read_theirs(path))
+    assert_same_rows(moved, read_pylance(path))
     moved = moved.sort_by("_rowid").select(table.column_names[1:])
     assert repr(moved.to_pylist()) == repr(expected.select(table.column_names[1:]).to_pylist())
     again = read_ours(path).slice(0, 9).select(table.column_names)
     upsert(path, again.set_column(0, "id", pa.array(range(1000, 1009))))
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     assert lance.dataset(path).count_rows() == 69
 
 

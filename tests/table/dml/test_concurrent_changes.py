@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from local_changes import delete_rows, merge_rows
 from row_changes import add_to, insert, interrupted_by, set_to, upsert
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
@@ -39,7 +39,7 @@ def make(path, rows=10, **settings):
 
 def values(path):
     ours = read_ours(path)
-    assert_same_rows(ours, read_theirs(path))
+    assert_same_rows(ours, read_pylance(path))
     lance.dataset(path).validate()
     return {row["id"]: row["n"] for row in ours.to_pylist()}
 
@@ -141,7 +141,7 @@ def test_concurrent_merges_insert_new_key_once(path, with_key):
     new = pa.table({"id": pa.array([7], pa.int64()), "n": pa.array([1], pa.int64())})
     theirs = interrupted_by(lambda: upsert(path, new))
     result = upsert(path, new.set_column(1, "n", pa.array([2])), **theirs)
-    found = sorted((row["id"], row["n"]) for row in read_theirs(path).to_pylist())
+    found = sorted((row["id"], row["n"]) for row in read_pylance(path).to_pylist())
     assert found == [(1, 0), (7, 2)]
     assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
 

@@ -11,7 +11,7 @@ import pytest
 from conformance_tables import TABLE_A, TABLE_B, as_lines, in_any_order, parsed
 from local_changes import delete_rows, merge_rows
 from row_changes import insert, matched_delete, matched_update, set_to, upsert
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.commit.manifest_builder import TableState
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -31,7 +31,7 @@ def check(path, table, *, versions, with_files):
         wanted_heading, wanted_lines = expected[version]
         assert heading == wanted_heading, version
         assert [in_any_order(one) for one in lines] == [in_any_order(one) for one in wanted_lines]
-        theirs = read_theirs(path, version)
+        theirs = read_pylance(path, version)
         if snapshot.num_rows():
             assert_same_rows(read_ours(path, VersionSpec(version=version)), theirs)
     lance.dataset(path).validate()
@@ -125,7 +125,7 @@ def test_lineage_survives_compaction_by_pylance(tmp_path, version):
     assert len(lance.dataset(path).get_fragments()) == 1
     assert read_ours(path).sort_by("_rowid").select(names).equals(before)
     set_to(path, "id = 98", val="again")
-    after = read_theirs(path).sort_by("_rowid").select(names).to_pylist()
+    after = read_pylance(path).sort_by("_rowid").select(names).to_pylist()
     expected = before.to_pylist()
     for row in expected:
         if row["id"] == 98:

@@ -77,7 +77,7 @@ def merge_ours(path, kinds, keys, n=1, **settings):
     return merge_rows(path, source, list(kinds), clauses, **settings)
 
 
-def merge_theirs(path, kinds, keys, n=2, before=lambda: None):
+def merge_by_pylance(path, kinds, keys, n=2, before=lambda: None):
     """A merge of pylance that is planned, then waits for ``before``, and is not tried again."""
     schema = table_schema(kinds)
 
@@ -109,7 +109,7 @@ def test_merge_records_inserted_keys_like_pylance(tmp_path, kinds, count):
     rng.shuffle(keys)
     ours, theirs = (make(str(tmp_path / name), kinds, keys[:20]) for name in ("ours", "theirs"))
     done = merge_ours(ours, kinds, keys[10:])
-    merge_theirs(theirs, kinds, keys[10:])
+    merge_by_pylance(theirs, kinds, keys[10:])
     assert (done.num_inserted_rows, done.num_updated_rows) == (count, 10)
     assert noted(ours) == noted(theirs)
     lance.dataset(ours).validate()
@@ -120,9 +120,9 @@ def test_pylance_conflicts_only_on_shared_inserted_keys(tmp_path, kinds):
     first, *keys = some_keys(kinds, 9, 7)
     path = make(str(tmp_path / "t"), kinds, [first])
     # The same row is changed by neither, so that nothing but the filter can be in the way.
-    merge_theirs(path, kinds, keys[:2], before=lambda: merge_ours(path, kinds, keys[2:4]))
+    merge_by_pylance(path, kinds, keys[:2], before=lambda: merge_ours(path, kinds, keys[2:4]))
     with pytest.raises(OSError, match="Too many concurrent writers"):
-        merge_theirs(path, kinds, keys[4:6], before=lambda: merge_ours(path, kinds, keys[5:8]))
+        merge_by_pylance(path, kinds, keys[4:6], before=lambda: merge_ours(path, kinds, keys[5:8]))
     there = read_ours(path)
     found = sorted(zip(*(there[kind].to_pylist() for kind in kinds), strict=True))
     assert found == sorted([first, *keys[:4], *keys[5:8]])
@@ -132,9 +132,9 @@ def test_pylance_conflicts_only_on_shared_inserted_keys(tmp_path, kinds):
 def test_merge_replans_only_on_shared_inserted_keys_of_pylance(tmp_path, kinds):
     first, *keys = some_keys(kinds, 9, 8)
     path = make(str(tmp_path / "t"), kinds, [first])
-    theirs = interrupted_by(lambda: merge_theirs(path, kinds, keys[:2]))
+    theirs = interrupted_by(lambda: merge_by_pylance(path, kinds, keys[:2]))
     assert merge_ours(path, kinds, keys[2:4], **theirs).num_inserted_rows == 2
-    theirs = interrupted_by(lambda: merge_theirs(path, kinds, keys[4:6]))
+    theirs = interrupted_by(lambda: merge_by_pylance(path, kinds, keys[4:6]))
     done = merge_ours(path, kinds, keys[5:8], **theirs)
     assert (done.num_inserted_rows, done.num_updated_rows) == (2, 1)
     there = read_ours(path)
@@ -149,7 +149,7 @@ def test_key_filters_avoid_reading_concurrent_rows(tmp_path):
 
     def theirs():
         before = set((tmp_path / "t" / "data").iterdir())
-        merge_theirs(path, ("int64",), keys[:2])
+        merge_by_pylance(path, ("int64",), keys[:2])
         (made,) = set((tmp_path / "t" / "data").iterdir()) - before
         made.rename(away)
         away.with_suffix(".name").write_text(str(made))
@@ -163,7 +163,7 @@ def test_key_filters_avoid_reading_concurrent_rows(tmp_path):
 def test_merge_records_updated_keys(tmp_path):
     path = make(str(tmp_path / "t"), ("int64",), [(1,), (2,)])
     source = rows(("int64",), [(1,)]).append_column("other", pa.array([7]))
-    merge_theirs(
+    merge_by_pylance(
         path,
         ("int64",),
         [(8,)],
@@ -173,7 +173,7 @@ def test_merge_records_updated_keys(tmp_path):
     )
     again = source.set_column(0, "int64", pa.array([2])).set_column(2, "other", pa.array([9]))
     with pytest.raises(OSError, match="Too many concurrent writers"):
-        merge_theirs(
+        merge_by_pylance(
             path,
             ("int64",),
             [(9,)],
@@ -251,7 +251,7 @@ def test_merges_are_classified_by_matches_and_keys(clauses, matches, keys):
 def test_merge_by_other_column_ignores_key_filters(tmp_path):
     path = make(str(tmp_path / "t"), ("int64",), [(1,)])
     source = rows(("int64",), [(5,)], 50)
-    theirs = interrupted_by(lambda: merge_theirs(path, ("int64",), [(6,)], 50))
+    theirs = interrupted_by(lambda: merge_by_pylance(path, ("int64",), [(6,)], 50))
     clauses = [matched_update(["n"]), insert(source.column_names)]
     done = merge_rows(path, source, ["n"], clauses, **theirs)
     assert (done.num_inserted_rows, done.num_updated_rows) == (0, 1)

@@ -93,7 +93,7 @@ def test_long_texts_and_extreme_values_are_hashed():
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "alike"),
+    ("one", "other", "comparable"),
     [
         (pa.int8(), pa.uint64(), True),
         (pa.string(), pa.large_string(), True),
@@ -104,6 +104,6 @@ def test_long_texts_and_extreme_values_are_hashed():
         (pa.float64(), pa.float64(), False),
     ],
 )
-def test_same_hashes_requires_comparable_types(one, other, alike):
-    assert same_hashes(one, other) is alike
-    assert not alike or (is_hashable(one) and is_hashable(other))
+def test_same_hashes_requires_comparable_types(one, other, comparable):
+    assert same_hashes(one, other) is comparable
+    assert not comparable or (is_hashable(one) and is_hashable(other))

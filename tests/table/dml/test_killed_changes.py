@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 from row_changes import upsert
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 from table_files import files_of, used_files
 
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
@@ -126,7 +126,7 @@ JOBS = {
 def contents(path):
     """Row id -> the columns that are not null, and everything pylance agrees on."""
     ours = read_ours(path)
-    assert_same_rows(ours, read_theirs(path))
+    assert_same_rows(ours, read_pylance(path))
     return {
         row["id"]: {name: row[name] for name in ("n", "m") if row.get(name) is not None}
         for row in ours.to_pylist()

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from commit_tables import latest
 from local_changes import commit_rewritten, delete_rows
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.errors import (
     CommitConflictError,
@@ -52,7 +52,7 @@ def rows(path):
 
 def check_both(path):
     lance.dataset(path).validate()
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
 
 
 def files_of(path):

@@ -13,7 +13,7 @@ from table_access import (
     forget_transactions,
     read_changes,
     read_ours,
-    read_theirs,
+    read_pylance,
     remove_versions,
     write_table,
 )
@@ -109,10 +109,10 @@ def test_fragments_show_row_lineage(path):
 
 
 def test_restore_equals_pylance(path):
-    before = read_theirs(path, 3).to_pylist()
+    before = read_pylance(path, 3).to_pylist()
     assert restore(Table(path), VersionSpec(version=3)).version == 9
-    assert read_theirs(path).to_pylist() == before
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert read_pylance(path).to_pylist() == before
+    assert_same_rows(read_ours(path), read_pylance(path))
     manifest = Snapshot.open(Table(path)).manifest
     lance.dataset(path, version=3).restore()
     theirs = Snapshot.open(Table(path)).manifest

@@ -1,4 +1,4 @@
-"""What B-trees and bitmaps tell of a column without reading it, whatever came after."""
+"""Facts that B-trees and bitmaps provide without reading the column, also after changes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def first_of(seen: pa.Array, count: int, descending: bool) -> pa.Array:
 
 
 def check_bounds_and_counts(snapshot: Snapshot, name: str, seen: pa.Array) -> set[str]:
-    told = set()
+    kinds = set()
     bounds = bounds_by_index(snapshot, name)
     if bounds is not None:
         is_nan = pa.types.is_floating(seen.type) and pc.any(pc.is_nan(seen)).as_py()
         low, high = (first_of(seen, 1, descending).to_pylist() for descending in (False, True))
         assert [bounds[0].as_py()] == (low or [None]), name
         assert repr([bounds[1].as_py()]) == repr([float("nan")] if is_nan else high or [None]), name
-        told |= {"bounds", *(["NaN"] if is_nan else [])}
+        kinds |= {"bounds", *(["NaN"] if is_nan else [])}
     num_values = num_values_by_index(snapshot, name)
     assert num_values in (None, len(seen) - seen.null_count)
     column = Column((name,), seen.type)
@@ -65,13 +65,13 @@ def check_bounds_and_counts(snapshot: Snapshot, name: str, seen: pa.Array) -> se
         found = count_where(snapshot, name, condition)
         if found is not None:
             assert found == matching_values(condition, (name,), seen).sum(), (name, condition)
-            told.add("conditions")
-    return told
+            kinds.add("conditions")
+    return kinds
 
 
 def check(path: str) -> set[str]:
-    """What is told is so; the kinds of answers that there were."""
-    snapshot, told = Snapshot.open(Table(path)), set()
+    """Check the facts against the rows; return the kinds of facts."""
+    snapshot, kinds = Snapshot.open(Table(path)), set()
     everything = read_ours(path, system_columns=PLACE).combine_chunks()
     for field in snapshot.schema.fields:
         if field.name not in COLUMNS or not everything.num_rows:
@@ -85,21 +85,21 @@ def check(path: str) -> set[str]:
                 )
                 if found is not None:
                     assert pc.all(pc.equal(found, expected)).as_py(), (field.name, found, expected)
-                    told.add("first of all")
+                    kinds.add("first of all")
                 found = first_values(snapshot, field.name, count, descending=descending)
                 if found is not None:
                     last = pc.less_equal(seen, found[-1])
                     if descending:
                         last = pc.or_kleene(pc.greater_equal(seen, found[-1]), pc.is_null(seen))
                     assert pc.sum(last).as_py() >= count
-                    told.add("first")
-        told |= check_bounds_and_counts(snapshot, field.name, seen)
+                    kinds.add("first")
+        kinds |= check_bounds_and_counts(snapshot, field.name, seen)
         counts = value_counts(snapshot, field.name)
         if counts is not None:
             own = {one["values"]: one["counts"] for one in pc.value_counts(seen).to_pylist()}
             assert dict(zip(counts.values.to_pylist(), counts.counts, strict=True)) == own
-            told.add("counts")
-    return told
+            kinds.add("counts")
+    return kinds
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_index_only_aggregates_equal_rows(tmp_path, seed):
         )
     for column, kind in (("i", "BTREE"), ("s", "BITMAP")):
         lance.dataset(path).create_scalar_index(column, kind, name=f"{column}_{kind}")
-    told = check(path)
+    kinds = check(path)
     for _ in range(4):
         rng.choice([change, change, change_ours])(path, rng)
-        told |= check(path)
+        kinds |= check(path)
         if rng.random() < 0.4:
             lance.dataset(path).optimize.optimize_indices()
-            told |= check(path)
-    assert told >= {"first", "first of all", "counts", "bounds", "conditions"}
+            kinds |= check(path)
+    assert kinds >= {"first", "first of all", "counts", "bounds", "conditions"}
 
 
 def test_rows_in_two_indices_count_once(tmp_path):
@@ -179,8 +179,8 @@ def test_first_values_are_limited(tmp_path, monkeypatch):
     lance.write_dataset(pa.table({"n": range(9, -1, -1)}), path)
     lance.dataset(path).create_scalar_index("n", "BTREE")
     monkeypatch.setattr(index_only_aggregates, "MAX_FIRST_VALUES", 3)
-    told = [first_values(Snapshot.open(Table(path)), "n", n, descending=False) for n in range(5)]
-    assert [one and one.to_pylist() for one in told] == [None, [0], [0, 1], [0, 1, 2], None]
+    kinds = [first_values(Snapshot.open(Table(path)), "n", n, descending=False) for n in range(5)]
+    assert [one and one.to_pylist() for one in kinds] == [None, [0], [0, 1], [0, 1, 2], None]
 
 
 @pytest.mark.parametrize("stable", [False, True])

@@ -68,13 +68,13 @@ def test_stale_index_rows_do_not_displace_results_after_compaction(tmp_path, sta
     def check_few():
         check(path)
         for k in (3, 20):
-            told, best = (
+            with_index, best = (
                 lance.dataset(path).to_table(
                     columns=["id", "_distance"], nearest=query | {"k": k, "use_index": use}
                 )
                 for use in (True, False)
             )
-            assert told["id"].to_pylist() == best["id"].to_pylist()
+            assert with_index["id"].to_pylist() == best["id"].to_pylist()
 
     delete_rows(path, "id < 120 AND id % 2 = 0")
     # Only fragments 0 and 1 have so few rows left.

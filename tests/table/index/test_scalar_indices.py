@@ -1,4 +1,4 @@
-"""Scans that ask B-trees and bitmaps find what scans without them find, whatever came after."""
+"""Scans that ask B-trees and bitmaps find what scans without them find, also after changes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def a_condition(rng: random.Random, depth: int = 2) -> str:
 
 @pytest.fixture
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Indices are asked for tables of a few rows, too, and used whatever they leave."""
+    """Indices are asked for tables of a few rows, too, and used at any selectivity."""
     monkeypatch.setattr(fragment_pruning, "SMALL_ROW_COUNT", 0)
     monkeypatch.setattr(fragment_pruning, "_MAX_SHARE", 1.0)
     yield
@@ -431,7 +431,7 @@ def test_index_status_reports_whether_indices_are_used(path):
     assert facts["id_idx"].note is None and facts["id_idx"].num_bytes > 100_000
     for file in Path(path, "_indices").glob("*/page_lookup.lance"):
         file.write_bytes(file.read_bytes()[:100])
-    lance.dataset(path).delete("n = 4")  # a version that nobody has looked at
+    lance.dataset(path).delete("n = 4")  # a version that is not cached
     (broken,) = [one for one in index_status(Snapshot.open(Table(path))) if one.name == "id_idx"]
     assert not broken.is_used and "it cannot be read" in broken.note
 
@@ -605,7 +605,7 @@ def test_inconsistent_index_is_logged_and_skipped(path, case, caplog):
 
 
 def test_misplaced_null_in_index_loses_no_rows(path, caplog):
-    """Nulls come first: whoever looks up numbers takes all that follows the nulls for numbers."""
+    """Nulls come first: a lookup takes everything after the nulls for numbers."""
 
     def nulled(table: pa.Table, row: int) -> pa.Table:
         first = table.column(0).to_pylist()

@@ -1,4 +1,4 @@
-"""What zone maps tell without reading: bounds of a column, and an end of its first rows."""
+"""Facts of zone maps without reading: bounds of a column, and an end of its first rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def holding(batch: pa.RecordBatch, snapshot: Snapshot, condition: dict) -> int:
 
 def check_first_rows(snapshot: Snapshot, batch: pa.RecordBatch, name: str, count: int) -> bool:
     """At least ``count`` values are not beyond the end; whether there is one."""
-    is_told = False
+    is_known = False
     for descending in (False, True):
         end = end_of_first_rows(snapshot, name, count, descending=descending)
         if end is not None:
@@ -43,8 +43,8 @@ def check_first_rows(snapshot: Snapshot, batch: pa.RecordBatch, name: str, count
                 "args": [{"column": [name]}, literal_node(end)],
             }
             assert holding(batch, snapshot, within) >= count, (name, descending, end)
-            is_told = True
-    return is_told
+            is_known = True
+    return is_known
 
 
 def check_bounds(snapshot: Snapshot, batch: pa.RecordBatch, name: str) -> bool:
@@ -67,16 +67,16 @@ def test_zone_facts_hold_after_later_changes(tmp_path, seed):
         enable_stable_row_ids=rng.random() < 0.7,
     )  # fmt: skip
     create_zone_maps(Table(path), NAMES, rng.choice([3, 8]))
-    told = 0
+    checked = 0
     for step in range(4):
         snapshot = Snapshot.open(Table(path))
         batches = read_ours(path, system_columns=()).combine_chunks().to_batches()
         for name in NAMES if batches else ():
-            told += check_first_rows(snapshot, batches[0], name, rng.choice([1, 4, 20]))
+            checked += check_first_rows(snapshot, batches[0], name, rng.choice([1, 4, 20]))
             is_known = check_bounds(snapshot, batches[0], name)
             assert is_known or step or name not in ("i", "n", "d", "t", "m")
         rng.choice([change, change_ours])(path, rng)
-    assert told
+    assert checked
 
 
 def test_bound_of_first_rows_leaves_few_zones(tmp_path):

@@ -1,4 +1,4 @@
-"""Zone maps leave out what cannot match and nothing else, whatever came after them."""
+"""Zone maps prune only what cannot match, also after changes."""
 
 from __future__ import annotations
 

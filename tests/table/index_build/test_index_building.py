@@ -1,4 +1,4 @@
-"""Indices that we make are used by pylance and by us, and stay right whatever comes between."""
+"""Indices that we make are used by pylance and by us, and stay correct after changes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ THEIR_QUERIES = {
 
 @pytest.fixture
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch):
-    """Indices are asked for tables of a few rows, too, and used whatever they leave."""
+    """Indices are asked for tables of a few rows, too, and used at any selectivity."""
     monkeypatch.setattr(fragment_pruning, "SMALL_ROW_COUNT", 0)
     monkeypatch.setattr(fragment_pruning, "_MAX_SHARE", 1.0)
 
@@ -123,7 +123,7 @@ def our_conditions(rng: random.Random) -> list[str]:
     return [*found, *(f"array_contains({LISTS}, {spell(value)})" for value in values[:3])]
 
 
-def check_theirs(path: str, columns: list[str]) -> None:
+def check_pylance(path: str, columns: list[str]) -> None:
     """Pylance finds with an index what it finds without."""
     dataset = lance.dataset(path, session=lance.Session())
     for column in columns:
@@ -192,19 +192,19 @@ def check_history(tmp_path: Path, seed: int, num_steps: int, caplog) -> None:
             (column,), kind, rows_per_segment=rng.choice([40, 10_000]), rows_per_zone=zones
         )
         create_index(Table(path), request)
-    check_theirs(path, list(kinds))
+    check_pylance(path, list(kinds))
     check_used(path, kinds)
     check_rows(path, our_conditions(rng))
     for _ in range(num_steps):
         rng.choice([change, change, change_ours, change_indices, change_indices])(path, rng)
         check_rows(path, our_conditions(rng))
-        check_theirs(path, rng.sample(list(kinds), 5))
+        check_pylance(path, rng.sample(list(kinds), 5))
     if {index.name for index in Snapshot.open(Table(path)).indices} >= {"i_idx", "l_idx"}:
         refresh_indices(Table(path))
-        check_theirs(path, list(kinds))
+        check_pylance(path, list(kinds))
         check_used(path, kinds)
         lance.dataset(path).optimize.optimize_indices()
-        check_theirs(path, list(kinds))
+        check_pylance(path, list(kinds))
     lance.dataset(path).validate()
     check_rows(path, our_conditions(rng))
     assert not verify(Table(path), read_data=True).errors
@@ -252,7 +252,7 @@ def content(path: str, name: str, file: str) -> pa.Table:
 
 
 def bits(column: pa.ChunkedArray) -> list:
-    """The values, in which a float is told by its bits."""
+    """The values, with floats as their bits."""
     kind = column.type
     if pa.types.is_floating(kind):
         array = column.combine_chunks().fill_null(12345.0 if kind.bit_width > 16 else 0)
@@ -385,7 +385,7 @@ def test_merged_segments_equal_rebuilt_segment(tmp_path, monkeypatch, kind, stab
     monkeypatch.setattr(merged_segments, "_BATCH_ROWS", 4_096)  # some pages of each segment
     lance.dataset(path).update({"n": "n + 100000"}, where="n % 1000 = 9")
     assert len(covered(path, "c_idx")) == 3
-    create_index(Table(path), IndexRequest(("c",), name="anew", rows_per_segment=100_000))
+    create_index(Table(path), IndexRequest(("c",), name="rebuilt", rows_per_segment=100_000))
     known = {number for part in covered(path, "c_idx") for number in part}
     moved = [
         (Path(path) / "data" / fragment.files[0].path).rename(tmp_path / fragment.files[0].path)
@@ -395,13 +395,13 @@ def test_merged_segments_equal_rebuilt_segment(tmp_path, monkeypatch, kind, stab
     optimize_indices(Table(path), "c_idx")
     for file in moved:
         file.rename(Path(path) / "data" / file.name)
-    assert covered(path, "c_idx") == covered(path, "anew")
-    joined, anew = (content(path, name, "page_data.lance") for name in ("c_idx", "anew"))
-    assert bits(joined["values"]) == bits(anew["values"])
+    assert covered(path, "c_idx") == covered(path, "rebuilt")
+    joined, rebuilt = (content(path, name, "page_data.lance") for name in ("c_idx", "rebuilt"))
+    assert bits(joined["values"]) == bits(rebuilt["values"])
     assert set(zip(bits(joined["values"]), joined["ids"].to_pylist(), strict=True)) == set(
-        zip(bits(anew["values"]), anew["ids"].to_pylist(), strict=True)
+        zip(bits(rebuilt["values"]), rebuilt["ids"].to_pylist(), strict=True)
     )
-    drop_index(Table(path), "anew")
+    drop_index(Table(path), "rebuilt")
     plan = lance.dataset(path).scanner(filter="c IS NULL").explain_plan()
     assert "@c_idx(BTree)" in plan
     check_rows(path, ["c IS NULL", "n > 100000"])
@@ -421,7 +421,7 @@ def test_merged_row_sets_equal_rebuilt_sets(tmp_path, monkeypatch, kind):
     lance.write_dataset(rows.slice(0, 10), path, mode="append")
     monkeypatch.setattr(merged_segments, "_BATCH_ROWS", 16)
     monkeypatch.setattr(merged_segments, "_MERGED_BYTES", 3_000)  # some keys at a time
-    create_index(Table(path), IndexRequest(("c",), "bitmap", "anew", rows_per_segment=100_000))
+    create_index(Table(path), IndexRequest(("c",), "bitmap", "rebuilt", rows_per_segment=100_000))
     known = {number for part in covered(path, "c_idx") for number in part}
     moved = [
         (Path(path) / "data" / fragment.files[0].path).rename(tmp_path / fragment.files[0].path)
@@ -432,13 +432,13 @@ def test_merged_row_sets_equal_rebuilt_sets(tmp_path, monkeypatch, kind):
     optimize_indices(Table(path), "c_idx")
     for file in moved:
         file.rename(Path(path) / "data" / file.name)
-    assert covered(path, "c_idx") == covered(path, "anew")
-    joined, anew = (content(path, name, BITMAP_FILE) for name in ("c_idx", "anew"))
-    assert bits(joined["keys"]) == bits(anew["keys"])
-    of_joined, of_anew = (
-        [parse_tree_map(rows) for rows in sets["bitmaps"].to_pylist()] for sets in (joined, anew)
+    assert covered(path, "c_idx") == covered(path, "rebuilt")
+    joined, rebuilt = (content(path, name, BITMAP_FILE) for name in ("c_idx", "rebuilt"))
+    assert bits(joined["keys"]) == bits(rebuilt["keys"])
+    of_joined, of_rebuilt = (
+        [parse_tree_map(rows) for rows in sets["bitmaps"].to_pylist()] for sets in (joined, rebuilt)
     )
-    assert of_joined == of_anew
+    assert of_joined == of_rebuilt
     check_rows(path, ["c IS NULL", "n > 2000"])
     assert not verify(Table(path)).errors
 

@@ -135,7 +135,7 @@ def test_index_build_killed_at_any_call_leaves_indices_before_or_after(tmp_path,
 
 
 def build_any(path: str, rng: random.Random) -> None:
-    """A build as somebody asks for it; what others did may be in its way for good."""
+    """Build an index; a concurrent change may make that impossible."""
     kind = rng.choice([*INDEX_KINDS, "refresh", "optimize", "drop"])
     table = Table(path)
     with_kind = {"zonemap": ("i", "s"), "label_list": (LISTS,), "bloomfilter": ("s", "i")}

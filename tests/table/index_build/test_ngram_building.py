@@ -147,7 +147,7 @@ def conditions(rng: random.Random, texts: list[str]) -> list[str]:
     return [*found, "s IS NULL"]
 
 
-def check_theirs(path: str, texts: list[str], rng: random.Random) -> None:
+def check_pylance(path: str, texts: list[str], rng: random.Random) -> None:
     """Pylance finds with the index what it finds without."""
     dataset = lance.dataset(path, session=lance.Session())
     for text in [*rng.choices(texts, k=6), "abc", "bca"]:
@@ -199,10 +199,10 @@ def test_ngram_index_follows_random_changes(tmp_path, seed):
     for step in rng.choices(steps, k=6):
         step()
         check_rows(path, conditions(rng, known))
-        check_theirs(path, known, rng)
+        check_pylance(path, known, rng)
     optimize_indices(Table(path))
     check_rows(path, conditions(rng, known))
-    check_theirs(path, known, rng)
+    check_pylance(path, known, rng)
     assert verify(Table(path), read_data=True).errors == ()
     lance.dataset(path).validate()
 
@@ -214,12 +214,12 @@ def test_merged_ngram_segments_equal_rebuilt_segment(tmp_path):
     lance.write_dataset(rows, path, max_rows_per_file=500)
     create_index(Table(path), IndexRequest(("s",), "ngram", rows_per_segment=600))
     lance.dataset(path).delete("n % 100 = 7")
-    create_index(Table(path), IndexRequest(("s",), "ngram", "anew"))
+    create_index(Table(path), IndexRequest(("s",), "ngram", "rebuilt"))
     (tmp_path / "t" / "data").rename(tmp_path / "data")
     optimize_indices(Table(path), "s_idx")
     (tmp_path / "data").rename(tmp_path / "t" / "data")
     assert sum(e.name == "s_idx" for e in Snapshot.open(Table(path)).indices) == 1
-    assert postings(path, "s_idx") == postings(path, "anew")
+    assert postings(path, "s_idx") == postings(path, "rebuilt")
 
 
 def test_rlike_and_like_use_ngram_index_by_literals(tmp_path):

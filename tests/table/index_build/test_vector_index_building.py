@@ -70,13 +70,13 @@ def check_like_pylance(path, queries, k=8, nprobes=5, tolerance=1e-4, *, loses=F
     """
     plan, found = ours(path, queries, k, nprobes=nprobes)
     for number, query in enumerate(queries):
-        told = theirs(path, query, k, nprobes=nprobes)
+        from_pylance = theirs(path, query, k, nprobes=nprobes)
         mine = found.distance[found.query == number]
-        if loses and told.num_rows < len(mine):
-            expected = told["_distance"].to_numpy()
+        if loses and from_pylance.num_rows < len(mine):
+            expected = from_pylance["_distance"].to_numpy()
             assert (mine[: len(expected)] - expected <= tolerance * (1 + np.abs(expected))).all()
         else:
-            assert_same(found, number, told, tolerance)
+            assert_same(found, number, from_pylance, tolerance)
     return {type(task).__name__ for task in plan.tasks}
 
 
@@ -129,10 +129,12 @@ def test_pylance_statistics_describe_our_index(tmp_path, kind, metric):
     save(tmp_path / "t", some_numbers())
     index(tmp_path / "t", kind, metric)
     dataset = lance.dataset(str(tmp_path / "t"))
-    told = dataset.stats.index_stats("v_idx")
-    assert told["index_type"] == {"flat": "IVF_FLAT", "__pq_code": "IVF_PQ"}.get(kind, "IVF_SQ")
-    assert told["num_unindexed_rows"] == 0
-    (segment,) = told["indices"]
+    from_pylance = dataset.stats.index_stats("v_idx")
+    assert from_pylance["index_type"] == {"flat": "IVF_FLAT", "__pq_code": "IVF_PQ"}.get(
+        kind, "IVF_SQ"
+    )
+    assert from_pylance["num_unindexed_rows"] == 0
+    (segment,) = from_pylance["indices"]
     assert segment["metric_type"] == str(metric)
     assert segment["num_partitions"] == 5
     (described,) = dataset.describe_indices()
@@ -173,8 +175,8 @@ def recalls(path, some, kind, metric, seed):
     def recall():
         hits = 0
         for number, query in enumerate(queries):
-            told = theirs(path, query, 10, nprobes=4)["_rowid"].to_numpy()
-            hits += len(np.intersect1d(told, best.row_id[best.query == number]))
+            from_pylance = theirs(path, query, 10, nprobes=4)["_rowid"].to_numpy()
+            hits += len(np.intersect1d(from_pylance, best.row_id[best.query == number]))
         return hits / len(best)
 
     index(path, kind, metric, 20, seed=seed)
@@ -584,10 +586,10 @@ def test_vector_search_is_correct_after_any_concurrent_change(tmp_path, other, s
     _, best = ours(path, query, 8, use_index=False, shown=shown)
     assert found.row_id.tolist() == best.row_id.tolist()
     nearest = {"column": "v", "q": pa.array(query), "k": 8, "nprobes": 3}
-    told = lance.dataset(str(path), session=lance.Session()).to_table(
+    from_pylance = lance.dataset(str(path), session=lance.Session()).to_table(
         columns=["_distance"], nearest=nearest, with_row_id=True
     )
-    assert sorted(told["_rowid"].to_pylist()) == sorted(best.row_id.tolist())
+    assert sorted(from_pylance["_rowid"].to_pylist()) == sorted(best.row_id.tolist())
 
 
 def test_concurrent_builds_of_same_name_create_one_index(tmp_path):

@@ -1,4 +1,4 @@
-"""Zone maps that we make are those that pylance makes, and stay right whatever comes between."""
+"""Zone maps that we make are those that pylance makes, and stay correct after changes."""
 
 from __future__ import annotations
 
@@ -144,14 +144,14 @@ def test_zone_maps_follow_table_changes(path):
     (rows,) = retained_rows(path, "x = 205").values()
     assert len(rows) == 20
     assert not verify(Table(path)).errors
-    check_theirs(path)
+    check_pylance(path)
 
 
 def fragments(path: str):
     return Snapshot.open(Table(path)).manifest.fragments
 
 
-def check_theirs(path: str) -> None:
+def check_pylance(path: str) -> None:
     """Pylance finds with the index what it finds without it, and goes on with it."""
     for step in ("as it is", "optimize", "update", "compact", "optimize"):
         dataset = lance.dataset(path)

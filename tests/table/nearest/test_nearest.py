@@ -54,7 +54,7 @@ def nearest_here(path, queries, k, metric="l2", condition=None, columns=("id",),
     return found, [row for part in rows for row in part]
 
 
-def nearest_theirs(path, query, k, metric, condition=None):
+def nearest_by_pylance(path, query, k, metric, condition=None):
     """Pylance's answer by comparing with every row; it warns of its own future."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -71,16 +71,16 @@ def assert_same_answer(found, rows, number, theirs, tolerance=1e-5):
     """The same rows at the same distances; rows that differ by rounding may change places."""
     mine = found.query == number
     distances = found.distance[mine]
-    theirs_distances = theirs["_distance"].to_numpy()
-    assert len(distances) == len(theirs_distances)
-    scale = tolerance * (1 + np.abs(theirs_distances))
-    finite = np.isfinite(theirs_distances)
+    pylance_distances = theirs["_distance"].to_numpy()
+    assert len(distances) == len(pylance_distances)
+    scale = tolerance * (1 + np.abs(pylance_distances))
+    finite = np.isfinite(pylance_distances)
     assert np.array_equal(np.isfinite(distances), finite)
-    assert (np.abs(distances - theirs_distances)[finite] <= scale[finite]).all()
+    assert (np.abs(distances - pylance_distances)[finite] <= scale[finite]).all()
     ids = np.array([row["id"] for row, own in zip(rows, mine, strict=True) if own])
-    # Whatever differs lies within rounding of the last distance or of a neighbour in the list.
+    # Differences are within rounding of the last distance or of a neighbour in the list.
     for place in np.flatnonzero(ids != theirs["id"].to_numpy()):
-        near = np.abs(theirs_distances - distances[place]) <= 2 * scale[place]
+        near = np.abs(pylance_distances - distances[place]) <= 2 * scale[place]
         assert near.sum() > 1 or place == len(ids) - 1
 
 
@@ -122,7 +122,7 @@ def test_nearest_rows_equal_pylance(tmp_path, kind, metric, seed):
     found, read = nearest_here(path, queries, k, metric, condition)
     assert set(found.query.tolist()) <= {0, 1, 2}
     for number, query in enumerate(queries):
-        theirs = nearest_theirs(path, query.astype(kind), k, metric, condition)
+        theirs = nearest_by_pylance(path, query.astype(kind), k, metric, condition)
         assert_same_answer(found, read, number, theirs)
 
 
@@ -138,7 +138,7 @@ def test_infinite_numbers_rank_like_pylance(tmp_path, metric):
         queries.pop()  # its square overflows in pylance, which says 1 of all rows
     found, read = nearest_here(tmp_path / "t", queries, 10, metric)
     for number, query in enumerate(queries):
-        theirs = nearest_theirs(tmp_path / "t", query, 10, metric)
+        theirs = nearest_by_pylance(tmp_path / "t", query, 10, metric)
         assert [row["id"] for row, n in zip(read, found.query, strict=True) if n == number] == (
             theirs["id"].to_pylist()
         )
@@ -155,7 +155,7 @@ def test_equally_near_rows_are_ordered_by_row_id(tmp_path):
     found, read = nearest_here(tmp_path / "t", [[0, 0, 0, 0], [1, 1, 1, 1]], 5)
     ids = [row["id"] for row in read]
     assert ids == [0, 1, 2, 3, 4, 100, 0, 1, 2, 3]
-    assert ids[:5] == nearest_theirs(tmp_path / "t", [0.0] * 4, 5, "l2")["id"].to_pylist()
+    assert ids[:5] == nearest_by_pylance(tmp_path / "t", [0.0] * 4, 5, "l2")["id"].to_pylist()
     assert found.ranks().tolist() == [1, 2, 3, 4, 5] * 2
 
 
@@ -215,7 +215,7 @@ def test_search_bounds_exclude_no_nearest_row(seed):
 
 
 def test_vectors_distant_from_zero_are_distinguished():
-    """Their products differ by less than single precision tells."""
+    """Their products differ by less than single precision distinguishes."""
     numbers = (1000 + np.arange(5000)[:, None] * [1e-2, 0, 0, 0]).astype(np.float32)
     found = ExactSearch(numbers[4000:4001], Metric.L2, 3)
     ids = np.arange(5000, dtype=np.uint64)

@@ -51,7 +51,7 @@ def make(path, kind, metric, *, column_type="float32", rows=2000, stable=True, p
 @pytest.mark.parametrize("column_type", TYPES)
 def test_index_search_equals_pylance(tmp_path, kind, metric, column_type):
     if kind.startswith("hnsw") and column_type != "float32":
-        pytest.skip("one type of the graph tells")
+        pytest.skip("one type of the graph suffices")
     numbers = make(tmp_path / "t", kind, metric, column_type=column_type)
     queries = queries_for(numbers, column_type)
     for nprobes in (1, 5):
@@ -202,19 +202,19 @@ def test_filtered_and_refined_search_equals_pylance(tmp_path, seed):
     assert condition in ("id > 100000", "id < 0") or isinstance(plan.tasks[0], SegmentTask)
     for number, query in enumerate(queries):
         nearest = {"column": "v", "q": pa.array(query), "k": k, **more}
-        told = lance.dataset(path).to_table(
+        neighbours = lance.dataset(path).to_table(
             columns=["id", "_distance"], nearest=nearest, filter=condition or None,
             prefilter=True, with_row_id=True,
         )  # fmt: skip
         if "nprobes" in more:
-            assert_same(found, number, told)
+            assert_same(found, number, neighbours)
         else:
-            assert_as_near(found.distance[found.query == number], told)
+            assert_as_near(found.distance[found.query == number], neighbours)
 
 
-def assert_as_near(mine, told, tolerance=1e-4):
+def assert_as_near(mine, neighbours, tolerance=1e-4):
     """As many rows, none of them further away: pylance loses some where few of them match."""
-    expected = told["_distance"].to_numpy()
+    expected = neighbours["_distance"].to_numpy()
     assert len(mine) == len(expected)
     assert (mine - expected <= tolerance * (1 + np.abs(expected))).all()
 
@@ -304,8 +304,8 @@ def test_default_nprobes_over_segments_find_as_near_as_pylance(tmp_path, kind, m
         plan, found = ours(path, queries, k)
         assert [type(task) for task in plan.tasks] == [SegmentTask] * 3
         for number, query in enumerate(queries):
-            told = theirs(path, query, k)
-            assert_as_near(found.distance[found.query == number], told)
+            neighbours = theirs(path, query, k)
+            assert_as_near(found.distance[found.query == number], neighbours)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])

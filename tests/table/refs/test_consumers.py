@@ -114,7 +114,7 @@ def test_branches_have_separate_consumers(path):
 
 @pytest.mark.parametrize("newest", [2, 9])
 def test_consumer_of_replaced_table_has_read_nothing(path, newest):
-    """Whoever deletes versions and data alone leaves the tags."""
+    """Deleting only versions and data leaves the tags."""
     register_consumer(Table(path), "old", 3)
     register_consumer(Table(path), "moved", 3)
     known = Snapshot.open(Table(path), VersionSpec(version=3)).identity

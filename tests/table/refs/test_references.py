@@ -9,7 +9,7 @@ import lance
 import pyarrow as pa
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
-from table_access import append, assert_same_rows, read_ours, read_theirs
+from table_access import append, assert_same_rows, read_ours, read_pylance
 
 from pyspark_lance.errors import (
     CorruptFileError,
@@ -59,7 +59,7 @@ def test_branch_has_separate_versions(path):
     append(branch_root, 200, rows=1)
     assert ids(path, branch="side/one") == [*range(20), 99, 200]
     assert lance.dataset(branch_root).count_rows() == 22
-    assert_same_rows(read_ours(branch_root), read_theirs(branch_root))
+    assert_same_rows(read_ours(branch_root), read_pylance(branch_root))
     with pytest.raises(VersionNotFoundError, match="nope"):
         ids(path, branch="nope")
 
@@ -73,7 +73,7 @@ def test_shallow_clone_reads_files_of_source(path, tmp_path):
     expected = [i for i in [*range(30), 100, 101, 102] if i not in (5, 25)]
     assert ids(clone) == expected
     lance.dataset(clone).validate()
-    assert_same_rows(read_ours(clone), read_theirs(clone))
+    assert_same_rows(read_ours(clone), read_pylance(clone))
 
 
 def test_v1_naming_scheme_is_kept(tmp_path):

@@ -10,7 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
-from table_access import append, assert_same_rows, read_ours, read_theirs
+from table_access import append, assert_same_rows, read_ours, read_pylance
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.store.local_store import LocalStore
@@ -108,10 +108,10 @@ def test_branch_is_visible_to_pylance(path):
     lance.dataset(root).delete("id = 0")
     append(root, 60)
     delete_rows(root, "id = 1")
-    assert sorted(read_theirs(root)["id"].to_pylist()) == [*range(2, 10), 50, 60, 61, 62]
-    assert_same_rows(read_ours(root), read_theirs(root))
+    assert sorted(read_pylance(root)["id"].to_pylist()) == [*range(2, 10), 50, 60, 61, 62]
+    assert_same_rows(read_ours(root), read_pylance(root))
     assert compact(Table(root)).version is not None
-    assert_same_rows(read_ours(root), read_theirs(root))
+    assert_same_rows(read_ours(root), read_pylance(root))
     assert read_ours(path, branch="work/one").num_rows == 12
     # Main knows nothing of it.
     assert (lance.dataset(path).version, lance.dataset(path).count_rows()) == (3, 9)
@@ -145,7 +145,7 @@ def test_branch_of_branch_records_parent(path):
     assert [version for version, _ in deeper.version_mapping] == [3, 4]
     other = lance.dataset(branch_root(path, "b"))
     assert other.count_rows() == 12
-    assert_same_rows(read_ours(branch_root(path, "b")), read_theirs(branch_root(path, "b")))
+    assert_same_rows(read_ours(branch_root(path, "b")), read_pylance(branch_root(path, "b")))
     set_tag(Table(branch_root(path, "b")), "on-b")
     assert lance.dataset(path).tags.list()["on-b"]["branch"] == "b"
     assert read_ours(path, VersionSpec(tag="on-b")).num_rows == 12
@@ -200,7 +200,7 @@ class Killed(BaseException):
 
 @contextlib.contextmanager
 def dying(monkeypatch, owner, name):
-    """Whoever calls the function of this name dies instead."""
+    """Raise KeyboardInterrupt instead of calling the function."""
 
     def die(*arguments, **settings):
         raise Killed

@@ -3,7 +3,7 @@ import json
 import lance
 import pyarrow as pa
 import pytest
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.codec.jsonb import encode_jsonb
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, SchemaMismatchError
@@ -60,7 +60,7 @@ def test_appended_text_becomes_json(tmp_path, version):
     assert str(dataset.schema.field("j").type) == "extension<arrow.json>"
     assert values(dataset.to_table()["j"].to_pylist()) == values(5 * documents())
     assert dataset.count_rows("json_exists(j, '$.b')") == 30
-    assert_same_rows(read_shown(path).drop(["j"]), read_theirs(path))
+    assert_same_rows(read_shown(path).drop(["j"]), read_pylance(path))
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.1", "2.2"])

@@ -1,7 +1,7 @@
 """Some members of structs are the same whether the other members are read or not.
 
-Fragments that were written before a member came do not have it: whether there is a struct is told
-by members that nobody asked for.
+Fragments that were written before a member came do not have it: whether a struct is null is read
+from members that were not requested.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from commit_tables import commit
 from legacy_tables import as_legacy_reads, legacy_columns
 from local_changes import delete_rows
 from row_changes import add_to, set_to, upsert
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import UnsupportedFeatureError
@@ -39,8 +39,8 @@ def written_by_pylance(path, table, **options):
     return lance.write_dataset(table, path, data_storage_version="legacy", **options)
 
 
-def assert_read_alike(path):
-    assert_same_rows(read_ours(path, system_columns=("_rowaddr",)), read_theirs(path))
+def assert_read_equally(path):
+    assert_same_rows(read_ours(path, system_columns=("_rowaddr",)), read_pylance(path))
 
 
 @pytest.mark.parametrize("stable", [False, True])
@@ -50,21 +50,21 @@ def test_legacy_table_reads_correctly_after_pylance_changes(tmp_path, stable):
         path, first, max_rows_per_file=40, max_rows_per_group=9, enable_stable_row_ids=stable
     )
     lance.write_dataset(first.slice(10, 30), path, mode="append", max_rows_per_group=11)
-    assert_read_alike(path)
+    assert_read_equally(path)
     dataset = lance.dataset(path)
     dataset.add_columns({"twice": "id * 2"})
-    assert_read_alike(path)
+    assert_read_equally(path)
     dataset.delete("id % 7 = 3")
-    assert_read_alike(path)
+    assert_read_equally(path)
     dataset.update({"string": "'new'"}, where="id > 60")
-    assert_read_alike(path)
+    assert_read_equally(path)
     dataset.drop_columns(["string", "vector"])
-    assert_read_alike(path)
+    assert_read_equally(path)
     dataset.optimize.compact_files(target_rows_per_fragment=1000)
-    assert_read_alike(path)
+    assert_read_equally(path)
     dataset.drop_columns(["dictionary"])
     dataset.alter_columns({"path": "bool", "name": "flag"})
-    assert_read_alike(path)
+    assert_read_equally(path)
 
 
 CONDITIONS = [
@@ -153,13 +153,13 @@ def test_commits_keep_dictionary_values(tmp_path):
     operation = Delete(updated_fragments=(), deleted_fragment_ids=(0,), predicate="id < 20")
     commit(snapshot.store, Transaction(snapshot.version, str(uuid.uuid4()), operation))
     assert lance.dataset(path).to_table().equals(before.slice(20))
-    assert_read_alike(path)
+    assert_read_equally(path)
     restore = Restore(version=1)
     commit(snapshot.store, Transaction(2, str(uuid.uuid4()), restore))
     assert lance.dataset(path).to_table().equals(before)
     lance.write_dataset(before.slice(3, 5), path, mode="append")
     lance.dataset(path).update({"id": "id + 1"}, where="id > 40")
-    assert_read_alike(path)
+    assert_read_equally(path)
 
 
 def test_append_keeps_legacy_version(tmp_path):
@@ -171,7 +171,7 @@ def test_append_keeps_legacy_version(tmp_path):
     assert dataset.to_table().to_pylist() == 2 * table.to_pylist()
     lance.write_dataset(table, path, mode="append")
     assert dataset.checkout_version(dataset.latest_version).count_rows("id = 2") == 3
-    assert_read_alike(path)
+    assert_read_equally(path)
     with pytest.raises(UnsupportedFeatureError, match=r"column id: .* cannot hold nulls"):
         write_table(path, pa.table({"id": pa.array([None], pa.int64()), "s": ["x"]}))
     assert len(list((tmp_path / "data").iterdir())) == 3
@@ -188,7 +188,7 @@ def test_created_legacy_table_is_usable_in_pylance(tmp_path, stable):
     dataset.delete("id < 5")
     dataset.update({"id": "id + 100"}, where="id > 50")
     dataset.optimize.compact_files()
-    assert_read_alike(path)
+    assert_read_equally(path)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary(), pa.int64()])
@@ -210,10 +210,10 @@ def test_appended_dictionary_values_must_be_known(tmp_path, kind):
     found = lance.dataset(path).to_table()
     assert found["d"].to_pylist() == expected
     assert [row["d"] for row in found["s"].to_pylist()] == expected
-    assert_read_alike(path)
+    assert_read_equally(path)
     lance.write_dataset(before, path, mode="append")
     lance.dataset(path).optimize.compact_files()
-    assert_read_alike(path)
+    assert_read_equally(path)
     unknown = pa.concat_arrays([items[:1], pa.array(["77"]).cast(kind)])
     pairs = pa.StructArray.from_arrays([unknown], ["d"])
     with pytest.raises(UnsupportedFeatureError, match=r"column d: .*77.* not in the dictionary"):
@@ -254,9 +254,9 @@ def test_legacy_rows_are_updated_merged_and_deleted(tmp_path, stable):
     assert dataset.data_storage_version == "0.1"
     found = {row["id"]: row for row in dataset.to_table().to_pylist()}
     assert {key: row | {"s": row["s"] or None} for key, row in found.items()} == expected
-    assert_read_alike(path)
+    assert_read_equally(path)
     dataset.optimize.compact_files()
-    assert_read_alike(path)
+    assert_read_equally(path)
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0"])

@@ -173,7 +173,7 @@ def test_missing_or_truncated_blob_objects_are_named(tmp_path):
     with pytest.raises(MissingFileError, match=held.name) as raised:
         our_blobs(path)
     assert raised.value.hint
-    # Nobody needs the blobs of deleted rows.
+    # Blobs of deleted rows are not needed.
     write_table(path, blob_rows({2: b""}))
     delete_rows(path, "id = 1")
     assert verify(Table(path), read_data=True).findings == ()

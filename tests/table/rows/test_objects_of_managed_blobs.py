@@ -202,7 +202,7 @@ def test_failed_write_leaves_no_blob_objects(tmp_path):
     with pytest.raises(KeyError):
         write_fragments(WriteFragmentsRequest(Table(path), schema, "2.2"), batches())
     assert objects(path) == there
-    # What a process leaves that dies is found, and removed when nobody can be about to use it.
+    # Objects of a killed process are found, and removed once no writer can still use them.
     (left,) = write_fragments(
         WriteFragmentsRequest(Table(path), schema, "2.2"), blob_rows(blobs(5)).to_batches()
     )
@@ -239,8 +239,8 @@ def test_blobs_in_lists_and_structs_have_objects(tmp_path):
     cleanup_old_versions(Table(path), OLD)
     assert len(objects(path)) == 1
     assert verify(Table(path), read_data=True).findings == ()
-    told = lance.dataset(path).to_table(blob_handling="all_binary").to_pylist()
-    assert told == [
+    pylance_rows = lance.dataset(path).to_table(blob_handling="all_binary").to_pylist()
+    assert pylance_rows == [
         {"id": 2, "many": [], "one": {"name": "y", "pixels": None}},
         {"id": 3, "many": [b"b" * 90_000, b"c"], "one": {"name": None, "pixels": b""}},
     ]

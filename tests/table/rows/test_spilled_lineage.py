@@ -17,7 +17,7 @@ from table_access import (
     read_changes,
     read_dataset,
     read_ours,
-    read_theirs,
+    read_pylance,
     write_table,
 )
 from table_files import files_of, move_sequences_outside, used_files
@@ -73,11 +73,11 @@ def test_versions_with_spilled_lineage_read_like_pylance(path):
     assert Snapshot.open(Table(path)).manifest.reader_flags & 2048
     for version in [v["version"] for v in lance.dataset(path).versions()]:
         ours = read_ours(path, VersionSpec(version=version))
-        assert_same_rows(ours, read_theirs(path, version))
+        assert_same_rows(ours, read_pylance(path, version))
 
 
 def test_conditions_on_hidden_lineage_find_their_rows(path):
-    theirs = read_theirs(path).to_pylist()
+    theirs = read_pylance(path).to_pylist()
     schema = predicate_schema(Snapshot.open(Table(path)).schema)
     for condition, keep in {
         "_rowid IN (1, 3, 5, 40, 41)": lambda r: r["_rowid"] in (1, 3, 5, 40, 41),
@@ -110,21 +110,21 @@ def test_disabled_spilling_restores_inline_lineage(path):
     assert [one.id for one in fragments_of(path) if one.has_spilled_lineage] == hidden[:1]
     assert Snapshot.open(Table(path)).manifest.writer_flags & 2048
     assert lineage() == before
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     assert compact(Table(path), {"materialize_deletions_threshold": 0.0}).fragments_added == 1
     assert lineage() == before
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     lance.dataset(path).validate()
     assert read_changes(path, 2, Snapshot.open(Table(path)).version, "none").num_rows == feed
     # Nothing is hidden any more, so that older software may write again.
     assert not Snapshot.open(Table(path)).manifest.reader_flags & 2048
     append(path, 300, rows=1)
     lance.dataset(path).update({"v": "'again'"}, where="id = 7")
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
 
 
 def lineage_of(path: str, branch: str | None = None) -> list[dict]:
-    """Ids and versions of the rows, which pylance tells as we do."""
+    """Ids and versions of the rows, which equal those of pylance."""
     ours = read_ours(path, branch=branch)
     theirs = lance.dataset(path, session=lance.Session())
     if branch is not None:
@@ -140,72 +140,72 @@ def hides_lineage(path: str, branch: str | None = None) -> bool:
 
 
 def test_branch_keeps_and_extends_spilled_lineage(path):
-    told, on_branch = lineage_of(path), Table(path, branch="b")
+    known, on_branch = lineage_of(path), Table(path, branch="b")
     create_branch(Table(path), "b")
-    assert lineage_of(path, "b") == told
+    assert lineage_of(path, "b") == known
     there = lance.dataset(path).checkout_version(("b", None))
     there.update({"v": "'b'"}, where="id % 2 = 0")
     changed = lineage_of(path, "b")
-    assert changed != told
+    assert changed != known
     # The main line gives up its files of hidden lineage, as far as the branch has no use for them.
     compact(Table(path), {"materialize_deletions_threshold": 0.0})
     for table in (Table(path), on_branch):
         cleanup_old_versions(table, ALL_OLD)
-        assert lineage_of(path) == told
+        assert lineage_of(path) == known
         assert lineage_of(path, "b") == changed
     compact(on_branch, {"materialize_deletions_threshold": 0.0})
     assert hides_lineage(path, "b")
     for table in (Table(path), on_branch):
         cleanup_old_versions(table, ALL_OLD)
         assert lineage_of(path, "b") == changed
-    assert lineage_of(path) == told
+    assert lineage_of(path) == known
 
 
 @pytest.mark.parametrize("kind", ["shallow", "deep"])
 def test_clone_keeps_and_extends_spilled_lineage(path, tmp_path, kind):
-    clone, told = str(tmp_path / "clone"), lineage_of(path)
+    clone, known = str(tmp_path / "clone"), lineage_of(path)
     dataset, newest = lance.dataset(path), Snapshot.open(Table(path)).version
     if kind == "shallow":
         dataset.shallow_clone(clone, reference=newest)
     else:
         dataset.deep_clone(clone, newest)
     there = files_of(path)
-    assert lineage_of(clone) == told
+    assert lineage_of(clone) == known
     add_row = rows([300])
     write_table(clone, add_row)
     delete_rows(clone, "id = 300")
-    assert lineage_of(clone) == told
+    assert lineage_of(clone) == known
     compact(Table(clone), {"materialize_deletions_threshold": 0.0})
     assert hides_lineage(clone)
     cleanup_old_versions(Table(clone), ALL_OLD)
-    assert lineage_of(clone) == told
+    assert lineage_of(clone) == known
     assert files_of(path) == there
-    assert lineage_of(path) == told
+    assert lineage_of(path) == known
     if kind == "deep":
         shutil.rmtree(path)
-        assert lineage_of(clone) == told
+        assert lineage_of(clone) == known
         assert files_of(clone) == used_files(clone)
 
 
 def test_restored_versions_keep_spilled_lineage(path):
-    told = {one["version"]: None for one in lance.dataset(path).versions()}
-    for version in told:
+    known = {one["version"]: None for one in lance.dataset(path).versions()}
+    for version in known:
         restore(Table(path), VersionSpec(version=version))
-        told[version] = lineage_of(path)
-    assert len({str(one) for one in told.values()}) > 3
+        known[version] = lineage_of(path)
+    assert len({str(one) for one in known.values()}) > 3
     # From the newest version to one of the others, of which a cleanup keeps the files.
-    newest = max(told)
+    newest = max(known)
     for version in (3, newest):
         restore(Table(path), VersionSpec(version=version))
         cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0, before_version=version))
-        assert lineage_of(path) == told[version]
+        assert lineage_of(path) == known[version]
         assert hides_lineage(path)
     cleanup_old_versions(Table(path), ALL_OLD)
-    assert lineage_of(path) == told[newest]
+    assert lineage_of(path) == known[newest]
     assert files_of(path) == used_files(path)
     append(path, 300, rows=1)
     added = read_ours(path, predicate=is_id(300))
-    assert added["_rowid"].to_pylist()[0] > max(row["_rowid"] for row in told[newest])
+    assert added["_rowid"].to_pylist()[0] > max(row["_rowid"] for row in known[newest])
 
 
 class Twins:
@@ -227,12 +227,12 @@ class Twins:
         self.was_hidden = False
 
     def both(self, change) -> None:
-        """One change of each, after which both hold the same, whoever looks."""
+        """One change of each, after which both tables have equal contents for both readers."""
         for path in (self.spilled, self.inline):
             change(path)
         by_id = [("id", "ascending")]
         ours = read_ours(self.spilled)
-        assert_same_rows(ours, read_theirs(self.spilled))
+        assert_same_rows(ours, read_pylance(self.spilled))
         kept = ours.drop(["_rowaddr"]).sort_by(by_id)
         assert kept.equals(read_ours(self.inline).drop(["_rowaddr"]).sort_by(by_id))
         self.was_hidden |= any(one.has_spilled_lineage for one in fragments_of(self.spilled))
@@ -352,10 +352,10 @@ def run_twins(folder, seed: int) -> bool:
     twins.both(lambda path: restore(Table(path), VersionSpec(version=4)))
     twins.step()
     cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0))
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     newest = lance.dataset(path)
     newest.cleanup_old_versions(timedelta(0), delete_unverified=True)
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     return twins.was_hidden
 
 
@@ -454,4 +454,4 @@ def test_scattered_updates_barely_grow_manifest(tmp_path, rows):
     # A fragment of a million rows says no more than one of few.
     computed = size / len(fragments) * 100_000_000 / (1 << 20)
     assert computed < 5_000_000
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))

@@ -132,7 +132,7 @@ def test_updates_refuse_invalid_utf8_and_may_replace_it(path):
     with pytest.raises(InvalidInputError, match=r"column 'c' is not UTF-8: b'ab\\xffcd'"):
         update_rows(path, "id = 3", ["c"], lambda batch: {"c": bad.take([0] * batch.num_rows)})
     with pytest.raises(InvalidInputError, match="column 'c' is not UTF-8"):
-        set_to(path, f"id = {BAD_ROW}", id=7)  # the row would be written anew
+        set_to(path, f"id = {BAD_ROW}", id=7)  # the row would be rewritten
     set_to(path, f"id = {BAD_ROW}", id=7, c="good")
     assert verify(Table(path), read_data=True).is_sound
     assert read_ours(path, checks_text=True, system_columns=()).num_rows == 200

@@ -1,4 +1,4 @@
-"""Batches come in the order of their sources, whichever of these have begun."""
+"""Batches come in the order of their sources, regardless of which have started."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_tasks_return_all_top_rows(path, kind):
             assert len({row["id"] for row in some}) == len(some)
             ranks = sorted(rank(row[kind], top) for row in some)
             assert ranks[: top.rows] == keys[: top.rows], (condition, top)
-            if more:  # whichever of the equal ones other columns put first
+            if more:  # for any order of equal rows by other columns
                 wanted = [row["id"] for row in rows if rank(row[kind], top) <= last]
                 assert set(wanted) <= {row["id"] for row in some}, (condition, top)
 

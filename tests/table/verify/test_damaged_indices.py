@@ -68,7 +68,7 @@ def sound(tmp_path_factory, request) -> str:
 
 @pytest.fixture(autouse=True)
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch):
-    """Indices are asked for tables of a few rows, too, and used whatever they leave."""
+    """Indices are asked for tables of a few rows, too, and used at any selectivity."""
     monkeypatch.setattr(fragment_pruning, "SMALL_ROW_COUNT", 0)
     monkeypatch.setattr(fragment_pruning, "_MAX_SHARE", 1.0)
 
@@ -105,11 +105,11 @@ def survives(sound: str, folder: Path, seed: int) -> tuple[bool, bool]:
 def check(sound: str, folder: Path, seeds: range) -> None:
     """No damage loses rows and is not found; most of it is found."""
     assert verify(Table(sound), read_data=True).findings == ()
-    told = [survives(sound, folder, seed) for seed in seeds]
-    lost = [seed for seed, (is_found, is_right) in zip(seeds, told, strict=True)
+    outcomes = [survives(sound, folder, seed) for seed in seeds]
+    lost = [seed for seed, (is_found, is_right) in zip(seeds, outcomes, strict=True)
             if not is_found and not is_right]  # fmt: skip
     assert lost == []
-    assert sum(is_found for is_found, _ in told) > len(told) // 3
+    assert sum(is_found for is_found, _ in outcomes) > len(outcomes) // 3
 
 
 def test_damaged_index_never_stops_scan_and_is_found(sound, tmp_path):

@@ -1,4 +1,4 @@
-"""Damage anywhere in a table is refused as damage, whatever file it is in."""
+"""Damage anywhere in a table is refused as damage, in any file."""
 
 from __future__ import annotations
 

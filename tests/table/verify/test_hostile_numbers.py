@@ -1,4 +1,4 @@
-"""Tables that somebody made to do harm: numbers that ask for memory, or for time.
+"""Tables made to do harm: numbers that ask for memory, or for time.
 
 They are read in a process that may not have much memory: there must be an error of ours, and no
 attempt to allocate what they say.
@@ -176,7 +176,7 @@ def add_column(path):
 
 
 READS = (scan, check, delete)
-# Whatever expands what a manifest says of rows: masks, row ids, versions, sets of deleted rows.
+# Readers that expand what a manifest says of rows: masks, row ids, versions, sets of deleted rows.
 EXPANDING = (
     scan, scan_lineage, scan_where_lineage, scan_where, scan_row, bounds_of_lineage, check,
     check_data, read_feed, show_history, delete, delete_by_row_id, update, merge, compact_all,

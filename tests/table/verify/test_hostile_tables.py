@@ -1,4 +1,4 @@
-"""Tables that somebody made to do harm: names that lead outside.
+"""Tables made to do harm: names that lead outside.
 
 Names are put wherever a string of a file becomes a path.
 """
@@ -34,7 +34,7 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 SECRET = pa.table({"id": pa.array([666, 667], pa.int64())})
-# Each leads to a file beside the table, if anybody follows it from the folder "data".
+# Each leads to a file beside the table, if it is resolved from the folder "data".
 NAMES = (
     "../../secret/data/{file}", "../data/../../secret/data/{file}", "{root}/secret/data/{file}",
     "file://{root}/secret/data/{file}", "/{root}/secret/data/{file}", "./../../secret/data/{file}",

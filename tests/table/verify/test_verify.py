@@ -119,7 +119,7 @@ def test_old_tables_have_known_findings(case, tmp_path):
 
 
 def change_manifest(path, change, *, indices=lambda found: found):
-    """Writes the newest manifest anew, with something else in it."""
+    """Rewrites the newest manifest with a change."""
     store = Table(path).store()
     location = list_versions(store)[-1]
     file = read_manifest(store, location)
@@ -434,7 +434,7 @@ def test_older_version_is_intact_despite_damaged_newest(path):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_duplicate_row_ids_are_counted(tmp_path, seed):
-    """Whatever segments they are in; checked against all ids one by one."""
+    """In segments of any kind; compared with all ids."""
     rng = np.random.default_rng(seed)
     write_table(str(tmp_path / "t"), pa.table({"id": [1]}))
     manifest = Snapshot.open(Table(str(tmp_path / "t"))).manifest

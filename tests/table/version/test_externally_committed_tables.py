@@ -318,7 +318,7 @@ def test_existing_table_continues_with_external_store(tmp_path):
     append(plain, 3)
     table = sqlite_table(tmp_path)
     assert Snapshot.open(table).version == 2
-    # Nobody takes the place of a version that the store does not know.
+    # A version that the store does not know is not overwritten.
     data = bytes(table.store().get(manifest_path(2, NamingScheme.V2)))
     assert not table.store().put_if_absent(manifest_path(2, NamingScheme.V2), data)
     delete_rows(plain, "id = 1", options=table.storage)

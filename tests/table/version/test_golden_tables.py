@@ -12,7 +12,7 @@ import lance
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
@@ -57,7 +57,7 @@ def test_lineage_of_old_tables_reads_like_pylance(name):
     path = str(GOLDEN / name)
     for entry in lance.dataset(path).versions():
         version = entry["version"]
-        theirs = outcome(lambda version=version: read_theirs(path, version))
+        theirs = outcome(lambda version=version: read_pylance(path, version))
         if theirs is None or not theirs.num_rows:
             continue
         at = VersionSpec(version=version)

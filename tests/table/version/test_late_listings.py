@@ -40,19 +40,19 @@ def ids(table, **at):
 
 def test_writers_with_delayed_listings_lose_no_rows(table):
     table.store().hold_listings()
-    told = []
+    committed = []
     for first in (10, 20, 30):
         try:
             append(table.root, first, 2)
-        except LanceError:  # it is told that it did not succeed
+        except LanceError:  # the writer knows that it failed
             continue
-        told += [first, first + 1]
-    assert told
-    assert set(ids(table)) <= {3, 4, 5, *told}
+        committed += [first, first + 1]
+    assert committed
+    assert set(ids(table)) <= {3, 4, 5, *committed}
     LateStore.release_listings()
-    assert ids(table) == [3, 4, 5, *told]
+    assert ids(table) == [3, 4, 5, *committed]
     append(table.root, 40, 1)
-    assert ids(table) == [3, 4, 5, *told, 40]
+    assert ids(table) == [3, 4, 5, *committed, 40]
     assert not verify(table).findings
 
 

@@ -84,7 +84,7 @@ def test_batch_is_skipped_after_driver_dies_before_response(path):
     write(path, [1])
     plan, table = planned(path, [2], properties=batch(7))
     files = write_rows(plan, table.to_batches())
-    commit_write(plan, files)  # and then the driver dies: nobody saw the answer
+    commit_write(plan, files)  # and then the driver dies before it reads the response
     assert write(path, [2], properties=batch(7)) is None
     # Spark may also call abort for the very write that was committed.
     abort_write(plan, files)

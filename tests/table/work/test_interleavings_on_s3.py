@@ -64,7 +64,7 @@ WORK = {
 }
 FIRST = ("append", "replace", "update")
 SECOND = ("replace",)
-STOPS = ("before the put", "put fails", "answer lost", "told no")
+STOPS = ("before the put", "put fails", "answer lost", "refused")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Others commit, and clean up whatever is old, at any call of the store that an operation makes.
+"""Others commit, and clean up old versions, at any call of the store that an operation makes.
 
 Nothing that was listed is there any more when it is looked at.  That says that there is something
 newer, and nothing else: a table is there, a version that landed has landed, and its files stay.
@@ -12,7 +12,7 @@ import lance
 import pytest
 from directed_store import Director, directed, in_charge, pause, pause_after
 from faulty_store import FaultyStore
-from interleaved_operations import make_anew_like
+from interleaved_operations import recreate_like
 from interleaving import (
     OPERATIONS,
     Case,
@@ -70,7 +70,7 @@ FOLLOWED = (
     (SETUP, "merge @ same row", "delete_fragment"),
     (SETUP, "replace_where @ other fragment", "delete_fragment"),
     (SETUP, "restored", "delete_fragment"),
-    (Setup(), "restored", "append"),  # no file of its own tells of it
+    (Setup(), "restored", "append"),  # no file of its own records it
     (SETUP, "properties", "delete_fragment"),
 )
 
@@ -142,7 +142,7 @@ def test_inconsistent_listing_is_not_missing_table(path):
     assert newest.startswith(VERSIONS)
 
 
-# A table that is made anew --------------------------------------------------------------------
+# Recreated tables ---------------------------------------------------------------------------
 
 
 def test_timestamp_resolution_refuses_replaced_table(path, monkeypatch):
@@ -152,7 +152,7 @@ def test_timestamp_resolution_refuses_replaced_table(path, monkeypatch):
     real = metadata_commits.change_metadata
 
     def late(*given):
-        make_anew_like(path, 0)
+        recreate_like(path, 0)
         return real(*given)
 
     first = Snapshot.open(Table(path), VersionSpec(version=1)).manifest.timestamp_ns
@@ -188,7 +188,7 @@ def test_work_never_commits_to_replaced_table(first):
     assert len(points) > 5
     for point in points:
         if point.startswith("before"):
-            run(Case(SETUP, first, ("make_anew_like",), point))
+            run(Case(SETUP, first, ("recreate_like",), point))
 
 
 # References -----------------------------------------------------------------------------------

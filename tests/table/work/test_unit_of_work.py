@@ -102,7 +102,7 @@ def test_files_of_earlier_attempts_are_removed_unless_committed(table):
         attempts.append(written(table))
         work.register([*kept, *attempts[-1]])
         if len(attempts) < 3:
-            raise RetryableCommitError("somebody was faster")
+            raise RetryableCommitError("another writer was faster")
         return append_by(work, table, kept)
 
     UnitOfWork(table, CommitSettings(), environment=quick()).run(attempt)
@@ -112,7 +112,7 @@ def test_files_of_earlier_attempts_are_removed_unless_committed(table):
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """Puts the manifest or loses it on the way; nobody hears which."""
+    """Puts the manifest or loses it on the way; the writer gets no response."""
 
     arrives: bool
 
@@ -258,7 +258,7 @@ def test_retries_are_counted_over_all_attempts(table):
 
     def attempt(work):
         attempts.append(1)
-        raise RetryableCommitError("somebody was faster")
+        raise RetryableCommitError("another writer was faster")
 
     with pytest.raises(RetryableCommitError, match="conflicted 4 times"):
         UnitOfWork(table, CommitSettings(retries=3), environment=quick()).run(attempt)
@@ -270,9 +270,9 @@ def test_once_does_not_retry(table):
 
     def attempt(work):
         attempts.append(1)
-        raise RetryableCommitError("somebody was faster")
+        raise RetryableCommitError("another writer was faster")
 
-    with pytest.raises(RetryableCommitError, match="somebody"):
+    with pytest.raises(RetryableCommitError, match="another writer"):
         UnitOfWork(table, CommitSettings(), environment=quick()).once(attempt)
     assert len(attempts) == 1
 

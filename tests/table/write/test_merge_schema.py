@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 from commit_tables import commit
-from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, write_table
+from table_access import LINEAGE, assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError, SchemaMismatchError
 from pyspark_lance.format.operation import Append, Merge, ReserveFragments
@@ -50,13 +50,13 @@ def by_id(path):
 
 def check_both(path):
     lance.dataset(path).validate()
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_new_columns_are_added_and_old_rows_are_null(path, version):
     write_table(path, pa.table({"id": ids(1, 2)}), file_version=version, max_rows_per_file=1)
-    before = read_theirs(path)
+    before = read_pylance(path)
     extra = pa.table({"tags": [["x"], None], "id": ids(3, 4), "name": ["c", "d"]})
     result = write_table(path, extra, merge_schema=True)
     assert result.version == 2
@@ -68,7 +68,7 @@ def test_new_columns_are_added_and_old_rows_are_null(path, version):
         {"id": 4, "tags": None, "name": "d"},
     ]
     check_both(path)
-    after = read_theirs(path).select(["id", *LINEAGE])
+    after = read_pylance(path).select(["id", *LINEAGE])
     assert after.slice(0, 2).equals(before.select(["id", *LINEAGE]))
     assert (
         after.slice(2).select(LINEAGE[2:]).to_pylist()
@@ -144,7 +144,7 @@ def test_overwrite_merges_schema_on_request(path):
 
 
 def test_concurrent_new_columns_get_different_ids(path):
-    """Both planned the same field id for different columns; the second is numbered anew."""
+    """Both planned the same field id for different columns; the second gets new ids."""
     write_table(path, pa.table({"id": ids(1)}))
     one = planned(path, pa.table({"id": ids(2), "x": ["a"], "z": ids(0)}), merge_schema=True)
     two = planned(path, pa.table({"y": [2.5], "id": ids(3), "x": ["b"]}), merge_schema=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lance
 import pyarrow as pa
 import pytest
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.operation import Update
@@ -41,7 +41,7 @@ def rows(path):
 
 def check_both(path):
     lance.dataset(path).validate()
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
 
 
 def test_replace_where_replaces_matching_rows_in_one_version(path):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from random_seeds import seeds
 from random_tables import random_table
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 pytestmark = pytest.mark.interop
 
@@ -44,15 +44,15 @@ def test_pylance_uses_random_tables(tmp_path, seed, version):
 
     dataset.update({"id": "id + 1000000"}, where="id % 3 = 0")
     dataset.delete("id % 5 = 1")
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     dataset = lance.dataset(path)
     dataset.optimize.compact_files(target_rows_per_fragment=100_000)
     dataset = lance.dataset(path)
     dataset.validate()
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
     write_table(path, table.slice(0, 7))
     lance.dataset(path).validate()
-    assert_same_rows(read_ours(path), read_theirs(path))
+    assert_same_rows(read_ours(path), read_pylance(path))
 
 
 def test_columns_may_be_reordered_or_missing(tmp_path):

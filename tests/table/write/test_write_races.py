@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from local_changes import delete_rows, merge_rows
 from row_changes import add_to, insert, matched_update
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_ours, read_pylance, write_table
 
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError, SchemaMismatchError
 from pyspark_lance.store.open_store import open_store
@@ -51,7 +51,7 @@ def replaces(condition):
 
 def rows(path):
     ours = read_ours(path)
-    assert_same_rows(ours, read_theirs(path))
+    assert_same_rows(ours, read_pylance(path))
     lance.dataset(path).validate()
     return sorted((row["day"], row["v"]) for row in ours.to_pylist())
 
@@ -224,7 +224,7 @@ def test_later_overwrite_wins_with_its_schema(path):
 # A table in the place of another ------------------------------------------------------------
 
 
-def make_anew(path, versions):
+def recreate(path, versions):
     shutil.rmtree(path)
     for _ in range(versions):
         write_table(path, pa.table({"v": ["q"], "other": [1.5], "day": [9]}))
@@ -240,7 +240,7 @@ def test_write_to_replaced_table_conflicts(path, settings, versions):
     write_table(path, days(0))
     write_table(path, days(0))
     plan, files = begin(path, days(1), **settings)
-    make_anew(path, versions)
+    recreate(path, versions)
     before = read_ours(path)
     with pytest.raises(CommitConflictError):
         commit_write(plan, files)
@@ -270,7 +270,7 @@ def clean_up(path, *, delete_unverified=True):
 def test_append_with_removed_files_conflicts(path):
     write_table(path, days(0))
     plan, files = begin(path, days(1))
-    make_anew(path, 3)
+    recreate(path, 3)
     clean_up(path)
     with pytest.raises(CommitConflictError):
         commit_write(plan, files)
