@@ -1,4 +1,4 @@
-"""Of many writers on one machine all get on: they take turns, and the unlucky go first."""
+"""Writers on one machine share an advisory lock: all progress, and retries have priority."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_advisory_lock_distinguishes_servers_of_same_uri(place):
 
 
 def test_waiting_writer_sees_progress_of_other_writers(place, monkeypatch):
-    """With a patience of 2 s it waits for others that have the turn for 0.5 s, six times."""
+    """With a limit of 2 s it waits for writers that hold the lock for 0.5 s, six times."""
     store, results = open_store(f"memory://{uuid.uuid4().hex}/t"), []
     begun = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The commit loop on real stores, and on stores that lose answers, fail, or let others in."""
+"""The commit loop on real stores, and on stores that lose responses, fail, or run other writers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_commits_during_catch_up_are_read_too(store):
     for number in range(1, 4):
         append(store, number, 1)
     slow = FaultyStore(store)
-    # While the versions are read that others have made: once two more, then one more.
+    # While versions of other writers are read: once two more, then one more.
     slow.before("get_tail", lambda path: [append(store, 4, 1), append(store, 5, 1)])
     slow.before("list", lambda path: None)
     slow.before("list", lambda path: append(store, 6, 1))

@@ -251,7 +251,7 @@ def test_errors_during_unknown_outcome_keep_files(store, faulty):
 def test_version_removed_between_list_and_read_is_committed(store, faulty):
     """Others follow and clean up when it was listed as the newest one."""
     faulty.plan("put_if_absent", Fault.LOST_ANSWER)
-    faulty.plan("get_tail", Fault.PASS, Fault.FAIL)  # the latest before the put; who holds it
+    faulty.plan("get_tail", Fault.PASS, Fault.FAIL)  # the latest before the put; then its owner
     faulty.before("get_tail", nothing)
     faulty.before("get_tail", nothing)
     faulty.before("get_tail", lambda path: (append(store, 2, 1), clean_up(store, 1, 2)))

@@ -1,4 +1,4 @@
-"""One table, two writers: pylance and our commits take turns and overlap."""
+"""One table, two writers: commits of pylance and of this package alternate and overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rebasing against a model of rows: who may follow whom, and what is deleted afterwards."""
+"""Rebasing against a model of rows: which deletes rebase, and what is deleted afterwards."""
 
 from __future__ import annotations
 

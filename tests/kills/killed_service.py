@@ -3,7 +3,7 @@
     python tests/kills/killed_service.py --kills 200 --seed 1
 
 Threads with a session and a table each run statements: appends, updates, merges, deletes and
-counts. Meanwhile the service is killed by SIGKILL: at a random time, when a commit has written its
+counts. The service is killed by SIGKILL: at a random time, when a commit has written its
 transaction file, and when it has put its version. A statement either succeeds, and then its rows
 are there once, or fails with an error that has a code; whether it was committed is then looked up.
 In the end each table has the rows of the model, and ``verify`` finds nothing. Before most kills a

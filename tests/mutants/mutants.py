@@ -428,7 +428,7 @@ MUTANTS = (
     ),
     # Commit
     Mutant(
-        "writers of one machine do not take turns",
+        "writers of one machine do not lock",
         "commit/commit_loop.py",
         "with advisory_lock(store, VERSIONS, TURN_S, meanwhile=work.write_ahead):",
         "with contextlib.nullcontext(False):",
@@ -442,7 +442,7 @@ MUTANTS = (
         ("tests/commit/test_advisory_lock_of_writers.py",),
     ),
     Mutant(
-        "who waits for a turn waits on as long as anything happens",
+        "a writer waits for the lock as long as anything happens",
         "store/advisory_lock.py",
         "if now - began >= _MAX_WAIT_FACTOR * patience_s:",
         "if now - began >= 20 * _MAX_WAIT_FACTOR * patience_s:",
@@ -659,7 +659,7 @@ MUTANTS = (
         ("tests/table/work/test_overtaken_commits.py",),
     ),
     Mutant(
-        "a version that others have followed at the last moment is taken back",
+        "a version that other writers followed at the last moment is rolled back",
         "commit/manifest_committer.py",
         "        if newest and newest[0].version > number:  # a newer",
         "        if False:  # somebody",
@@ -989,7 +989,7 @@ MUTANTS = (
         "stable_row_ids=stable)",
         ("tests/table/rows/test_text_that_is_not_utf8.py",),
     ),
-    # Those who follow
+    # Streams
     Mutant(
         "the version that the next changes begin with is cleaned up under a consumer",
         "table/cleanup/cleanup.py",
@@ -3012,7 +3012,7 @@ MUTANTS = (
         ("tests/commit/test_application_versions.py",),
     ),
     Mutant(
-        "writers that allow unsafe puts take no turns with others",
+        "writers that allow unsafe puts do not lock",
         "store/advisory_lock.py",
         'return f"{store.server}{store.uri}/{folder}"',
         'return f"{store.unproven_server}{store.uri}/{folder}"',

@@ -1,4 +1,4 @@
-"""Directory namespaces, by pylance and by this package in turns."""
+"""Directory namespaces, by pylance and by this package, alternately."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def all_cases() -> Iterator[Case]:
 
 
 def swept_cases() -> Iterator[Case]:
-    """Every operation of ours; around every call of the store others commit and clean up."""
+    """Every operation of ours; around every store call other writers commit and clean up."""
     firsts = [placed(one, FIRST_PLACE) for one in OURS_OF_ROWS]
     firsts += [one.__name__ for one in OURS_OF_TABLES]
     for first in firsts:

@@ -153,7 +153,9 @@ def _put(
         return state.going_on(number, step=again)
     if version <= state.newest and state.has(version):
         raise Anomaly(f"version {version} is made twice")
-    if version < state.newest:  # others outran it, and a cleanup removed the version of this number
+    if (
+        version < state.newest
+    ):  # other writers won, and a cleanup removed the version of this number
         return state.going_on(number, step=again)  # ManifestCommitter._is_in_history takes it back
     _check_step(state, me, version, replaced)
     return state.putting(version, me.files).going_on(number, step="done", files=frozenset())
@@ -172,7 +174,7 @@ def _check_step(state: State, me: Process, version: int, replaced: str | None) -
         raise Anomaly(f"version {version} is {set(me.files)}, expected {set(expected)}")
 
 
-# Those who need an old version ---------------------------------------------------------------
+# Readers of an old version -------------------------------------------------------------------
 
 
 def restore(state: State, number: int, rules: frozenset[str]) -> State:
@@ -193,7 +195,7 @@ def restore(state: State, number: int, rules: frozenset[str]) -> State:
 
 
 def tag(state: State, number: int, rules: frozenset[str]) -> State:
-    """``tags.set_tag``: a tag is put, and taken back if the version went meanwhile."""
+    """``tags.set_tag``: a tag is put, and removed again if the version was removed concurrently."""
     me = state.processes[number]
     if me.step == "plan":
         return state.going_on(number, step="say" if state.has(OLDEST) else "failed")

@@ -1,4 +1,4 @@
-"""Writers, a compactor, a cleaner, readers and one who follows, all at once on one table.
+"""Writers, a compactor, a cleaner, readers and a follower, concurrently on one table.
 
     python tests/proofs/soak.py --minutes 10
     python tests/proofs/soak.py --commits 60
@@ -137,7 +137,7 @@ def write(path: str, number: int, seed: int) -> tuple[Counter[str], dict[int, in
     return Writer(path, number, seed).run()
 
 
-# The others --------------------------------------------------------------------------------
+# Other processes ---------------------------------------------------------------------------
 
 
 def keep_compact(path: str) -> Counter[str]:

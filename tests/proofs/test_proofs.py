@@ -21,7 +21,7 @@ from pyspark_lance.table.refs import tags
 
 pytestmark = pytest.mark.interop
 
-# Those who begin to need an old version, beside those who remove it.
+# Operations that refer to an old version, beside operations that remove it.
 OLD = [
     case
     for case in all_cases()

@@ -1,4 +1,4 @@
-"""The writer of SQL commands beside others, without a session."""
+"""The writer of SQL commands beside other writers, without a session."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ assert not failures, failures
 assert not spark.catalog.tableExists("mine")
 print("users")
 
-# A user who interrupts a statement that waits for its commit ends neither those of others.
+# Interrupting a statement that waits for its commit ends no statement of other users.
 ann, bob = users["ann"], users["bob"]
 path = folder + "/ann"
 lock = os.open(path + "/_transactions", os.O_RDONLY)

@@ -132,7 +132,7 @@ def test_merge_copies_blobs_of_other_table(spark, copy, source, to_version):
     merge = LanceTable.forPath(spark, copy).merge(changes, "target.id = source.id")
     merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     assert blobs_by_id(copy) == {**COPIED, 4: b"stays", 9: b"other"}
-    # Some rows get bytes, and some keep theirs.
+    # Some rows get new bytes, and some keep their bytes.
     merge = LanceTable.forPath(spark, copy).merge(read(spark, source), "target.id = source.id")
     merge = merge.whenMatchedUpdate("source.id = 4", {"b": "source.b"})
     merge = merge.whenMatchedUpdate("source.id = 3", {"b": "X'0102'"})

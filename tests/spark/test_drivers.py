@@ -44,7 +44,7 @@ def change(number):
     assert spark.read.format("lance").load(path).count() == 3
     assert spark.sql(f"UPDATE lance.`{path}` SET n = n + 1 WHERE id = {number}") is not None
 
-# Forked drivers, one after the other; the parent goes on meanwhile without Spark.
+# Forked drivers, one after the other; the parent continues without Spark.
 for number in range(2):
     process = multiprocessing.get_context("fork").Process(target=change, args=(number,))
     process.start()

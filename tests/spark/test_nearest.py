@@ -201,8 +201,8 @@ def test_tables_and_frames_without_rows(spark, tmp_path, table):
     )  # fmt: skip
     assert empty.nearest([1.0] * WIDTH).collect() == []
     assert empty.nearest(table.toDF().select("vec")).collect() == []
-    nobody = table.toDF().where("id < 0").select("vec", "name")
-    assert table.nearest(nobody, columns=["id"]).collect() == []
+    no_rows = table.toDF().where("id < 0").select("vec", "name")
+    assert table.nearest(no_rows, columns=["id"]).collect() == []
     nothing = table.toDF().limit(1).selectExpr("id AS q", "CAST(NULL AS array<float>) AS vec")
     assert table.nearest(nothing, columns=["name"]).collect() == []
 

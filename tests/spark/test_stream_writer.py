@@ -154,7 +154,7 @@ class Query:
 
 
 class Sinks:
-    """Queries that write to one table, others that do, and what the table must hold.
+    """Queries and batch writers of one table, and the rows that it must hold.
 
     Args:
         path: Root of the table.

@@ -7,7 +7,7 @@ from script_process import run_script
 
 pytestmark = pytest.mark.spark
 
-# For the script and all of Spark's processes there is no pandas; who asks for it is written down,
+# For the script and all of Spark's processes there is no pandas; each import of it is recorded,
 # since Arrow does so whenever it is given Python objects, and finding out takes a worker long.
 NO_PANDAS = """
 import os, sys, traceback
@@ -89,7 +89,7 @@ print(spark.sql(f"SELECT count(*), sum(d) > 0, max(s) FROM {name}").collect()[0]
 
 @pytest.fixture
 def notes(tmp_path, monkeypatch):
-    """Where it says who asked for pandas."""
+    """The file that records imports of pandas."""
     (tmp_path / "sitecustomize.py").write_text(NO_PANDAS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PANDAS_IS_ASKED_FOR", str(tmp_path / "notes"))

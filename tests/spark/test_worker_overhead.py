@@ -132,7 +132,7 @@ def changed(path):
     return made, [change(made)]
 
 
-# Of what a worker of one kind is asked for: what others did before, and what it does itself.
+# Of what a worker of one kind is asked for: the steps before it, and its own.
 REQUESTS = {
     "the source": (str, source),
     "the schema": (source, lambda made: made.schema()),
@@ -221,5 +221,5 @@ def test_abandoned_worker_ends_without_traceback():
         ).stderr.count("BrokenPipeError: ")
         for kind in ("as it is", "settled", "looked up")
     }
-    # Of the daemon's, and of the code of others.
+    # Of the daemon, and of other code.
     assert printed == {"as it is": 2, "settled": 1, "looked up": 1}

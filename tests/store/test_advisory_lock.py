@@ -1,4 +1,4 @@
-"""Turns of writers on one machine: a courtesy that never blocks for ever and leaves nothing."""
+"""The advisory lock of writers on one machine: it never blocks forever and leaves no files."""
 
 from __future__ import annotations
 

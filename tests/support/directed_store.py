@@ -1,4 +1,4 @@
-"""A store that stops a writer at one of its calls and lets others run to their end meanwhile.
+"""A store that stops a writer at one of its calls and runs other operations in between.
 
 While ``directed()`` is in force, every local table that the package opens lies in such a store; the
 calls of the writer that is being directed are numbered, and ``Director.scenes`` says what happens
@@ -98,7 +98,7 @@ def directed() -> Iterator[None]:
 
 
 def pause(others: Others) -> Scene:
-    """The others run before the call."""
+    """Run the other operations before the call."""
 
     def scene(director, call):
         with in_charge(None):
@@ -111,7 +111,7 @@ def pause(others: Others) -> Scene:
 def pause_after(
     others: Others, answer: Callable[[object], object] = lambda response: response
 ) -> Scene:
-    """The others run after the call; ``answer`` makes of its answer the writer's response."""
+    """Run the operations after the call; ``answer`` makes of its answer the writer's response."""
 
     def scene(director, call):
         response = call()
@@ -123,7 +123,7 @@ def pause_after(
 
 
 def fail(others: Others) -> Scene:
-    """The others run, and the call does nothing but fail."""
+    """Run the other operations, and fail without the call."""
 
     def scene(director, call):
         with in_charge(None):

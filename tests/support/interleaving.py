@@ -1,4 +1,4 @@
-"""One writer is stopped at a point of its commit, others run to their end, then it goes on.
+"""A writer stops at a point of its commit, other operations complete, then it continues.
 
 The end must be that of the writers one after another, in some order, or a typed conflict of the
 writer that was stopped, with the table as the others left it.  What the orders lead to is found by
@@ -272,7 +272,7 @@ _POINTS = (
     Point("answer lost", "put", functools.partial(pause_after, answer=lost)),
     Point("refused", "put", functools.partial(pause_after, answer=refused)),
 )
-# The same when the others also remove all versions but the newest.
+# The same if other operations also remove all versions but the newest.
 POINTS = {point.name: point for one in _POINTS for point in (one, one.then_swept())}
 
 
@@ -293,7 +293,7 @@ def sweep_by_ours(path: str) -> None:
 
 
 def every_call(setup: Setup, name: str, *, swept: bool = True) -> Iterator[str]:
-    """Points around all calls of the store; swept, others also clean up at each of them."""
+    """Points around all calls of the store; swept: with a cleanup at each of them."""
     first = "swept, " if swept else ""
     for number, (call, path) in enumerate(calls_alone(setup, name)):
         yield f"{first}before call {number}, {call} {kind_of(path)}"
@@ -378,7 +378,7 @@ def check_row_ids(found: Outcome, orders: Sequence[Outcome]) -> None:
 
 
 def check_conflict(case: Case, found: Outcome) -> str:
-    """How it ended: the place of the first among the others, a conflict, or doubt."""
+    """How it ended: its position among the operations, a conflict, or unknown."""
     ours = (case.first, 0)
     theirs = tuple((name, who) for who, name in enumerate(case.second, 1))
     orders = [(*theirs[:place], ours, *theirs[place:]) for place in range(len(theirs), -1, -1)]
@@ -412,7 +412,7 @@ def check_conflict(case: Case, found: Outcome) -> str:
 
 
 def was_gone(report: object) -> bool:
-    """Whether a file that was being read was removed meanwhile, and the error says so."""
+    """Whether a file was removed while it was read, and the error says so."""
     return isinstance(report, Failure) and "may have been cleaned up" in report.text
 
 

@@ -110,7 +110,7 @@ def run(kind: str, folder: Path, daemon: str = "") -> dict:
         with the work itself; ``modules``: names of what the work imported.
     """
     command = [sys.executable, __file__, kind, str(folder), *([daemon] if daemon else [])]
-    # No path of the one who runs it: a folder of tests is none that Spark's processes have.
+    # No path of the caller: a folder of tests is none that Spark's processes have.
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1]) if kind != "prepare" else {}

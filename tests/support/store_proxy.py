@@ -111,7 +111,7 @@ def running_proxy(upstream):
 
 
 async def _serve(proxy, upstream, started, stop):
-    # Not more than a small server takes in at a time; others wait here.
+    # Not more than a small server takes in at a time; other requests wait here.
     connector = aiohttp.TCPConnector(limit=32)
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(

@@ -351,7 +351,7 @@ def test_version_removed_half_read_raises_or_is_skipped(path):
 
 
 def test_manifest_appearing_in_gap_is_not_shown_within_step(path):
-    """As the manifest of a writer that others outran, until that takes it back."""
+    """As the manifest of a writer that was overtaken, until it is rolled back."""
     manifest = Snapshot.open(Table(path), VersionSpec(version=3)).file.location.path
     content = Path(path, manifest).read_bytes()
     remove_versions(path, [3])

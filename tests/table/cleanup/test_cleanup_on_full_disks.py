@@ -31,7 +31,7 @@ ALL_OLD = CleanupPolicy(older_than_s=0)
 
 @pytest.fixture
 def path(tmp_path):
-    """Five versions; the rows of the first four are in none but theirs."""
+    """Five versions; the rows of the first four are in no other version."""
     path = str(tmp_path / "t")
     for number in range(5):
         append(path, 10 * number, overwrite=True)
@@ -84,7 +84,7 @@ def test_marked_version_on_full_disk_cannot_be_referenced(path, full_disk, monke
     )
 
     def needed(store, locations, **settings):
-        monkeypatch.setattr(opening, "LocalStore", LocalStore)  # room for the others
+        monkeypatch.setattr(opening, "LocalStore", LocalStore)  # space for other writers
         for need in (
             lambda: set_tag(Table(path), "late", VersionSpec(version=2)),
             lambda: create_branch(Table(path), "late", VersionSpec(version=2)),

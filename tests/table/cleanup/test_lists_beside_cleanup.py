@@ -1,4 +1,4 @@
-"""Who lists versions and then reads them, while others commit and clean up in between."""
+"""Operations that list versions and then read them, beside commits and cleanups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions and files that others remove while a table is opened or read."""
+"""Versions and files that are removed while a table is opened or read."""
 
 from __future__ import annotations
 

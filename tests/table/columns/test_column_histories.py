@@ -1,4 +1,4 @@
-"""Random histories of column changes, ours and pylance's in turns, against a model of the rows.
+"""Random histories of column changes, by both writers alternately, against a model of the rows.
 
 Many of the columns differ by case only.
 """
@@ -74,8 +74,8 @@ class History:
     def append_merging(self):
         new = self.some(name for name in NAMES if name not in self.columns)
         # Without its twin beside it, a name of other case is that of the twin.
-        alike = {name.lower() for name in new}
-        old = [n for n in self.columns if n.lower() in alike or self.rng.random() < 0.6]
+        lowered = {name.lower() for name in new}
+        old = [n for n in self.columns if n.lower() in lowered or self.rng.random() < 0.6]
         for row in self.rows.values():
             row.update(dict.fromkeys(new))
         self.columns += new

@@ -253,11 +253,11 @@ def test_zorder_key_interleaves_bits():
     for columns in (1, 2, 3, 7):
         cells = rng.integers(0, 1 << 5, (columns, 40)).astype(np.uint64)
         bits = [[f"{one:05b}" for one in row] for row in cells.tolist()]
-        turns = [
+        interleaved = [
             "".join("".join(parts) for parts in zip(*own, strict=True))
             for own in zip(*bits, strict=True)
         ]
-        assert zorder_key(list(cells), 5).tolist() == [int(one, 2) for one in turns]
+        assert zorder_key(list(cells), 5).tolist() == [int(one, 2) for one in interleaved]
 
 
 # Lineage, feeds, indices -------------------------------------------------------------------

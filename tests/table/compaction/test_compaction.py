@@ -392,7 +392,7 @@ def test_dropped_and_unwritten_columns_are_compacted(tmp_path):
     assert read_pylance(path)["later"].to_pylist() == [None] * 20
 
 
-# Beside others -----------------------------------------------------------------------------
+# Beside other writers ----------------------------------------------------------------------
 
 
 def two_bins(path):

@@ -318,8 +318,8 @@ def start(path, first, step, count):
     return subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
 
 
-def run_together(workers, meanwhile=lambda: None):
-    """Starts all at once; ``meanwhile`` is called again and again until all have ended."""
+def run_together(workers, between=lambda: None):
+    """Starts all at once; ``between`` is called repeatedly until all have ended."""
     for worker in workers:
         worker.stdin.write("go\n")
         worker.stdin.close()
@@ -327,7 +327,7 @@ def run_together(workers, meanwhile=lambda: None):
 
     def loop():
         while not stop.wait(0.05):
-            meanwhile()
+            between()
 
     thread = threading.Thread(target=loop)
     thread.start()

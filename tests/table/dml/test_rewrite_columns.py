@@ -31,7 +31,7 @@ from pyspark_lance.table.work.written_files import remove_files
 pytestmark = pytest.mark.interop
 
 
-def set_values(path, ids, columns, *, step=None, meanwhile=None):
+def set_values(path, ids, columns, *, step=None, concurrently=None):
     """Gives the rows with these ids (column ``id``) other values, by rewriting columns."""
     plan = plan_change(Table(path))
     known = read_ours(path, system_columns=("_rowaddr",))
@@ -41,8 +41,8 @@ def set_values(path, ids, columns, *, step=None, meanwhile=None):
     request = plan_rewrite(plan.snapshot(), list(columns))
     batches = found.combine_chunks().to_batches(max_chunksize=step)
     rewritten = list(rewrite_columns(request, batches))
-    if meanwhile is not None:
-        meanwhile()
+    if concurrently is not None:
+        concurrently()
     return commit_rewritten(plan, request, rewritten)
 
 
@@ -253,11 +253,13 @@ def test_rewrite_conflicts_only_on_same_fragment(path):
 
     files = data_files(path)
     with pytest.raises(RetryableCommitError):
-        set_values(path, [2], {"a": ["x"]}, meanwhile=delete("id = 3"))
+        set_values(path, [2], {"a": ["x"]}, concurrently=delete("id = 3"))
     assert data_files(path) == files
-    assert set_values(path, [2], {"a": ["x"]}, meanwhile=delete("id = 5")).version == 5
+    assert set_values(path, [2], {"a": ["x"]}, concurrently=delete("id = 5")).version == 5
     with pytest.raises(RetryableCommitError):
-        set_values(path, [2], {"a": ["y"]}, meanwhile=lambda: set_values(path, [4], {"a": ["z"]}))
+        set_values(
+            path, [2], {"a": ["y"]}, concurrently=lambda: set_values(path, [4], {"a": ["z"]})
+        )
     stale = lance.dataset(path)
     set_values(path, [11], {"a": ["mine"]})
     stale.update({"a": "'theirs'"}, where="id = 10")  # pylance plans again after our commit

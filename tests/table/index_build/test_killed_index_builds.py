@@ -152,7 +152,7 @@ def build_any(path: str, rng: random.Random) -> None:
                 columns = with_kind.get(kind, ("i", "n", "s"))
                 create_index(table, IndexRequest(columns, kind, replace=True, rows_per_segment=30))
     except (InvalidInputError, RetryableCommitError):
-        assert kind in ("drop", "refresh", "optimize")  # of what others have dropped
+        assert kind in ("drop", "refresh", "optimize")  # of a concurrently dropped index
     except CommitConflictError as error:
         assert "Restore" in str(error)
 

@@ -263,7 +263,7 @@ def matching(path, word, options):
 
 
 def check_found(path, rng, options):
-    """All rows that have a word, and no others, by pylance and by us."""
+    """All rows that have a word, and no other rows, by pylance and by this package."""
     for word in rng.sample(WORDS[:25], 5):
         expected = matching(path, word, options)
         found, _ = ours(path, Match(word, "s"))

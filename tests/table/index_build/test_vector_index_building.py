@@ -473,8 +473,8 @@ def test_rows_without_vectors_are_covered(tmp_path):
 # Others ----------------------------------------------------------------------------------------
 
 
-def meanwhile(path, what):
-    """Runs tasks, and once, before the first that encodes, does what others do."""
+def run_during(path, what):
+    """Run tasks, and the concurrent operation once, before the first task that encodes."""
     left = [what]
 
     def run(work, tasks):
@@ -502,7 +502,7 @@ def test_concurrent_appends_and_deletes_do_not_conflict_with_vector_index(tmp_pa
         lance.dataset(str(path)).delete("id % 5 = 1")
 
     request = VectorIndexRequest("v", IvfKind.FLAT, num_partitions=3, seed=1)
-    result = create_vector_index(Table(str(path)), request, run=meanwhile(path, others))
+    result = create_vector_index(Table(str(path)), request, run=run_during(path, others))
     assert (result.version, covered(path)) == (4, [[0, 1, 2]])
     assert check_like_pylance(path, queries_for(numbers)) == {"SegmentTask", "SearchTask"}
 
@@ -517,7 +517,7 @@ def test_concurrently_moved_vectors_are_indexed_again(tmp_path, stable):
         lance.dataset(str(path)).delete("id = 3")
         compact(Table(str(path)), {"materialize_deletions_threshold": 0.0})
 
-    create_vector_index(Table(str(path)), request, run=meanwhile(path, others))
+    create_vector_index(Table(str(path)), request, run=run_during(path, others))
     assert covered(path) == [[f.id for f in Snapshot.open(Table(str(path))).manifest.fragments]]
     assert check_like_pylance(path, queries_for(numbers)) == {"SegmentTask"}
     assert not [name for name in leave_of(path) if "_indices" in name]
@@ -564,7 +564,7 @@ def test_vector_search_is_correct_after_any_concurrent_change(tmp_path, other, s
     if act != "create":
         index(path, partitions=3)
         append(path, 9000)
-    run = meanwhile(path, lambda: OTHERS[other](path))
+    run = run_during(path, lambda: OTHERS[other](path))
     try:
         if act == "refresh":
             refresh_vector_indices(Table(str(path)), run=run)
@@ -596,7 +596,7 @@ def test_concurrent_builds_of_same_name_create_one_index(tmp_path):
     path = tmp_path / "t"
     save(path, some_numbers())
     request = VectorIndexRequest("v", IvfKind.FLAT, num_partitions=3, seed=1)
-    run = meanwhile(path, lambda: index(path))
+    run = run_during(path, lambda: index(path))
     with pytest.raises(InvalidInputError, match="there is an index 'v_idx'"):
         create_vector_index(Table(str(path)), request, run=run)
     assert len(entries(path)) == 1

@@ -144,7 +144,7 @@ def _tried(cast, array, *arguments):
 
 
 def casts_of(kind: pa.DataType, target: pa.DataType) -> Iterator[tuple[str, object]]:
-    """What the package turns a type into another by."""
+    """The casts of the package from one type to another."""
     if not storable(kind, target):
         yield "arrow_cast", lambda array: _tried(arrow_cast, array, target)
     else:

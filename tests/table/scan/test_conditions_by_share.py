@@ -1,4 +1,4 @@
-"""Conditions that many or few rows match, in turn: which columns are read with theirs, and when."""
+"""Conditions of changing selectivity: which columns are read with theirs, and when."""
 
 from __future__ import annotations
 

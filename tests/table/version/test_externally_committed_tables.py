@@ -68,7 +68,7 @@ class DynamoDB:
         return {one["Key"] for one in listed.get("Contents", ())}
 
     def unfinish(self, version, *, is_copied=False):
-        """What a writer leaves who died after the second step, or after the third."""
+        """The state after a writer died after the second step, or after the third."""
         final = self.rows()[version]
         staged = f"{final}-0ddba115-0000-4000-8000-000000000000"
         source = {"Bucket": self.bucket, "Key": final}

@@ -124,7 +124,7 @@ def test_exhausted_delete_reports_version_taken(tmp_path):
 
 def test_operations_have_conflict_reasons():
     kinds = {theirs for _, theirs in RULES}
-    # The first never is in the way; what the others mean is not known.
+    # The first never conflicts; the effect of the other two is unknown.
     others = {ReserveFragments, UpdateMemWalState, UnknownOperation}
     assert kinds - set(_BY_THEIRS) == others
 

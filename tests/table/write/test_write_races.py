@@ -1,4 +1,4 @@
-"""Appends, overwrites and replaceWhere beside others: each as if it had been alone, or an error."""
+"""Concurrent appends, overwrites and replaceWhere: serializable, or an error."""
 
 from __future__ import annotations
 
