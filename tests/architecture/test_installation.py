@@ -119,7 +119,7 @@ def test_jar_follows_package_in_any_installation_order(environment, wheels):
 
 
 @pytest.mark.parametrize("environment", INSTALLERS, indirect=True)
-def test_missing_pyspark_raises_clear_error_and_uninstall_leaves_no_files(environment, wheels):
+def test_missing_pyspark_raises_and_uninstall_removes_all_files(environment, wheels):
     environment.install(wheels["pyspark"], wheels["ours"])
     environment.uninstall("pyspark")
     assert environment.has_jar()
@@ -136,7 +136,7 @@ def test_missing_pyspark_raises_clear_error_and_uninstall_leaves_no_files(enviro
 
 
 @pytest.mark.parametrize("environment", INSTALLERS, indirect=True)
-def test_target_installation_has_jar_and_does_not_shadow_pyspark(environment, wheels, tmp_path):
+def test_target_installation_has_jar_without_shadowing_pyspark(environment, wheels, tmp_path):
     environment.install(wheels["pyspark"])
     environment.install("--target", tmp_path / "target", wheels["ours"])
     assert (tmp_path / "target" / "pyspark" / "jars" / JAR_NAME).exists()

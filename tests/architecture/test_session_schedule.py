@@ -54,7 +54,7 @@ def kinds(process):
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
-def test_schedule_runs_all_tests_with_one_kind_per_process(pytestconfig, count, seed):
+def test_schedule_gives_each_process_one_session_kind(pytestconfig, count, seed):
     rng = random.Random(seed)
     schedule = scheduling(pytestconfig, count)
     processes = [Process() for _ in range(count)]

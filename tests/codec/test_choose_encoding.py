@@ -226,7 +226,7 @@ def test_unwritable_encoding_error_names_value(key, value, array):
         ("compression_level", "23"), ("dict_values_compression_level", "x"),
     ],
 )  # fmt: skip
-def test_out_of_range_setting_error_names_column_and_value(key, value):
+def test_out_of_range_setting_is_refused_by_name(key, value):
     with pytest.raises(InvalidInputError, match=rf"column c: .*{key[-4:]} is '{value}'"):
         kind(WORDS, **{key: value})
 

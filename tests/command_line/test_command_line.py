@@ -156,7 +156,7 @@ def test_blobs_and_unusual_values_are_printed(capsys, tmp_path):
     assert "<ö>" in run(capsys, "changes", path, 1)
 
 
-def test_plot_has_column_per_version_and_box_per_fragment(capsys, path, tmp_path):
+def test_plot_shows_versions_and_fragments(capsys, path, tmp_path):
     file = tmp_path / "out.svg"
     run(capsys, "info", path, "--plot", file)
     root = ElementTree.parse(file).getroot()

@@ -112,7 +112,7 @@ def test_commands_accept_non_utf8_paths_with_control_characters(tmp_path, comman
 
 @MANY
 @given(name=HOSTILE)
-def test_hostile_tag_and_branch_names_are_exact_or_refused(folder, name):
+def test_hostile_reference_names_are_exact_or_refused(folder, name):
     table = Table(str(folder / "t"))
     before = files_below(folder)
     try:

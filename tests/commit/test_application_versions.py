@@ -89,7 +89,7 @@ def test_recreated_target_skips_no_work():
     assert not is_committed(work, {}) and not is_committed(ONCE, {})
 
 
-def test_restored_table_applies_changes_again_but_no_other_batches():
+def test_restored_table_reapplies_only_changes():
     job = ApplicationVersion("replica", 4, SourceIdentity(first="a"))
     old = after(applied(2, first="a", applied_us=20))
     config = kept_application_versions(old, after(job, ONCE, config=old))

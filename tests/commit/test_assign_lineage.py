@@ -75,7 +75,7 @@ def test_created_at_matches_model(fragments, data):
 
 
 @given(tables(), st.integers(0, 6), st.data())
-def test_moved_rows_keep_ids_and_new_rows_get_new_ids(fragments, num_new, data):
+def test_assign_lineage_keeps_ids_of_moved_rows(fragments, num_new, data):
     model = model_of_created_at(fragments)
     moved = data.draw(st.lists(st.sampled_from(sorted(model)), max_size=10, unique=True))
     rows = len(moved) + num_new

@@ -321,7 +321,7 @@ def deleted_offsets(store, fragment_id):
     return vector.to_array().tolist()
 
 
-def test_deletes_of_different_rows_in_one_fragment_both_commit(store):
+def test_deletes_of_different_rows_both_commit(store):
     create_table(store, 10, 10)
     planned = latest(store)
     first, rows_of_first = delete_rows(store, planned, {0: [1, 2], 1: [0]})
@@ -371,7 +371,7 @@ def test_combined_deletes_remove_empty_fragment(store):
     assert result.transaction.operation.deleted_fragment_ids == (0,)
 
 
-def test_rebased_delete_checks_from_own_read_version_on_every_attempt(store):
+def test_rebased_delete_always_checks_from_read_version(store):
     """An overwrite that slips in during the race is not overlooked."""
     faulty = FaultyStore(store)
     create_table(store, 10)

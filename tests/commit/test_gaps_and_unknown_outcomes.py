@@ -192,7 +192,7 @@ def test_cleaned_up_delete_is_found_in_next_version(store, faulty):
     assert len(names(store, "_deletions")) == 1
 
 
-def test_cleaned_up_version_without_files_is_found_in_next_transaction(store, faulty):
+def test_cleaned_up_delete_is_found_in_next_transaction(store, faulty):
     lose_answer(store, faulty, lambda s: append(s, 2, 1), lambda s: clean_up(s, 1, 2))
     result = commit(faulty, transaction(Delete((), (0,)), 1), environment=environment())
     assert result.version == 2

@@ -240,7 +240,7 @@ def test_commits_never_restore_deleted_rows():
         after(state, Delete((other_files,)))
 
 
-def test_in_place_update_without_history_starts_from_created_at():
+def test_in_place_update_defaults_to_created_at():
     state = after(created(2), Append((new_fragment(3),)))
     old = replace(state.manifest.fragments[1], last_updated_at=None)
     state = TableState(replace(state.manifest, fragments=(state.manifest.fragments[0], old)))
@@ -460,7 +460,7 @@ def test_list_index_loses_coverage_when_items_are_replaced():
     assert coverage(after(state, update)) == {"on l": [1]}
 
 
-def test_row_id_index_follows_rows_only_if_all_are_covered():
+def test_row_id_index_follows_only_completely_covered_rows():
     kind = "/lance.table.BitmapIndexDetails"
     bitmaps = index("all", [1], [0, 1], kind), index("some", [1], [0], kind)
     state = with_indices(created(2, 2), *bitmaps)

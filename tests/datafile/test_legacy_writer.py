@@ -171,7 +171,7 @@ def test_legacy_files_without_rows_or_statistics_are_read(tmp_path):
     assert reader.page_statistics([0]) == {}
 
 
-def test_legacy_writer_refuses_wrong_columns_and_use_after_abort(tmp_path):
+def test_legacy_writer_refuses_wrong_columns_and_reuse(tmp_path):
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int32()}))
     store = open_store(str(tmp_path))
     writer = LegacyFileWriter(store, "data/x.lance", schema)

@@ -125,7 +125,7 @@ def test_strings_are_packed_in_2_2(tmp_path):
     assert_both_read(tmp_path, pa.table({"l": in_lists(string_structs(310))}), "2.2")
 
 
-def test_tables_with_packed_structs_can_be_created_and_appended(tmp_path):
+def test_packed_structs_can_be_created_and_appended(tmp_path):
     table = packed_table(c=string_structs(40), f=fixed_structs(40))
     uri = str(tmp_path / "t")
     for _ in range(2):

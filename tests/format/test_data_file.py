@@ -64,7 +64,7 @@ def test_unusual_paths_are_accepted(path):
     assert DataFile.from_proto(table_pb2.DataFile(path=path)).path == path
 
 
-def test_new_file_names_encode_uuid_in_bits_and_hex():
+def test_new_file_names_encode_uuid():
     name = new_data_file_name(uuid.UUID("e3000000-0000-4000-8000-0000000000ff").bytes)
     assert re.fullmatch(r"[01]{24}[0-9a-f]{26}\.lance", name)
     assert name.startswith("11100011" + "00000000" * 2)

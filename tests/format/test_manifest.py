@@ -98,7 +98,7 @@ def test_absent_manifest_fields_stay_absent():
     assert read_message(table_pb2.Manifest()).data_storage_version == ""
 
 
-def test_transaction_section_is_read_from_both_fields_and_written_to_new():
+def test_transaction_section_supports_old_and_new_field():
     old = read_message(table_pb2.Manifest(transaction_section_21=9))
     assert old.transaction_section == 9
     both = table_pb2.Manifest(transaction_section_21=9, transaction_section=4)

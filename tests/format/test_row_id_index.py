@@ -88,7 +88,7 @@ def test_duplicate_live_row_ids_are_corrupt(one, two):
     assert index.addresses_of([7])[0].tolist() == [1 << 32 | one.to_array().tolist().index(7)]
 
 
-def test_duplicate_row_id_in_ranges_is_found_among_deleted_rows():
+def test_duplicate_row_id_in_ranges_is_found():
     first, second = DeletionVector.of(range(500)), DeletionVector.of(range(501, 1000))
     sequence = RowIdSequence.consecutive(0, 1000)
     index = RowIdIndex.build([(0, sequence, first), (1, sequence, second)])

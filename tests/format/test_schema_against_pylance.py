@@ -88,7 +88,7 @@ def test_types_are_written_like_pylance(tmp_path):
         assert made == theirs
 
 
-def test_keys_packed_structs_and_metadata_are_written_like_pylance(tmp_path):
+def test_field_metadata_is_written_like_pylance(tmp_path):
     key = {
         "lance-schema:unenforced-primary-key": "true",
         "lance-schema:unenforced-primary-key:position": "1",

@@ -85,7 +85,7 @@ def test_empty_deletion_set_is_refused():
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
-def test_arrow_files_of_any_compression_and_order_are_read(compression):
+def test_arrow_files_of_any_form_are_read(compression):
     offsets = random.Random(1).sample(range(1000), 500)
     data = ipc(offsets, compression=compression, metadata={"k": "v"})
     assert read_bytes(data, 500).to_array().tolist() == sorted(offsets)

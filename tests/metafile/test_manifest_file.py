@@ -214,7 +214,7 @@ def test_missing_manifest_raises_file_not_found():
 
 @pytest.mark.parametrize("scheme", NamingScheme)
 @pytest.mark.parametrize("kind", ["in order", "in any order", "folder"])
-def test_versions_are_listed_by_number_and_highest_is_latest(scheme, kind, tmp_path):
+def test_versions_are_ordered_by_number(scheme, kind, tmp_path):
     store = LocalStore(str(tmp_path)) if kind == "folder" else MemoryStore()
     store.lists_in_order = kind == "in order"
     for version in (1, 2, 9, 10, 11, 100):

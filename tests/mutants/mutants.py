@@ -32,8 +32,7 @@ _SHARE_OF_INTERLEAVINGS = (
 )
 
 _COLUMNS_OF_DESCRIPTORS = (
-    "tests/spark/test_copies_of_blobs.py"
-    "::test_descriptor_columns_are_stored_as_blobs_and_partial_ones_refused"
+    "tests/spark/test_copies_of_blobs.py::test_only_complete_descriptors_are_stored_as_blobs"
 )
 
 _QUOTED_TEXT = (
@@ -1810,9 +1809,7 @@ MUTANTS = (
         "table/cdf/followed_table.py",
         "return start.version < version <= final and not is_inside",
         "return start.version < version <= final",
-        (
-            "tests/table/cdf/test_streams.py::test_manifest_appearing_in_gap_is_not_shown_within_step",
-        ),
+        ("tests/table/cdf/test_streams.py::test_late_manifest_in_gap_is_not_shown",),
     ),
     Mutant(
         "a lock that cannot be closed fails a commit",
@@ -2010,9 +2007,7 @@ MUTANTS = (
         "table/index/lookups.py",
         "        is_possible = ~np.isin(mine >> _SHIFT, other.fragments)\n",
         "        is_possible = np.zeros(len(mine), np.bool_)\n",
-        (
-            "tests/table/index/test_scalar_indices.py::test_candidates_keep_rows_of_fragments_unknown_to_one_index",
-        ),
+        ("tests/table/index/test_scalar_indices.py::test_candidates_keep_uncovered_rows",),
     ),
     Mutant(
         "rows behind the last zone are in it",
@@ -2132,12 +2127,7 @@ MUTANTS = (
         "table/index/lookups.py",
         "fragments = np.intersect1d(self.fragments, other.fragments, assume_unique=True)",
         "fragments = np.union1d(self.fragments, other.fragments)",
-        (
-            (
-                "tests/table/index/test_scalar_indices.py"
-                "::test_candidates_keep_rows_of_fragments_unknown_to_one_index"
-            ),
-        ),
+        (("tests/table/index/test_scalar_indices.py::test_candidates_keep_uncovered_rows"),),
     ),
     Mutant(
         "an index with further columns is read as one without",
@@ -2321,7 +2311,7 @@ MUTANTS = (
         "        and not index.fragment_bitmap.isdisjoint(touched)\n",
         "",
         (
-            "tests/table/compaction/test_deferred_remap.py::test_index_of_other_fragments_does_not_retain_reuse_versions",
+            "tests/table/compaction/test_deferred_remap.py::test_unaffected_index_retains_no_reuse_versions",
         ),
     ),
     Mutant(
@@ -2816,7 +2806,7 @@ MUTANTS = (
         "values = pc.struct_field(values, name)",
         "values = values.field(name)",
         (
-            "tests/table/index_build/test_index_building.py::test_members_of_null_packed_structs_are_indexed_as_null",
+            "tests/table/index_build/test_index_building.py::test_null_packed_members_are_indexed_as_null",
         ),
     ),
     Mutant(

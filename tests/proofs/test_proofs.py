@@ -42,7 +42,7 @@ def test_sampled_interleavings_have_no_anomalies():
     assert report.counts["interleavings"] == 12
 
 
-def test_newest_version_references_hold_under_concurrent_commits_and_cleanup():
+def test_newest_references_hold_under_concurrent_commits():
     interleaving.OPERATIONS.update(PLACED)
     cases = [case for case in swept_cases() if case.first in ("tag_newest", "branch_newest")]
     report = interleavings.prove(random.Random(3).sample(cases, 40))

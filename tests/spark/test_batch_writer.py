@@ -150,7 +150,7 @@ def test_concurrent_creating_writers_both_commit(path):
     dataset.validate()
 
 
-def test_overwrite_from_older_version_of_same_table_is_refused(path):
+def test_overwrite_from_own_older_version_is_refused(path):
     writer(path).commit([writer(path).write(rows(1))])
     read = LanceDataSource({"path": path}).schema()
     pinned = LanceDataSource({"path": path, "version": "1"}).schema()

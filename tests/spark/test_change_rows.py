@@ -262,7 +262,7 @@ def test_null_vector_batches_are_updated_merged_and_appended(spark, path):
     assert vectors_of(path)[11] == [1, 2, 3]
 
 
-def test_changed_rows_of_fragment_share_task_with_and_without_aqe(spark):
+def test_changed_rows_of_fragment_share_task(spark):
     rows = spark.range(0, 400, 1, 4).selectExpr("id % 3 AS part")
     for adapts in ("true", "false"):
         spark.conf.set("spark.sql.adaptive.enabled", adapts)

@@ -219,7 +219,7 @@ def stored(options=None, **columns):
     return stored_schema(descriptor(**columns), options or {}, existing=None, overwrite=False)
 
 
-def test_descriptor_columns_are_stored_as_blobs_and_partial_ones_refused():
+def test_only_complete_descriptors_are_stored_as_blobs():
     columns = {"b": LOCATED, "l": ArrayType(descriptor(n=LongType(), b=LOCATED))}
     schema = stored(**columns)
     blob = schema.field("l").type.value_field.type.field("b")

@@ -71,7 +71,7 @@ def test_inlined_rows_respect_limit(path):
     ]
 
 
-def test_filtered_scan_is_inlined_if_metadata_leaves_few_rows(path):
+def test_filtered_scan_is_inlined_if_small(path):
     assert [row["id"] for row in rows_of(plan(path, filter=BELOW_TEN))] == list(range(10))
     # Ten rows are fewer, but it takes reading all.
     size = sum(stream.size for stream in plan(path, limit=10)["batches"])

@@ -29,7 +29,7 @@ def values(texts):
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_json_reads_as_text_and_blobs_as_descriptors_or_binary(spark, tmp_path, version):
+def test_json_and_blobs_read_as_plain_types(spark, tmp_path, version):
     path = str(tmp_path)
     lance.write_dataset(table(), path, data_storage_version=version)
     frame = read(spark, path).orderBy("id")
@@ -48,7 +48,7 @@ def test_json_reads_as_text_and_blobs_as_descriptors_or_binary(spark, tmp_path, 
     ]
 
 
-def test_text_and_binary_append_to_json_and_blob_columns(spark, tmp_path):
+def test_append_converts_text_and_binary(spark, tmp_path):
     path = str(tmp_path)
     lance.write_dataset(table(), path, data_storage_version="2.1")
     new = spark.createDataFrame([(9, '{"x": 1}', bytearray(b"new"))], "id long, j string, b binary")

@@ -163,7 +163,7 @@ def test_nearest_joins_table_with_itself(table):
     assert {row.left for row in pairs} == set(range(20))
 
 
-def test_vector_index_answers_queries_and_new_rows_are_scanned(spark, tmp_path, numbers):
+def test_vector_index_is_combined_with_new_rows(spark, tmp_path, numbers):
     path = str(tmp_path / "t")
     table = save(spark, path, numbers)
     lance.dataset(path).create_index("vec", "IVF_PQ", num_partitions=4, num_sub_vectors=2)

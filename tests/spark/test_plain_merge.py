@@ -123,7 +123,7 @@ def test_plain_merge_duplicate_match_error_shows_key(spark, tmp_path, monkeypatc
     )
 
 
-def test_merge_without_source_rows_or_matches_makes_no_version(spark, tmp_path, monkeypatch):
+def test_merge_without_effect_makes_no_version(spark, tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     make(path)
     monkeypatch.setattr(merge_job, "MIN_TARGET_ROWS", 0)

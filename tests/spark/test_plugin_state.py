@@ -101,7 +101,7 @@ def test_untested_spark_release_is_reported(application, capfd, monkeypatch):
     assert "not tested with Spark 4.10.0" in capfd.readouterr().err
 
 
-def test_notice_is_not_printed_for_plugin_or_when_disabled(application, capfd, monkeypatch):
+def test_notice_is_omitted_for_plugin_or_when_disabled(application, capfd, monkeypatch):
     DefaultSource({"path": "/nowhere", keys.PLUGIN: "any"})
     monkeypatch.setenv(VARIABLE, "off")
     DefaultSource({"path": "/nowhere"})

@@ -76,7 +76,7 @@ def test_frame_without_partitions_can_be_written(spark, path):
     assert read(spark, path).schema.simpleString() == "struct<id:bigint>"
 
 
-def test_overwrite_may_change_schema_and_assigns_new_row_ids(spark, path):
+def test_overwrite_changes_schema_and_row_ids(spark, path):
     write(spark.range(10), path)
     write(spark.range(5).selectExpr("cast(id AS string) AS name"), path, mode="overwrite")
     assert read(spark, path).columns == ["name"]

@@ -282,7 +282,7 @@ def test_row_ids_and_versions_outside_of_manifest(spark, path, outside, rows):
     model.check_feed(spark, start + 1, end)
 
 
-def test_large_fragment_is_read_by_several_tasks_in_batches(spark, path):
+def test_large_fragment_is_read_by_several_tasks(spark, path):
     rows = MILLION
     every = np.arange(rows)
     values = pa.table({"id": every, "v": every * 3, "s": texts(every)})

@@ -71,7 +71,7 @@ def test_frame_keeps_version_after_overwrite_of_same_table(spark, path, session_
 
 
 @pytest.mark.parametrize("versions", [2])
-def test_rows_of_replaced_table_do_not_overwrite_new_one(spark, path, versions):
+def test_overwrite_with_rows_of_replaced_table_is_refused(spark, path, versions):
     frame = read(spark, path).localCheckpoint()
     recreate(spark, path, versions)
     write = frame.write.format("lance").mode("overwrite")

@@ -195,7 +195,7 @@ def event_log(folder):
     return log
 
 
-def test_threaded_writes_hide_storage_options_in_log_and_plans(folder):
+def test_threaded_writes_hide_storage_options(folder):
     """Threads with the plugin on in another thread, and without it."""
     shown = run(python(_START + _THREADS + _SECRETS), folder, jar=False)
     log = event_log(folder)

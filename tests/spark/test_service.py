@@ -199,7 +199,7 @@ def ask(process, message: dict) -> dict:
     return read_frame(process.stdout)
 
 
-def test_service_runs_until_end_of_input_and_ignores_sigint(process, tmp_path):
+def test_service_runs_until_end_of_input(process, tmp_path):
     write_table(str(tmp_path / "t"), pa.table({"id": [1, 2, 3]}))
     options = {"path": str(tmp_path / "t")}
     process.send_signal(signal.SIGINT)

@@ -85,7 +85,7 @@ def ids(*numbers: int) -> pa.Table:
 
 
 @pytest.mark.interop
-def test_rows_of_planned_write_are_read_by_pylance_and_planned_read(tmp_path):
+def test_planned_write_and_read_agree_with_pylance(tmp_path):
     path = str(tmp_path / "t")
     for turn in range(2):
         plan = plan_write(path)

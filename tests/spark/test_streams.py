@@ -357,7 +357,7 @@ def test_catalog_table_is_followed(spark, source, tmp_path):
     assert ids(str(tmp_path / "events")) == list(range(1000))
 
 
-def test_query_ends_on_schema_change_and_continues_after_restart(spark, source, tmp_path):
+def test_query_restarts_after_schema_change(spark, source, tmp_path):
     target = str(tmp_path / "wider")
     writer = stream(spark, source).writeStream.format("lance")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint-wider")).start(target)

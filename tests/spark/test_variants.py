@@ -87,7 +87,7 @@ def planned(kind, options=None, existing=None, *, overwrite=False):
     return stored_schema(schema, options or {}, existing=made, overwrite=overwrite)
 
 
-def test_variant_column_is_json_if_option_or_table_requires():
+def test_variant_column_becomes_json_if_requested():
     for found in (
         planned(VariantType(), {"j.json": "true"}),
         planned(VariantType(), existing={"j": pa.json_()}),

@@ -211,7 +211,7 @@ def test_wait_ends_at_total_limit(store, tmp_path, monkeypatch):
         others.join()
 
 
-def test_caller_waits_again_after_timeout_if_other_writers_progress(store, tmp_path):
+def test_timed_out_caller_waits_again_after_progress(store, tmp_path):
     with advisory_lock(store, FOLDER, LONG_S):
         assert in_a_thread(lambda: acquires_lock(store, 0.001)) is False
         (tmp_path / FOLDER / "new").touch()

@@ -222,7 +222,7 @@ def test_conflicting_folder_is_storage_error(store):
     assert "table/a" in str(caught.value)
 
 
-def test_file_links_are_listed_and_folder_links_are_not_followed(store, tmp_path):
+def test_only_file_links_are_followed(store, tmp_path):
     store.put("data/x", b"123")
     os.symlink("x", tmp_path / "table" / "data" / "y")
     os.symlink(tmp_path / "table", tmp_path / "table" / "loop")

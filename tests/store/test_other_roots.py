@@ -63,7 +63,7 @@ def test_distant_roots_are_refused_by_name(table, other):
 
 
 @pytest.mark.parametrize(("table", "other"), FAR)
-def test_allowed_distant_roots_get_no_options_of_other_hosts(table, other):
+def test_allowed_distant_roots_get_no_foreign_options(table, other):
     options = {**OPTIONS, f"storage.{ALLOWED}": f"s3://nothing/here, {other}"}
     same_cloud = table.startswith("s3://bucket") and other == "s3://other/b"
     assert options_for(table, other, options) == (options if same_cloud else {})

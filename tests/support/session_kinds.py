@@ -43,7 +43,7 @@ WITH_PLUGIN = {
         f"test_names_of_paths.py::test_tables_and_parquet_share_folders_of_{which}": "statements"
         for which in ("sampled_names", "all_names")
     },
-    "test_real_sizes.py::test_large_fragment_is_read_by_several_tasks_in_batches": "large batches",
+    "test_real_sizes.py::test_large_fragment_is_read_by_several_tasks": "large batches",
     "test_real_sizes.py::test_hundred_thousand_vectors_survive_changes": "large batches of lists",
     "test_replaced_tables.py": "versions that plans and checkpoints remember",
     "test_s3_in_spark.py": "credentials on their way through Java",
@@ -56,7 +56,7 @@ WITH_PLUGIN = {
             "test_invalid_stream_options_are_refused_on_load",
             "test_unsupported_stream_reads_are_refused",
             "test_catalog_table_is_followed",
-            "test_query_ends_on_schema_change_and_continues_after_restart",
+            "test_query_restarts_after_schema_change",
         )
     },
     "test_user_types.py": "types of users, which Java sees as what they hold",

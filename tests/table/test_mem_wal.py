@@ -39,7 +39,7 @@ def path(tmp_path_factory):
     return path
 
 
-def test_mem_wal_rows_are_not_read_and_detail_reports_them(path):
+def test_mem_wal_rows_are_only_reported(path):
     assert read_ours(path)["id"].to_pylist() == [1, 2]
     assert_same_rows(read_ours(path), read_pylance(path))
     (advice,) = detail(Table(path)).advice

@@ -249,7 +249,7 @@ def test_local_append_lists_versions_twice(tmp_path):
         assert director.calls.count(("list", "_versions")) == 2
 
 
-def test_newest_of_many_versions_takes_one_page_and_one_read(
+def test_newest_version_takes_one_page(
     s3_table_root,  # noqa: F811
     s3_server,  # noqa: F811
 ):

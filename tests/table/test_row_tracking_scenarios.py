@@ -40,7 +40,7 @@ def test_row_ids_are_unique_across_commits(path):
     assert lineage(path) == list(range(30))
 
 
-def test_row_ids_are_kept_when_manifest_is_read_again(path):
+def test_row_ids_survive_manifest_round_trip(path):
     append(path, 0, rows=10)
     before = read_ours(path)
     append(path, 10, rows=10)

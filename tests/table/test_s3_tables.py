@@ -154,7 +154,7 @@ def test_verify_rereads_cached_deletion_files(s3_table_root, s3_server):  # noqa
     assert "bad_deletion_file" in [one.kind for one in found]
 
 
-def test_store_ignoring_conditional_puts_is_refused_before_first_version(
+def test_store_ignoring_conditional_puts_is_refused(
     careless_options, s3_table_root  # noqa: F811
 ):  # fmt: skip
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_store_ignoring_conditional_puts_is_refused_before_first_version(
     assert not list(open_store(s3_table_root, careless_options).list("_versions"))
 
 
-def test_unsafe_put_option_or_manifest_store_allows_such_store(
+def test_options_allow_store_without_conditional_puts(
     careless_options, s3_table_root, tmp_path  # noqa: F811
 ):  # fmt: skip
     for number, option in enumerate(

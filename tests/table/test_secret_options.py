@@ -159,7 +159,7 @@ def test_table_files_and_log_contain_no_option_values(tmp_path, caplog):
 
 
 @pytest.mark.s3
-def test_log_and_errors_of_remote_table_contain_no_option_values(
+def test_remote_log_and_errors_hide_option_values(
     s3_server,  # noqa: F811
     caplog,
 ):

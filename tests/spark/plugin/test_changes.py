@@ -324,7 +324,7 @@ def test_view_of_change_feed_is_read_only(plugin, path):
 
 
 @pytest.mark.skipif(has("CHANGES of tables"), reason="Spark since 4.2 has CHANGES")
-def test_changes_clause_is_syntax_error_before_spark_4_2(plugin, path):
+def test_changes_clause_requires_spark_4_2(plugin, path):
     with pytest.raises(Exception, match="PARSE_SYNTAX_ERROR"):
         changes(plugin, path, "VERSION 1")
     assert plugin.table(f"lance.`{path}`").count() == 19

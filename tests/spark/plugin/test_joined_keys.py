@@ -106,7 +106,7 @@ def test_change_reads_only_rows_with_matching_keys(large, path, statement):
     assert made.value == len(source)
 
 
-def test_upsert_in_clustered_table_opens_only_files_of_keys(large, path):
+def test_clustered_upsert_opens_only_files_of_keys(large, path):
     lance.write_dataset(rows(random.Random(2).sample(range(ROWS), ROWS)), path)
     lance.dataset(path).create_scalar_index("k", "ZONEMAP")
     LanceTable.forPath(large, path).compact(clusterBy=["k"], targetRowsPerFragment=ROWS // 10)

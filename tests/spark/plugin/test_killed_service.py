@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 
-def test_statements_survive_or_fail_completely_when_service_is_killed(plugin, tmp_path):
+def test_statements_are_atomic_when_service_is_killed(plugin, tmp_path):
     outcome = run(plugin, str(tmp_path), kills=4, seed=1)
     assert outcome.problems == []
     assert outcome.succeeded >= 1

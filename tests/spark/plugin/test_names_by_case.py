@@ -70,7 +70,7 @@ def test_alter_table_distinguishes_columns_by_case(sensitive, path):
     )
 
 
-def test_data_frames_and_lance_table_distinguish_columns_by_case(sensitive, path):
+def test_data_frames_distinguish_columns_by_case(sensitive, path):
     frame = sensitive.createDataFrame([("A", 1, "a"), ("B", 2, "b")], ["NAME", "id", "Name"])
     frame.write.format("lance").save(path)
     frame.selectExpr("id + 2 AS id", "Name", "NAME").write.format("lance").mode("append").save(path)

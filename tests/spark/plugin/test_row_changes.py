@@ -36,7 +36,7 @@ def name(written, path):
     return f"lance.`{shutil.copytree(written, path)}`"
 
 
-def test_update_keeps_row_ids_and_writes_only_changed_rows(plugin, path, name):
+def test_update_writes_only_changed_rows(plugin, path, name):
     plugin.sql(f"UPDATE {name} SET s = concat(s, '!'), st.a = -1 WHERE m = 3 AND length(s) = 2")
     rows = sql(plugin, f"SELECT id, s, st.a, st.b, {LINEAGE} FROM {name} WHERE s LIKE '%!'")
     expected = [(i, f"{i}!", -1, "x", i, 1, 2) for i in range(10, 100) if i % 7 == 3]
@@ -382,7 +382,7 @@ def test_merge_naming_hidden_columns_inserts_rows(plugin, path, name, merge):
     assert "CURRENT_DEFAULT" not in shown["_rowid"].metadata
 
 
-def test_insert_only_merge_by_row_id_accepts_several_matches(plugin, path, name):
+def test_insert_only_merge_accepts_several_matches(plugin, path, name):
     rows = plugin.table(name).count()
     merge = (
         f"MERGE INTO {name} t USING (SELECT explode(array(1L, 1L, 900L)) AS row) u "

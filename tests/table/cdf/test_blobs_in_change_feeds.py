@@ -66,7 +66,7 @@ def update(path, schema, condition, value, how):
 
 @pytest.mark.parametrize("how", ["rows", "columns"])
 @pytest.mark.parametrize(("version", "kind"), CASES)
-def test_same_size_blob_changes_are_changes_and_equal_bytes_are_none(tmp_path, version, kind, how):
+def test_blob_changes_compare_bytes_of_same_size(tmp_path, version, kind, how):
     path = str(tmp_path / "t")
     schema, value = make(path, version, kind)
     update(path, schema, "id = 0", value(b"ONE"), how)

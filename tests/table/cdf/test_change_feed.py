@@ -493,7 +493,7 @@ def test_impossible_windows_are_refused(path, starting, ending, message):
         resolve_window(Table(path), starting, ending)
 
 
-def test_tables_without_row_ids_or_with_reserved_names_are_refused(path, tmp_path):
+def test_untrackable_tables_are_refused(path, tmp_path):
     lance.write_dataset(pa.table({"id": [1]}), path)
     with pytest.raises(UnsupportedFeatureError, match="rows of version 1 do not have"):
         check_change_feed(Snapshot.open(Table(path)))
@@ -516,7 +516,7 @@ def without_row_ids(path: str, version: int) -> None:
     snapshot.store.put(snapshot.file.location.path, data)
 
 
-def test_table_that_lost_row_ids_has_changes_until_then(path):
+def test_lost_row_ids_limit_change_feed(path):
     append(path, 0)
     delete_rows(path, "true")
     append(path, 10)

@@ -38,7 +38,7 @@ KINDS = {"int": (pa.int32(), 77), "string": (pa.string(), "new"), "list": (pa.li
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_added_struct_member_does_not_take_dropped_members_values(path, version, kind):
+def test_added_member_takes_no_values_of_dropped_one(path, version, kind):
     old = pa.table({"id": [1], "s": [{"a": 1, "c": 5}]})
     write_table(path, old, file_version=version)
     lance.dataset(path).drop_columns(["s.c"])
@@ -186,7 +186,7 @@ def test_renamed_columns_keep_values_across_removed_versions(path, rewritten):
     assert gone == [6]
 
 
-def test_new_column_with_reused_id_has_no_old_values(path):
+def test_reused_field_id_shows_no_old_values(path):
     write_table(path, pa.table({"id": [1, 2], "x": [5, 6]}))
     lance.dataset(path).drop_columns(["x"])
     lance.dataset(path).optimize.compact_files()

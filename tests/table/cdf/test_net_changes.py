@@ -94,7 +94,7 @@ def test_planning_memory_is_independent_of_twice_changed_rows(tmp_path):
     assert sum(len(rows) for change in changes for rows in change.rows) == rows
 
 
-def test_bands_have_similar_row_counts_unless_ids_are_mixed():
+def test_bands_have_similar_row_counts():
     window = 1 << 17
     low = np.arange(80, dtype=np.uint64) % np.uint64(40) * np.uint64(window)
     rows = np.full(80, window)

@@ -291,7 +291,7 @@ def test_append_only_stream_handles_changed_rows_as_requested(path):
     assert [row["id"] for row in rows] == [20, 21, 22, 23]
 
 
-def test_schema_change_ends_stream_and_next_stream_shows_it(path):
+def test_schema_change_ends_stream(path):
     old = follow(path, starting=Bound(version=5))
     write_table(path, numbered(30, 32))
     lance.dataset(path).add_columns({"twice": "n * 2"})
@@ -350,7 +350,7 @@ def test_version_removed_half_read_raises_or_is_skipped(path):
     assert [row["id"] for row in read_batch(stream, half_read, end)] == [40, 41]
 
 
-def test_manifest_appearing_in_gap_is_not_shown_within_step(path):
+def test_late_manifest_in_gap_is_not_shown(path):
     """As the manifest of a writer that was overtaken, until it is rolled back."""
     manifest = Snapshot.open(Table(path), VersionSpec(version=3)).file.location.path
     content = Path(path, manifest).read_bytes()
@@ -424,7 +424,7 @@ def test_running_query_detects_replaced_table_without_identity(path):
         stream.latest_offset(StreamOffset(2), ALL)
 
 
-def test_first_version_identifies_table_if_offset_version_was_removed(path):
+def test_first_version_identifies_table_after_cleanup(path):
     """Without version 1, the table counts as the same one, whose version was removed."""
     reached = as_logged(follow(path).latest_offset(BEGINNING, ALL))
     recreate(path, 7)

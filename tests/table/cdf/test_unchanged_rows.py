@@ -153,7 +153,7 @@ def test_replayed_batch_needs_no_unchanged_versions(path):
     assert read_batch(follow(path), start, middle) == []
 
 
-def test_batch_without_changes_is_empty_after_removal_of_both_ends(path):
+def test_unchanged_batch_is_empty_after_cleanup(path):
     start = caught_up(path)
     set_config(path)
     end = as_logged(follow(path).latest_offset(start, ALL))

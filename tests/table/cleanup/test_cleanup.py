@@ -110,7 +110,7 @@ def test_cleanup_by_count_removes_same_files_as_pylance(path):
     assert len(versions(path)) == 3
 
 
-def test_cleanup_by_age_and_count_keeps_same_files_as_pylance(path):
+def test_cleanup_by_both_rules_equals_pylance(path):
     policy = CleanupPolicy(retain_versions=2, older_than_s=3600)
     assert both(path, policy, retain_versions=2, older_than=timedelta(hours=1)).versions == ()
 

@@ -101,7 +101,7 @@ def test_marked_version_on_full_disk_cannot_be_referenced(path, full_disk, monke
     assert not [one for one in files(path) if "removed" in one]
 
 
-def test_unreferenced_files_are_removed_first_without_space_for_names(path, full_disk, monkeypatch):
+def test_full_disk_removes_unreferenced_files_first(path, full_disk, monkeypatch):
     leftover = Path(path, "data", "leftover.lance")
     leftover.write_bytes(b"of a job that died")
     os.utime(leftover, (0, 1))
@@ -184,7 +184,7 @@ def test_full_small_file_system_is_cleaned_up(tmp_path):
 # What a killed process leaves of a branch -----------------------------------------
 
 
-def test_files_of_unfinished_branch_are_removed_after_one_week(path, monkeypatch):
+def test_unfinished_branch_files_expire_after_week(path, monkeypatch):
     from pyspark_lance.table.refs import branches
 
     def dies(*given):

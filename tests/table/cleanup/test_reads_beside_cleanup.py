@@ -42,7 +42,7 @@ def opened(path, at=LATEST):
         return Snapshot.open(Table(path), at)
 
 
-def test_newest_version_is_found_after_listed_one_is_removed(path):
+def test_newest_version_is_found_during_removal(path):
     assert opened(path).version == 4
 
 

@@ -90,7 +90,7 @@ def data_files(path):
 # Values --------------------------------------------------------------------------------------
 
 
-def test_added_column_has_one_file_per_fragment_with_all_physical_rows(path):
+def test_added_column_has_one_file_per_fragment(path):
     before = read_ours(path)
     schema = pa.schema([("d", pa.int64()), ("t", pa.string())])
     run = computed(["id"], lambda b: [*doubled(b), pc.cast(b.column("id"), pa.string())])
@@ -229,7 +229,7 @@ def test_application_version_is_applied_once(small):
 # Schema only ---------------------------------------------------------------------------------
 
 
-def test_null_column_writes_no_files_and_changes_no_rows(path):
+def test_null_column_writes_no_files(path):
     before, files = read_ours(path), data_files(path)
     columns = pa.schema([("n", pa.int8()), ("m", pa.list_(pa.struct([("k", pa.int8())])))])
     assert add_null_columns(Table(path), columns).version == 3

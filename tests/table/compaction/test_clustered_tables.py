@@ -108,7 +108,7 @@ def test_compaction_options_override_table_order(tmp_path, columns, given, order
     assert sorted_by(table).num_split == len(given.get("split_files_by", ()))
 
 
-def test_cluster_by_option_overrides_table_and_empty_disables_sorting(tmp_path):
+def test_cluster_by_option_overrides_table(tmp_path):
     path = str(tmp_path / "t")
     table = made(path, "a")
     assert compact(table, {**SMALL, "cluster_by": ()}).fragmentsAdded == 1

@@ -175,7 +175,7 @@ def test_changes_after_deferred_remap_update_coverage(tmp_path, monkeypatch, in_
     check(path)
 
 
-def test_large_reuse_index_is_external_file_kept_by_cleanup(tmp_path):
+def test_large_reuse_index_is_external(tmp_path):
     path = str(tmp_path / "t")
     rows = 1_900_000
     table = pa.table({"id": np.arange(rows, dtype=np.int32)})
@@ -263,7 +263,7 @@ def test_remapped_versions_are_trimmed_from_reuse_index(tmp_path):
     assert dataset.to_table(filter="id >= 3 AND id < 8")["id"].to_pylist() == [5, 6, 7]
 
 
-def test_index_of_other_fragments_does_not_retain_reuse_versions(tmp_path):
+def test_unaffected_index_retains_no_reuse_versions(tmp_path):
     path = str(tmp_path / "t")
     for rows, column in ((range(100), "n"), (range(100, 110), None), (range(110, 120), "id")):
         lance.write_dataset(pa.table({"id": rows, "n": rows}), path, mode="append")

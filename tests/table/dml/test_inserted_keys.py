@@ -129,7 +129,7 @@ def test_pylance_conflicts_only_on_shared_inserted_keys(tmp_path, kinds):
 
 
 @pytest.mark.parametrize("kinds", KEYS, ids="-".join)
-def test_merge_replans_only_on_shared_inserted_keys_of_pylance(tmp_path, kinds):
+def test_merge_conflicts_only_on_shared_pylance_keys(tmp_path, kinds):
     first, *keys = some_keys(kinds, 9, 8)
     path = make(str(tmp_path / "t"), kinds, [first])
     theirs = interrupted_by(lambda: merge_by_pylance(path, kinds, keys[:2]))

@@ -57,7 +57,7 @@ def test_random_histories_with_every_kind_of_index(tmp_path, seed):
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_stale_index_rows_do_not_displace_results_after_compaction(tmp_path, stable):
+def test_stale_index_rows_displace_no_results(tmp_path, stable):
     """The index goes on to answer for some fragments, of which later some rows are deleted."""
     path = str(tmp_path / "t")
     table = some_rows(np.random.default_rng(3), range(300))

@@ -176,7 +176,7 @@ def num_read(path: str, condition: str) -> int:
     return sum(map(len, retained_rows(path, condition).values()))
 
 
-def test_candidates_keep_rows_of_fragments_unknown_to_one_index():
+def test_candidates_keep_uncovered_rows():
     ids, rows = np.array([0, 1], np.uint64), np.array([3, 5, 1 << 32 | 7], np.uint64)
     one = Candidates(ids, rows, frozenset({"a"}))
     ids, rows = np.array([0, 2], np.uint64), np.array([5, 2 << 32 | 9], np.uint64)
@@ -206,7 +206,7 @@ def test_only_rows_named_by_index_are_read(path):
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
 @pytest.mark.parametrize("has_null", [False, True])
-def test_negative_nan_is_first_in_index_and_greatest_in_queries(tmp_path, kind, has_null):
+def test_negative_nan_is_greatest_in_queries(tmp_path, kind, has_null):
     path = str(tmp_path / "t")
     values = np.arange(1, 2_001).astype(kind.to_pandas_dtype())
     values[5], values[6], values[7], values[8] = -np.nan, np.nan, -0.0, 0.0
@@ -265,7 +265,7 @@ def test_updated_rows_are_found_at_new_addresses(path):
     check_rows(path, ["id = 19", "kind = 'k7'", "kind = 'new'", "id = 100017"])
 
 
-def test_old_versions_and_branches_use_indices_of_their_manifests(path):
+def test_old_versions_and_branches_use_own_indices(path):
     before = lance.dataset(path).version
     lance.dataset(path).create_branch("b")
     lance.dataset(path).drop_index("id_idx")

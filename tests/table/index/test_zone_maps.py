@@ -72,7 +72,7 @@ def check_pylance(path: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_zone_map_scans_return_same_rows_as_plain_scans(tmp_path, seed):
+def test_zone_map_scans_equal_plain_scans(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     lance.write_dataset(

@@ -130,7 +130,7 @@ def test_killed_index_build_leaves_indices_before_or_after(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("stable", [False, True])
-def test_index_build_killed_at_any_call_leaves_indices_before_or_after(tmp_path, work, stable):
+def test_index_build_killed_anywhere_is_atomic(tmp_path, work, stable):
     check_killed(tmp_path, work, stable, "every call", CONDITIONS)
 
 
@@ -160,7 +160,7 @@ def build_any(path: str, rng: random.Random) -> None:
 @pytest.mark.parametrize(
     "seed", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 200))]
 )
-def test_index_built_beside_writers_returns_same_rows_as_scan(tmp_path, seed):
+def test_index_built_beside_writers_equals_scan(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     make(path, rng, stable=rng.random() < 0.5)

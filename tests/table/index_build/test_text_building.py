@@ -80,7 +80,7 @@ def two_tables(tmp_path, rng, rows=1500, per_file=400, *, stable=False):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_pylance_returns_same_rows_and_scores_with_our_index(tmp_path, name):
+def test_pylance_scores_equally_with_our_index(tmp_path, name):
     rng = np.random.default_rng(len(name))
     mine, their = two_tables(tmp_path, rng, stable=len(name) % 2 == 0)
     build(mine, rows_per_segment=rng.choice([450, 10_000]), **OPTIONS[name])
@@ -336,7 +336,7 @@ def test_text_search_follows_random_changes(tmp_path, seed):
 
 
 @pytest.mark.parametrize("act", [refresh_indices, optimize_indices])
-def test_pylance_does_not_find_updated_row_by_old_text(tmp_path, act, monkeypatch):
+def test_pylance_finds_no_row_by_old_text(tmp_path, act, monkeypatch):
     """With stable row ids the old segment has the row id, too."""
     monkeypatch.setattr(text_indices, "_ROWS_AT_ONCE", 7)
     path = str(tmp_path / "t")
@@ -368,7 +368,7 @@ def test_pylance_finds_no_deleted_rows_after_compaction(tmp_path):
         refresh_indices(Table(path))
 
 
-def test_text_written_in_place_replaces_old_text_in_index(tmp_path):
+def test_in_place_text_replaces_indexed_text(tmp_path):
     """The row keeps its address, which the old segment names, and a new segment covers."""
     path = str(tmp_path / "t")
     rows = pa.table({"id": range(40), "s": ["river"] * 40})

@@ -273,7 +273,7 @@ def test_equal_rows_are_compared_only_as_needed():
     assert found.num_computed < 500 * 30_000 / 100
 
 
-def test_partial_results_are_merged_by_distance_and_row_id():
+def test_partial_results_merge_by_distance():
     def part(query, distance, row_id):
         return FoundRows(
             np.array(query),

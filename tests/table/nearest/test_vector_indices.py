@@ -290,7 +290,7 @@ def test_index_awaiting_deferred_remap_is_not_used(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "metric"), [("flat", "l2"), ("pq", "cosine"), ("flat", "dot")])
-def test_default_nprobes_over_segments_find_as_near_as_pylance(tmp_path, kind, metric):
+def test_default_nprobes_over_segments_match_pylance(tmp_path, kind, metric):
     """Lance counts the rows of all segments, and stops as soon as tasks of its own find enough."""
     path = tmp_path / "t"
     numbers = make(path, kind, metric, rows=2500, partitions=100)

@@ -59,7 +59,7 @@ def ours_schema(path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_other_columns_and_descriptors_do_not_read_blob_bytes(tmp_path, version):
+def test_descriptors_need_no_blob_bytes(tmp_path, version):
     path = str(tmp_path)
     lance.write_dataset(blob_table(), path, data_storage_version=version)
     for sidecar in tmp_path.glob("data/*/*.blob"):
@@ -73,7 +73,7 @@ def test_other_columns_and_descriptors_do_not_read_blob_bytes(tmp_path, version)
             read_blobs(path)
 
 
-def test_external_blobs_are_read_through_base_paths_and_uris(tmp_path):
+def test_external_blobs_are_read_by_uri(tmp_path):
     outside = tmp_path / "outside" / "sub"
     outside.mkdir(parents=True)
     content = bytes(range(100))

@@ -118,7 +118,7 @@ def test_managed_blobs_survive_many_mixed_histories(tmp_path, seed):
     run_history(str(tmp_path), seed)
 
 
-def test_managed_blobs_are_found_from_branches_clones_and_restores(tmp_path):
+def test_managed_blobs_follow_branches_clones_and_restores(tmp_path):
     path, clone = str(tmp_path / "t"), str(tmp_path / "clone")
     rows = {i: np.random.default_rng(i).bytes(70_000 + i) for i in range(6)}
     new_table(path, rows)

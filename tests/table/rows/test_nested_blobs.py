@@ -28,7 +28,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize(("version", "name"), OF_PYLANCE)
-def test_nested_pylance_blobs_are_read_as_bytes_and_descriptors(tmp_path, version, name):
+def test_nested_pylance_blobs_are_read(tmp_path, version, name):
     path, table = str(tmp_path), nested_table(name, version)
     lance.write_dataset(table, path, data_storage_version=version)
     assert nested_bytes(path) == table["c"].to_pylist()

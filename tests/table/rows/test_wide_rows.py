@@ -134,7 +134,7 @@ def test_large_values_among_small_ones_are_returned_separately(tmp_path, writer,
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_long_dictionary_strings_are_decoded_only_for_wanted_rows(tmp_path, version):
+def test_long_dictionary_strings_are_decoded_lazily(tmp_path, version):
     lance = pytest.importorskip("lance")
     path = str(tmp_path / "t")
     items = strings_of([20_000] * 4, noise=True)
@@ -209,7 +209,7 @@ def test_narrow_columns_release_wide_columns_of_batch(tmp_path, version):
     assert sum(batch.num_rows for batch in scan(path)) == 4800
 
 
-def test_nulls_of_unwritten_vector_column_are_created_in_parts(tmp_path):
+def test_unwritten_vectors_are_created_in_parts(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"n": range(3000)}))
     vector = Field(id=9, name="v", logical_type="fixed_size_list:float:65536", nullable=True)

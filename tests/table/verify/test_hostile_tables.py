@@ -273,7 +273,7 @@ def test_relative_base_path_ignores_working_folder(place, base, monkeypatch):
     assert "storage.allowed_base_paths" in str(error.value)
 
 
-def test_relative_base_path_resolves_to_table_or_allowed_location(place, monkeypatch):
+def test_relative_base_path_resolves_to_allowed_location(place, monkeypatch):
     (place / "away").mkdir()
     monkeypatch.chdir(place / "away")
     with_base(place / "t", "t")

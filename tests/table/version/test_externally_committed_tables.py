@@ -262,7 +262,7 @@ def sqlite_table(tmp_path):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_table_of_killed_writer_is_repaired_by_later_clients(point, tmp_path):
+def test_later_clients_repair_table_of_killed_writer(point, tmp_path):
     table = sqlite_table(tmp_path)
     write(table, [0, 1])
     # The second version as it would have become, and its writer's end on the way there.

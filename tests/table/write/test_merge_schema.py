@@ -54,7 +54,7 @@ def check_both(path):
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_new_columns_are_added_and_old_rows_are_null(path, version):
+def test_merge_schema_adds_null_columns(path, version):
     write_table(path, pa.table({"id": ids(1, 2)}), file_version=version, max_rows_per_file=1)
     before = read_pylance(path)
     extra = pa.table({"tags": [["x"], None], "id": ids(3, 4), "name": ["c", "d"]})
