@@ -150,14 +150,14 @@ def test_pylance_reads_tables_after_other_operations(root, tmp_path):
     )
     commit(store, transaction(config, 3))
     append(root, 4, [4])
-    theirs = table(root)
-    theirs.validate()
-    assert theirs.config()["k"] == "v"
-    assert theirs.schema.metadata == {b"s": b"v"}
-    assert theirs.schema.field("id").metadata == {b"f": b"v"}
-    assert [fragment.fragment_id for fragment in theirs.get_fragments()] == [0, 6]
+    from_pylance = table(root)
+    from_pylance.validate()
+    assert from_pylance.config()["k"] == "v"
+    assert from_pylance.schema.metadata == {b"s": b"v"}
+    assert from_pylance.schema.field("id").metadata == {b"f": b"v"}
+    assert [fragment.fragment_id for fragment in from_pylance.get_fragments()] == [0, 6]
     # Everything is still there after pylance made the next version.
-    theirs.insert(pa.table({"id": pa.array([5], pa.int64())}))
+    from_pylance.insert(pa.table({"id": pa.array([5], pa.int64())}))
     manifest = latest(store).manifest
     assert manifest.config == {"k": "v"}
     assert manifest.table_metadata == {"t": "v"}

@@ -34,10 +34,10 @@ def test_legacy_columns_equal_pylance(tmp_path, count, rows_per_group):
         path = str(tmp_path / name)
         dataset, reader, fields = written_by_pylance(path, table, rows_per_group)
         assert (reader.version, reader.num_rows) == ("0.1", count)
-        theirs = dataset.to_table()
+        from_pylance = dataset.to_table()
         ours = pa.Table.from_batches(reader.read_batches(fields, {}, batch_rows=100))
-        assert ours.schema.types == theirs.schema.types
-        assert_same_text(ours, theirs)
+        assert ours.schema.types == from_pylance.schema.types
+        assert_same_text(ours, from_pylance)
         if "dictionary" not in name and not name.startswith("struct"):
             assert repr(ours.to_pylist()) == repr(as_legacy_reads(table.to_pylist())), name
 

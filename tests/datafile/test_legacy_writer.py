@@ -78,14 +78,14 @@ def test_legacy_files_round_trip_and_pylance_reads_them(tmp_path, count):
         reader = DataFileReader.open(open_store(str(folder)), "data/x.lance")
         ours = pa.Table.from_batches(reader.read_batches(schema.fields, {}))
         assert repr(ours.to_pylist()) == repr(table.to_pylist()), name
-        theirs = opened_by_pylance(folder, table, file)
-        assert repr(theirs.to_table().to_pylist()) == repr(table.to_pylist()), name
+        from_pylance = opened_by_pylance(folder, table, file)
+        assert repr(from_pylance.to_table().to_pylist()) == repr(table.to_pylist()), name
         rows = [count // 2 - 1, 0] if count > 2 else [0]
         if name == "bits":
             continue  # pylance fails to take them, also from its own files
         expected = [table.to_pylist()[row] for row in rows]
-        assert repr(theirs.take(rows).to_pylist()) == repr(expected), name
-        assert theirs.count_rows("id >= 100") == max(0, len(table) - 100)
+        assert repr(from_pylance.take(rows).to_pylist()) == repr(expected), name
+        assert from_pylance.count_rows("id >= 100") == max(0, len(table) - 100)
 
 
 def test_pylance_prunes_groups_by_our_statistics(tmp_path):

@@ -57,10 +57,10 @@ def test_random_pylance_columns_are_read(tmp_path, version, seed):
                 str(tmp_path / "x"), pa.schema([field]), version=version
             ) as writer:
                 writer.write_batch(pa.record_batch([array], schema=pa.schema([field])))
-            theirs = LanceFileReader(str(tmp_path / "x")).read_all().to_table()["c"]
+            from_pylance = LanceFileReader(str(tmp_path / "x")).read_all().to_table()["c"]
         except BaseException:  # noqa: BLE001 - a panic of pylance is one
             continue
-        if has_same_text(theirs, array):
+        if has_same_text(from_pylance, array):
             assert_ours_reads(tmp_path, "x", array, columns)
             read += 1
     assert read >= COUNT // 2
@@ -89,12 +89,12 @@ def test_random_columns_round_trip_and_pylance_reads_them(tmp_path, version, see
         assert_ours_reads(tmp_path, "x", array, columns)
         reader = LanceFileReader(str(tmp_path / "x"))
         try:
-            theirs = reader.read_all().to_table()["c"]
+            from_pylance = reader.read_all().to_table()["c"]
         except pa.ArrowInvalid as error:
             # Lance 14.0 reads no struct that may not be null inside of one that is.
             assert "Found unmasked nulls for non-nullable StructArray" in str(error)
             continue
-        assert has_same_text(theirs, array)
+        assert has_same_text(from_pylance, array)
         if len(array):
             wanted = np.unique(columns.rows(len(array))).tolist()
             taken = reader.take_rows(wanted).to_table()["c"]

@@ -70,10 +70,10 @@ def test_types_read_like_pylance(tmp_path):
     shown, message = by_pylance(named(TYPES), tmp_path / "t.lance")
     ours = LanceSchema.from_protos(message.fields, dict(message.schema_metadata))
     read = with_extension_types(ours.to_arrow())
-    for ours_field, theirs in zip(read, shown, strict=True):
-        assert ours_field.name == theirs.name
-        assert ours_field.type == theirs.type, theirs
-        assert ours_field.nullable == theirs.nullable
+    for ours_field, from_pylance in zip(read, shown, strict=True):
+        assert ours_field.name == from_pylance.name
+        assert ours_field.type == from_pylance.type, from_pylance
+        assert ours_field.nullable == from_pylance.nullable
     assert [m.SerializeToString(deterministic=True) for m in ours.to_protos()] == [
         m.SerializeToString(deterministic=True) for m in message.fields
     ]
@@ -83,9 +83,9 @@ def test_types_are_written_like_pylance(tmp_path):
     schema = named(TYPES)
     _, message = by_pylance(schema, tmp_path / "t.lance")
     ours = LanceSchema.from_arrow(schema).to_protos()
-    for made, theirs in zip(ours, message.fields, strict=True):
+    for made, from_pylance in zip(ours, message.fields, strict=True):
         made.ClearField("dictionary")  # pylance sets it with the first value, to the same nothing
-        assert made == theirs
+        assert made == from_pylance
 
 
 def test_field_metadata_is_written_like_pylance(tmp_path):

@@ -103,12 +103,12 @@ def main() -> int:
         name += " (the newest)" if release in ("newest", LANCEDB) else ""
         engine = ENGINES / f"{LANCEDB if release == LANCEDB else 'pylance'}_engine.py"
         ours, of_ours = ours_read_by_them(f"'{python}' '{engine}'", cases)
-        theirs, of_pylance = Counter[str](), set[str]()
+        from_pylance, of_pylance = Counter[str](), set[str]()
         if release != LANCEDB:
-            theirs, of_pylance = pylance_read_by_us(python, given.tables, given.seed)
+            from_pylance, of_pylance = pylance_read_by_us(python, given.tables, given.seed)
         # Differences of old releases are reported; they are no failure.
-        failed |= theirs["wrong"] > 0
-        lines.append(f"| {name} | {shown(ours)} | {shown(theirs)} |")
+        failed |= from_pylance["wrong"] > 0
+        lines.append(f"| {name} | {shown(ours)} | {shown(from_pylance)} |")
         print(lines[-1], flush=True)
         notes += [f"* {name}, ours: {one}" for one in sorted(of_ours)]
         notes += [f"* {name}, its own: {one}" for one in sorted(of_pylance)]

@@ -366,18 +366,18 @@ def report(cells: Sequence[Cell]) -> str:
     lines += ["", "## Wrong", ""]
     if not any(cell.wrong for cell in cells):
         lines.append("Nothing.")
-    theirs: dict[tuple[str, str], dict[str, str]] = {}
+    from_pylance: dict[tuple[str, str], dict[str, str]] = {}
     for cell in cells:
         if cell.direction.startswith("theirs"):
-            theirs.setdefault((cell.release, cell.version), {}).update(cell.own)
+            from_pylance.setdefault((cell.release, cell.version), {}).update(cell.own)
     for cell in cells:
-        own = theirs.get((cell.release, cell.version), {})
+        own = from_pylance.get((cell.release, cell.version), {})
         for problem, names in grouped(cell.wrong):
             for also, alike in by_whose(names, own.keys(), cell.newest):
                 where = f"{cell.release}, {cell.version}, {cell.direction}"
                 lines.append(f"- {where}: {quoted(alike)}: {problem}{also}")
     lines += ["", "## What releases do with their own files", ""]
-    for (release, version), own in theirs.items():
+    for (release, version), own in from_pylance.items():
         for problem, names in grouped(own):
             lines.append(f"- {release}, {version}: {quoted(names)}: {problem}")
     return "\n".join([*lines, *report_of_tables()]) + "\n"
@@ -394,11 +394,11 @@ def report_of_tables() -> list[str]:
         counts = [0, 0, 0]
         for entry in lance.dataset(str(path)).versions():
             version = entry["version"]
-            theirs = rows_or_nothing(lance.dataset(str(path), version=version).to_table)
+            from_pylance = rows_or_nothing(lance.dataset(str(path), version=version).to_table)
             at = VersionSpec(version=version)
             ours = rows_or_nothing(lambda p=path, at=at: read_ours(str(p), at, system_columns=()))
-            alike = repr(theirs) == repr(ours)
-            counts[(1 if theirs is None else 0) if alike else 2] += 1
+            alike = repr(from_pylance) == repr(ours)
+            counts[(1 if from_pylance is None else 0) if alike else 2] += 1
         lines.append(f"| {path.relative_to(golden)} | {' | '.join(map(str, counts))} |")
     return lines
 

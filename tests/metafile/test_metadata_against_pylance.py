@@ -171,9 +171,9 @@ def test_detached_version_is_found_only_by_number(folder):
 def test_tags_and_branches_of_pylance_are_read(folder):
     root = f"{folder}/references.lance"
     store, dataset = LocalStore(root), lance.dataset(root)
-    theirs = dataset.tags.list()
+    from_pylance = dataset.tags.list()
     assert {tag.name: (tag.version, tag.branch) for tag in list_tags(store)} == {
-        name: (tag["version"], tag["branch"]) for name, tag in theirs.items()
+        name: (tag["version"], tag["branch"]) for name, tag in from_pylance.items()
     }
     assert read_tag(store, "v1.0").version == 2
     assert read_tag(store, "on-branch").branch == "feat/x"

@@ -7,7 +7,7 @@ import multiprocessing.pool
 import os
 
 import lance
-import lance.namespace as theirs
+import lance.namespace as lance_namespace
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -49,7 +49,7 @@ def ours(root):
 
 @pytest.fixture
 def pylance(root):
-    return theirs.DirectoryNamespace(root=root)
+    return lance_namespace.DirectoryNamespace(root=root)
 
 
 def create(names: DirectoryNamespace, *name: str, rows: int = 3) -> Table:
@@ -65,13 +65,15 @@ def create_by_pylance(pylance, *name: str, rows: int = 3) -> None:
     table = pa.table({"id": pa.array(range(rows), pa.int64())})
     with pa.ipc.new_stream(data, table.schema) as stream:
         stream.write_table(table)
-    pylance.create_table(theirs.CreateTableRequest(id=list(name)), data.getvalue())
+    pylance.create_table(lance_namespace.CreateTableRequest(id=list(name)), data.getvalue())
 
 
 def listed_by_pylance(pylance, *name: str) -> tuple[list[str], list[str]]:
     return (
-        sorted(pylance.list_namespaces(theirs.ListNamespacesRequest(id=list(name))).namespaces),
-        sorted(pylance.list_tables(theirs.ListTablesRequest(id=list(name))).tables),
+        sorted(
+            pylance.list_namespaces(lance_namespace.ListNamespacesRequest(id=list(name))).namespaces
+        ),
+        sorted(pylance.list_tables(lance_namespace.ListTablesRequest(id=list(name))).tables),
     )
 
 
@@ -81,8 +83,10 @@ def listed(names, *name: str) -> tuple[list[str], list[str]]:
 
 def test_names_of_pylance_are_visible(root, ours, pylance):
     create_by_pylance(pylance, "flat", rows=2)
-    pylance.create_namespace(theirs.CreateNamespaceRequest(id=["eu"], properties={"owner": "me"}))
-    pylance.create_namespace(theirs.CreateNamespaceRequest(id=["eu", "north"]))
+    pylance.create_namespace(
+        lance_namespace.CreateNamespaceRequest(id=["eu"], properties={"owner": "me"})
+    )
+    pylance.create_namespace(lance_namespace.CreateNamespaceRequest(id=["eu", "north"]))
     create_by_pylance(pylance, "eu", "north", "orders", rows=5)
     assert listed(ours) == (["eu"], ["flat"])
     assert listed(ours, "eu") == (["north"], [])
@@ -103,9 +107,11 @@ def test_names_are_visible_to_pylance(root, ours, pylance):
     create(ours, "eu", "north", "orders", rows=5)
     assert listed_by_pylance(pylance) == (["eu"], ["flat"])
     assert listed_by_pylance(pylance, "eu") == (["north"], [])
-    found = pylance.describe_namespace(theirs.DescribeNamespaceRequest(id=["eu"]))
+    found = pylance.describe_namespace(lance_namespace.DescribeNamespaceRequest(id=["eu"]))
     assert found.properties == {"owner": "me"}
-    described = pylance.describe_table(theirs.DescribeTableRequest(id=["eu", "north", "orders"]))
+    described = pylance.describe_table(
+        lance_namespace.DescribeTableRequest(id=["eu", "north", "orders"])
+    )
     assert lance.dataset(described.location).count_rows() == 5
     lance.dataset(f"{root}/__manifest").validate()
     assert not verify(Table(f"{root}/__manifest")).findings
@@ -123,17 +129,17 @@ def test_legacy_directory_is_read_and_extended(root, ours, pylance):
 
 
 def test_declared_names_of_pylance_accept_our_tables(ours, pylance):
-    pylance.declare_table(theirs.DeclareTableRequest(id=["later"]))
+    pylance.declare_table(lance_namespace.DeclareTableRequest(id=["later"]))
     assert ours.locate(("later",)) == ours.place(("later",))
     create(ours, "later", rows=7)
-    found = pylance.describe_table(theirs.DescribeTableRequest(id=["later"]))
+    found = pylance.describe_table(lance_namespace.DescribeTableRequest(id=["later"]))
     assert lance.dataset(found.location).count_rows() == 7
 
 
 def test_properties_are_set_and_removed(ours, pylance):
     ours.create_namespace(("eu",), {"a": "1", "b": "2"})
     ours.change_properties(("eu",), {"b": None, "c": "3"})
-    found = pylance.describe_namespace(theirs.DescribeNamespaceRequest(id=["eu"]))
+    found = pylance.describe_namespace(lance_namespace.DescribeNamespaceRequest(id=["eu"]))
     assert found.properties == ours.properties(("eu",)) == {"a": "1", "c": "3"}
     with pytest.raises(NamespaceNotFoundError, match="us"):
         ours.change_properties(("us",), {"a": "1"})
@@ -264,12 +270,12 @@ def _make_namespaces(root: str, by: str, seed: int) -> list[str]:
         for name in done:
             names.create_namespace((name,), {})
         return done
-    pylance = theirs.DirectoryNamespace(root=root)
+    pylance = lance_namespace.DirectoryNamespace(root=root)
     made = []
     for name in done:
         for _ in range(50):
             try:
-                pylance.create_namespace(theirs.CreateNamespaceRequest(id=[name]))
+                pylance.create_namespace(lance_namespace.CreateNamespaceRequest(id=[name]))
                 break
             except Exception as error:  # noqa: BLE001  # of its own types, all of them
                 if "already exists" in str(error).lower():
@@ -304,7 +310,7 @@ def test_random_histories_alternate_with_pylance(root, ours, pylance, seed):
                 else:
                     properties = {"step": str(step)}
                     pylance.create_namespace(
-                        theirs.CreateNamespaceRequest(id=list(name), properties=properties)
+                        lance_namespace.CreateNamespaceRequest(id=list(name), properties=properties)
                     )
                 spaces.add(name)
             case 1 | 2:
@@ -318,7 +324,7 @@ def test_random_histories_alternate_with_pylance(root, ours, pylance, seed):
                 if by_us:
                     assert ours.drop_table(gone)
                 else:
-                    pylance.drop_table(theirs.DropTableRequest(id=list(gone)))
+                    pylance.drop_table(lance_namespace.DropTableRequest(id=list(gone)))
                 del tables[gone]
             case 4 if parent and not any(
                 other != parent and other[: len(parent)] == parent for other in (*spaces, *tables)
@@ -326,7 +332,7 @@ def test_random_histories_alternate_with_pylance(root, ours, pylance, seed):
                 if by_us:
                     assert ours.drop_namespace(parent, cascade=False)
                 else:
-                    pylance.drop_namespace(theirs.DropNamespaceRequest(id=list(parent)))
+                    pylance.drop_namespace(lance_namespace.DropNamespaceRequest(id=list(parent)))
                 spaces.discard(parent)
     for space in spaces:
         children = [name[-1] for name in spaces if name and name[:-1] == space]
@@ -335,7 +341,7 @@ def test_random_histories_alternate_with_pylance(root, ours, pylance, seed):
         assert listed_by_pylance(pylance, *space) == (sorted(children), sorted(named))
     for name, rows in tables.items():
         assert open_existing(ours.locate(name)).num_rows() == rows
-        found = pylance.describe_table(theirs.DescribeTableRequest(id=list(name)))
+        found = pylance.describe_table(lance_namespace.DescribeTableRequest(id=list(name)))
         assert lance.dataset(found.location).count_rows() == rows
 
 

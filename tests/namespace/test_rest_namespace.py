@@ -8,7 +8,7 @@ import threading
 import traceback
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-import lance.namespace as theirs
+import lance.namespace as lance_namespace
 import pytest
 from table_access import append
 
@@ -36,7 +36,7 @@ def server(tmp_path):
         "vend_input_storage_options": "true",
         "vend_input_storage_options_refresh_interval_millis": "3600000",
     }
-    with theirs.RestAdapter("dir", settings, port=0) as adapter:
+    with lance_namespace.RestAdapter("dir", settings, port=0) as adapter:
         yield f"http://127.0.0.1:{adapter.port}"
 
 

@@ -39,8 +39,8 @@ def make(path, rows=6, **more):
 
 def contents(path):
     """Rows without lineage, checked to be the same for us and for pylance."""
-    ours, theirs = read_ours(path), read_pylance(path)
-    assert_same_rows(ours, theirs)
+    ours, from_pylance = read_ours(path), read_pylance(path)
+    assert_same_rows(ours, from_pylance)
     lance.dataset(path).validate()
     names = [name for name in ours.column_names if not name.startswith("_row")]
     return sorted(tuple(row.values()) for row in ours.select(names).to_pylist())

@@ -83,12 +83,12 @@ def test_rows_appended_during_add_columns_are_computed(spark, table):
     # The job is lazy until its rows are read, so another writer comes while they are.
     @sf.udf("bigint")
     def slow(value):
-        import lance as theirs
+        import lance as pylance
         import pyarrow as pa
 
         if value == 8:
             one = {"id": [100], "k": pa.array([1], pa.int32()), "s": [{"a": 1}]}
-            theirs.write_dataset(pa.table(one), path, mode="append")
+            pylance.write_dataset(pa.table(one), path, mode="append")
         return value + 1
 
     result = table.addColumns({"next": slow("id")})

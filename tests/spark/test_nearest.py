@@ -254,10 +254,12 @@ def test_vector_index_is_built_on_executors(spark, tmp_path, numbers):
     nearest = {"column": "vec", "q": pa.array(query), "k": 5, "nprobes": 2}
     dataset = lance.dataset(path)
     assert "ANN" in dataset.scanner(nearest=nearest).explain_plan()
-    theirs = dataset.to_table(columns=["id", "_distance"], nearest=nearest)
+    from_pylance = dataset.to_table(columns=["id", "_distance"], nearest=nearest)
     found = table.nearest(query, 5, nprobes=2, columns=["id"]).toArrow()
-    assert found["id"].to_pylist() == theirs["id"].to_pylist()
-    assert found["_distance"].to_pylist() == pytest.approx(theirs["_distance"].to_pylist(), 1e-4)
+    assert found["id"].to_pylist() == from_pylance["id"].to_pylist()
+    assert found["_distance"].to_pylist() == pytest.approx(
+        from_pylance["_distance"].to_pylist(), 1e-4
+    )
     assert table.refreshVectorIndices() == ()
     save(spark, path, numbers[:20], parts=1, start=1000)
     with pytest.raises(InvalidInputError, match="there is no vector index 'other'"):

@@ -324,8 +324,8 @@ def our_answers(batch, text, zone="UTC", ansi=True):
         return error
 
 
-def differences(batch, conditions, theirs, zone="UTC"):
-    for text, spark_value in zip(conditions, theirs, strict=True):
+def differences(batch, conditions, spark_answers, zone="UTC"):
+    for text, spark_value in zip(conditions, spark_answers, strict=True):
         ours = our_answers(batch, text, zone)
         if isinstance(spark_value, Exception) and isinstance(ours, Exception):
             continue
@@ -335,15 +335,15 @@ def differences(batch, conditions, theirs, zone="UTC"):
 
 def explain(batch, found):
     lines = []
-    for text, theirs, ours in found[:12]:
+    for text, spark_answers, ours in found[:12]:
         lines.append(text)
-        if isinstance(theirs, Exception) or isinstance(ours, Exception):
-            lines += [f"   Spark: {str(theirs)[:300]}", f"   ours:  {str(ours)[:300]}"]
+        if isinstance(spark_answers, Exception) or isinstance(ours, Exception):
+            lines += [f"   Spark: {str(spark_answers)[:300]}", f"   ours:  {str(ours)[:300]}"]
             continue
-        rows = [n for n, (a, b) in enumerate(zip(theirs, ours, strict=True)) if a != b]
+        rows = [n for n, (a, b) in enumerate(zip(spark_answers, ours, strict=True)) if a != b]
         row = {name: batch.column(name)[rows[0]] for name in batch.schema.names if name in text}
         lines.append(
-            f"   {len(rows)} rows, first {row}: Spark {theirs[rows[0]]}, ours {ours[rows[0]]}"
+            f"   {len(rows)} rows, first {row}: Spark {spark_answers[rows[0]]}, ours {ours[rows[0]]}"
         )
     return f"{len(found)} conditions differ\n" + "\n".join(lines)
 
@@ -367,11 +367,11 @@ def test_random_conditions_equal_spark(rows):
     batch, frame = rows
     make = Conditions(seed=20)
     conditions = [make.condition(depth=n % 4) for n in range(320)]
-    theirs = []
+    spark_answers = []
     for first in range(0, len(conditions), 40):
-        theirs += answers_of_spark(frame, conditions[first : first + 40])
-    assert sum(not isinstance(one, Exception) for one in theirs) > 280
-    found = list(differences(batch, conditions, theirs))
+        spark_answers += answers_of_spark(frame, conditions[first : first + 40])
+    assert sum(not isinstance(one, Exception) for one in spark_answers) > 280
+    found = list(differences(batch, conditions, spark_answers))
     assert not found, explain(batch, found)
 
 
@@ -388,8 +388,8 @@ def test_session_zone_conditions_equal_spark(spark, rows, zone):
     make = Conditions(seed=21)
     conditions = [*PARTS, *(make.times() for _ in range(60))]
     with session_settings(spark, {"spark.sql.session.timeZone": zone}):
-        theirs = answers_of_spark(frame, conditions)
-    found = list(differences(batch, conditions, theirs, zone))
+        spark_answers = answers_of_spark(frame, conditions)
+    found = list(differences(batch, conditions, spark_answers, zone))
     assert not found, explain(batch, found)
 
 
@@ -400,10 +400,10 @@ def test_conditions_fail_exactly_like_spark(rows):
     others = [text for text in RISKY if text not in failing]
     assert len(failing) > 15
     # Those that should all be fine share a query; those that should fail need one each.
-    theirs = answers_of_spark(frame, others)
+    spark_answers = answers_of_spark(frame, others)
     for text in failing:
-        theirs += answers_of_spark(frame, [text])
-    found = list(differences(batch, [*others, *failing], theirs))
+        spark_answers += answers_of_spark(frame, [text])
+    found = list(differences(batch, [*others, *failing], spark_answers))
     assert not found, explain(batch, found)
 
 
@@ -443,13 +443,13 @@ def test_non_ansi_conditions_equal_spark(spark, rows):
     conditions = [*LOOSE, *(make.condition(depth=n % 3) for n in range(120))]
     ours = {text: our_answers(batch, text, ansi=False) for text in conditions}
     answered = [text for text in conditions if not isinstance(ours[text], Exception)]
-    theirs = []
+    spark_answers = []
     with session_settings(spark, {"spark.sql.ansi.enabled": "false"}):
         for first in range(0, len(answered), 40):
-            theirs += answers_of_spark(frame, answered[first : first + 40])
+            spark_answers += answers_of_spark(frame, answered[first : first + 40])
     found = [
         (text, expected, ours[text])
-        for text, expected in zip(answered, theirs, strict=True)
+        for text, expected in zip(answered, spark_answers, strict=True)
         if expected != ours[text]
     ]
     assert not found, explain(batch, found)
@@ -503,9 +503,9 @@ def test_date_and_timestamp_texts_equal_spark(spark):
     with session_settings(spark, settings):
         casts = [f"CAST(x AS {kind}) AS {kind}" for kind in kinds]
         before = ours()
-        theirs = frame.selectExpr("id", *casts).toArrow().sort_by("id").columns[1:]
+        spark_answers = frame.selectExpr("id", *casts).toArrow().sort_by("id").columns[1:]
         after = ours()
-    for kind, arrays in zip(kinds, zip(before, theirs, after, strict=True), strict=True):
+    for kind, arrays in zip(kinds, zip(before, spark_answers, after, strict=True), strict=True):
         # Python has no years of five digits.
         found = [array.cast(kinds[kind]).to_pylist() for array in arrays]
         # A time without a day is one of today.

@@ -127,13 +127,13 @@ def test_procedure_names_use_snake_case_of_python_names():
         for one in schema.fieldNames()
     }
     # As lance-spark's VACUUM has it.
-    theirs = {"bytes_removed", "old_versions", "files_removed"}
+    from_pylance = {"bytes_removed", "old_versions", "files_removed"}
     for name, procedure in PROCEDURES.items():
         assert SNAKE.fullmatch(name)
         for word in (*procedure.parameters.names, *procedure.result.names):
             assert SNAKE.fullmatch(word), f"{name}: {word}"
         for word in procedure.result.names:
-            assert word in python | columns | theirs, f"{name}: {word}"
+            assert word in python | columns | from_pylance, f"{name}: {word}"
 
 
 def test_version_parameters_come_with_tag_and_timestamp():

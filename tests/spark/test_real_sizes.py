@@ -70,7 +70,7 @@ class Model:
     def ids(self):
         return np.flatnonzero(self.is_there)
 
-    def check(self, spark, *, theirs=True):
+    def check(self, spark, *, from_pylance=True):
         """The newest version, as Spark and (unless it cannot) pylance read it."""
         rows = LanceTable.forPath(spark, self.path).scan(metadataColumns=LINEAGE).toArrow()
         found = by_id(rows)
@@ -84,7 +84,7 @@ class Model:
         assert len(np.unique(self.row_id[ids])) == len(ids)
         assert np.array_equal(found["_row_created_at_version"], self.created[ids])
         assert np.array_equal(found["_row_last_updated_at_version"], self.updated[ids])
-        if theirs:
+        if from_pylance:
             rows = lance.dataset(self.path).to_table(columns=["id", "v"], with_row_id=True)
             for name, values in by_id(rows).items():
                 assert np.array_equal(found[name], values), name
@@ -278,7 +278,7 @@ def test_row_ids_and_versions_outside_of_manifest(spark, path, outside, rows):
     end = compact(path)
     if outside == "file":
         move_sequences_outside(path)
-    model.check(spark, theirs=outside != "file")
+    model.check(spark, from_pylance=outside != "file")
     model.check_feed(spark, start + 1, end)
 
 
@@ -324,8 +324,8 @@ def test_hundred_thousand_vectors_survive_changes(spark, path):
     def check():
         ids = np.flatnonzero(is_there)
         found = table.toDF().toArrow().sort_by("id")
-        theirs = lance.dataset(path).to_table().sort_by("id")
-        for one in (found, theirs):
+        from_pylance = lance.dataset(path).to_table().sort_by("id")
+        for one in (found, from_pylance):
             assert np.array_equal(one["id"], ids)
             assert np.array_equal(one["k"], k[ids])
             assert np.array_equal(vectors_of(one["x"], width), numbers[ids])

@@ -8,7 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from text_tables import lances, texts, theirs
+from text_tables import from_pylance, lances, texts
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
@@ -55,14 +55,14 @@ def test_rows_are_ordered_by_score(table, path):
     assert [kind for _, kind in found.dtypes[:3]] == ["int", "float", "bigint"]
     rows = found.collect()
     assert [row._rank for row in rows] == list(range(1, 8))
-    expected = theirs(path, "river cat", k=7)
+    expected = from_pylance(path, "river cat", k=7)
     assert [row._score for row in rows] == pytest.approx(list(expected.values()), rel=1e-5)
     stored = {row.id: row.s for row in table.scan(["id", "s"]).collect()}
     assert all(row.s == stored[row.id] and row._rowid == row.id for row in rows)
 
     every = table.search("river cat", None, columns=[])
     assert every.columns == ["_rank", "_score", "_rowid"]
-    assert scores(every.collect()) == pytest.approx(theirs(path, "river cat"), rel=1e-5)
+    assert scores(every.collect()) == pytest.approx(from_pylance(path, "river cat"), rel=1e-5)
     assert found.where("_score < 0").count() == 0
 
 
@@ -78,7 +78,7 @@ def test_rows_are_ordered_by_score(table, path):
 def test_lance_json_queries_are_supported(table, path, query):
     text = _json(query)
     assert parse_query(text) == query
-    expected = pytest.approx(theirs(path, query), rel=1e-5)
+    expected = pytest.approx(from_pylance(path, query), rel=1e-5)
     assert scores(table.search(text, None, columns=["id"]).collect()) == expected
     assert scores(table.search(json.loads(text), None).collect()) == expected
 
@@ -102,13 +102,15 @@ def _json(query):
 
 def test_search_supports_phrases_operators_columns_and_filters(table, path):
     phrase = table.search('"cat dog"', None, "s")
-    assert scores(phrase.collect()) == pytest.approx(theirs(path, Phrase("cat dog", "s")), rel=1e-5)
+    assert scores(phrase.collect()) == pytest.approx(
+        from_pylance(path, Phrase("cat dog", "s")), rel=1e-5
+    )
     both = table.search("cat dog", None, "S", operator="AND")
-    expected = theirs(path, Match("cat dog", "s", Operator.AND))
+    expected = from_pylance(path, Match("cat dog", "s", Operator.AND))
     assert scores(both.collect()) == pytest.approx(expected, rel=1e-5)
     # Only one of the columns has an index.
     either = scores(table.search("river", None, ["s", "t"]).collect())
-    one, other = (theirs(path, Match("river", name)) for name in ("s", "t"))
+    one, other = (from_pylance(path, Match("river", name)) for name in ("s", "t"))
     assert either == pytest.approx(
         {row: max(one.get(row, 0), other.get(row, 0)) for row in one | other}, rel=1e-5
     )
@@ -116,10 +118,12 @@ def test_search_supports_phrases_operators_columns_and_filters(table, path):
     assert sorted(row.id for row in lists.collect()) == [i for i in range(12, 100, 3) if i % 9 != 4]
     some = table.search("river cat", None, filter="id > 600", columns=["id", "_rowaddr"])
     assert some.columns[3:] == ["id", "_rowaddr"]
-    expected = theirs(path, "river cat", condition="id > 600")
+    expected = from_pylance(path, "river cat", condition="id > 600")
     assert scores(some.collect()) == pytest.approx(expected, rel=1e-5)
     covered = table.search("river cat", None, coveredOnly=True).collect()
-    assert {row.id for row in covered} == {row for row in theirs(path, "river cat") if row < 700}
+    assert {row.id for row in covered} == {
+        row for row in from_pylance(path, "river cat") if row < 700
+    }
 
 
 def test_search_uses_requested_version(spark, table, path):
@@ -141,7 +145,7 @@ def test_large_searches_run_in_several_tasks(table, path, monkeypatch):
         every = scores(table.search(_json(query), None).collect())
         assert scores(rows) == dict(sorted(every.items(), key=lambda row: (-row[1], row[0]))[:k])
     assert scores(table.search("river cat", None).collect()) == pytest.approx(
-        theirs(path, "river cat"), rel=1e-5
+        from_pylance(path, "river cat"), rel=1e-5
     )
 
 
@@ -264,4 +268,4 @@ def test_many_search_queries_run_in_several_tasks(spark, table, path):
 
 
 def pylance_best(path, query):
-    return pytest.approx(max(theirs(path, query).values()), rel=1e-5)
+    return pytest.approx(max(from_pylance(path, query).values()), rel=1e-5)

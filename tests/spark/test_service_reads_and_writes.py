@@ -91,9 +91,9 @@ def test_planned_write_and_read_agree_with_pylance(tmp_path):
         plan = plan_write(path)
         messages = written(plan, ids(*range(10 * turn, 10 * turn + 4)), ids(10 * turn + 7))
         call("commit", writer=plan["writer"], messages=messages)
-    theirs = read_pylance(path)
-    assert sorted(theirs["id"].to_pylist()) == [0, 1, 2, 3, 7, 10, 11, 12, 13, 17]
-    assert rows_of(path, COLUMNS).equals(theirs.select(COLUMNS.names))
+    from_pylance = read_pylance(path)
+    assert sorted(from_pylance["id"].to_pylist()) == [0, 1, 2, 3, 7, 10, 11, 12, 13, 17]
+    assert rows_of(path, COLUMNS).equals(from_pylance.select(COLUMNS.names))
 
 
 def test_planned_overwrite_leaves_only_its_rows(tmp_path):

@@ -240,5 +240,5 @@ def test_killed_queries_sharing_table_lose_and_repeat_nothing(tmp_path, seed):
             found = read_ours(path, system_columns=()).to_pylist()
             assert sorted(map(tuple, map(dict.values, found))) == sorted(sinks.rows), sinks.seen
     assert seed > 12 or (sinks.seen["run again"] and sinks.seen["killed before the commit"])
-    theirs = lance.dataset(path).to_table().to_pylist()
-    assert sorted(map(tuple, map(dict.values, theirs))) == sorted(sinks.rows)
+    from_pylance = lance.dataset(path).to_table().to_pylist()
+    assert sorted(map(tuple, map(dict.values, from_pylance))) == sorted(sinks.rows)

@@ -278,8 +278,8 @@ def _joined(plan, source, keys):
         [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches], schema
     )
     right = source.select(list(keys)).append_column(_SOURCE_ROW, _numbers(source.num_rows))
-    theirs = target.select(list(keys)).cast(source.select(list(keys)).schema)
-    left = theirs.append_column(_TARGET_ROW, _numbers(target.num_rows))
+    target_keys = target.select(list(keys)).cast(source.select(list(keys)).schema)
+    left = target_keys.append_column(_TARGET_ROW, _numbers(target.num_rows))
     pairs = left.join(right, list(keys), join_type="inner")
     of_source, of_target = pairs[_SOURCE_ROW].to_numpy(), pairs[_TARGET_ROW].to_numpy()
     new = np.setdiff1d(np.arange(source.num_rows), of_source)

@@ -117,21 +117,21 @@ def read_dataset(dataset: lance.LanceDataset) -> pa.Table:
     ).to_table()
 
 
-def assert_same_rows(ours: pa.Table, theirs: pa.Table) -> None:
+def assert_same_rows(ours: pa.Table, from_pylance: pa.Table) -> None:
     """Equal up to the order of rows, by row address; NaN equals NaN."""
-    theirs = theirs.select(ours.column_names)
-    for mine, other in zip(ours.schema, theirs.schema, strict=True):
+    from_pylance = from_pylance.select(ours.column_names)
+    for mine, other in zip(ours.schema, from_pylance.schema, strict=True):
         assert mine.type == other.type, mine.name
     try:
-        ours, theirs = ours.sort_by("_rowaddr"), theirs.sort_by("_rowaddr")
+        ours, from_pylance = ours.sort_by("_rowaddr"), from_pylance.sort_by("_rowaddr")
     except pa.ArrowInvalid as error:
         assert "unify dictionaries with nulls" in str(error)
-        rows = (sorted(one.to_pylist(), key=itemgetter("_rowaddr")) for one in (ours, theirs))
+        rows = (sorted(one.to_pylist(), key=itemgetter("_rowaddr")) for one in (ours, from_pylance))
         assert repr(next(rows)) == repr(next(rows))
         return
-    assert ours.num_rows == theirs.num_rows
+    assert ours.num_rows == from_pylance.num_rows
     for name in ours.column_names:
-        mine, other = ours[name].combine_chunks(), theirs[name].combine_chunks()
+        mine, other = ours[name].combine_chunks(), from_pylance[name].combine_chunks()
         if not mine.equals(other):
             assert repr(mine.to_pylist()) == repr(other.to_pylist()), name
 

@@ -90,7 +90,7 @@ def ours(path, query, *, k=None, condition=None, columns=("id",), pickled=None, 
     return dict(zip(found.row_id.tolist(), found.score.tolist(), strict=True)), rows
 
 
-def theirs(path, query, *, k=None, condition=None):
+def from_pylance(path, query, *, k=None, condition=None):
     """Row id -> score, as pylance finds them."""
     dataset = lance.dataset(str(path), session=lance.Session())
     more = {} if condition is None else {"filter": condition, "prefilter": True}

@@ -42,7 +42,7 @@ def ours(path, queries, k, *, metric=None, condition=None, use_index=True, shown
     return plan, merge_found(plan.merge, [search((one,), asked) for one in plan.tasks], asked)
 
 
-def theirs(path, query, k, **nearest):
+def from_pylance(path, query, k, **nearest):
     dataset = lance.dataset(str(path), session=lance.Session())
     nearest = {"column": "v", "q": pa.array(query), "k": k, **nearest}
     return dataset.to_table(columns=["id", "_distance"], nearest=nearest, with_row_id=True)

@@ -129,5 +129,5 @@ def test_row_ids_beyond_32_bits_are_continued(path):
     store.put(location.path, encode_manifest(manifest, (), file.transaction()))
     append(path, 2, rows=2)
     assert lineage(path) == [start, start + 1, start + 2, start + 3]
-    theirs = lance.dataset(path).scanner(columns=["id"], with_row_id=True).to_table()
-    assert theirs["_rowid"].to_pylist() == lineage(path)
+    from_pylance = lance.dataset(path).scanner(columns=["id"], with_row_id=True).to_table()
+    assert from_pylance["_rowid"].to_pylist() == lineage(path)

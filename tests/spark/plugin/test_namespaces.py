@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import lance
-import lance.namespace as theirs
+import lance.namespace as lance_namespace
 import pyarrow as pa
 import pytest
 from catalog_servers import unity_and_polaris  # noqa: F401
@@ -45,7 +45,7 @@ def rest(plugin, root):
         "vend_input_storage_options": "true",
         "vend_input_storage_options_refresh_interval_millis": "1000",
     }
-    with theirs.RestAdapter("dir", settings, port=0) as adapter:
+    with lance_namespace.RestAdapter("dir", settings, port=0) as adapter:
         plugin.conf.set("spark.sql.catalog.rest", CATALOG)
         plugin.conf.set("spark.sql.catalog.rest.uri", f"http://127.0.0.1:{adapter.port}")
         plugin.conf.set("spark.sql.catalog.rest.headers.Authorization", "Bearer s3cr3t")
@@ -102,8 +102,8 @@ def test_table_lifecycle_works_in_nested_namespace(names, root):
     names.sql(f"ALTER TABLE {table} RENAME TO life.u")
     assert sql(names, "SELECT id, more FROM names.life.u") == [(2, None), (4, None)]
     names.sql("CREATE OR REPLACE TABLE names.life.u AS SELECT id FROM names.life.u WHERE id = 2")
-    pylance = theirs.DirectoryNamespace(root=root)
-    found = pylance.describe_table(theirs.DescribeTableRequest(id=["life", "u"]))
+    pylance = lance_namespace.DirectoryNamespace(root=root)
+    found = pylance.describe_table(lance_namespace.DescribeTableRequest(id=["life", "u"]))
     assert lance.dataset(found.location).to_table().to_pylist() == [{"id": 2}]
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
         names.sql("CREATE TABLE names.life.u (id int)")
@@ -121,19 +121,19 @@ def test_table_lifecycle_works_in_nested_namespace(names, root):
 
 
 def test_pylance_tables_are_visible(names, root):
-    pylance = theirs.DirectoryNamespace(root=root)
-    pylance.create_namespace(theirs.CreateNamespaceRequest(id=["py"]))
+    pylance = lance_namespace.DirectoryNamespace(root=root)
+    pylance.create_namespace(lance_namespace.CreateNamespaceRequest(id=["py"]))
     data = io.BytesIO()
     table = pa.table({"id": [1, 2, 3]})
     with pa.ipc.new_stream(data, table.schema) as stream:
         stream.write_table(table)
     for name in (["py", "t"], ["flat"]):
-        pylance.create_table(theirs.CreateTableRequest(id=name), data.getvalue())
+        pylance.create_table(lance_namespace.CreateTableRequest(id=name), data.getvalue())
     assert sql(names, "SELECT id FROM names.py.t JOIN names.flat USING (id)") == [(1,), (2,), (3,)]
     assert sql(names, "SHOW TABLES IN names.main") == [("main", "flat", False)]
     names.sql("DROP TABLE names.flat")
     names.sql("DROP NAMESPACE names.py CASCADE")
-    assert pylance.list_tables(theirs.ListTablesRequest(id=[])).tables == []
+    assert pylance.list_tables(lance_namespace.ListTablesRequest(id=[])).tables == []
 
 
 def test_table_location_must_be_inside_root(names, root, tmp_path):

@@ -169,16 +169,18 @@ def test_merges_record_inserted_keys_like_pylance(plugin, tmp_path, merge):
     )
     first = pa.table([["A", "B"], [1, 1], ["old", "old"]], schema=schema)
     new = pa.table([["C", "D"], [7, 8], ["new"] * 2], schema=schema)
-    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
-    for path in (ours, theirs):
+    ours, from_pylance = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    for path in (ours, from_pylance):
         lance.write_dataset(first, path, enable_stable_row_ids=True)
     merge(plugin, ours, plugin.createDataFrame(new.to_pandas()))
-    dataset = lance.dataset(theirs).merge_insert(["id", "region"])
+    dataset = lance.dataset(from_pylance).merge_insert(["id", "region"])
     dataset.when_matched_update_all().when_not_matched_insert_all().execute(new)
     noted = [
         Snapshot.open(Table(path)).file.transaction().operation.inserted_rows
-        for path in (ours, theirs)
+        for path in (ours, from_pylance)
     ]
     assert noted[0] == noted[1]
     rows = lance.dataset(ours).to_table().to_pylist()
-    assert sorted(map(str, rows)) == sorted(map(str, lance.dataset(theirs).to_table().to_pylist()))
+    assert sorted(map(str, rows)) == sorted(
+        map(str, lance.dataset(from_pylance).to_table().to_pylist())
+    )

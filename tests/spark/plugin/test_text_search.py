@@ -8,7 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from text_tables import texts, theirs
+from text_tables import from_pylance, texts
 
 from pyspark_lance import LanceTable
 from pyspark_lance.table.text.queries import Match, Operator, Phrase
@@ -49,15 +49,15 @@ def test_best_rows_come_first(plugin, searched):
     found = ask(plugin, f"'{searched}', 'river cat', 8")
     assert found.columns == ["id", "s", "t", "_score"]
     rows = found.collect()
-    expected = theirs(searched, "river cat", k=8)
+    expected = from_pylance(searched, "river cat", k=8)
     assert [row._score for row in rows] == same(list(expected.values()))
     assert "TakeOrderedAndProject(limit=8" in plan_of(found)
     for table in ("texts", f"lance.`{searched}`"):
         assert scores(ask(plugin, f"'{table}', 'river cat', 8").collect()) == scores(rows)
     joined = ask(plugin, "'texts', 'river', 1000", "a.id", "a JOIN texts b USING (id)")
-    assert joined.count() == len(theirs(searched, "river"))
+    assert joined.count() == len(from_pylance(searched, "river"))
     low = ask(plugin, "'texts', 'river', 1000", "id", "WHERE _score < 1").collect()
-    expected = {row for row, score in theirs(searched, "river").items() if score < 1}
+    expected = {row for row, score in from_pylance(searched, "river").items() if score < 1}
     assert {row.id for row in low} == expected
 
 
@@ -69,14 +69,14 @@ def test_search_function_accepts_arguments(plugin, searched):
     found = ask(plugin, arguments)
     assert found.columns == ["id", "_rowid", "_score"]
     query = Match("river cat", "s", Operator.AND)
-    assert scores(found.collect()) == same(theirs(searched, query, condition="id % 2 = 0"))
+    assert scores(found.collect()) == same(from_pylance(searched, query, condition="id % 2 = 0"))
     phrase = ask(plugin, "'texts', '\"cat dog\"', 500")
-    assert scores(phrase.collect()) == same(theirs(searched, Phrase("cat dog", "s")))
+    assert scores(phrase.collect()) == same(from_pylance(searched, Phrase("cat dog", "s")))
     text = json.dumps({"match": {"terms": "rivre", "column": "s", "fuzziness": 2}})
     fuzzy = plugin.sql("SELECT * FROM search('texts', :q, 500)", args={"q": text})
-    assert scores(fuzzy.collect()) == same(theirs(searched, Match("rivre", "s", fuzziness=2)))
+    assert scores(fuzzy.collect()) == same(from_pylance(searched, Match("rivre", "s", fuzziness=2)))
     either = ask(plugin, "'texts', 'river', 900, column => array('s', 't')")
-    one, other = (theirs(searched, Match("river", name)) for name in ("s", "t"))
+    one, other = (from_pylance(searched, Match("river", name)) for name in ("s", "t"))
     assert scores(either.collect()) == same(
         {row: max(one.get(row, 0), other.get(row, 0)) for row in one | other}
     )
@@ -89,7 +89,7 @@ def test_search_is_read_option(plugin, searched):
     reader = plugin.read.format("lance").option("search", json.dumps(asked))
     found = reader.option("columns", "id").load(searched)
     assert found.columns == ["id", "_score"]
-    expected = theirs(searched, "river cat", k=9)
+    expected = from_pylance(searched, "river cat", k=9)
     assert [row._score for row in found.collect()] == same(list(expected.values()))
     assert found.select("id").where("_score > 1").count() == sum(s > 1 for s in expected.values())
     assert found.limit(3).count() == 3

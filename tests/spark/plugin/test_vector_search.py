@@ -84,14 +84,16 @@ def test_argument_names_follow_lance_spark(plugin, searched, numbers):
     )
     found = ask(plugin, arguments)
     assert found.columns == ["name", "_rowid", "_distance"]
-    theirs = lance.dataset(searched).to_table(
+    from_pylance = lance.dataset(searched).to_table(
         columns=["name", "_distance"], filter="id != 3", prefilter=True, with_row_id=True,
         nearest={"column": "v", "q": numbers[3], "k": 3, "metric": "cosine"},
     )  # fmt: skip
     rows = found.collect()
-    assert [row.name for row in rows] == theirs["name"].to_pylist()
-    assert [row._rowid for row in rows] == theirs["_rowid"].to_pylist()
-    assert [row._distance for row in rows] == pytest.approx(theirs["_distance"].to_pylist(), 1e-5)
+    assert [row.name for row in rows] == from_pylance["name"].to_pylist()
+    assert [row._rowid for row in rows] == from_pylance["_rowid"].to_pylist()
+    assert [row._distance for row in rows] == pytest.approx(
+        from_pylance["_distance"].to_pylist(), 1e-5
+    )
     near = ask(plugin, f"'searched', {array(numbers[3])}, limit => 9", "id", "WHERE _distance < 1")
     assert [row.id for row in near.collect()] == [
         i for i in nearest_ids(numbers, numbers[3], 9) if ((numbers[i] - numbers[3]) ** 2).sum() < 1

@@ -72,11 +72,11 @@ def path(tmp_path):
     return path
 
 
-def both(path, policy, **theirs):
+def both(path, policy, **from_pylance):
     """Cleans up a copy with pylance and this one with ours; the same files must be left."""
     copy = f"{path}-copy"
     shutil.copytree(path, copy)
-    stats = lance.dataset(copy).cleanup_old_versions(**theirs)
+    stats = lance.dataset(copy).cleanup_old_versions(**from_pylance)
     foreseen = cleanup_old_versions(Table(path), policy, dry_run=True)
     result = cleanup_old_versions(Table(path), policy)
     assert foreseen == result

@@ -102,7 +102,7 @@ def test_compaction_bins_equal_pylance(tmp_path, seed):
     snapshot = Snapshot.open(Table(path))
     for target in (10, 40, 100, rows, 10 * rows):
         for threshold in (0.0, 0.1, 0.5, 1.0):
-            theirs = Compaction.plan(
+            from_pylance = Compaction.plan(
                 lance.dataset(path),
                 {"target_rows_per_fragment": target, "materialize_deletions_threshold": threshold},
             )
@@ -111,7 +111,7 @@ def test_compaction_bins_equal_pylance(tmp_path, seed):
             )
             ours = plan_bins(snapshot.manifest.fragments, snapshot.indices, options)
             assert [[f.id for f in one] for one in ours] == [
-                [fragment.id for fragment in task.fragments] for task in theirs.tasks
+                [fragment.id for fragment in task.fragments] for task in from_pylance.tasks
             ], (target, threshold)
 
 
@@ -192,11 +192,11 @@ def test_compaction_is_invisible_and_pylance_continues(tmp_path, seed, version):
 
 @pytest.mark.parametrize("stable", [True, False])
 def test_compaction_result_equals_pylance(tmp_path, stable):
-    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
-    for path in (ours, theirs):
+    ours, from_pylance = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    for path in (ours, from_pylance):
         fragmented(path, 3, stable=stable, indexed=False)
     result = compact(Table(ours), {"target_rows_per_fragment": 90})
-    metrics = lance.dataset(theirs).optimize.compact_files(target_rows_per_fragment=90)
+    metrics = lance.dataset(from_pylance).optimize.compact_files(target_rows_per_fragment=90)
     assert (result.fragments_removed, result.fragments_added) == (
         metrics.fragments_removed,
         metrics.fragments_added,
@@ -205,12 +205,12 @@ def test_compaction_result_equals_pylance(tmp_path, stable):
         metrics.files_removed,
         metrics.files_added,
     )
-    mine, other = read_pylance(ours), read_pylance(theirs)
+    mine, other = read_pylance(ours), read_pylance(from_pylance)
     names = ["id", "k", *(LINEAGE if stable else ["_row_created_at_version"])]
     assert mine.select(names).equals(other.select(names))
     rows = [
         [fragment.count_rows() for fragment in lance.dataset(path).get_fragments()]
-        for path in (ours, theirs)
+        for path in (ours, from_pylance)
     ]
     assert rows[0] == rows[1]
 

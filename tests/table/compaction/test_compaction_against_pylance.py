@@ -98,9 +98,9 @@ def kinds_of_files(path):
 @pytest.mark.parametrize("seed", range(6))
 def test_compaction_of_random_tables_equals_pylance(tmp_path, seed):
     version, stable = ["2.0", "2.1", "2.2"][seed % 3], seed % 2 == 0
-    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    ours, from_pylance = str(tmp_path / "ours"), str(tmp_path / "theirs")
     random_table(ours, seed, version, stable=stable)
-    shutil.copytree(ours, theirs)
+    shutil.copytree(ours, from_pylance)
     before, blobs = rows_of(ours), blobs_of(ours)
     number = Snapshot.open(Table(ours)).version
     feed = read_changes(ours, 1, number, "none") if stable else None
@@ -108,27 +108,28 @@ def test_compaction_of_random_tables_equals_pylance(tmp_path, seed):
         "target_rows_per_fragment": [20, 60, 1000][seed // 2],
         "materialize_deletions_threshold": [0.0, 0.1][seed % 2],
     }
-    plan = Compaction.plan(lance.dataset(theirs), options)
+    plan = Compaction.plan(lance.dataset(from_pylance), options)
     mine = plan_compaction(Table(ours), options, None)
     assert [[one.id for one in task.fragments] for task in mine.tasks] == [
         [one.id for one in task.fragments] for task in plan.tasks
     ]
     result = compact(Table(ours), options)
-    metrics = lance.dataset(theirs).optimize.compact_files(**options)
+    metrics = lance.dataset(from_pylance).optimize.compact_files(**options)
     for name in ("fragments_removed", "fragments_added", "files_removed", "files_added"):
         assert getattr(result, name) == getattr(metrics, name), name
     assert result.num_rows > 0
     sizes = [
-        [f.physical_rows for f in lance.dataset(one).get_fragments()] for one in (ours, theirs)
+        [f.physical_rows for f in lance.dataset(one).get_fragments()]
+        for one in (ours, from_pylance)
     ]
     assert sizes[0] == sizes[1]
     names = before.column_names if stable else [n for n in before.column_names if n != "_rowid"]
-    after = [rows_of(one).select(names) for one in (ours, theirs)]
+    after = [rows_of(one).select(names) for one in (ours, from_pylance)]
     assert repr(after[0].to_pylist()) == repr(after[1].to_pylist())
     assert sorted(map(repr, after[0].to_pylist())) == sorted(
         map(repr, before.select(names).to_pylist())
     )
-    assert blobs_of(ours) == blobs_of(theirs)
+    assert blobs_of(ours) == blobs_of(from_pylance)
     assert sorted(blobs_of(ours)) == sorted(blobs)
     if feed is not None:
         assert_same_rows(read_ours(ours).drop(["blob"]), read_pylance(ours).drop(["blob"]))
@@ -136,8 +137,8 @@ def test_compaction_of_random_tables_equals_pylance(tmp_path, seed):
         assert again.num_rows == feed.num_rows
     assert verify(Table(ours), read_data=True).errors == ()
     cleanup_old_versions(Table(ours), CleanupPolicy(older_than_s=0))
-    lance.dataset(theirs).cleanup_old_versions(timedelta(0))
+    lance.dataset(from_pylance).cleanup_old_versions(timedelta(0))
     # Lance reserves ids in a version of its own, and rewrites other indices.
-    assert kinds_of_files(ours) - kinds_of_files(theirs) == collections.Counter()
-    assert kinds_of_files(ours)["data", ".lance"] == kinds_of_files(theirs)["data", ".lance"]
+    assert kinds_of_files(ours) - kinds_of_files(from_pylance) == collections.Counter()
+    assert kinds_of_files(ours)["data", ".lance"] == kinds_of_files(from_pylance)["data", ".lance"]
     assert sorted(blobs_of(ours)) == sorted(blobs)

@@ -72,19 +72,19 @@ def small_table(path, seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_reuse_index_equals_pylance_bytes(tmp_path, seed):
-    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    ours, from_pylance = str(tmp_path / "ours"), str(tmp_path / "theirs")
     per_file = small_table(ours, seed)
-    shutil.copytree(ours, theirs)
+    shutil.copytree(ours, from_pylance)
     for turn in range(3):
         options = {**DEFERRED, "target_rows_per_fragment": per_file * 3**turn}
         compact(Table(ours), options)
-        lance.dataset(theirs).optimize.compact_files(**options)
-        mine, other = entry_of(ours), entry_of(theirs)
+        lance.dataset(from_pylance).optimize.compact_files(**options)
+        mine, other = entry_of(ours), entry_of(from_pylance)
         # A uuid and a time are all that is not the same.
         same = (mine.raw[:4], mine.raw[20:-7], len(mine.raw))
         assert same == (other.raw[:4], other.raw[20:-7], len(other.raw))
-        assert lance.dataset(ours).version == lance.dataset(theirs).version
-        for path in (ours, theirs):
+        assert lance.dataset(ours).version == lance.dataset(from_pylance).version
+        for path in (ours, from_pylance):
             lance.dataset(path).delete(f"id % 11 = {turn}")
             new = pa.table({"id": [10**6 + turn], "kind": ["k3"]})
             lance.write_dataset(new, path, mode="append")

@@ -55,10 +55,10 @@ def path(tmp_path):
 
 def test_concurrent_changes_of_different_rows_are_rebased(path):
     make(path)
-    theirs = interrupted_by(
+    concurrent = interrupted_by(
         lambda: set_to(path, "id = 2", n=2), lambda: delete_rows(path, "id = 3")
     )
-    result = set_to(path, "id = 1", n=1, _arguments=theirs)
+    result = set_to(path, "id = 1", n=1, _arguments=concurrent)
     assert result.version == 4
     assert values(path) == {0: 0, 1: 1, 2: 2} | dict.fromkeys(range(4, 10), 0)
     transaction = Snapshot.open(Table(path)).file.transaction()
@@ -71,8 +71,8 @@ def test_concurrent_changes_of_different_rows_are_rebased(path):
 
 def test_concurrent_deletes_are_rebased_and_may_empty_fragment(path):
     make(path, 4)
-    theirs = interrupted_by(lambda: delete_rows(path, "id < 2"))
-    result = delete_rows(path, "id >= 2", **theirs)
+    concurrent = interrupted_by(lambda: delete_rows(path, "id < 2"))
+    result = delete_rows(path, "id >= 2", **concurrent)
     assert (result.version, result.num_deleted_rows) == (3, 2)
     operation = Snapshot.open(Table(path)).file.transaction().operation
     assert isinstance(operation, Delete)
@@ -82,10 +82,10 @@ def test_concurrent_deletes_are_rebased_and_may_empty_fragment(path):
 
 def test_concurrent_change_of_same_row_is_replanned(path):
     make(path)
-    theirs = interrupted_by(
+    concurrent = interrupted_by(
         lambda: add_to(path, "id = 1", "n", 10), lambda: delete_rows(path, "id = 2")
     )
-    result = add_to(path, "id <= 2", "n", 1, **theirs)
+    result = add_to(path, "id <= 2", "n", 1, **concurrent)
     assert result.num_updated_rows == 2  # the second plan no longer found the deleted row
     assert values(path) == {0: 1, 1: 11} | dict.fromkeys(range(3, 10), 0)
 
@@ -93,8 +93,8 @@ def test_concurrent_change_of_same_row_is_replanned(path):
 def test_change_is_replanned_after_concurrent_compaction(path):
     make(path, 20, max_rows_per_file=5)
     delete_rows(path, "id = 0")
-    theirs = interrupted_by(lambda: lance.dataset(path).optimize.compact_files())
-    assert add_to(path, "id < 8", "n", 1, **theirs).num_updated_rows == 7
+    concurrent = interrupted_by(lambda: lance.dataset(path).optimize.compact_files())
+    assert add_to(path, "id < 8", "n", 1, **concurrent).num_updated_rows == 7
     assert values(path) == {i: int(i < 8) for i in range(1, 20)}
     rows = read_ours(path).sort_by("id")
     assert rows["_rowid"].to_pylist() == list(range(1, 20))
@@ -102,8 +102,8 @@ def test_change_is_replanned_after_concurrent_compaction(path):
 
 def test_update_is_not_replanned_after_concurrent_append(path):
     make(path)
-    theirs = interrupted_by(lambda: write_table(path, pa.table({"id": [77], "n": [7]})))
-    upsert(path, pa.table({"id": [3, 88], "n": [3, 8]}), **theirs)
+    concurrent = interrupted_by(lambda: write_table(path, pa.table({"id": [77], "n": [7]})))
+    upsert(path, pa.table({"id": [3, 88], "n": [3, 8]}), **concurrent)
     assert values(path) == dict.fromkeys(range(10), 0) | {3: 3, 77: 7, 88: 8}
     assert sorted(read_ours(path)["_rowid"].to_pylist()) == list(range(12))
 
@@ -111,9 +111,9 @@ def test_update_is_not_replanned_after_concurrent_append(path):
 def test_concurrent_overwrite_conflicts_and_leaves_no_files(path):
     make(path)
     other = pa.table({"id": [1], "n": [5]})
-    theirs = interrupted_by(lambda: write_table(path, other, overwrite=True))
+    concurrent = interrupted_by(lambda: write_table(path, other, overwrite=True))
     with pytest.raises(CommitConflictError) as caught:
-        set_to(path, "id = 1", n=1, _arguments=theirs)
+        set_to(path, "id = 1", n=1, _arguments=concurrent)
     assert not isinstance(caught.value, RetryableCommitError)
     assert values(path) == {1: 5}
     assert len(files(path, "data")) == 2
@@ -122,10 +122,10 @@ def test_concurrent_overwrite_conflicts_and_leaves_no_files(path):
 
 def test_exhausted_retries_raise_and_leave_no_files(path):
     make(path)
-    theirs = interrupted_by(*[lambda: add_to(path, "id = 1", "n", 10)] * 9)
+    concurrent = interrupted_by(*[lambda: add_to(path, "id = 1", "n", 10)] * 9)
     settings = ChangeSettings(retries=2, timeout_s=30)
     with pytest.raises(RetryableCommitError, match="conflicted 3 times"):
-        add_to(path, "id = 1", "n", 1, settings=settings, **theirs)
+        add_to(path, "id = 1", "n", 1, settings=settings, **concurrent)
     assert values(path)[1] == 30
     assert len(files(path, "data")) == 4
 
@@ -139,8 +139,8 @@ def test_concurrent_merges_insert_new_key_once(path, with_key):
     )
     write_table(path, pa.table({"id": [1], "n": [0]}, schema=schema))
     new = pa.table({"id": pa.array([7], pa.int64()), "n": pa.array([1], pa.int64())})
-    theirs = interrupted_by(lambda: upsert(path, new))
-    result = upsert(path, new.set_column(1, "n", pa.array([2])), **theirs)
+    concurrent = interrupted_by(lambda: upsert(path, new))
+    result = upsert(path, new.set_column(1, "n", pa.array([2])), **concurrent)
     found = sorted((row["id"], row["n"]) for row in read_pylance(path).to_pylist())
     assert found == [(1, 0), (7, 2)]
     assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
@@ -148,8 +148,8 @@ def test_concurrent_merges_insert_new_key_once(path, with_key):
 
 def test_merges_of_different_keys_are_not_replanned(path):
     make(path)
-    theirs = interrupted_by(lambda: upsert(path, pa.table({"id": [3, 20], "n": [1, 1]})))
-    result = upsert(path, pa.table({"id": [4, 30], "n": [2, 2]}), **theirs)
+    concurrent = interrupted_by(lambda: upsert(path, pa.table({"id": [3, 20], "n": [1, 1]})))
+    result = upsert(path, pa.table({"id": [4, 30], "n": [2, 2]}), **concurrent)
     assert Snapshot.open(Table(path)).file.transaction().uuid == result_uuid(path, result)
     assert values(path) == dict.fromkeys(range(10), 0) | {3: 1, 20: 1, 4: 2, 30: 2}
     assert len(files(path, "data")) == 3  # nothing was written twice
@@ -164,15 +164,15 @@ def test_updates_matching_each_others_rows_are_serialized(path):
     """Each moves rows to where the other looks; together they would swap them."""
     make(path, 4)
     set_to(path, "id < 2", n=1)
-    theirs = interrupted_by(lambda: set_to(path, "n = 0", n=1))
-    assert set_to(path, "n = 1", n=0, _arguments=theirs).num_updated_rows == 4
+    concurrent = interrupted_by(lambda: set_to(path, "n = 0", n=1))
+    assert set_to(path, "n = 1", n=0, _arguments=concurrent).num_updated_rows == 4
     assert values(path) == dict.fromkeys(range(4), 0)
 
 
 def test_delete_includes_rows_matched_by_concurrent_update(path):
     make(path, 4)
-    theirs = interrupted_by(lambda: set_to(path, "id = 3", n=5))
-    assert delete_rows(path, "n = 5 or id = 0", **theirs).num_deleted_rows == 2
+    concurrent = interrupted_by(lambda: set_to(path, "id = 3", n=5))
+    assert delete_rows(path, "n = 5 or id = 0", **concurrent).num_deleted_rows == 2
     assert values(path) == {1: 0, 2: 0}
 
 
@@ -182,9 +182,9 @@ def compacted(path):
 
 def test_merge_inserts_row_moved_and_deleted_concurrently(path):
     make(path, 10, max_rows_per_file=5)
-    theirs = interrupted_by(lambda: [compacted(path), delete_rows(path, "id = 1")])
+    concurrent = interrupted_by(lambda: [compacted(path), delete_rows(path, "id = 1")])
     source = pa.table({"id": [1, 77], "n": [5, 5]})
-    result = merge_rows(path, source, ["id"], [insert(["id", "n"])], **theirs)
+    result = merge_rows(path, source, ["id"], [insert(["id", "n"])], **concurrent)
     assert result.num_inserted_rows == 2
     assert values(path) == dict.fromkeys(range(10), 0) | {1: 5, 77: 5}
 
@@ -192,8 +192,8 @@ def test_merge_inserts_row_moved_and_deleted_concurrently(path):
 def test_merge_finds_row_inserted_and_moved_concurrently(path):
     make(path, 10)
     new = pa.table({"id": [77], "n": [5]})
-    theirs = interrupted_by(lambda: [upsert(path, new), compacted(path)])
-    assert merge_rows(path, new, ["id"], [insert(["id", "n"])], **theirs).version is None
+    concurrent = interrupted_by(lambda: [upsert(path, new), compacted(path)])
+    assert merge_rows(path, new, ["id"], [insert(["id", "n"])], **concurrent).version is None
     assert read_ours(path).num_rows == 11
     assert values(path) == dict.fromkeys(range(10), 0) | {77: 5}
 
@@ -216,8 +216,8 @@ def test_delete_includes_rows_of_concurrently_replaced_file(path):
 def test_concurrent_append_is_ordered_after_change(path):
     """An append looks at nothing, so the change may have come before it."""
     make(path, 2)
-    theirs = interrupted_by(lambda: write_table(path, pa.table({"id": [7], "n": [0]})))
-    assert set_to(path, "n = 0", n=1, _arguments=theirs).num_updated_rows == 2
+    concurrent = interrupted_by(lambda: write_table(path, pa.table({"id": [7], "n": [0]})))
+    assert set_to(path, "n = 0", n=1, _arguments=concurrent).num_updated_rows == 2
     assert values(path) == {0: 1, 1: 1, 7: 0}
 
 
@@ -279,8 +279,8 @@ def test_numbered_changes_are_applied_once(path):
     assert lance.dataset(path).version == 3
     # The same work twice at once: the second finds out when it commits, and leaves no file.
     third = ChangeSettings(properties=ApplicationVersion("app", 3).properties())
-    theirs = interrupted_by(lambda: delete_rows(path, "id = 5", settings=third))
-    done = delete_rows(path, "id = 5", settings=third, **theirs)
+    concurrent = interrupted_by(lambda: delete_rows(path, "id = 5", settings=third))
+    done = delete_rows(path, "id = 5", settings=third, **concurrent)
     assert done.version is None
     assert 5 not in values(path)
     assert lance.dataset(path).version == 4

@@ -31,9 +31,9 @@ def check(path, table, *, versions, with_files):
         wanted_heading, wanted_lines = expected[version]
         assert heading == wanted_heading, version
         assert [in_any_order(one) for one in lines] == [in_any_order(one) for one in wanted_lines]
-        theirs = read_pylance(path, version)
+        from_pylance = read_pylance(path, version)
         if snapshot.num_rows():
-            assert_same_rows(read_ours(path, VersionSpec(version=version)), theirs)
+            assert_same_rows(read_ours(path, VersionSpec(version=version)), from_pylance)
     lance.dataset(path).validate()
 
 

@@ -107,11 +107,11 @@ def test_merge_records_inserted_keys_like_pylance(tmp_path, kinds, count):
     keys = some_keys(kinds, count + 20, count)
     rng = random.Random(count)
     rng.shuffle(keys)
-    ours, theirs = (make(str(tmp_path / name), kinds, keys[:20]) for name in ("ours", "theirs"))
+    ours, concurrent = (make(str(tmp_path / name), kinds, keys[:20]) for name in ("ours", "theirs"))
     done = merge_ours(ours, kinds, keys[10:])
-    merge_by_pylance(theirs, kinds, keys[10:])
+    merge_by_pylance(concurrent, kinds, keys[10:])
     assert (done.num_inserted_rows, done.num_updated_rows) == (count, 10)
-    assert noted(ours) == noted(theirs)
+    assert noted(ours) == noted(concurrent)
     lance.dataset(ours).validate()
 
 
@@ -132,10 +132,10 @@ def test_pylance_conflicts_only_on_shared_inserted_keys(tmp_path, kinds):
 def test_merge_conflicts_only_on_shared_pylance_keys(tmp_path, kinds):
     first, *keys = some_keys(kinds, 9, 8)
     path = make(str(tmp_path / "t"), kinds, [first])
-    theirs = interrupted_by(lambda: merge_by_pylance(path, kinds, keys[:2]))
-    assert merge_ours(path, kinds, keys[2:4], **theirs).num_inserted_rows == 2
-    theirs = interrupted_by(lambda: merge_by_pylance(path, kinds, keys[4:6]))
-    done = merge_ours(path, kinds, keys[5:8], **theirs)
+    concurrent = interrupted_by(lambda: merge_by_pylance(path, kinds, keys[:2]))
+    assert merge_ours(path, kinds, keys[2:4], **concurrent).num_inserted_rows == 2
+    concurrent = interrupted_by(lambda: merge_by_pylance(path, kinds, keys[4:6]))
+    done = merge_ours(path, kinds, keys[5:8], **concurrent)
     assert (done.num_inserted_rows, done.num_updated_rows) == (2, 1)
     there = read_ours(path)
     found = sorted(zip(*(there[kind].to_pylist() for kind in kinds), strict=True))
@@ -147,14 +147,14 @@ def test_key_filters_avoid_reading_concurrent_rows(tmp_path):
     path = make(str(tmp_path / "t"), ("int64",), [first])
     away = tmp_path / "away"
 
-    def theirs():
+    def concurrent():
         before = set((tmp_path / "t" / "data").iterdir())
         merge_by_pylance(path, ("int64",), keys[:2])
         (made,) = set((tmp_path / "t" / "data").iterdir()) - before
         made.rename(away)
         away.with_suffix(".name").write_text(str(made))
 
-    done = merge_ours(path, ("int64",), keys[2:], **interrupted_by(theirs))
+    done = merge_ours(path, ("int64",), keys[2:], **interrupted_by(concurrent))
     away.rename(away.with_suffix(".name").read_text())
     assert (done.version, done.num_inserted_rows) == (3, 2)
     assert sorted(read_ours(path)["int64"].to_pylist()) == sorted(key for (key,) in [first, *keys])
@@ -200,8 +200,8 @@ def test_unsupported_key_types_record_no_filter(tmp_path):
     assert stored_key(Snapshot.open(Table(path)).schema) == ()
     # Pylance's own filter of such keys is empty, so that we look at its rows.
     merge = lance.dataset(path).merge_insert("id").when_not_matched_insert_all()
-    theirs = interrupted_by(lambda: merge.execute(pa.table({"id": [3]}, schema=schema)))
-    assert upsert(path, pa.table({"id": [3]}, schema=schema), **theirs).num_inserted_rows == 0
+    concurrent = interrupted_by(lambda: merge.execute(pa.table({"id": [3]}, schema=schema)))
+    assert upsert(path, pa.table({"id": [3]}, schema=schema), **concurrent).num_inserted_rows == 0
     assert read_ours(path)["id"].to_pylist().count(3) == 1
 
 
@@ -251,7 +251,7 @@ def test_merges_are_classified_by_matches_and_keys(clauses, matches, keys):
 def test_merge_by_other_column_ignores_key_filters(tmp_path):
     path = make(str(tmp_path / "t"), ("int64",), [(1,)])
     source = rows(("int64",), [(5,)], 50)
-    theirs = interrupted_by(lambda: merge_by_pylance(path, ("int64",), [(6,)], 50))
+    concurrent = interrupted_by(lambda: merge_by_pylance(path, ("int64",), [(6,)], 50))
     clauses = [matched_update(["n"]), insert(source.column_names)]
-    done = merge_rows(path, source, ["n"], clauses, **theirs)
+    done = merge_rows(path, source, ["n"], clauses, **concurrent)
     assert (done.num_inserted_rows, done.num_updated_rows) == (0, 1)

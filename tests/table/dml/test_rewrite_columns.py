@@ -212,8 +212,8 @@ def test_rewrite_accepts_batches_of_any_size(tmp_path, seed):
     assert np.array_equal(found["a"].to_numpy(), expected)
     bumped = np.flatnonzero(found["_row_last_updated_at_version"].to_numpy() == 2)
     assert np.array_equal(bumped, chosen)
-    theirs = lance.dataset(path).to_table()
-    assert theirs.equals(found.select(theirs.column_names))
+    from_pylance = lance.dataset(path).to_table()
+    assert from_pylance.equals(found.select(from_pylance.column_names))
 
 
 def test_invalid_rows_are_refused_without_leftovers(path):

@@ -115,10 +115,10 @@ def test_restore_equals_pylance(path):
     assert_same_rows(read_ours(path), read_pylance(path))
     manifest = Snapshot.open(Table(path)).manifest
     lance.dataset(path, version=3).restore()
-    theirs = Snapshot.open(Table(path)).manifest
+    from_pylance = Snapshot.open(Table(path)).manifest
     assert (manifest.next_row_id, manifest.max_fragment_id) == (
-        theirs.next_row_id,
-        theirs.max_fragment_id,
+        from_pylance.next_row_id,
+        from_pylance.max_fragment_id,
     )
     # Rows that come after do not take the ids of rows that were.
     append(path, 200)

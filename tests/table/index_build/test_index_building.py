@@ -271,20 +271,26 @@ def test_built_index_files_equal_pylance(tmp_path, kind):
     for name, made in (("btree", "BTREE"), ("bitmap", "BITMAP")):
         create_index(Table(path), IndexRequest(("c",), name, f"our_{name}"))
         lance.dataset(path).create_scalar_index("c", made, name=f"their_{name}", replace=False)
-    ours, theirs = (content(path, f"{w}_btree", "page_lookup.lance") for w in ("our", "their"))
-    assert ours.schema == theirs.schema
-    assert [bits(column) for column in ours.columns] == [bits(column) for column in theirs.columns]
-    ours, theirs = (content(path, f"{w}_btree", "page_data.lance") for w in ("our", "their"))
-    assert ours.schema == theirs.schema
-    assert bits(ours["values"]) == bits(theirs["values"])
-    assert set(zip(bits(ours["values"]), ours["ids"].to_pylist(), strict=True)) == set(
-        zip(bits(theirs["values"]), theirs["ids"].to_pylist(), strict=True)
+    ours, from_pylance = (
+        content(path, f"{w}_btree", "page_lookup.lance") for w in ("our", "their")
     )
-    ours, theirs = (
+    assert ours.schema == from_pylance.schema
+    assert [bits(column) for column in ours.columns] == [
+        bits(column) for column in from_pylance.columns
+    ]
+    ours, from_pylance = (content(path, f"{w}_btree", "page_data.lance") for w in ("our", "their"))
+    assert ours.schema == from_pylance.schema
+    assert bits(ours["values"]) == bits(from_pylance["values"])
+    assert set(zip(bits(ours["values"]), ours["ids"].to_pylist(), strict=True)) == set(
+        zip(bits(from_pylance["values"]), from_pylance["ids"].to_pylist(), strict=True)
+    )
+    ours, from_pylance = (
         content(path, f"{w}_bitmap", "bitmap_page_lookup.lance") for w in ("our", "their")
     )
-    assert bits(ours["keys"]) == bits(theirs["keys"])
-    read = [[parse_tree_map(data.as_py()) for data in rows["bitmaps"]] for rows in (ours, theirs)]
+    assert bits(ours["keys"]) == bits(from_pylance["keys"])
+    read = [
+        [parse_tree_map(data.as_py()) for data in rows["bitmaps"]] for rows in (ours, from_pylance)
+    ]
     assert read[0] == read[1]
     entries = {index.name: index for index in Snapshot.open(Table(path)).indices}
     for name in ("btree", "bitmap"):
@@ -305,9 +311,9 @@ def test_built_bloom_filters_equal_pylance(tmp_path, kind):
     lance.dataset(path).delete("n % 1000 = 3")
     create_index(Table(path), IndexRequest(("c",), "bloomfilter", "ours"))
     lance.dataset(path).create_scalar_index("c", "BLOOMFILTER", name="theirs", replace=False)
-    ours, theirs = (content(path, name, "bloomfilter.lance") for name in ("ours", "theirs"))
-    assert ours.schema == theirs.schema
-    assert ours == theirs
+    ours, from_pylance = (content(path, name, "bloomfilter.lance") for name in ("ours", "theirs"))
+    assert ours.schema == from_pylance.schema
+    assert ours == from_pylance
     entries = {index.name: index for index in Snapshot.open(Table(path)).indices}
     mine, their = (
         LanceFileReader(f"{path}/_indices/{entries[name].uuid}/bloomfilter.lance")

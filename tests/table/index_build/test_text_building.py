@@ -13,7 +13,7 @@ from lance.file import LanceFileReader
 from local_changes import delete_rows
 from row_changes import set_to
 from table_access import read_ours
-from text_tables import WORDS, assert_same, ours, random_query, texts, theirs
+from text_tables import WORDS, assert_same, from_pylance, ours, random_query, texts
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.table.compaction.compact import compact
@@ -87,9 +87,9 @@ def test_pylance_scores_equally_with_our_index(tmp_path, name):
     lance.dataset(str(their)).create_scalar_index("s", "INVERTED", name="by_s", **OPTIONS[name])
     for _ in range(40):
         query = random_query(rng, phrases=OPTIONS[name].get("with_position", False))
-        expected = theirs(their, query)
-        assert_same(theirs(mine, query), expected)
-        assert_same(theirs(mine, query, k=5), theirs(their, query, k=5), 5)
+        expected = from_pylance(their, query)
+        assert_same(from_pylance(mine, query), expected)
+        assert_same(from_pylance(mine, query, k=5), from_pylance(their, query, k=5), 5)
         assert_same(ours(mine, query)[0], expected)
     plan = lance.dataset(str(mine)).scanner(full_text_query="dog").explain_plan()
     assert "MatchQuery" in plan and "FlatMatchQuery" not in plan
@@ -268,7 +268,7 @@ def check_found(path, rng, options):
         expected = matching(path, word, options)
         found, _ = ours(path, Match(word, "s"))
         assert set(found) == expected, word
-        assert set(theirs(path, Match(word, "s"))) == expected, word
+        assert set(from_pylance(path, Match(word, "s"))) == expected, word
 
 
 SEEDS = [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 100))]
@@ -326,7 +326,7 @@ def test_text_search_follows_random_changes(tmp_path, seed):
     check_found(path, rng, text)
     for _ in range(10):
         query = random_query(numbers, phrases=text.with_position)
-        assert_same(ours(path, query)[0], theirs(path, query))
+        assert_same(ours(path, query)[0], from_pylance(path, query))
     assert not verify(Table(path), read_data=True).errors
     lance.dataset(path).validate()
     if not stable:
@@ -346,7 +346,7 @@ def test_pylance_finds_no_row_by_old_text(tmp_path, act, monkeypatch):
     set_to(path, "id >= 40 AND id < 50", s="desert")
     act(Table(path))
     for word, count in (("river", 40), ("desert", 10), ("mountain", 50)):
-        assert len(theirs(path, word)) == len(ours(path, Match(word, "s"))[0]) == count
+        assert len(from_pylance(path, word)) == len(ours(path, Match(word, "s"))[0]) == count
         found = lance.dataset(path).to_table(full_text_query=word, columns=[], with_row_id=True)
         assert found.num_rows == count
     if act is refresh_indices:
@@ -380,8 +380,8 @@ def test_in_place_text_replaces_indexed_text(tmp_path):
     operation = lance.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
     lance.LanceDataset.commit(path, operation, read_version=dataset.version)
     refresh_indices(Table(path))
-    assert len(theirs(path, "river")) == len(ours(path, Match("river", "s"))[0]) == 37
-    assert len(theirs(path, "desert")) == 3
+    assert len(from_pylance(path, "river")) == len(ours(path, Match("river", "s"))[0]) == 37
+    assert len(from_pylance(path, "desert")) == 3
     assert not verify(Table(path), read_data=True).errors
 
 
@@ -392,11 +392,11 @@ def test_text_index_follows_deferred_compaction(tmp_path):
     build(path)
     delete_rows(path, "id % 3 = 0")
     compact(Table(path), {"defer_index_remap": True})
-    assert len(theirs(path, "river")) == len(ours(path, Match("river", "s"))[0]) == 33
+    assert len(from_pylance(path, "river")) == len(ours(path, Match("river", "s"))[0]) == 33
     assert refresh_indices(Table(path)).version is None  # It covers the new fragment by the map.
     lance.write_dataset(rows.slice(0, 10), path, mode="append")
     assert refresh_indices(Table(path)).num_rows == 10
-    assert len(theirs(path, "river")) == len(ours(path, Match("river", "s"))[0]) == 43
+    assert len(from_pylance(path, "river")) == len(ours(path, Match("river", "s"))[0]) == 43
 
 
 def test_invalid_text_index_requests_are_refused(tmp_path):
@@ -456,10 +456,10 @@ def test_and_of_words_in_several_segments(tmp_path):
     assert len(entries(mine)) > 2
     lance.dataset(str(their)).create_scalar_index("s", "INVERTED", name="by_s")
     query = Match("dog cat", "s", Operator.AND)
-    assert_same(theirs(mine, query), theirs(their, query))
+    assert_same(from_pylance(mine, query), from_pylance(their, query))
     optimize_indices(Table(str(mine)))
     assert len(entries(mine)) == 1
-    assert_same(theirs(mine, query), ours(mine, query)[0])
+    assert_same(from_pylance(mine, query), ours(mine, query)[0])
 
 
 def test_verify_detects_wrong_token_counts(tmp_path):
@@ -491,7 +491,7 @@ def test_restored_version_and_branch_use_own_segments(tmp_path):
     assert len(entries(path)) == 2
     restore(Table(path), VersionSpec(version=version))
     assert len(entries(path)) == 1
-    assert len(theirs(path, "river")) == 1
+    assert len(from_pylance(path, "river")) == 1
     create_branch(Table(path), "other")
     branch = Table(path, branch="other")
     lance.dataset(path).checkout_version(("other", None)).insert(
@@ -501,5 +501,5 @@ def test_restored_version_and_branch_use_own_segments(tmp_path):
     on_branch = lance.dataset(path).checkout_version(("other", None))
     assert on_branch.to_table(full_text_query="river").num_rows == 2
     assert len(ours(branch, Match("river", "s"))[0]) == 2
-    assert len(theirs(path, "river")) == 1
+    assert len(from_pylance(path, "river")) == 1
     assert not verify(branch, read_data=True).errors

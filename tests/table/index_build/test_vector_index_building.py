@@ -10,7 +10,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from vector_tables import TYPES, WIDTH, assert_same, ours, queries_for, rows_of, theirs
+from vector_tables import TYPES, WIDTH, assert_same, from_pylance, ours, queries_for, rows_of
 
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, RetryableCommitError
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
@@ -70,13 +70,13 @@ def check_like_pylance(path, queries, k=8, nprobes=5, tolerance=1e-4, *, loses=F
     """
     plan, found = ours(path, queries, k, nprobes=nprobes)
     for number, query in enumerate(queries):
-        from_pylance = theirs(path, query, k, nprobes=nprobes)
+        neighbours = from_pylance(path, query, k, nprobes=nprobes)
         mine = found.distance[found.query == number]
-        if loses and from_pylance.num_rows < len(mine):
-            expected = from_pylance["_distance"].to_numpy()
+        if loses and neighbours.num_rows < len(mine):
+            expected = neighbours["_distance"].to_numpy()
             assert (mine[: len(expected)] - expected <= tolerance * (1 + np.abs(expected))).all()
         else:
-            assert_same(found, number, from_pylance, tolerance)
+            assert_same(found, number, neighbours, tolerance)
     return {type(task).__name__ for task in plan.tasks}
 
 
@@ -129,12 +129,12 @@ def test_pylance_statistics_describe_our_index(tmp_path, kind, metric):
     save(tmp_path / "t", some_numbers())
     index(tmp_path / "t", kind, metric)
     dataset = lance.dataset(str(tmp_path / "t"))
-    from_pylance = dataset.stats.index_stats("v_idx")
-    assert from_pylance["index_type"] == {"flat": "IVF_FLAT", "__pq_code": "IVF_PQ"}.get(
+    neighbours = dataset.stats.index_stats("v_idx")
+    assert neighbours["index_type"] == {"flat": "IVF_FLAT", "__pq_code": "IVF_PQ"}.get(
         kind, "IVF_SQ"
     )
-    assert from_pylance["num_unindexed_rows"] == 0
-    (segment,) = from_pylance["indices"]
+    assert neighbours["num_unindexed_rows"] == 0
+    (segment,) = neighbours["indices"]
     assert segment["metric_type"] == str(metric)
     assert segment["num_partitions"] == 5
     (described,) = dataset.describe_indices()
@@ -175,8 +175,8 @@ def recalls(path, some, kind, metric, seed):
     def recall():
         hits = 0
         for number, query in enumerate(queries):
-            from_pylance = theirs(path, query, 10, nprobes=4)["_rowid"].to_numpy()
-            hits += len(np.intersect1d(from_pylance, best.row_id[best.query == number]))
+            neighbours = from_pylance(path, query, 10, nprobes=4)["_rowid"].to_numpy()
+            hits += len(np.intersect1d(neighbours, best.row_id[best.query == number]))
         return hits / len(best)
 
     index(path, kind, metric, 20, seed=seed)
@@ -454,7 +454,7 @@ def test_few_or_equal_rows_can_be_indexed(tmp_path, kind):
         query = np.ones(WIDTH, "f4")
         _, found = ours(path, query, 3, nprobes=4)
         assert len(found) == min(3, len(numbers))
-        assert_same(found, 0, theirs(path, query, 3, nprobes=4), 1e-2)
+        assert_same(found, 0, from_pylance(path, query, 3, nprobes=4), 1e-2)
 
 
 def test_rows_without_vectors_are_covered(tmp_path):
@@ -586,10 +586,10 @@ def test_vector_search_is_correct_after_any_concurrent_change(tmp_path, other, s
     _, best = ours(path, query, 8, use_index=False, shown=shown)
     assert found.row_id.tolist() == best.row_id.tolist()
     nearest = {"column": "v", "q": pa.array(query), "k": 8, "nprobes": 3}
-    from_pylance = lance.dataset(str(path), session=lance.Session()).to_table(
+    neighbours = lance.dataset(str(path), session=lance.Session()).to_table(
         columns=["_distance"], nearest=nearest, with_row_id=True
     )
-    assert sorted(from_pylance["_rowid"].to_pylist()) == sorted(best.row_id.tolist())
+    assert sorted(neighbours["_rowid"].to_pylist()) == sorted(best.row_id.tolist())
 
 
 def test_concurrent_builds_of_same_name_create_one_index(tmp_path):

@@ -72,12 +72,14 @@ def test_built_zone_maps_equal_pylance(tmp_path, seed):
             column, IndexConfig("zonemap", {"rows_per_zone": size, "use_seeds": False})
         )
     assert result.num_zones == sum(len(zones(file)) for file in our_files.values())
-    for (name, theirs), their_file in zip(entries(path).items(), files(path).values(), strict=True):
+    for (name, from_pylance), their_file in zip(
+        entries(path).items(), files(path).values(), strict=True
+    ):
         mine, my_file = ours[name], our_files[name]
-        assert mine.index_details == theirs.index_details
-        assert list(mine.fields) == list(theirs.fields)
-        assert mine.fragment_bitmap == theirs.fragment_bitmap
-        assert mine.index_version == theirs.index_version
+        assert mine.index_details == from_pylance.index_details
+        assert list(mine.fields) == list(from_pylance.fields)
+        assert mine.fragment_bitmap == from_pylance.fragment_bitmap
+        assert mine.index_version == from_pylance.index_version
         assert zones(my_file) == zones(their_file), name
         assert my_file.metadata().schema == their_file.metadata().schema
         assert my_file.metadata().schema.metadata == their_file.metadata().schema.metadata

@@ -67,11 +67,11 @@ def nearest_by_pylance(path, query, k, metric, condition=None):
         )
 
 
-def assert_same_answer(found, rows, number, theirs, tolerance=1e-5):
+def assert_same_answer(found, rows, number, from_pylance, tolerance=1e-5):
     """The same rows at the same distances; rows that differ by rounding may change places."""
     mine = found.query == number
     distances = found.distance[mine]
-    pylance_distances = theirs["_distance"].to_numpy()
+    pylance_distances = from_pylance["_distance"].to_numpy()
     assert len(distances) == len(pylance_distances)
     scale = tolerance * (1 + np.abs(pylance_distances))
     finite = np.isfinite(pylance_distances)
@@ -79,7 +79,7 @@ def assert_same_answer(found, rows, number, theirs, tolerance=1e-5):
     assert (np.abs(distances - pylance_distances)[finite] <= scale[finite]).all()
     ids = np.array([row["id"] for row, own in zip(rows, mine, strict=True) if own])
     # Differences are within rounding of the last distance or of a neighbour in the list.
-    for place in np.flatnonzero(ids != theirs["id"].to_numpy()):
+    for place in np.flatnonzero(ids != from_pylance["id"].to_numpy()):
         near = np.abs(pylance_distances - distances[place]) <= 2 * scale[place]
         assert near.sum() > 1 or place == len(ids) - 1
 
@@ -122,8 +122,8 @@ def test_nearest_rows_equal_pylance(tmp_path, kind, metric, seed):
     found, read = nearest_here(path, queries, k, metric, condition)
     assert set(found.query.tolist()) <= {0, 1, 2}
     for number, query in enumerate(queries):
-        theirs = nearest_by_pylance(path, query.astype(kind), k, metric, condition)
-        assert_same_answer(found, read, number, theirs)
+        from_pylance = nearest_by_pylance(path, query.astype(kind), k, metric, condition)
+        assert_same_answer(found, read, number, from_pylance)
 
 
 @pytest.mark.interop
@@ -138,12 +138,12 @@ def test_infinite_numbers_rank_like_pylance(tmp_path, metric):
         queries.pop()  # its square overflows in pylance, which says 1 of all rows
     found, read = nearest_here(tmp_path / "t", queries, 10, metric)
     for number, query in enumerate(queries):
-        theirs = nearest_by_pylance(tmp_path / "t", query, 10, metric)
+        from_pylance = nearest_by_pylance(tmp_path / "t", query, 10, metric)
         assert [row["id"] for row, n in zip(read, found.query, strict=True) if n == number] == (
-            theirs["id"].to_pylist()
+            from_pylance["id"].to_pylist()
         )
         mine = found.distance[found.query == number]
-        assert mine == pytest.approx(theirs["_distance"].to_numpy(), rel=1e-6)
+        assert mine == pytest.approx(from_pylance["_distance"].to_numpy(), rel=1e-6)
 
 
 @pytest.mark.interop

@@ -8,7 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from vector_tables import TYPES, WIDTH, assert_same, ours, queries_for, rows_of, theirs
+from vector_tables import TYPES, WIDTH, assert_same, from_pylance, ours, queries_for, rows_of
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.sql.metadata_tables import index_rows
@@ -61,9 +61,9 @@ def test_index_search_equals_pylance(tmp_path, kind, metric, column_type):
         assert [type(task) for task in plan.tasks] == [SegmentTask]
         for number, query in enumerate(queries):
             if kind.startswith("hnsw"):
-                best = theirs(tmp_path / "t", query, 10, nprobes=nprobes, ef=2000)
+                best = from_pylance(tmp_path / "t", query, 10, nprobes=nprobes, ef=2000)
             else:
-                best = theirs(tmp_path / "t", query, 10, nprobes=nprobes)
+                best = from_pylance(tmp_path / "t", query, 10, nprobes=nprobes)
             assert_same(found, number, best)
 
 
@@ -74,7 +74,7 @@ def test_refined_candidates_are_compared_by_vectors(tmp_path, kind, metric):
     queries = queries_for(numbers)
     _, found = ours(tmp_path / "t", queries, 5, nprobes=2, refine_factor=4)
     for number, query in enumerate(queries):
-        best = theirs(tmp_path / "t", query, 5, nprobes=2, refine_factor=4)
+        best = from_pylance(tmp_path / "t", query, 5, nprobes=2, refine_factor=4)
         assert_same(found, number, best, 1e-5)
 
 
@@ -89,10 +89,10 @@ def test_partitions_are_added_until_enough_rows(tmp_path, kind):
         _, found = ours(tmp_path / "t", queries, k)
         for number, query in enumerate(queries):
             assert np.count_nonzero(found.query == number) == min(k, 2001)
-            assert theirs(tmp_path / "t", query, k).num_rows == min(k, 2001)
+            assert from_pylance(tmp_path / "t", query, k).num_rows == min(k, 2001)
     _, found = ours(tmp_path / "t", queries, 1500, nprobes=1)
     assert len(found) == sum(
-        theirs(tmp_path / "t", query, 1500, nprobes=1).num_rows for query in queries
+        from_pylance(tmp_path / "t", query, 1500, nprobes=1).num_rows for query in queries
     )
 
 
@@ -107,7 +107,7 @@ def test_index_search_is_correct_after_table_changes(tmp_path, kind, stable):
     def check(**more):
         plan, found = ours(path, queries, 8, nprobes=5)
         for number, query in enumerate(queries):
-            assert_same(found, number, theirs(path, query, 8, nprobes=5))
+            assert_same(found, number, from_pylance(path, query, 8, nprobes=5))
         return {type(task).__name__ for task in plan.tasks}
 
     dataset = lance.dataset(str(path))
@@ -149,7 +149,7 @@ def test_metric_comes_from_index_covering_live_fragments(tmp_path, stable):
     def metric_of_both():
         plan, found = ours(path, queries, 5)
         for number, query in enumerate(queries):
-            assert_same(found, number, theirs(path, query, 5))
+            assert_same(found, number, from_pylance(path, query, 5))
         return plan.merge.metric
 
     assert metric_of_both() is Metric.COSINE
@@ -226,7 +226,7 @@ def test_default_nprobes_equal_pylance(tmp_path, metric, k):
     queries = np.concatenate([queries_for(numbers), numbers[7:10].astype("f4")])
     _, found = ours(tmp_path / "t", queries, k)
     for number, query in enumerate(queries):
-        assert_same(found, number, theirs(tmp_path / "t", query, k))
+        assert_same(found, number, from_pylance(tmp_path / "t", query, k))
 
 
 def test_damaged_or_missing_vector_index_is_not_used(tmp_path):
@@ -304,7 +304,7 @@ def test_default_nprobes_over_segments_match_pylance(tmp_path, kind, metric):
         plan, found = ours(path, queries, k)
         assert [type(task) for task in plan.tasks] == [SegmentTask] * 3
         for number, query in enumerate(queries):
-            neighbours = theirs(path, query, k)
+            neighbours = from_pylance(path, query, k)
             assert_as_near(found.distance[found.query == number], neighbours)
 
 
@@ -322,7 +322,7 @@ def test_batched_queries_equal_single_queries(tmp_path, kind, metric, monkeypatc
     assert together.query.tolist() == alone.query.tolist()
     assert np.allclose(together.distance, alone.distance, rtol=1e-5, atol=1e-5)
     for number in range(0, 90, 9):
-        assert_same(together, number, theirs(tmp_path / "t", many[number], 5, nprobes=2))
+        assert_same(together, number, from_pylance(tmp_path / "t", many[number], 5, nprobes=2))
 
 
 def test_queries_exceeding_ordering_batch_are_answered(tmp_path):

@@ -96,8 +96,8 @@ def test_tag_names_of_pylance_are_accepted(path, name):
 def test_branch_is_visible_to_pylance(path):
     branch = create_branch(Table(path), "work/one", VersionSpec(version=2))
     root = branch_root(path, "work/one")
-    (theirs,) = lance.dataset(path).branches.list().values()
-    assert theirs["parent_version"] == branch.parent_version == 2
+    (from_pylance,) = lance.dataset(path).branches.list().values()
+    assert from_pylance["parent_version"] == branch.parent_version == 2
     dataset = lance.dataset(root)
     assert (dataset.version, dataset.count_rows()) == (2, 10)
     dataset.validate()
@@ -118,14 +118,15 @@ def test_branch_is_visible_to_pylance(path):
 
 
 def test_branches_equal_branches_of_pylance(path):
-    ours, theirs = create_branch(Table(path), "ours"), None
-    theirs = lance.dataset(path).create_branch("theirs", 3)
+    ours, from_pylance = create_branch(Table(path), "ours"), None
+    from_pylance = lance.dataset(path).create_branch("theirs", 3)
     found = {one.name: one for one in branches_of(Table(path))}
     assert found["ours"] == ours
     for one in found.values():
         assert (one.parent_branch, one.parent_version, len(one.version_mapping)) == (None, 3, 1)
     mine, other = (
-        Snapshot.open(Table(root)).manifest for root in (branch_root(path, "ours"), theirs.uri)
+        Snapshot.open(Table(root)).manifest
+        for root in (branch_root(path, "ours"), from_pylance.uri)
     )
     for name in (
         "version", "schema", "fragments", "base_paths", "reader_flags", "writer_flags",
@@ -229,8 +230,8 @@ def test_unfinished_branch_is_completed_by_same_fork(begun):
     branch = create_branch(Table(begun), "begun", VersionSpec(version=2))
     assert branches_of(Table(begun)) == [branch]
     assert files_below(begun, "begun") == files  # nothing of it is made again
-    theirs = lance.dataset(begun).checkout_version(("begun", None))
-    assert (theirs.version, theirs.count_rows()) == (2, 10)
+    from_pylance = lance.dataset(begun).checkout_version(("begun", None))
+    assert (from_pylance.version, from_pylance.count_rows()) == (2, 10)
     append(branch_root(begun, "begun"), 20)
     assert read_ours(begun, branch="begun").num_rows == 13
     with pytest.raises(InvalidInputError, match="already"):

@@ -43,9 +43,9 @@ def test_pylance_blobs_are_read_as_bytes_and_descriptors(tmp_path, version):
     dataset = lance.write_dataset(blob_table(), path, data_storage_version=version)
     assert read_blobs(path)["b"].to_pylist() == VALUES
     ours = read_blobs(path, binary=False)["b"]
-    theirs = dataset.to_table()["b"]
-    assert [f.name for f in ours.type] == [f.name for f in theirs.type]
-    expected = theirs.to_pylist()
+    from_pylance = dataset.to_table()["b"]
+    assert [f.name for f in ours.type] == [f.name for f in from_pylance.type]
+    expected = from_pylance.to_pylist()
     if version == "2.0":
         expected[2] = None  # pylance shows how it stores a null
     assert ours.to_pylist() == expected

@@ -90,8 +90,8 @@ def test_nested_json_reads_as_text(tmp_path):
     members = found["s"].combine_chunks()
     assert members.field("n").to_pylist() == [0, 1, 2, 3]
     assert values(members.field("j").to_pylist()) == values(documents(12)[2:6])
-    theirs = lance.dataset(path).to_table()
-    assert theirs.num_rows == 4
+    from_pylance = lance.dataset(path).to_table()
+    assert from_pylance.num_rows == 4
 
 
 def test_conditions_see_json_as_text(tmp_path):

@@ -53,13 +53,13 @@ def run_history(path: str, seed: int) -> None:
     rows = {i: value() for i in range(12)}
     new_table(path, rows, max_rows_per_file=5)
     for _ in range(6):
-        theirs, known = bool(rng.integers(2)), sorted(rows)
+        from_pylance, known = bool(rng.integers(2)), sorted(rows)
         keys = rng.choice(known, size=min(4, len(known)), replace=False).tolist()
         condition = f"id IN ({', '.join(map(str, keys))})"
         new = {max(known) + 1 + i: value() for i in range(3)}
         before = referenced(path)
         match str(rng.choice(["append", "delete", "update", "merge", "compact", "cluster"])):
-            case "append" if theirs:
+            case "append" if from_pylance:
                 lance.write_dataset(blob_rows(new), path, mode="append")
                 rows |= new
             case "append":
@@ -67,23 +67,23 @@ def run_history(path: str, seed: int) -> None:
                 rows |= new
             case "delete":
                 if len(known) > len(keys):
-                    delete = lance.dataset(path).delete if theirs else None
+                    delete = lance.dataset(path).delete if from_pylance else None
                     delete(condition) if delete else delete_rows(path, condition)
                     rows = {key: blob for key, blob in rows.items() if key not in keys}
-            case "update" if theirs:
+            case "update" if from_pylance:
                 lance.dataset(path).update({"n": "n + 1"}, where=condition)
             case "update":
                 add_to(path, condition, "n", 1)
                 assert referenced(path) == before
             case "merge":
                 source = {key: value() for key in sorted(keys)} | new
-                if theirs:
+                if from_pylance:
                     builder = lance.dataset(path).merge_insert("id").when_matched_update_all()
                     builder.when_not_matched_insert_all().execute(blob_rows(source))
                 else:
                     upsert(path, blob_rows(source))
                 rows |= source
-            case "compact" if theirs:
+            case "compact" if from_pylance:
                 lance.dataset(path).optimize.compact_files(materialize_deletions_threshold=0.0)
             case "compact":
                 compact(Table(path), {"materialize_deletions_threshold": 0.0})
@@ -97,11 +97,11 @@ def run_history(path: str, seed: int) -> None:
             assert objects(path) == referenced(path)
     lance.dataset(path).validate()
     assert verify(Table(path), read_data=True).findings == ()
-    theirs = str(path) + "-theirs"
-    shutil.copytree(path, theirs)
+    from_pylance = str(path) + "-theirs"
+    shutil.copytree(path, from_pylance)
     cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0))
-    lance.dataset(theirs).cleanup_old_versions(timedelta(0))
-    for one in (path, theirs):
+    lance.dataset(from_pylance).cleanup_old_versions(timedelta(0))
+    for one in (path, from_pylance):
         check(one, rows)
         assert objects(one) == referenced(one)
         assert verify(Table(one), read_data=True).findings == ()
@@ -205,12 +205,13 @@ def test_blob_placement_equals_pylance(tmp_path, seed):
     managed = {"lance.blob.managed": "true"}
     blobs = [lance.blob_array(values), lance.blob_array(values[::-1])]
     rows = pa.table(blobs, schema=pa.schema(fields, metadata=managed))
-    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    ours, from_pylance = str(tmp_path / "ours"), str(tmp_path / "theirs")
     write_table(ours, rows, file_version="2.2")
-    lance.write_dataset(rows, theirs, data_storage_version="2.2")
-    assert layout(ours) == layout(theirs)
+    lance.write_dataset(rows, from_pylance, data_storage_version="2.2")
+    assert layout(ours) == layout(from_pylance)
     assert {one[0] for column in layout(ours) for one in column if one} == {0, 4}
     sizes_of = [
-        sorted(Path(one, name).stat().st_size for name in objects(one)) for one in (ours, theirs)
+        sorted(Path(one, name).stat().st_size for name in objects(one))
+        for one in (ours, from_pylance)
     ]
     assert sizes_of[0] == sizes_of[1]

@@ -77,7 +77,7 @@ def test_versions_with_spilled_lineage_read_like_pylance(path):
 
 
 def test_conditions_on_hidden_lineage_find_their_rows(path):
-    theirs = read_pylance(path).to_pylist()
+    from_pylance = read_pylance(path).to_pylist()
     schema = predicate_schema(Snapshot.open(Table(path)).schema)
     for condition, keep in {
         "_rowid IN (1, 3, 5, 40, 41)": lambda r: r["_rowid"] in (1, 3, 5, 40, 41),
@@ -87,7 +87,7 @@ def test_conditions_on_hidden_lineage_find_their_rows(path):
         ),
     }.items():
         found = read_ours(path, predicate=parse_predicate(condition, schema))
-        assert sorted(found["id"].to_pylist()) == sorted(r["id"] for r in theirs if keep(r))
+        assert sorted(found["id"].to_pylist()) == sorted(r["id"] for r in from_pylance if keep(r))
 
 
 def fragments_of(path):
@@ -126,10 +126,10 @@ def test_disabled_spilling_restores_inline_lineage(path):
 def lineage_of(path: str, branch: str | None = None) -> list[dict]:
     """Ids and versions of the rows, which equal those of pylance."""
     ours = read_ours(path, branch=branch)
-    theirs = lance.dataset(path, session=lance.Session())
+    from_pylance = lance.dataset(path, session=lance.Session())
     if branch is not None:
-        theirs = theirs.checkout_version((branch, None))
-    assert_same_rows(ours, read_dataset(theirs))
+        from_pylance = from_pylance.checkout_version((branch, None))
+    assert_same_rows(ours, read_dataset(from_pylance))
     assert verify(Table(path, branch=branch), read_data=True).findings == ()
     return ours.drop(["_rowaddr"]).sort_by("_rowid").to_pylist()
 
@@ -246,16 +246,16 @@ class Twins:
         rows, number = with_numbers(self.next_id, int(rng.integers(1, 9))), int(rng.integers(1000))
         known = sorted(key for key in keys if key < self.next_id)
         source = pa.concat_tables([with_number(known, number), rows])
-        theirs = bool(rng.integers(2))
+        from_pylance = bool(rng.integers(2))
         match str(rng.choice(["append", "delete", "update", "columns", "merge", "compact", "add"])):
             case "append":
-                self.both(lambda path: write(path, rows, theirs))
+                self.both(lambda path: write(path, rows, from_pylance))
                 self.next_id += rows.num_rows
-            case "delete" if theirs:
+            case "delete" if from_pylance:
                 self.both(lambda path: lance.dataset(path).delete(condition))
             case "delete":
                 self.both(lambda path: delete_rows(path, condition))
-            case "update" if theirs:
+            case "update" if from_pylance:
                 change = {"n": f"n + {number}"}
                 self.both(lambda path: lance.dataset(path).update(change, where=condition))
             case "update":
@@ -263,12 +263,12 @@ class Twins:
             case "columns":
                 self.both(lambda path: rewrite_numbers(path, condition, number))
             case "merge":
-                self.both(lambda path: merge(path, source, theirs))
+                self.both(lambda path: merge(path, source, from_pylance))
                 self.next_id += rows.num_rows
             case "compact":
                 options = {"target_rows_per_fragment": int(rng.choice([20, 1000]))}
                 options["materialize_deletions_threshold"] = 0.0
-                self.both(lambda path: compact_by(path, options, theirs))
+                self.both(lambda path: compact_by(path, options, from_pylance))
             case "add":
                 extra = "extra" in lance.dataset(self.spilled).schema.names
                 change = (lambda d: d.drop_columns(["extra"])) if extra else (
@@ -292,15 +292,15 @@ def with_number(ids: list[int], number: int) -> pa.Table:
     )
 
 
-def write(path: str, rows: pa.Table, theirs: bool) -> None:
-    if theirs:
+def write(path: str, rows: pa.Table, from_pylance: bool) -> None:
+    if from_pylance:
         lance.write_dataset(rows, path, mode="append")
     else:
         write_table(path, rows)
 
 
-def merge(path: str, source: pa.Table, theirs: bool) -> None:
-    if not theirs:
+def merge(path: str, source: pa.Table, from_pylance: bool) -> None:
+    if not from_pylance:
         upsert(path, source)
         return
     builder = lance.dataset(path).merge_insert("id").when_matched_update_all()
@@ -318,8 +318,8 @@ def rewrite_numbers(path: str, condition: str, number: int) -> None:
     commit_rewritten(plan, request, list(rewrite_columns(request, found.to_batches())))
 
 
-def compact_by(path: str, options: dict, theirs: bool) -> None:
-    if theirs:
+def compact_by(path: str, options: dict, from_pylance: bool) -> None:
+    if from_pylance:
         lance.dataset(path).optimize.compact_files(**options)
     else:
         compact(Table(path), options)

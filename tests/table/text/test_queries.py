@@ -9,7 +9,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from text_tables import ours, theirs
+from text_tables import from_pylance, ours
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.text.queries import (
@@ -85,7 +85,7 @@ def test_phrases_with_slop_find_matching_documents(tmp_path):
             }  # fmt: skip
             assert set(rows["id"].to_pylist() if rows else []) == expected
             # pylance misses some if there is slop, but finds nothing else.
-            their = theirs(tmp_path / "t", query)
+            their = from_pylance(tmp_path / "t", query)
             assert set(their) <= set(ours(tmp_path / "t", query)[0])
             assert slop or len(their) == len(expected)
 

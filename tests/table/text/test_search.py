@@ -11,7 +11,7 @@ import pytest
 from local_changes import delete_rows
 from random_seeds import seeds
 from row_changes import set_to
-from text_tables import PER_FILE, assert_same, make, ours, random_query, texts, theirs
+from text_tables import PER_FILE, assert_same, from_pylance, make, ours, random_query, texts
 
 from pyspark_lance.table.index.inverted import segments
 from pyspark_lance.table.index_build.column_indices import refresh_indices
@@ -42,7 +42,7 @@ def test_text_search_equals_pylance(tmp_path, name):
         query = random_query(rng, phrases=options.get("with_position", False))
         k = rng.choice([None, 3, 20])
         found, rows = ours(tmp_path / "t", query, k=k)
-        assert_same(found, theirs(tmp_path / "t", query, k=k), k)
+        assert_same(found, from_pylance(tmp_path / "t", query, k=k), k)
         places = [(row >> 32) * PER_FILE + (row & 0xFFFFFFFF) for row in found]
         assert (rows["id"].to_pylist() if rows else []) == places
 
@@ -55,7 +55,7 @@ def test_search_covers_segments_and_excludes_deleted_rows(tmp_path, stable):
     for number in range(40):
         query = random_query(rng)
         condition = None if number % 2 else f"id > {rng.integers(0, 1200)}"
-        expected = theirs(tmp_path / "t", query, condition=condition)
+        expected = from_pylance(tmp_path / "t", query, condition=condition)
         found, _ = ours(tmp_path / "t", query, condition=condition, pickled=_through_pickle)
         assert_same(found, expected)
 
@@ -78,7 +78,7 @@ def test_search_in_random_histories_equals_pylance(tmp_path, stable, seed):
             query = random_query(rng)
             condition = None if rng.integers(0, 2) else f"id % 7 < {rng.integers(1, 7)}"
             k = rng.choice([None, 10])
-            expected = theirs(path, query, k=k, condition=condition)
+            expected = from_pylance(path, query, k=k, condition=condition)
             found, _ = ours(path, query, k=k, condition=condition)
             assert_same(found, expected, k)
 
@@ -147,7 +147,7 @@ def test_search_covers_string_lists_and_large_strings(tmp_path, kind):
     lance.write_dataset(table[400:], str(path), mode="append")
     for _ in range(25):
         query = random_query(rng)
-        assert_same(ours(path, query)[0], theirs(path, query))
+        assert_same(ours(path, query)[0], from_pylance(path, query))
 
 
 def test_unindexed_search_equals_pylance(tmp_path):
@@ -158,9 +158,9 @@ def test_unindexed_search_equals_pylance(tmp_path):
     for text in words:
         for operator in Operator:
             query = Match(text, "s", operator)
-            assert_same(ours(tmp_path / "t", query)[0], theirs(tmp_path / "t", query))
+            assert_same(ours(tmp_path / "t", query)[0], from_pylance(tmp_path / "t", query))
     query = Phrase("cat dog", "s")
-    assert_same(ours(tmp_path / "t", query)[0], theirs(tmp_path / "t", query))
+    assert_same(ours(tmp_path / "t", query)[0], from_pylance(tmp_path / "t", query))
 
 
 def test_search_covers_several_columns(tmp_path):
@@ -175,10 +175,10 @@ def test_search_covers_several_columns(tmp_path):
     both = Boolean(must=(Match("river", "a"), Match("cat", "b")), should=(Match("dog", "a"),))
     apart = Boolean(should=(Phrase("cat dog", "a"), Match("river", "b")))
     for query in (several, both, apart):
-        assert_same(ours(path, query)[0], theirs(path, query))
-        assert_same(ours(path, query, k=7)[0], theirs(path, query, k=7), 7)
+        assert_same(ours(path, query)[0], from_pylance(path, query))
+        assert_same(ours(path, query, k=7)[0], from_pylance(path, query, k=7), 7)
     found, _ = ours(path, "river cat")
-    assert_same(found, theirs(path, "river cat"))
+    assert_same(found, from_pylance(path, "river cat"))
 
 
 def test_best_rows_are_independent_of_buffer_size(tmp_path, monkeypatch):
@@ -201,7 +201,7 @@ def test_documents_are_read_singly_or_in_bulk(tmp_path, monkeypatch):
     rng = np.random.default_rng(8)
     make(tmp_path / "t", rng, 1500)
     query = Match("mountain w120", "s")
-    expected = theirs(tmp_path / "t", query)
+    expected = from_pylance(tmp_path / "t", query)
     for share in (0, 1 << 40):
         kept = type(segments._kept)(0, lambda value: value.nbytes)
         monkeypatch.setattr(segments, "_kept", kept)

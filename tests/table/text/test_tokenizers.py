@@ -30,7 +30,7 @@ def words(text, **options):
     return [token for token, _ in tokens(text, **options)]
 
 
-def theirs(path, texts, kind=None, **options):
+def from_pylance(path, texts, kind=None, **options):
     """Number of tokens of each text, the parameters and the details that pylance writes."""
     table = pa.table({"s": pa.array(texts, kind or pa.string())})
     lance.write_dataset(table, str(path), mode="overwrite")
@@ -130,7 +130,7 @@ def test_token_counts_and_parameters_equal_pylance(tmp_path, options):
     alphabet += list("abcdefghijklmnopqrs  ") * 200
     texts = ["".join(rng.choice(alphabet, rng.integers(0, 90))) for _ in range(300)]
     texts += ["the quick foxes of ü", None, "", "running and then"]
-    expected, params = theirs(tmp_path / "t", texts, **options)
+    expected, params = from_pylance(tmp_path / "t", texts, **options)
     ours = TokenizerOptions.from_mapping(options)
     found = Tokenizer(ours).tokenize(pa.array(texts))
     assert np.bincount(found.rows, minlength=len(texts)).tolist() == expected
@@ -147,7 +147,7 @@ def test_token_counts_and_parameters_equal_pylance(tmp_path, options):
 def test_token_counts_of_lists_equal_pylance(tmp_path, tokenizer):
     options = {"base_tokenizer": tokenizer, "stem": False, "remove_stop_words": False}
     kind = pa.list_(pa.string())
-    expected, _ = theirs(tmp_path / "t", LISTS, kind, **options)
+    expected, _ = from_pylance(tmp_path / "t", LISTS, kind, **options)
     found = Tokenizer(TokenizerOptions.from_mapping(options)).tokenize(pa.array(LISTS, kind))
     assert np.bincount(found.rows, minlength=len(LISTS)).tolist() == expected
 
