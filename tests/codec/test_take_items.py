@@ -40,3 +40,10 @@ def test_take_items_with_equal_sizes(size):
     indices = pa.array([i * 7 % 10 for i in range(5000)], pa.int16())
     taken = take_items(items, indices[3:])
     assert taken.to_pylist() == [items[i * 7 % 10].as_py() for i in range(3, 5000)]
+
+
+@pytest.mark.parametrize("kind", STRINGS)
+def test_take_items_of_slice_ignores_earlier_items(kind):
+    items = pa.array(["", "longer", "a", "b"]).cast(kind).slice(2)
+    indices = pa.array([1, 0, 1], pa.int8())
+    assert take_items(items, indices).equals(items.take(indices))

@@ -28,7 +28,8 @@ def take_items(items: pa.Array, indices: pa.Array) -> pa.Array:
         return pc.take(items, indices, boundscheck=False)
     offset_type = np.dtype(f"i{offset_bytes(items.type)}")
     ends = np.arange(0, (len(indices) + 1) * size, size, dtype=offset_type)
-    start = items.offset * size
+    # Items before a slice may have other sizes.
+    start = int(np.frombuffer(items.buffers()[1], offset_type)[items.offset])
     content = np.frombuffer(items.buffers()[2], np.uint8)[start : start + len(items) * size]
     taken = _take_words(content.view(f"V{size}"), plain_numbers(indices))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(taken)]
