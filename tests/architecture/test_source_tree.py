@@ -30,6 +30,17 @@ def test_modules_have_limited_length(path):
     assert len(path.read_text().splitlines()) <= 1_000
 
 
+def test_test_names_are_short():
+    """They say a behavior and its condition, in at most eight words besides numbers."""
+    names = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def test_(\w+)\(", path.read_text())
+    }
+    assert len(names) > 1_000
+    assert not [name for name in names if len(re.findall(r"[a-z]\w*?(?=_|$)", name)) > 8]
+
+
 def test_subpackage_docstrings_state_allowed_imports():
     for path in SOURCE.rglob("__init__.py"):
         if path.parent not in (SOURCE, SOURCE / "proto"):

@@ -111,7 +111,7 @@ def test_chunk_too_small_for_width_is_corrupt():
 
 
 @given(st.integers(0, 2500), st.integers(1, 15), st.booleans())
-def test_out_of_line_blocks_accept_raw_or_packed_tails(count, bits, raw_tail):
+def test_external_blocks_accept_raw_or_packed_tails(count, bits, raw_tail):
     values = np.random.default_rng(count).integers(0, 1 << bits, count).astype(np.uint16)
     padded = np.concatenate([values, np.zeros(-count % 1024, np.uint16)]).reshape(-1, 1024)
     full = count // 1024

@@ -51,7 +51,7 @@ def path(tmp_path_factory):
         (["k", "text", "v"], {0: 5000}, ROWS),
     ],
 )
-def test_narrow_columns_of_many_rows_are_rewritten_as_columns(path, names, changed, expected):
+def test_narrow_columns_are_rewritten_as_columns(path, names, changed, expected):
     snapshot = Snapshot.open(Table(path))
     choice = choose_rewrite(snapshot, names, AUTO, changed)
     assert choice.mode is expected

@@ -94,7 +94,7 @@ def test_contains_tokens_equals_pylance_through_index_life(tmp_path, kind):
         ({"base_tokenizer": "whitespace"}, "tree", False),
     ],
 )
-def test_index_is_used_only_if_it_knows_all_tokens(tmp_path, options, words, is_asked):
+def test_index_requires_all_tokens(tmp_path, options, words, is_asked):
     path = str(tmp_path / "t")
     rows = ["a tree, and", "the", "tree"] + ["river", "rivers of trees"] * 60
     dataset = lance.write_dataset(pa.table({"s": rows}), path)
