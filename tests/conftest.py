@@ -12,7 +12,7 @@ from jars_of_spark import refresh_jar
 from quick_starts import use_quick_jvms
 from session_kinds import KINDS, PLAIN, PLUGIN, kinds_of
 from session_schedule import SessionScheduling
-from spark_sessions import start_session
+from spark_sessions import COMPILED, session_settings, start_session
 from temporary_folders import use_memory
 
 settings.register_profile(
@@ -46,6 +46,13 @@ def pytest_addoption(parser):
 def spark(request):
     """One session for each test process, with the plugin or without it."""
     yield from start_session(plugin=request.config.stash[_KIND] == PLUGIN)
+
+
+@pytest.fixture
+def compiled(spark):
+    """The session generates code for queries, as that of a user does."""
+    with session_settings(spark, COMPILED):
+        yield
 
 
 @pytest.fixture

@@ -39,6 +39,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 # Warnings that fail the build. Those left out depend on the release of Spark (deprecated methods,
 # casts that some of its signatures need) or are about classes that nothing serializes.
 _LINT = "-Xlint:all,-path,-classfile,-processing,-cast,-deprecation,-serial,-try"
+# The compiler is done before code that is optimized for it would pay.
+_QUICK_JAVAC = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
 _IMPORT = re.compile(r"^import (?:static )?[\w.]+\.(\w+);$", re.MULTILINE)
 
 
@@ -79,7 +81,16 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
         raise CannotBuildError("Spark 4.0 lacks classes; build with pyspark 4.1 or later")
     sources = sorted(map(str, SOURCES.rglob("*.java")))
     with tempfile.TemporaryDirectory() as scratch:
-        command = [javac, "--release", "17", _LINT, "-Werror", "-proc:none", "-g:source,lines"]
+        command = [
+            javac,
+            *_QUICK_JAVAC,
+            "--release",
+            "17",
+            _LINT,
+            "-Werror",
+            "-proc:none",
+            "-g:source,lines",
+        ]
         command += ["-cp", f"{jars}/*", "-d", scratch]
         if not has_changelog(jars):
             command += ["-sourcepath", str(STUBS), "-Xprefer:source", "-implicit:none"]

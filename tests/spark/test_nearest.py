@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.data_source import LanceDataSource
 
 pytestmark = pytest.mark.spark
 
@@ -340,6 +341,20 @@ def test_nearest_is_read_option(spark, tmp_path, numbers):
     assert few < 400 == read(nprobes=1, k=400, use_index=False).count()
 
 
+def plan(path, text):
+    """What Spark asks the source when it plans a read."""
+    source = LanceDataSource({"path": path, "nearest": text})
+    return source.reader(source.schema()).partitions()
+
+
+def test_spark_shows_what_the_source_refuses(spark, table, tables_path):
+    text = '{"key": [1, 2, 3]}'
+    with pytest.raises(InvalidInputError) as error:
+        plan(tables_path, text)
+    with pytest.raises(AnalysisException, match=re.escape(error.value.what)):
+        spark.read.format("lance").option("nearest", text).load(tables_path).collect()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -359,9 +374,9 @@ def test_nearest_is_read_option(spark, tmp_path, numbers):
         ('{"key": [1, 2, 3, 4], "column": "name"}', "holds no vectors"),
     ],
 )
-def test_invalid_nearest_option_is_refused(spark, table, tables_path, text, message):
-    with pytest.raises(AnalysisException, match=re.escape(message)):
-        spark.read.format("lance").option("nearest", text).load(tables_path).collect()
+def test_invalid_nearest_option_is_refused(table, tables_path, text, message):
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        plan(tables_path, text)
 
 
 ONE = [1.0, 2.0, 3.0, 4.0]
@@ -384,13 +399,12 @@ ONE = [1.0, 2.0, 3.0, 4.0]
     ],
 )
 def test_nearest_method_and_option_refuse_same_arguments(
-    spark, table, tables_path, queries, more, message
+    table, tables_path, queries, more, message
 ):
     with pytest.raises(InvalidInputError, match=message):
         table.nearest(queries, **more)
-    text = json.dumps({"key": queries, **more})
-    with pytest.raises(AnalysisException, match=message):
-        spark.read.format("lance").option("nearest", text).load(tables_path).collect()
+    with pytest.raises(InvalidInputError, match=message):
+        plan(tables_path, json.dumps({"key": queries, **more}))
 
 
 @pytest.mark.parametrize(

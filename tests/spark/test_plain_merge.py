@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
+from random_seeds import grid
 from spark_releases import needs
 from table_access import LINEAGE, assert_same_rows, read_ours, read_pylance, write_table
 
@@ -87,8 +88,7 @@ def in_values(path):
 
 
 @needs("limits of bytes for batches")
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("few", [True, False], ids=["few matches", "in a shuffle"])
+@pytest.mark.parametrize(("few", "shape"), grid([True, False], list(SHAPES)))
 def test_plain_merge_equals_join(spark, tmp_path, monkeypatch, shape, few):
     condition, clauses = SHAPES[shape]
     paths = [str(tmp_path / name) for name in ("plain", "joined")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,11 +28,17 @@ def write(spark, path, first, last):
     rows.write.format("lance").mode("append").save(path)
 
 
-@pytest.fixture
-def source(spark, tmp_path):
-    path = str(tmp_path / "source")
+@pytest.fixture(scope="module")
+def written(spark, tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("written") / "source")
     write(spark, path, 0, 1000)
     return path
+
+
+@pytest.fixture
+def source(written, tmp_path):
+    """A table for one test alone."""
+    return shutil.copytree(written, str(tmp_path / "source"))
 
 
 def run(frame, tmp_path, name, **options):

@@ -13,7 +13,7 @@ from random_tables import SCALARS, random_table
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_type import plain_type, to_plain
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 
 def load(spark, path, **options):

@@ -81,7 +81,7 @@ from pyspark_lance.table.work.metadata_commits import restore as restore_version
 
 pytestmark = pytest.mark.interop
 
-HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "32"))
+HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "16"))
 STEPS = 30
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "0"))
 PARTS = 4

@@ -4,7 +4,7 @@ A process has one JVM, so each kind has a process of its own.  In a session with
 plans scans, writes, streams and statements in Java, and rows and batches take other ways to
 Python; what LanceTable does is the same Python in both, and so are the readers and writers that
 plans carry.  A new file goes into one of the tables.  ``poe nightly`` has all of them in both
-kinds.
+kinds, and with the code that Spark generates for queries, which others have on demand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ PLAIN, PLUGIN = KINDS = ("plain", "plugin")
 BOTH_KINDS = {
     "test_columns_in_spark.py::"
     "test_merge_schema_replace_where_and_numbered_batches": "options of a write",
-    "test_errors_of_workers.py": "errors cross Java on their way from a worker",
+    "test_errors_of_workers.py::"
+    "test_damaged_file_raises_same_error_in_every_method": "it crosses Java from a worker",
+    "test_errors_of_workers.py::test_invalid_utf8_is_refused_by_every_write": "so does this",
     "test_json_and_blobs.py": "their batches and rows",
     "test_nearest.py::test_nearest_accepts_one_several_and_frame_queries": "beside the plugin",
     "test_nearest.py::test_nearest_is_read_option": "a read of its own kind",
@@ -71,6 +73,7 @@ ONE_KIND = {
     "test_columns_in_spark.py": "jobs of Python functions",
     "test_create.py": "LanceTable alone; the plugin's CREATE TABLE has tests of its own",
     "test_debezium_layout.py": "columns that Python arranges; test_change_feed reads the feed",
+    "test_errors_of_workers.py": "errors of LanceTable, whose methods are Python in both",
     "test_evolving_merge.py": "columns are added by the driver, before merges of other files",
     "test_hadoop_settings.py": "LanceTable and options; the plugin has tests of its own",
     "test_delta_compatibility.py": "names of methods and options, which are Python",
@@ -94,11 +97,16 @@ ONE_KIND = {
 }
 
 
+def is_whole() -> bool:
+    """Whether this run has all tests in both kinds, and with the code that Spark generates."""
+    return bool(os.environ.get("PYSPARK_LANCE_BOTH_KINDS"))
+
+
 def kinds_of(path: Path, test: str) -> tuple[str, ...]:
     """The kinds of sessions that a test runs in; those of files in no table are both."""
     if path.parent != FOLDER:
         return (PLAIN,)
-    if os.environ.get("PYSPARK_LANCE_BOTH_KINDS"):
+    if is_whole():
         return KINDS
     file, own = path.name, f"{path.name}::{test}"
     if file in WITH_PLUGIN or own in WITH_PLUGIN:

@@ -9,9 +9,20 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from session_kinds import is_whole
+
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""Spark's own settings of code that it generates for a query."""
+# Most queries of tests are over before such code would pay. Scripts and documents have Spark's own
+# settings, and so have the tests of the fixture ``compiled``.
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 def start_session(*, plugin: bool):
-    """A local session with the default settings of Spark but for the size, and for the kind."""
+    """A local session with the default settings of Spark but for size, kind and generated code."""
     # Spark starts workers with the python3 of PATH when it looks for data sources.
     folder = os.path.dirname(sys.executable)
     os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
@@ -30,6 +41,7 @@ def start_session(*, plugin: bool):
         .config("spark.driver.memory", "1g")
         .config("spark.sql.warehouse.dir", warehouse)
     )
+    builder = builder.config(map=COMPILED if is_whole() else _INTERPRETED)
     if plugin:
         builder = builder.config(
             "spark.sql.catalog.folder", "org.pysparklance.LanceCatalog"

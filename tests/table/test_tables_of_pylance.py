@@ -18,7 +18,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("seed", seeds(30, in_ci=5))
+@pytest.mark.parametrize("seed", seeds(30, in_ci=2))
 def test_versions_of_random_history_read_like_pylance(tmp_path, seed, version):
     path = str(tmp_path / "t")
     random_history_or_skip(path, seed, version)

@@ -15,6 +15,7 @@ import random
 import pytest
 from drawn_settings import drawn, simpler_conditions, simpler_settings, smallest, sql_of
 from pyspark.sql import functions as F
+from random_seeds import grid
 from spark_sessions import session_settings
 
 from pyspark_lance import LanceTable
@@ -22,7 +23,7 @@ from pyspark_lance.spark.data_source import LanceDataSource
 
 from .conftest import plan_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 CONDITIONS = int(os.environ.get("PYSPARK_LANCE_TEST_QUERIES", "16"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
@@ -326,13 +327,13 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_queries_return_same_rows(plugin, frames, query):
+@pytest.mark.parametrize(("query", "other"), grid(QUERIES, ("indexed", "plain")))
+def test_queries_return_same_rows(plugin, frames, query, other):
     def answer(name):
         return sorted(repr(row) for row in plugin.sql(query.format(t=name)).collect())
 
     given = drawn(random.Random(query))
     with session_settings(plugin, given):
         expected = answer("parquet")
-        for name in ("plugin", "indexed", "plain"):
+        for name in ("plugin", other):
             assert answer(name) == expected, (name, given)

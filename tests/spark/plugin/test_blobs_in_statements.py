@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from managed_blobs import blob_rows, referenced
 from pyspark.errors import AnalysisException, UnsupportedOperationException
+from random_seeds import cases
 from spark_releases import has, needs
 from table_access import write_table
 
@@ -67,7 +68,7 @@ def check(spark, path, expected):
     assert LanceTable.forPath(spark, path).verify(readData=True).findings == ()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases(KINDS, in_ci=("2.1", "managed")))
 def test_unnamed_blobs_are_kept(plugin, path, kind):
     table = new_table(path, BLOBS, kind)
     rows = {key: (key, blob, (key, 1, 1)) for key, blob in BLOBS.items()}
@@ -103,7 +104,7 @@ def test_unnamed_blobs_are_kept(plugin, path, kind):
     check(plugin, path, rows)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases(KINDS, in_ci=("2.2", "managed")))
 def test_assigned_blob_bytes_are_stored(plugin, path, kind):
     table = new_table(path, BLOBS, kind)
     rows = {key: (key, blob, (key, 1, 1)) for key, blob in BLOBS.items()}
@@ -293,7 +294,7 @@ def inserts(table):
     }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases(KINDS, in_ci=("2.0", "managed")))
 def test_inserts_store_bytes_in_blob_columns(plugin, path, kind):
     table = new_table(path, {0: LARGE}, kind)
     for text in inserts(table).values():

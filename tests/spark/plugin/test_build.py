@@ -73,8 +73,8 @@ def test_compiler_warning_fails_build(plugin_build, tmp_path, monkeypatch):
         plugin_build.find_javac()
     except plugin_build.CannotBuildError as error:
         pytest.skip(str(error))
-    package = copied_sources(plugin_build, tmp_path, monkeypatch)
-    (package / "Raw.java").write_text(
+    monkeypatch.setattr(plugin_build, "SOURCES", tmp_path)
+    (tmp_path / "Raw.java").write_text(
         "package org.pysparklance;\nfinal class Raw {\n  java.util.List names;\n}\n"
     )
     with pytest.raises(plugin_build.CannotBuildError, match="raw type"):

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from random_seeds import cases
 
 from .conftest import plan_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 WAY = "spark.sql.lance.columnar"
 SMALL = "spark.sql.lance.smallScanBytes"
@@ -243,7 +244,7 @@ def repeated(plugin, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("rows", ["100000", "3000"])
+@pytest.mark.parametrize("rows", cases(["100000", "3000"], in_ci=["3000"]))
 def test_repeated_strings_are_equal_in_every_transfer_mode(plugin, repeated, way, rows):
     frame = plugin.read.format("lance").option("batchSize", rows).load(repeated)
 

@@ -56,7 +56,7 @@ def of_kind(table: pa.Table, kind: str) -> pa.Table:
     return table.filter(pa.compute.equal(table["_change_type"], kind))
 
 
-@pytest.mark.parametrize("seed", seeds(30, in_ci=6))
+@pytest.mark.parametrize("seed", seeds(30, in_ci=3))
 def test_changes_applied_to_old_rows_give_new_rows(path, seed):
     random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])
     newest = Snapshot.open(Table(path)).version

@@ -13,6 +13,7 @@ import pytest
 from directed_store import Director, directed, in_charge, pause
 from interleaving import sweep, sweep_by_ours
 from local_changes import delete_rows
+from random_seeds import grid
 from row_changes import add_to
 from table_access import append, read_batch, read_ours
 from temporary_folders import memory_folder
@@ -132,9 +133,12 @@ def compact_and_sweep(path):
     sweep(path)
 
 
-@pytest.fixture(params=[sweep_by_ours, compact_and_sweep], ids=["swept", "compacted"])
+OTHERS = {"swept": sweep_by_ours, "compacted": compact_and_sweep}
+
+
+@pytest.fixture(params=OTHERS)
 def others(request):
-    return request.param
+    return OTHERS[request.param]
 
 
 @pytest.fixture
@@ -237,13 +241,15 @@ FOLLOWING = {
 }
 
 
-@pytest.mark.parametrize("follow", FOLLOWING.values(), ids=FOLLOWING)
+@pytest.mark.parametrize(
+    ("follow", "others"), grid(tuple(FOLLOWING), tuple(OTHERS)), indirect=["others"]
+)
 def test_followers_get_error_for_removed_versions(changed, others, follow):
     time_ns, ends = third_ns(changed), []
 
     def once(path):
         try:
-            follow(path, time_ns)
+            FOLLOWING[follow](path, time_ns)
         except TYPED as error:
             ends.append(error)
         else:

@@ -692,13 +692,14 @@ def test_constants_are_hashed_as_column_bytes(values, stored, expected):
     assert (None if found is None else set(found)) == expected
 
 
-def test_damaged_index_files_never_return_wrong_rows(path, tmp_path):
+@pytest.mark.parametrize("seed", seeds(3, in_ci=1, first=5))
+def test_damaged_index_files_never_return_wrong_rows(path, tmp_path, seed):
     """No byte of them makes a scan fail, or hand out a row that does not match."""
-    rng = random.Random(5)
+    rng = random.Random(seed)
     queries = ["id = 17", "id > 39990", "kind = 'k7'", "kind IS NULL"]
     expected = {query: set(matching(path, query)["_rowaddr"].to_pylist()) for query in queries}
     files = [file for name in FILES for file in Path(path, "_indices").glob(f"*/{name}")]
-    for number in range(60):
+    for number in range(20):
         damaged = shutil.copytree(path, tmp_path / f"d{number}")
         original = rng.choice(files)
         file = damaged / original.relative_to(path)

@@ -15,6 +15,7 @@ from lance.file import LanceFileReader
 from lance.indices import IndexConfig
 from local_changes import delete_rows
 from pyroaring import BitMap
+from random_seeds import seeds
 from row_changes import set_to
 from zone_map_tables import (
     COLUMNS,
@@ -159,9 +160,7 @@ def change_indices(path: str, rng: random.Random) -> None:
     act(Table(path), rows_per_segment=rng.choice([30, 10_000]))
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 5))]
-)
+@pytest.mark.parametrize("seed", seeds(6, in_ci=1, first=1))
 def test_built_indices_return_same_rows_as_scan(tmp_path, seed, no_table_is_small, caplog):
     check_history(tmp_path, seed, 5, caplog)
 

@@ -13,6 +13,7 @@ import pytest
 from lance.file import LanceFileReader
 from local_changes import delete_rows
 from pyroaring import BitMap64
+from random_seeds import grid, seeds
 from row_changes import set_to
 from zone_map_tables import check_rows, parse
 
@@ -66,8 +67,7 @@ def postings(path: str, name: str) -> dict[int, BitMap64]:
     return found
 
 
-@pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("letters", ["abc", "plain", "odd"])
+@pytest.mark.parametrize(("letters", "stable"), grid(["abc", "plain", "odd"], [False, True]))
 def test_ngram_files_equal_pylance(tmp_path, stable, letters):
     path = str(tmp_path / "t")
     rng = random.Random(letters)
@@ -164,9 +164,7 @@ def check_pylance(path: str, texts: list[str], rng: random.Random) -> None:
             assert with_index == without, query
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, 2, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60))]
-)
+@pytest.mark.parametrize("seed", seeds(60, in_ci=2))
 def test_ngram_index_follows_random_changes(tmp_path, seed):
     rng = random.Random(seed)
     path = str(tmp_path / "t")

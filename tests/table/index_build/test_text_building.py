@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader
 from local_changes import delete_rows
+from random_seeds import seeds
 from row_changes import set_to
 from table_access import read_ours
 from text_tables import WORDS, assert_same, from_pylance, ours, random_query, texts
@@ -79,13 +80,14 @@ def two_tables(tmp_path, rng, rows=1500, per_file=400, *, stable=False):
     return tmp_path / "ours", tmp_path / "theirs"
 
 
+@pytest.mark.parametrize("seed", seeds(4, in_ci=1))
 @pytest.mark.parametrize("name", OPTIONS)
-def test_pylance_scores_equally_with_our_index(tmp_path, name):
-    rng = np.random.default_rng(len(name))
+def test_pylance_scores_equally_with_our_index(tmp_path, name, seed):
+    rng = np.random.default_rng([len(name), seed])
     mine, their = two_tables(tmp_path, rng, stable=len(name) % 2 == 0)
     build(mine, rows_per_segment=rng.choice([450, 10_000]), **OPTIONS[name])
     lance.dataset(str(their)).create_scalar_index("s", "INVERTED", name="by_s", **OPTIONS[name])
-    for _ in range(40):
+    for _ in range(10):
         query = random_query(rng, phrases=OPTIONS[name].get("with_position", False))
         expected = from_pylance(their, query)
         assert_same(from_pylance(mine, query), expected)
@@ -271,10 +273,7 @@ def check_found(path, rng, options):
         assert set(from_pylance(path, Match(word, "s"))) == expected, word
 
 
-SEEDS = [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 100))]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(100, in_ci=2))
 def test_text_search_follows_random_changes(tmp_path, seed):
     rng = random.Random(seed)
     numbers = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from random_seeds import grid, seeds
 from vector_tables import TYPES, WIDTH, assert_same, from_pylance, ours, queries_for, rows_of
 
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, RetryableCommitError
@@ -189,8 +190,7 @@ def recalls(path, some, kind, metric, seed):
     return mine, recall()
 
 
-@pytest.mark.parametrize("metric", list(Metric))
-@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize(("kind", "metric"), grid(list(IvfKind), list(Metric)))
 def test_recall_is_near_pylance(tmp_path, kind, metric):
     mine, their = recalls(tmp_path / "t", grouped, kind, metric, 5)
     # What either learns differs by chance.
@@ -210,9 +210,7 @@ def test_mean_recall_of_many_builds_is_near_pylance(tmp_path, vectors, kind, met
 
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("kind", list(IvfKind))
-@pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 60))]
-)
+@pytest.mark.parametrize("seed", seeds(60, in_ci=2))
 def test_vector_search_follows_random_changes(tmp_path, kind, stable, seed):
     rng, path = random.Random(seed), tmp_path / "t"
     column_type = rng.choice(list(TYPES))

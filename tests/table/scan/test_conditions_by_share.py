@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 from process_boundary import sent
+from random_seeds import grid
 
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
@@ -57,16 +60,21 @@ def scan(path: str, condition: str, columns: list[str], **request: object) -> li
     return [batch for task in plan_scan(snapshot, wanted) for batch in run(sent(task))]
 
 
-@pytest.mark.parametrize("columns", [["word", "id"], ["id", "number"]])
-@pytest.mark.parametrize("keep_dictionaries", [False, True])
-@pytest.mark.parametrize("batch_rows", [900, 65_536])
-@pytest.mark.parametrize(
-    "condition",
-    ["marked", "marked AND number IS NOT NULL", "number IS NOT NULL", "number IS NULL OR marked",
-     "number IS NOT NULL AND word IS NOT NULL", "NOT marked AND word <> 'word 3'",
-     "marked AND _rowid % 2 = 0", "marked OR _rowaddr % 50 = 7"],
+CONDITIONS = (
+    "marked", "marked AND number IS NOT NULL", "number IS NOT NULL", "number IS NULL OR marked",
+    "number IS NOT NULL AND word IS NOT NULL", "NOT marked AND word <> 'word 3'",
+    "marked AND _rowid % 2 = 0", "marked OR _rowaddr % 50 = 7",
 )  # fmt: skip
-def test_filtered_rows_equal_pylance(path, condition, batch_rows, keep_dictionaries, columns):
+# The columns, whether dictionaries are kept, and the rows of a batch.
+REQUESTS = tuple(
+    itertools.product((("word", "id"), ("id", "number")), (False, True), (900, 65_536))
+)
+
+
+@pytest.mark.parametrize(("condition", "asked"), grid(CONDITIONS, REQUESTS))
+def test_filtered_rows_equal_pylance(path, condition, asked):
+    names, keep_dictionaries, batch_rows = asked
+    columns = list(names)
     batches = scan(
         path, condition, columns, system_columns=("_rowid",), batch_rows=batch_rows,
         keep_dictionaries=keep_dictionaries,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import lance
 import pyarrow as pa
 import pytest
 from data_file_writing import without_dictionaries
 from process_boundary import sent
+from random_seeds import grid
 
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
@@ -49,14 +52,16 @@ def scan(path: str, condition: str | None, **request: object) -> list[pa.RecordB
     return [batch for task in plan_scan(snapshot, wanted) for batch in run(sent(task))]
 
 
-@pytest.mark.parametrize("lineage", [(), LINEAGE])
-@pytest.mark.parametrize(
-    "condition",
-    [None, "_rowid % 3 = 1", "_rowid < 70", "few = 'word 7'", "id >= 3 AND id < 20100",
-     "few < 'word 3' AND null IS NULL", "sometimes = large OR few LIKE '%1'", "id % 40 <> 7"],
+CONDITIONS = (
+    None, "_rowid % 3 = 1", "_rowid < 70", "few = 'word 7'", "id >= 3 AND id < 20100",
+    "few < 'word 3' AND null IS NULL", "sometimes = large OR few LIKE '%1'", "id % 40 <> 7",
 )  # fmt: skip
-@pytest.mark.parametrize("batch_rows", [777, 65_536])
-def test_kept_dictionaries_return_same_rows(path, lineage, condition, batch_rows):
+LIMITS = tuple(itertools.product(((), LINEAGE), (777, 65_536)))
+
+
+@pytest.mark.parametrize(("condition", "limits"), grid(CONDITIONS, LIMITS))
+def test_kept_dictionaries_return_same_rows(path, condition, limits):
+    lineage, batch_rows = limits
     limits = {"system_columns": lineage, "batch_rows": batch_rows}
     plain = scan(path, condition, **limits)
     assert len({str(batch.schema) for batch in plain}) == 1

@@ -10,6 +10,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from random_seeds import grid
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError, MissingFileError
@@ -81,7 +82,9 @@ def test_columns_and_lineage_equal_pylance(path, condition):
     assert found["_rowaddr"].to_pylist() == addresses["_rowaddr"].to_pylist()
 
 
-@pytest.mark.parametrize("batch_rows", [1, 17, 100])
+@pytest.mark.parametrize(
+    ("path", "batch_rows"), grid(["2.0", "2.1", "2.2"], [100, 17, 1]), indirect=["path"]
+)
 def test_batch_size_does_not_change_rows(path, batch_rows):
     found = scanned(path, batch_rows=batch_rows)
     assert found["id"].to_pylist() == lance.dataset(path).to_table()["id"].to_pylist()

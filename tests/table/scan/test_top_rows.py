@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from process_boundary import sent
+from random_seeds import seeds
 
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
@@ -106,12 +107,13 @@ class Reversed:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tasks_return_all_top_rows(path, kind):
-    rng = np.random.default_rng(KINDS.index(kind))
+@pytest.mark.parametrize("seed", seeds(4, in_ci=1))
+def test_tasks_return_all_top_rows(path, kind, seed):
+    rng = np.random.default_rng([KINDS.index(kind), seed])
     dataset = lance.dataset(path)
     for condition in (None, "id % 3 = 1", f"{kind} IS NOT NULL AND id > 400", "_rowid < 1500"):
         rows = dataset.to_table(filter=condition and condition.replace("_rowid", "id")).to_pylist()
-        for _ in range(4):
+        for _ in range(2):
             descending, nulls_first, more = rng.integers(0, 2, 3).astype(bool).tolist()
             top = TopRows(kind, int(rng.choice([1, 5, 40])), descending, nulls_first, more)
             keys = sorted(rank(row[kind], top) for row in rows)

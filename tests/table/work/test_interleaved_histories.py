@@ -20,7 +20,7 @@ pytestmark = pytest.mark.interop
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "0"))
 HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "2000"))
 PARTS = 4
-SHARE = 40
+SHARE = 20
 
 
 @pytest.fixture(autouse=True, scope="module")
