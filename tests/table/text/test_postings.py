@@ -14,7 +14,8 @@ from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.table.index.inverted import posting_codec
 from pyspark_lance.table.index.inverted.posting_codec import (
     PostingFormat,
-    decode_postings,
+    check_blocks,
+    decode_blocks,
     decode_varints,
 )
 from pyspark_lance.table.index.inverted.segments import TextPartition, open_text_segment
@@ -43,6 +44,11 @@ def built(path, content, **options):
     return TextPartition(snapshot.files, segment.entry, facts)
 
 
+def decode_postings(data, offsets, length, kind):
+    check_blocks(offsets, length, kind)
+    return decode_blocks(data, offsets, length, kind, np.arange(len(offsets) - 1))
+
+
 @pytest.mark.interop
 @pytest.mark.parametrize(
     "options", [{}, {"format_version": 1}, {"format_version": 3}, {"block_size": 256}]
@@ -55,6 +61,7 @@ def test_postings_and_positions_equal_texts(tmp_path, options):
     numbers = {term: partition.tokens.number_of(term) for term in found.terms}
     assert sorted(numbers.values()) == list(range(len(found.terms)))
     by_number = {number: term for term, number in numbers.items()}
+    postings = partition.posting_lists(np.arange(len(numbers)))
     for posting in partition.postings(np.arange(len(numbers))):
         code = found.terms.index(by_number[posting.number])
         own = found.codes == code
@@ -62,7 +69,7 @@ def test_postings_and_positions_equal_texts(tmp_path, options):
         assert posting.documents.tolist() == documents.tolist()
         assert posting.frequencies.tolist() == [counts[code, row] for row in documents.tolist()]
         for wanted in (documents, documents[::7], np.array([documents[-1], 10**6])):
-            owners, positions = partition.positions(posting, wanted)
+            owners, positions = partition.positions(postings[posting.number], wanted)
             here = own & np.isin(found.rows, wanted)
             assert owners.tolist() == found.rows[here].tolist()
             assert positions.tolist() == found.positions[here].tolist()

@@ -45,6 +45,11 @@ class LiveRows:
         self._live = of_kind(files, fragments)
         self._matching = None if matching is None else _Matching(matching, fragments)
 
+    @property
+    def has_condition(self) -> bool:
+        """Whether rows count only if they match a condition."""
+        return self._matching is not None
+
     def addresses_of(
         self, row_ids: NDArray[np.uint64]
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:

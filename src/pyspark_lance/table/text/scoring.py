@@ -41,10 +41,14 @@ class Statistics:
         rest = np.float32(self.documents) - containing
         return np.log((rest + _HALF) / (containing + _HALF) + _ONE)
 
+    @property
+    def average(self) -> np.float32:
+        """The average length of documents."""
+        return np.float32(self.tokens) / np.float32(max(1, self.documents))
+
     def norms(self, lengths: NDArray[Any]) -> _Floats:
         """What long documents lose: a number for documents of these lengths."""
-        average = np.float32(self.tokens) / np.float32(max(1, self.documents))
-        relative = lengths.astype(np.float32) / average
+        relative = lengths.astype(np.float32) / self.average
         return _K1 * (_ONE - _B + _B * relative)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.table.index.inverted.posting_lists import PostingList
 from pyspark_lance.table.index.inverted.segments import Posting, TextPartition, TextSegment
 from pyspark_lance.table.index.inverted.token_sets import token_numbers
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
@@ -27,16 +28,17 @@ from pyspark_lance.table.text.scoring import (
     Statistics,
     best_rows,
     joined_rows,
-    quantized,
     term_scores,
 )
 from pyspark_lance.table.text.search_query import Leaf, Terms
+from pyspark_lance.table.text.top_documents import TopDocuments, document_norms, scored_term
 from pyspark_lance.table.version.table_files import TableFiles
 
 _Numbers = NDArray[np.int64]
 Pairs = tuple[_Numbers, _Numbers]
 """Documents and positions in them, ascending as pairs."""
-_QUANTIZED_BLOCKS: Final = 256
+# Postings that are scored faster all at once than block by block.
+_FEW_POSTINGS: Final = 1 << 13
 # Candidates that are a larger share of all documents are numbered in an array of all documents.
 _DENSE_SHARE: Final = 16
 # Rows to look up for each row that is wanted, as some are deleted; so many times more at each try.
@@ -87,24 +89,63 @@ class _LeafSearch:
         numbers = token_numbers(self._partition.tokens, terms.tokens)
         if self._leaf.needs_all and len(_groups_of(terms, numbers >= 0)) < terms.num_groups:
             return NO_ROWS
-        distinct, places = np.unique(numbers[numbers >= 0], return_inverse=True)
+        distinct = np.unique(numbers[numbers >= 0])
         if not len(distinct):
             return NO_ROWS
-        postings = self._partition.postings(distinct)
-        by_term: list[Posting | None] = [None] * len(numbers)
-        for term, place in zip(np.flatnonzero(numbers >= 0).tolist(), places, strict=True):
-            by_term[term] = postings[place]
+        # By a negative boost the lowest scores are the best.
+        most = k if self._leaf.boost > 0 else None
+        top = None if most is None else self._top_documents(numbers, distinct, live, most)
+        rows = self._all_rows(numbers, distinct, live, most) if top is None else top.found()
+        return rows if self._leaf.boost == 1 else rows.times(self._leaf.boost)
+
+    def _top_documents(
+        self, numbers: _Numbers, distinct: _Numbers, live: LiveRows, k: int
+    ) -> TopDocuments | None:
+        """A search of the best documents alone; None if all have to be scored."""
+        leaf, partition = self._leaf, self._partition
+        has_alternatives = leaf.needs_all and leaf.indexed.num_groups < len(numbers)
+        counts = partition.document_counts(distinct)
+        if has_alternatives or counts.sum() <= _FEW_POSTINGS:
+            return None
+        weights = leaf.statistics.weights()
+        terms = []
+        for postings in partition.posting_lists(distinct):
+            weight = weights[numbers == postings.number].sum(dtype=np.float32)
+            term = scored_term(partition, postings, weight, leaf.statistics)
+            if term is None or weight <= 0:
+                return None
+            terms.append(term)
+        lists = {one.postings.number: one.postings for one in terms}
+
+        def keep_phrase(documents: _Numbers) -> NDArray[np.bool_]:
+            own = [lists[number] for number in numbers.tolist()]
+            return np.isin(documents, self._with_phrase(own, documents), assume_unique=True)
+
+        return TopDocuments(
+            partition,
+            terms,
+            [(number, weight) for number, weight in zip(numbers.tolist(), weights, strict=True)],
+            leaf.statistics,
+            live,
+            k,
+            needs_all=leaf.needs_all,
+            keep_phrase=None if leaf.positions is None else keep_phrase,
+        )
+
+    def _all_rows(
+        self, numbers: _Numbers, distinct: _Numbers, live: LiveRows, k: int | None
+    ) -> ScoredRows:
+        postings = {one.number: one for one in self._partition.postings(distinct)}
+        by_term = [postings.get(number) for number in numbers.tolist()]
         candidates = self._candidates(by_term)
         if self._leaf.positions is not None:
-            candidates = self._with_phrase(by_term, candidates)
+            lists = {one.number: one for one in self._partition.posting_lists(distinct)}
+            candidates = self._with_phrase([lists.get(one) for one in numbers.tolist()], candidates)
         if not len(candidates):
             return NO_ROWS
         documents = self._partition.documents(candidates)
         scores = self._scores(by_term, candidates, documents.lengths)
-        # By a negative boost the lowest scores are the best.
-        most = k if self._leaf.boost > 0 else None
-        rows = _live_rows(live, documents.row_ids, scores, most)
-        return rows if self._leaf.boost == 1 else rows.times(self._leaf.boost)
+        return _live_rows(live, documents.row_ids, scores, k)
 
     def _candidates(self, by_term: Sequence[Posting | None]) -> _Numbers:
         """The documents with one of the words, or with all; ascending."""
@@ -126,9 +167,7 @@ class _LeafSearch:
         self, by_term: Sequence[Posting | None], documents: _Numbers, lengths: NDArray[np.uint32]
     ) -> NDArray[np.float32]:
         statistics = self._leaf.statistics
-        if self._partition.facts.postings.block_size == _QUANTIZED_BLOCKS:
-            lengths = quantized(lengths)
-        norms = statistics.norms(lengths)
+        norms = document_norms(self._partition, statistics, lengths)
         scores = np.zeros(len(documents), np.float32)
         place_of: NDArray[np.int64] | None = None
         if len(documents) * _DENSE_SHARE > self._partition.facts.num_documents:
@@ -148,7 +187,7 @@ class _LeafSearch:
             scores[places] += term_scores(weight, frequencies, norms[places])
         return scores
 
-    def _with_phrase(self, by_term: Sequence[Posting | None], candidates: _Numbers) -> _Numbers:
+    def _with_phrase(self, by_term: Sequence[PostingList | None], candidates: _Numbers) -> _Numbers:
         """The candidates that have the words one behind the other."""
         leaf = self._leaf
         assert leaf.positions is not None

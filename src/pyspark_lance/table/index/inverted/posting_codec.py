@@ -24,6 +24,7 @@ _NUMBERS_OF_LANE: Final = 32
 _POSITIONS_OF_GROUP: Final = 128
 # A varint of 32 bits has no more bytes.
 _MAX_VARINT: Final = 5
+_MAX_LENGTH_CODE: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +45,95 @@ class PostingFormat:
         return 4 if self.block_size == _POSITIONS_OF_GROUP else 0
 
 
-def decode_postings(
-    data: _Bytes, offsets: _Numbers, length: int, kind: PostingFormat
+def check_blocks(offsets: _Numbers, length: int, kind: PostingFormat) -> None:
+    """Check the number of blocks of a posting list."""
+    if len(offsets) - 1 != -(-length // kind.block_size):
+        raise CorruptFileError(f"{len(offsets) - 1} blocks of postings for {length} documents")
+
+
+def decode_blocks(
+    data: _Bytes, offsets: _Numbers, length: int, kind: PostingFormat, blocks: _Numbers
 ) -> tuple[_Numbers, _Numbers]:
-    """Documents, ascending, and the frequency of the token in each.
+    """Documents of some blocks, ascending, and the frequency of the token in each.
 
     ``data``, ``offsets``: the blocks, one behind the other, and where each begins, the end last;
-    ``length``: number of documents.
+    ``length``: number of documents of all; ``blocks``: ascending, none twice.
     """
     size = kind.block_size
     full, rest = divmod(length, size)
-    if len(offsets) - 1 != full + (rest > 0):
-        raise CorruptFileError(f"{len(offsets) - 1} blocks of postings for {length} documents")
-    starts = offsets[:full] + kind.score_bytes
-    documents = np.empty(length, np.int64)
-    frequencies = np.empty(length, np.int64)
-    if full:
-        firsts = _fixed32(data, starts)
-        packed = starts + 5
-        deltas, ends = _unpack(data, packed, data[starts + 4].astype(np.int64), kind.lanes)
-        documents[: full * size] = (np.cumsum(deltas, axis=1) + firsts[:, None]).ravel()
-        frequencies[: full * size] = _frequencies(data, ends, kind).ravel()
+    if not len(blocks) or blocks[-1] < full:
+        rest = 0
+    packed = blocks[: len(blocks) - (rest > 0)]
+    count = len(packed) * size
+    documents = np.empty(count + rest, np.int64)
+    frequencies = np.empty(count + rest, np.int64)
+    if count:
+        starts = offsets[packed] + kind.score_bytes
+        widths = data[starts + 4].astype(np.int64)
+        deltas, ends = _unpack(data, starts + 5, widths, kind.lanes)
+        sums = np.cumsum(deltas, axis=1, out=deltas)
+        sums += _fixed32(data, starts)[:, None]
+        documents[:count] = sums.ravel()
+        frequencies[:count] = _frequencies(data, ends, kind).ravel()
     if rest:
         start, end = int(offsets[full]) + kind.score_bytes, int(offsets[full + 1])
         tail = _tail(data[start:end], rest, varint=kind.varint_tail)
-        documents[full * size :] = np.cumsum(tail[:rest]) if kind.varint_tail else tail[:rest]
-        frequencies[full * size :] = tail[rest:]
+        documents[count:] = np.cumsum(tail[:rest]) if kind.varint_tail else tail[:rest]
+        frequencies[count:] = tail[rest:]
     return documents, frequencies
+
+
+def first_documents(data: _Bytes, offsets: _Numbers, length: int, kind: PostingFormat) -> _Numbers:
+    """Return the first document of each block."""
+    starts = offsets[:-1] + kind.score_bytes
+    full, rest = divmod(length, kind.block_size)
+    if not (rest and kind.varint_tail):
+        return _fixed32(data, starts)
+    last = decode_varints(data[starts[full] :], 1)
+    return np.concatenate([_fixed32(data, starts[:full]), last])
+
+
+def decode_impacts(data: _Bytes, offsets: _Numbers) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Return entries, frequencies and lengths: pairs that no other of their entry beats.
+
+    ``data``, ``offsets``: the entries, one behind the other, and where each begins, the end last.
+    Entries ascend. A length is the least of those that have its leading four bits.
+
+    Raises:
+        CorruptFileError: These are no impacts.
+    """
+    is_last = data < 0x80
+    numbers = decode_varints(data, int(np.count_nonzero(is_last)))
+    ends = np.concatenate([[0], np.cumsum(is_last)])
+    # An entry is its last document, the number of pairs, and the pairs: of one varint or two.
+    position, behind = ends[offsets[:-1]] + 2, ends[offsets[1:]]
+    counts = numbers[position - 1] if (position <= behind).all() else np.full(len(position), -1)
+    left = behind - position
+    if ((counts < 0) | (counts > left) | (2 * counts < left)).any():
+        raise CorruptFileError("impacts of a posting list cannot be read")
+    entries = np.repeat(np.arange(len(counts)), counts)
+    firsts = np.cumsum(counts) - counts
+    often, codes = np.empty((2, len(entries)), np.int64)
+    last_often, last_code = np.zeros((2, len(counts)), np.int64)
+    numbers = np.append(numbers, [0, 0])
+    # One pair of every entry at a time: where the next begins follows from this.
+    for number in range(int(counts.max(initial=0))):
+        own = np.flatnonzero(counts > number)
+        at = np.minimum(position[own], behind[own])
+        has_jump = numbers[at] & 1
+        last_often[own] += (numbers[at] >> 1) + 1
+        last_code[own] += np.where(has_jump == 1, numbers[at + 1], 1)
+        position[own] += 1 + has_jump
+        often[firsts[own] + number], codes[firsts[own] + number] = last_often[own], last_code[own]
+    if not np.array_equal(position, behind) or codes.max(initial=0) > _MAX_LENGTH_CODE:
+        raise CorruptFileError("impacts of a posting list cannot be read")
+    return entries, often, _least_lengths(codes)
+
+
+def _least_lengths(codes: _Numbers) -> _Numbers:
+    """The least length that a code is of."""
+    shifts = np.maximum((codes >> 3) - 1, 0)
+    return np.where(codes < 8, codes, (8 | codes & 7) << shifts)
 
 
 def _frequencies(data: _Bytes, starts: _Numbers, kind: PostingFormat) -> NDArray[np.int64]:

@@ -9,10 +9,10 @@ Observed in pylance 14.0.2; what is not known is refused by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +26,13 @@ from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.inverted.posting_codec import (
     PostingFormat,
+    check_blocks,
+    decode_impacts,
     decode_legacy_positions,
     decode_positions,
-    decode_postings,
+    first_documents,
 )
+from pyspark_lance.table.index.inverted.posting_lists import Impacts, PostingList
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.token_sets import ArrowTokens, FstTokens, TokenSet
 from pyspark_lance.table.version.table_files import TableFiles
@@ -44,9 +47,11 @@ _KEPT_BYTES: Final = 256 << 20
 _KEPT_COUNTS: Final = 1 << 17
 # Rows of documents that are taken one by one, if they are not a larger share of all.
 _TAKEN_SHARE: Final = 32
+_DOCUMENT_BYTES: Final = 12
 # Of a posting list in memory, beside its arrays.
 _POSTING_BYTES: Final = 512
 _Numbers = NDArray[np.int64]
+_Floats = NDArray[np.float32]
 
 
 class PositionLayout(StrEnum):
@@ -123,7 +128,24 @@ class Documents:
         return int(self.row_ids.nbytes + self.lengths.nbytes)
 
 
-def _new_cache() -> RecentlyUsed[Documents | TokenSet | Posting]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _PositionStream:
+    """The positions of a token."""
+
+    data: NDArray[np.uint8]
+    offsets: _Numbers  # Where the run of each posting block begins, the end last.
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.nbytes + self.offsets.nbytes)
+
+
+class _HasSize(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+def _new_cache() -> RecentlyUsed[_HasSize]:
     return RecentlyUsed(_KEPT_BYTES, lambda value: value.nbytes)
 
 
@@ -228,6 +250,8 @@ class TextPartition:
         self._counts = _kept_counts if is_cached else _new_count_cache()
         self._files, self._entry = files, entry
         self._postings: IndexFile | None = None
+        self._num_taken = 0  # Documents, one by one.
+        self._mark = id(self)
 
     @property
     def tokens(self) -> TokenSet:
@@ -237,7 +261,7 @@ class TextPartition:
         if found is None:
             found = self._read_tokens()
             self._kept.put(key, found)
-        assert not isinstance(found, Documents | Posting)
+        assert isinstance(found, ArrowTokens | FstTokens)
         return found
 
     def _read_tokens(self) -> TokenSet:
@@ -265,9 +289,12 @@ class TextPartition:
         """The documents of each of some tokens."""
         kept = {number: self._kept.get(self._posting_key(number)) for number in numbers.tolist()}
         missing = [number for number, posting in kept.items() if posting is None]
-        for posting in self._read_postings(np.array(missing, np.int64)) if missing else ():
-            self._kept.put(self._posting_key(posting.number), posting)
-            kept[posting.number] = posting
+        for one in self.posting_lists(np.array(missing, np.int64)) if missing else ():
+            documents, frequencies = one.decode_all()
+            self._check(documents)
+            posting = Posting(one.number, documents, frequencies)
+            self._kept.put(self._posting_key(one.number), posting)
+            kept[one.number] = posting
         found = list(kept.values())
         assert all(isinstance(posting, Posting) for posting in found)
         return found  # type: ignore[return-value]
@@ -275,66 +302,117 @@ class TextPartition:
     def _posting_key(self, number: int) -> tuple[object, ...]:
         return self._entry.uuid, self.facts.number, number
 
-    def _read_postings(self, numbers: _Numbers) -> list[Posting]:
+    def posting_lists(self, numbers: _Numbers) -> list[PostingList]:
+        """The encoded documents of each of some tokens."""
+        kept = {number: self._kept.get(self._list_key(number)) for number in numbers.tolist()}
+        missing = [number for number, posting in kept.items() if posting is None]
+        for one in self._read_postings(np.array(missing, np.int64)) if missing else ():
+            self._kept.put(self._list_key(one.number), one)
+            kept[one.number] = one
+        found = list(kept.values())
+        assert all(isinstance(one, PostingList) for one in found)
+        return found  # type: ignore[return-value]
+
+    def _list_key(self, number: int) -> tuple[object, ...]:
+        return self._entry.uuid, self.facts.number, number, "list"
+
+    def _read_postings(self, numbers: _Numbers) -> list[PostingList]:
         lengths = self.document_counts(numbers).tolist()
-        lists = self._opened().take("_posting", numbers)
-        data, offsets, parts = _nested_bytes(lists)
+        data, offsets, parts = _nested_bytes(self._opened().take("_posting", numbers))
+        of_impacts = None
+        if any(field.name == "_impacts" for field in self._opened().reader.schema.fields):
+            of_impacts = _nested_bytes(self._opened().take("_impacts", numbers))
         found = []
-        for place, number in enumerate(numbers.tolist()):
-            own = offsets[parts[place] : parts[place + 1] + 1]
-            documents, frequencies = decode_postings(data, own, lengths[place], self.facts.postings)
-            self._check(documents)
-            found.append(Posting(number, documents, frequencies))
+        kind = self.facts.postings
+        for place, (number, length) in enumerate(zip(numbers.tolist(), lengths, strict=True)):
+            own, starts = _part(data, offsets, int(parts[place]), int(parts[place + 1]))
+            check_blocks(starts, length, kind)
+            firsts = first_documents(own, starts, length, kind)
+            impacts = None
+            if of_impacts is not None:
+                content, ends, entries = of_impacts
+                first = int(entries[place])
+                impacts = _impacts(*_part(content, ends, first, first + len(firsts)))
+            found.append(PostingList(number, length, kind, own, starts, firsts, impacts))
         return found
 
-    def positions(self, posting: Posting, wanted: _Numbers) -> tuple[_Numbers, _Numbers]:
+    def limits(
+        self, postings: PostingList, average: np.float32, compute: Callable[[], _Floats]
+    ) -> _Floats:
+        """Return the highest score of a token in each block for a weight of 1, computed once.
+
+        ``average``: of the lengths of documents, as scores use it.
+        """
+        key = *self._list_key(postings.number), float(average)
+        found = self._kept.get(key)
+        if found is None:
+            found = compute()
+            self._kept.put(key, found)
+        assert isinstance(found, np.ndarray)
+        return found
+
+    def positions(self, postings: PostingList, wanted: _Numbers) -> tuple[_Numbers, _Numbers]:
         """Positions of a token in some of its documents, as pairs of document and position.
 
         ``wanted``: ascending.
         """
-        wanted = np.intersect1d(wanted, posting.documents, assume_unique=True)
-        if not len(wanted):
-            return wanted, wanted
         if self.facts.positions is PositionLayout.BY_DOCUMENT:
-            positions, documents, frequencies = self._legacy_positions(posting)
+            positions, documents, frequencies = self._legacy_positions(postings)
         else:
-            positions, documents, frequencies = self._stream_positions(posting, wanted)
-        owners = np.repeat(documents, frequencies)
-        kept = np.isin(owners, wanted, kind="sort")
-        return owners[kept], positions[kept]
+            positions, documents, frequencies = self._stream_positions(postings, wanted)
+        is_wanted = np.zeros(len(documents), np.bool_)
+        if len(wanted):
+            places = np.minimum(np.searchsorted(wanted, documents), len(wanted) - 1)
+            is_wanted = wanted[places] == documents
+        kept = np.repeat(is_wanted, frequencies)
+        return np.repeat(documents[is_wanted], frequencies[is_wanted]), positions[kept]
 
     def _stream_positions(
-        self, posting: Posting, wanted: _Numbers
+        self, postings: PostingList, wanted: _Numbers
     ) -> tuple[_Numbers, _Numbers, _Numbers]:
-        """Of the posting blocks that have any of the documents."""
-        row = np.array([posting.number])
-        content = self._opened().take("_compressed_position", row)
-        data, whole = _bytes(content)
-        offsets = plain_numbers(self._opened().take("_position_block_offset", row).flatten())
-        size = self.facts.postings.block_size
-        blocks = np.unique(np.searchsorted(posting.documents, wanted) // size)
-        ends = np.append(offsets[1:], whole[-1] - whole[0]).astype(np.int64)
-        counts = np.add.reduceat(posting.frequencies, np.arange(0, len(posting.documents), size))
-        places = (blocks[:, None] * size + np.arange(size)).ravel()
-        places = places[places < len(posting.documents)]
-        frequencies = posting.frequencies[places]
-        starts = offsets[blocks].astype(np.int64)
-        positions = decode_positions(data, starts, ends[blocks], frequencies, counts[blocks])
-        return positions, posting.documents[places], frequencies
+        """Of the posting blocks that may have any of the documents."""
+        blocks = np.unique(postings.blocks_of(wanted))
+        blocks = blocks[blocks >= 0]
+        if not len(blocks):
+            return blocks, blocks, blocks
+        key = *self._list_key(postings.number), "positions"
+        stream = self._kept.get(key)
+        if stream is None:
+            stream = self._read_stream(postings.number)
+            self._kept.put(key, stream)
+        assert isinstance(stream, _PositionStream)
+        documents, frequencies = postings.decode(blocks)
+        starts = np.arange(0, len(documents), self.facts.postings.block_size)
+        counts = np.add.reduceat(frequencies, starts)
+        runs = stream.offsets[blocks], stream.offsets[blocks + 1]
+        return decode_positions(stream.data, *runs, frequencies, counts), documents, frequencies
 
-    def _legacy_positions(self, posting: Posting) -> tuple[_Numbers, _Numbers, _Numbers]:
-        lists = self._opened().take("_position", np.array([posting.number]))
+    def _read_stream(self, number: int) -> _PositionStream:
+        row = np.array([number])
+        data, whole = _bytes(self._opened().take("_compressed_position", row))
+        starts = plain_numbers(self._opened().take("_position_block_offset", row).flatten())
+        return _PositionStream(data, np.append(starts.astype(np.int64), whole[-1]))
+
+    def _legacy_positions(self, postings: PostingList) -> tuple[_Numbers, _Numbers, _Numbers]:
+        documents, frequencies = postings.decode_all()
+        lists = self._opened().take("_position", np.array([postings.number]))
         data, offsets, parts = _nested_bytes(lists.flatten())
-        positions = decode_legacy_positions(data, offsets, parts, posting.frequencies)
-        return positions, posting.documents, posting.frequencies
+        return decode_legacy_positions(data, offsets, parts, frequencies), documents, frequencies
 
     def documents(self, numbers: _Numbers) -> Documents:
-        """Some documents, ascending."""
+        """Some documents, ascending.
+
+        A first query takes them one by one if it wants few; all are kept from then on.
+        """
         key = self._entry.uuid, self.facts.number, "documents"
         every = self._kept.get(key)
         if every is None:
             file = IndexFile.open(self._files, self._entry, _file_of(self.facts.number, "docs"))
-            if len(numbers) * _TAKEN_SHARE < self.facts.num_documents:
+            self._num_taken += len(numbers)
+            is_new = self._counts.get(key) in (None, self._mark)
+            is_large = self.facts.num_documents * _DOCUMENT_BYTES > _KEPT_BYTES // 2
+            if (is_new or is_large) and self._num_taken * _TAKEN_SHARE < self.facts.num_documents:
+                self._counts.put(key, self._mark)
                 return _documents(file, numbers)
             every = _documents(file, None)
             self._kept.put(key, every)
@@ -353,6 +431,26 @@ class TextPartition:
                 f"a posting list names document {documents[-1]} of {self.facts.num_documents}",
                 self._opened().where,
             )
+
+
+def _part(
+    data: NDArray[np.uint8], offsets: _Numbers, first: int, last: int
+) -> tuple[NDArray[np.uint8], _Numbers]:
+    """The bytes of some values, as a copy, and where each begins, the end last."""
+    own = offsets[first : last + 1]
+    return data[own[0] : own[-1]].copy(), own - own[0]
+
+
+def _impacts(data: NDArray[np.uint8], offsets: _Numbers) -> Impacts | None:
+    """Of the blocks of a posting list; None if they cannot be read, as in Lance."""
+    try:
+        blocks, frequencies, lengths = decode_impacts(data, offsets)
+    except CorruptFileError:
+        return None
+    starts = np.searchsorted(blocks, np.arange(len(offsets) - 1))
+    if np.bincount(blocks, minlength=len(starts)).min(initial=1) == 0:
+        return None
+    return Impacts(starts, frequencies, lengths)
 
 
 def _documents(file: IndexFile, numbers: _Numbers | None) -> Documents:

@@ -1,0 +1,103 @@
+"""The best documents, found by blocks: the first ones of all, and few blocks are decoded."""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from text_tables import ours
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.table.index.inverted import posting_lists
+from pyspark_lance.table.index.inverted.posting_codec import decode_impacts
+from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
+from pyspark_lance.table.index_build.column_indices import create_index
+from pyspark_lance.table.index_build.index_plan import IndexRequest
+from pyspark_lance.table.text import segment_search
+from pyspark_lance.table.text.posting_encoder import PostingEncoder, Terms, length_codes
+from pyspark_lance.table.text.queries import Match, Operator, Phrase
+from pyspark_lance.table.version.table import Table
+
+ROWS = 20_000
+QUERIES = [
+    Match("aa", "s"),
+    Match("aa bb cc", "s"),
+    Match("aa aa rare", "s"),
+    Match("rare bb", "s", boost=2.0),
+    Match("aa bb", "s", Operator.AND),
+    Match("cc rare aa", "s", Operator.AND),
+    Phrase("aa bb", "s"),
+    Phrase("cc aa", "s", slop=1),
+]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Texts of few lengths, so that many scores are equal."""
+    rng = np.random.default_rng(3)
+    words = np.array(["aa", "bb", "cc", "dd", "rare"])
+    shares = [0.3, 0.25, 0.25, 0.195, 0.005]
+    lengths = rng.choice([5, 12, 40], ROWS)
+    content = [" ".join(rng.choice(words, length, p=shares)) for length in lengths]
+    path = str(tmp_path_factory.mktemp("top") / "t")
+    table = pa.table({"id": np.arange(ROWS), "s": content})
+    lance.write_dataset(table, path, max_rows_per_file=7_000)
+    options = TokenizerOptions(with_position=True)
+    create_index(Table(path), IndexRequest(("s",), "inverted", "own", text=options))
+    lance.dataset(path).delete("id % 5 = 1")
+    return path
+
+
+@pytest.mark.parametrize("condition", [None, "id % 97 = 3"])
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+def test_the_best_are_the_first_of_all(table, monkeypatch, query, condition):
+    monkeypatch.setattr(segment_search, "_FEW_POSTINGS", 0)
+    every, _ = ours(table, query, condition=condition)
+    ranked = sorted(every.items(), key=lambda row: (-row[1], row[0]))
+    for k in (1, 10, 300, ROWS):
+        best, _ = ours(table, query, k=k, condition=condition)
+        assert list(best.items()) == ranked[:k]
+
+
+def test_blocks_that_cannot_be_among_the_best_are_not_decoded(table, monkeypatch):
+    decoded = []
+    decode_blocks = posting_lists.decode_blocks
+
+    def counted(data, offsets, length, kind, blocks):
+        decoded.append(len(blocks))
+        return decode_blocks(data, offsets, length, kind, blocks)
+
+    monkeypatch.setattr(posting_lists, "decode_blocks", counted)
+    best, _ = ours(table, Match("aa", "s"), k=1)
+    assert len(best) == 1
+    assert sum(decoded) < ROWS // 128 // 2
+
+
+def test_impacts_are_read_as_they_are_written():
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(1, 400, 9_000).astype(np.uint32)
+    documents = np.flatnonzero(rng.random(9_000) < 0.7)
+    often = np.minimum(rng.zipf(1.5, len(documents)), lengths[documents]).astype(np.int64)
+    terms = Terms(pa.array(["a"]), np.array([len(documents)]), documents, often, None)
+    impacts = PostingEncoder(lengths, 128).columns(terms)["_impacts"][0].values
+    data = np.frombuffer(b"".join(impacts.to_pylist()), np.uint8)
+    offsets = np.cumsum([0, *(len(one) for one in impacts.to_pylist())])
+    entries, frequencies, least = decode_impacts(data, offsets)
+    codes = length_codes(lengths.astype(np.int64))
+    for block in range(-(-len(documents) // 128)):
+        own = slice(128 * block, 128 * block + 128)
+        known = list(zip(often[own], codes[documents[own]], strict=True))
+        of_block = entries == block
+        pairs = list(zip(frequencies[of_block], least[of_block], strict=True))
+        assert {(f, c) for f, c in known if not any(
+            (g >= f and d <= c) and (g, d) != (f, c) for g, d in known
+        )} == {(f, int(length_codes(np.array([n]))[0])) for f, n in pairs}  # fmt: skip
+        assert all(n <= lengths[documents[own]].max() for _, n in pairs)
+
+
+@pytest.mark.parametrize("content", [b"\x05", b"\x05\x02\x02", b"\x05\x01\x01", b"\x85",
+                                     b"\x05\x00\x00", b"\x05\x01\x01\xff\x7f"])  # fmt: skip
+def test_bytes_that_are_no_impacts_are_refused(content):
+    with pytest.raises(CorruptFileError):
+        decode_impacts(np.frombuffer(content, np.uint8), np.array([0, len(content)]))
