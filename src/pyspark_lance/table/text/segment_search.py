@@ -103,9 +103,11 @@ class _LeafSearch:
     ) -> TopDocuments | None:
         """A search of the best documents alone; None if all have to be scored."""
         leaf, partition = self._leaf, self._partition
+        # Intersections are faster over whole lists, unless the positions of each document follow.
+        is_intersection = leaf.needs_all and leaf.positions is None and len(distinct) > 1
         has_alternatives = leaf.needs_all and leaf.indexed.num_groups < len(numbers)
         counts = partition.document_counts(distinct)
-        if has_alternatives or counts.sum() <= _FEW_POSTINGS:
+        if is_intersection or has_alternatives or counts.sum() <= _FEW_POSTINGS:
             return None
         weights = leaf.statistics.weights()
         terms = []
