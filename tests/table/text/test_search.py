@@ -37,7 +37,7 @@ FORMATS = {
 def _search_path(request, monkeypatch):
     """Few postings are scored all at once, else the best documents are found by blocks."""
     few = 0 if request.param == "by blocks" else 1 << 40
-    monkeypatch.setattr(segment_search, "_FEW_POSTINGS", few)
+    monkeypatch.setattr(segment_search, "_SMALL_POSTING_COUNT", few)
 
 
 @pytest.mark.usefixtures("_search_path")
@@ -77,7 +77,7 @@ def _through_pickle(plan):
 @pytest.mark.parametrize("seed", seeds(100, in_ci=2))
 def test_search_in_random_histories_equals_pylance(tmp_path, monkeypatch, stable, seed):
     if seed % 2:
-        monkeypatch.setattr(segment_search, "_FEW_POSTINGS", 0)
+        monkeypatch.setattr(segment_search, "_SMALL_POSTING_COUNT", 0)
     rng = np.random.default_rng(seed)
     path = tmp_path / "t"
     make(path, rng, 900, stable=stable, segments=int(rng.choice([1, 3])), with_position=True)

@@ -52,7 +52,7 @@ def table(tmp_path_factory):
 @pytest.mark.parametrize("condition", [None, "id % 97 = 3"])
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_the_best_are_the_first_of_all(table, monkeypatch, query, condition):
-    monkeypatch.setattr(segment_search, "_FEW_POSTINGS", 0)
+    monkeypatch.setattr(segment_search, "_SMALL_POSTING_COUNT", 0)
     every, _ = ours(table, query, condition=condition)
     ranked = sorted(every.items(), key=lambda row: (-row[1], row[0]))
     for k in (1, 10, 300, ROWS):

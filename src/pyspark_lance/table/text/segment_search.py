@@ -38,7 +38,7 @@ _Numbers = NDArray[np.int64]
 Pairs = tuple[_Numbers, _Numbers]
 """Documents and positions in them, ascending as pairs."""
 # Postings that are scored faster all at once than block by block.
-_FEW_POSTINGS: Final = 1 << 13
+_SMALL_POSTING_COUNT: Final = 1 << 13
 # Candidates that are a larger share of all documents are numbered in an array of all documents.
 _DENSE_SHARE: Final = 16
 # Rows to look up for each row that is wanted, as some are deleted; so many times more at each try.
@@ -107,7 +107,7 @@ class _LeafSearch:
         is_intersection = leaf.needs_all and leaf.positions is None and len(distinct) > 1
         has_alternatives = leaf.needs_all and leaf.indexed.num_groups < len(numbers)
         counts = partition.document_counts(distinct)
-        if is_intersection or has_alternatives or counts.sum() <= _FEW_POSTINGS:
+        if is_intersection or has_alternatives or counts.sum() <= _SMALL_POSTING_COUNT:
             return None
         weights = leaf.statistics.weights()
         terms = []
