@@ -60,7 +60,7 @@ def test_the_best_are_the_first_of_all(table, monkeypatch, query, condition):
         assert list(best.items()) == ranked[:k]
 
 
-def test_blocks_that_cannot_be_among_the_best_are_not_decoded(table, monkeypatch):
+def test_blocks_below_score_limit_stay_encoded(table, monkeypatch):
     decoded = []
     decode_blocks = posting_lists.decode_blocks
 
