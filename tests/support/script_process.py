@@ -7,10 +7,12 @@ import subprocess
 import sys
 
 from jars_of_spark import home_without_jar
+from spark_releases import has
 
 # Whether the workers of a session, which have had tasks without Python Data Sources, use Unix
 # sockets: part of scripts.
-SOCKET_OF_WORKERS = """
+SOCKET_OF_WORKERS = f"UNIX_SOCKETS = {str(has('Unix sockets of Python workers')).lower()!r}\n"
+SOCKET_OF_WORKERS += """
 def _kinds(batches):
     import os, pyarrow as pa
     for _ in batches:

@@ -16,6 +16,8 @@ _SINCE = {
     "column defaults of V2 tables in writes by name": (4, 1),
     "MERGE WITH SCHEMA EVOLUTION": (4, 1),
     "SQL scripts": (4, 1),
+    "quotes doubled in strings": (4, 1),
+    "Unix sockets of Python workers": (4, 1),
     "filter pushdown of Python sources": (4, 1),
     "limits of bytes for batches": (4, 1),
     "parameters that the parser replaces": (4, 1),

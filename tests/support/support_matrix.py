@@ -24,7 +24,7 @@ import lance
 from connect_script import start_connect
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrameReader
+from spark_releases import has
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
 _BEGIN, _END = (
@@ -36,7 +36,13 @@ _QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage":
 _ROWS = "SELECT 1L AS id, 'a' AS v UNION ALL SELECT 2L, 'b'"
 _START = [(1, "a"), (2, "b")]
 YES, NO, LATER, ENTRY = "yes", "–", "later", "entry"
-_CHANGES = "`CHANGES FROM VERSION`"  # since Spark 4.2
+# What older releases of Spark refuse.
+_NEEDS = {
+    "`CHANGES FROM VERSION`": "CHANGES of tables",
+    "`INSERT INTO` with a list of columns": "column defaults of V2 tables in writes by name",
+    "`INSERT WITH SCHEMA EVOLUTION`": "schema evolution of other writes than MERGE",
+    "`MERGE WITH SCHEMA EVOLUTION`": "MERGE WITH SCHEMA EVOLUTION",
+}
 _CHANGING = ("INSERT", "DELETE", "UPDATE", "MERGE", "TRUNCATE", "CREATE", "ALTER")
 _OF_CATALOG = ("CREATE", "ALTER", "SHOW", "DESCRIBE")
 
@@ -87,7 +93,7 @@ STATEMENTS = [
     Statement("hidden columns", "SELECT id, _rowid FROM {t}", None, [(1, 0), (2, 1)]),
     Statement("`VERSION AS OF`", "SELECT * FROM {t} VERSION AS OF 1", None, _START),
     Statement(
-        _CHANGES, "SELECT id FROM {t} CHANGES FROM VERSION 1", None, [(1,), (2,)]
+        "`CHANGES FROM VERSION`", "SELECT id FROM {t} CHANGES FROM VERSION 1", None, [(1,), (2,)]
     ),
     Statement("`INSERT INTO`", "INSERT INTO {t} VALUES (3, 'c')", _ALL, [*_START, (3, "c")]),
     Statement(
@@ -294,9 +300,8 @@ def documented(kind: str) -> dict[tuple[str, str], str]:
 
 def differences(found: dict[tuple[str, str], str], kind: str) -> list[str]:
     """Cells of which the document says something else."""
-    said = documented(kind)
-    if not hasattr(DataFrameReader, "changes"):
-        said |= {(_CHANGES, place): NO for place in places_of(kind)}
+    lacking = [label for label, feature in _NEEDS.items() if not has(feature)]
+    said = documented(kind) | {(label, place): NO for label in lacking for place in places_of(kind)}
     return [
         f"{label} on {place}, {kind}: {value}, in the document {said[label, place]}"
         for (label, place), value in found.items()

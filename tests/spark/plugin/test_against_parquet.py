@@ -223,7 +223,7 @@ def frames(plugin, tmp_path_factory):
     found = {
         "indexed": plugin.read.format("lance").load(f"{base}/indexed"),
         "plugin": plugin.read.format("lance").load(f"{base}/lance"),
-        "plain": plugin.read.format("plain_lance").load(f"{base}/lance"),
+        "python": plugin.read.format("plain_lance").load(f"{base}/lance"),
         "parquet": plugin.read.parquet(f"{base}/parquet"),
     }
     for name, frame in found.items():
@@ -274,7 +274,7 @@ def test_conditions_select_same_rows(plugin, frames):
         texts = list(map(sql_of, conditions))
         with session_settings(plugin, given):
             expected = matches_of_all(frames["parquet"], texts)
-            assert matches_of_all(frames["plain"], texts) == expected, (given, texts)
+            assert matches_of_all(frames["python"], texts) == expected, (given, texts)
             own = [selected(frames[name], text) for text in texts]
             plans = [plan_of(frames[name].where(text).select("id")) for text in texts]
         pushed += sum("filters: []" not in plan for plan in plans)
@@ -327,7 +327,7 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize(("query", "other"), grid(QUERIES, ("indexed", "plain")))
+@pytest.mark.parametrize(("query", "other"), grid(QUERIES, ("indexed", "python")))
 def test_queries_return_same_rows(plugin, frames, query, other):
     def answer(name):
         return sorted(repr(row) for row in plugin.sql(query.format(t=name)).collect())

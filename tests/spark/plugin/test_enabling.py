@@ -38,7 +38,7 @@ enable(spark)
 assert registered_class(spark) == "org.pysparklance.LanceSource"
 assert spark.read.format("lance").load(path).where("id < 2").count() == 2
 # Where Spark has a daemon already, workers come from ours as soon as a Lance table is used.
-assert socket_of_workers(spark) == "true"
+assert socket_of_workers(spark) == UNIX_SOCKETS
 """
 )
 _CONNECT = """
