@@ -12,7 +12,7 @@ from jars_of_spark import refresh_jar
 from quick_starts import use_quick_jvms
 from session_kinds import KINDS, PLAIN, PLUGIN, kinds_of
 from session_schedule import SessionScheduling
-from spark_sessions import COMPILED, session_settings, start_session
+from spark_sessions import WHOLE_STAGES, session_settings, start_session
 from temporary_folders import use_memory
 
 settings.register_profile(
@@ -50,8 +50,8 @@ def spark(request):
 
 @pytest.fixture
 def compiled(spark):
-    """The session generates code for queries, as that of a user does."""
-    with session_settings(spark, COMPILED):
+    """The session compiles whole stages of queries, as that of a user does."""
+    with session_settings(spark, {WHOLE_STAGES: "true"}):
         yield
 
 

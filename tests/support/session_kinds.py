@@ -4,7 +4,7 @@ A process has one JVM, so each kind has a process of its own.  In a session with
 plans scans, writes, streams and statements in Java, and rows and batches take other ways to
 Python; what LanceTable does is the same Python in both, and so are the readers and writers that
 plans carry.  A new file goes into one of the tables.  ``poe nightly`` has all of them in both
-kinds, and with the code that Spark generates for queries, which others have on demand.
+kinds, and with stages of queries compiled whole, which others have on demand.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ ONE_KIND = {
 
 
 def is_whole() -> bool:
-    """Whether this run has all tests in both kinds, and with the code that Spark generates."""
+    """Whether this run has all tests in both kinds, and with stages compiled whole."""
     return bool(os.environ.get("PYSPARK_LANCE_BOTH_KINDS"))
 
 

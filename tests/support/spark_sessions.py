@@ -11,18 +11,12 @@ from contextlib import contextmanager
 
 from session_kinds import is_whole
 
-COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-"""Spark's own settings of code that it generates for a query."""
-# Most queries of tests are over before such code would pay. Scripts and documents have Spark's own
-# settings, and so have the tests of the fixture ``compiled``.
-_INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
+WHOLE_STAGES = "spark.sql.codegen.wholeStage"
+"""Whether Spark compiles the operators of a stage together, as it does by default."""
 
 
 def start_session(*, plugin: bool):
-    """A local session with the default settings of Spark but for size, kind and generated code."""
+    """A local session with the default settings of Spark but for size, kind and compiled stages."""
     # Spark starts workers with the python3 of PATH when it looks for data sources.
     folder = os.path.dirname(sys.executable)
     os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
@@ -41,7 +35,9 @@ def start_session(*, plugin: bool):
         .config("spark.driver.memory", "1g")
         .config("spark.sql.warehouse.dir", warehouse)
     )
-    builder = builder.config(map=COMPILED if is_whole() else _INTERPRETED)
+    # Most queries of tests end before that pays. Scripts and documents have Spark's default, and so
+    # have the tests of the fixture ``compiled``.
+    builder = builder.config(WHOLE_STAGES, str(is_whole()).lower())
     if plugin:
         builder = builder.config(
             "spark.sql.catalog.folder", "org.pysparklance.LanceCatalog"

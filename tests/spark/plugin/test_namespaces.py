@@ -78,8 +78,6 @@ def test_namespaces_are_created_described_listed_and_dropped(names):
 
 
 @needs("column defaults of V2 tables in writes by name")
-# Spark cannot list tables without code that it generates.
-@pytest.mark.usefixtures("compiled")
 def test_table_lifecycle_works_in_nested_namespace(names, root):
     names.sql("CREATE NAMESPACE names.life")
     names.sql("CREATE NAMESPACE names.life.deep")
@@ -147,7 +145,6 @@ def test_table_location_must_be_inside_root(names, root, tmp_path):
     names.sql("DROP TABLE names.placed")
 
 
-@pytest.mark.usefixtures("compiled")
 def test_rest_catalog_renews_expired_credentials(rest):
     """The credentials end at once: each task asks for new ones."""
     rest.sql("CREATE NAMESPACE rest.shop WITH DBPROPERTIES (a = '1')")

@@ -157,8 +157,6 @@ def test_folder_catalog_creates_lists_renames_and_drops_tables(plugin):
         plugin.sql("SELECT * FROM folder.c")
 
 
-# Spark cannot list tables without code that it generates.
-@pytest.mark.usefixtures("compiled")
 def test_folder_catalog_has_optional_default_namespace(plugin):
     plugin.sql("CREATE TABLE folder.default.three AS SELECT 1 AS id, array() AS v, NULL AS n")
     plugin.sql("INSERT INTO folder.three SELECT 2, array(), NULL")

@@ -51,7 +51,7 @@ def table(tmp_path_factory):
 
 @pytest.mark.parametrize("condition", [None, "id % 97 = 3"])
 @pytest.mark.parametrize("query", QUERIES, ids=str)
-def test_the_best_are_the_first_of_all(table, monkeypatch, query, condition):
+def test_best_documents_are_first_of_all(table, monkeypatch, query, condition):
     monkeypatch.setattr(segment_search, "_SMALL_POSTING_COUNT", 0)
     every, _ = ours(table, query, condition=condition)
     ranked = sorted(every.items(), key=lambda row: (-row[1], row[0]))
@@ -74,7 +74,7 @@ def test_blocks_below_score_limit_stay_encoded(table, monkeypatch):
     assert sum(decoded) < ROWS // 128 // 2
 
 
-def test_impacts_are_read_as_they_are_written():
+def test_impacts_round_trip():
     rng = np.random.default_rng(5)
     lengths = rng.integers(1, 400, 9_000).astype(np.uint32)
     documents = np.flatnonzero(rng.random(9_000) < 0.7)
@@ -98,6 +98,6 @@ def test_impacts_are_read_as_they_are_written():
 
 @pytest.mark.parametrize("content", [b"\x05", b"\x05\x02\x02", b"\x05\x01\x01", b"\x85",
                                      b"\x05\x00\x00", b"\x05\x01\x01\xff\x7f"])  # fmt: skip
-def test_bytes_that_are_no_impacts_are_refused(content):
+def test_invalid_impacts_are_refused(content):
     with pytest.raises(CorruptFileError):
         decode_impacts(np.frombuffer(content, np.uint8), np.array([0, len(content)]))
