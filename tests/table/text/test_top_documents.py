@@ -9,7 +9,7 @@ import pytest
 from text_tables import ours
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.table.index.inverted import posting_lists
+from pyspark_lance.table.index.inverted import posting_lists, segments
 from pyspark_lance.table.index.inverted.posting_codec import decode_impacts
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index_build.column_indices import create_index
@@ -72,6 +72,16 @@ def test_blocks_below_score_limit_stay_encoded(table, monkeypatch):
     best, _ = ours(table, Match("aa", "s"), k=1)
     assert len(best) == 1
     assert sum(decoded) < ROWS // 128 // 2
+
+
+def test_intersection_reads_no_impacts(table, monkeypatch):
+    def refuse(data, offsets):
+        raise AssertionError("impacts were read")
+
+    monkeypatch.setattr(segments, "_kept", segments._new_cache())
+    monkeypatch.setattr(segments, "decode_impacts", refuse)
+    best, _ = ours(table, Match("aa bb", "s", Operator.AND), k=5)
+    assert len(best) == 5
 
 
 def test_impacts_round_trip():

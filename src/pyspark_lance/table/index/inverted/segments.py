@@ -9,7 +9,7 @@ Observed in pylance 14.0.2; what is not known is refused by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -289,7 +289,7 @@ class TextPartition:
         """The documents of each of some tokens."""
         kept = {number: self._kept.get(self._posting_key(number)) for number in numbers.tolist()}
         missing = [number for number, posting in kept.items() if posting is None]
-        for one in self.posting_lists(np.array(missing, np.int64)) if missing else ():
+        for one in self._lists_to_decode(missing):
             documents, frequencies = one.decode_all()
             self._check(documents)
             posting = Posting(one.number, documents, frequencies)
@@ -316,11 +316,24 @@ class TextPartition:
     def _list_key(self, number: int) -> tuple[object, ...]:
         return self._entry.uuid, self.facts.number, number, "list"
 
-    def _read_postings(self, numbers: _Numbers) -> list[PostingList]:
+    def _lists_to_decode(self, numbers: Sequence[int]) -> Iterator[PostingList]:
+        """The encoded documents of some tokens, without impacts if they are not in the cache."""
+        missing = []
+        for number in numbers:
+            found = self._kept.get(self._list_key(number))
+            if isinstance(found, PostingList):
+                yield found
+            else:
+                missing.append(number)
+        if missing:
+            yield from self._read_postings(np.array(missing, np.int64), with_impacts=False)
+
+    def _read_postings(self, numbers: _Numbers, *, with_impacts: bool = True) -> list[PostingList]:
         lengths = self.document_counts(numbers).tolist()
         data, offsets, parts = _nested_bytes(self._opened().take("_posting", numbers))
         of_impacts = None
-        if any(field.name == "_impacts" for field in self._opened().reader.schema.fields):
+        names = {field.name for field in self._opened().reader.schema.fields}
+        if with_impacts and "_impacts" in names:
             of_impacts = _nested_bytes(self._opened().take("_impacts", numbers))
         found = []
         kind = self.facts.postings
