@@ -13,26 +13,21 @@ import argparse
 import json
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import many_versions
-import numpy as np
-import pyarrow as pa
-from many_fragments import ROWS, build, peak_mb, timed
+from many_fragments import append_rows, build, measured, peak_mb, timed
+from many_versions import make_table
 from timing import print_table
 
 from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup.cleanup import cleanup_old_versions
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot, open_to_write
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
-from pyspark_lance.table.write.write_table import commit_write, write_rows
 
 # A table of 10 PB: fragments of 1 GB, of one data file each, and the versions of some months.
 FRAGMENTS = 10_000_000
@@ -69,17 +64,10 @@ def plan(path: str) -> Costs:
 
 def append(path: str) -> Costs:
     """Append in a process that has read the table, with the manifest in its cache."""
-    data = pa.table({"id": np.arange(ROWS), "x": np.zeros(ROWS)})
-
-    def commit() -> None:
-        table = Table(path)
-        planned = plan_write(table, data.schema, WriteSettings(), existing=open_to_write(table))
-        commit_write(planned, write_rows(planned, data.to_batches()))
-
     before = peak_mb()
-    timed(commit)
+    append_rows(path)
     return {
-        "append, s": min(timed(commit)[0] for _ in range(3)),
+        "append, s": min(timed(lambda: append_rows(path))[0] for _ in range(3)),
         "append, MB of memory": peak_mb() - before,
     }
 
@@ -98,11 +86,6 @@ def clean_up(path: str) -> Costs:
     return {"cleanup, s": seconds, "cleanup, MB of memory": peak_mb() - before}
 
 
-def versions(path: str, count: int) -> None:
-    """Make a table of one fragment in so many versions."""
-    many_versions.make_table(path, count)
-
-
 def files(path: str, count: int) -> None:
     """Make a table of so many fragments whose data files are there, and empty."""
     build(path, count)
@@ -114,18 +97,10 @@ def files(path: str, count: int) -> None:
 # By option: builds a table, the steps, and the size that the last column is for.
 SIZES: dict[str, tuple[Callable[[str, int], None], tuple[Callable[[str], Costs], ...], int]] = {
     "fragments": (build, (open_table, plan, append), FRAGMENTS),
-    "versions": (versions, (look_up,), VERSIONS),
+    "versions": (make_table, (look_up,), VERSIONS),
     "files": (files, (clean_up,), FRAGMENTS),
 }
 STEPS = {step.__name__: step for _, steps, _ in SIZES.values() for step in steps}
-
-
-def measured(step: str, path: str) -> Costs:
-    """Run a step in a process of its own."""
-    command = [sys.executable, __file__, "--step", step, path]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    costs: Costs = json.loads(printed)
-    return costs
 
 
 def costs_at(kind: str, count: int) -> Costs:
@@ -134,7 +109,7 @@ def costs_at(kind: str, count: int) -> Costs:
     with tempfile.TemporaryDirectory(prefix="pyspark-lance-bench-") as folder:
         path = f"{folder}/table"
         make(path, count)
-        return {k: v for step in steps for k, v in measured(step.__name__, path).items()}
+        return {k: v for step in steps for k, v in measured(step.__name__, path, __file__).items()}
 
 
 def main() -> None:
@@ -143,12 +118,7 @@ def main() -> None:
     parser.add_argument("--fragments", type=int, nargs=2, default=[50_000, 200_000])
     parser.add_argument("--versions", type=int, nargs=2, default=[1_000, 10_000])
     parser.add_argument("--files", type=int, nargs=2, default=[20_000, 80_000])
-    parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.step:
-        step, path = asked.step
-        print(json.dumps(STEPS[step](path)))
-        return
     rows = []
     for kind, (_, _, target) in SIZES.items():
         small, large = getattr(asked, kind)
@@ -167,4 +137,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] and sys.argv[1] in STEPS:
+        print(json.dumps(STEPS[sys.argv[1]](sys.argv[2])))
+    else:
+        main()
