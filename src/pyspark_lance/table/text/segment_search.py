@@ -126,7 +126,7 @@ class _LeafSearch:
         return TopDocuments(
             partition,
             terms,
-            [(number, weight) for number, weight in zip(numbers.tolist(), weights, strict=True)],
+            list(zip(numbers.tolist(), weights, strict=True)),
             leaf.statistics,
             live,
             k,

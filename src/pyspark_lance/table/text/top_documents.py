@@ -97,8 +97,8 @@ def scored_term(
 class TopDocuments:
     """Finds the best ``k`` live rows of a partition.
 
-    ``terms``: the distinct tokens; ``order``: the place in them of each token of the query, with
-    ``weights``; ``needs_all``: whether documents have all of them.
+    ``terms``: the distinct tokens; ``weights``: the number and the weight of each token of the
+    query; ``needs_all``: whether documents have all of them.
     """
 
     def __init__(

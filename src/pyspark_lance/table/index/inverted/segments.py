@@ -9,10 +9,10 @@ Observed in pylance 14.0.2; what is not known is refused by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -147,6 +147,9 @@ class _HasSize(Protocol):
 
 def _new_cache() -> RecentlyUsed[_HasSize]:
     return RecentlyUsed(_KEPT_BYTES, lambda value: value.nbytes)
+
+
+_Entry = TypeVar("_Entry", Posting, PostingList)
 
 
 def _new_count_cache() -> RecentlyUsed[int]:
@@ -287,46 +290,46 @@ class TextPartition:
 
     def postings(self, numbers: _Numbers) -> list[Posting]:
         """The documents of each of some tokens."""
-        kept = {number: self._kept.get(self._posting_key(number)) for number in numbers.tolist()}
-        missing = [number for number, posting in kept.items() if posting is None]
-        for one in self._lists_to_decode(missing):
-            documents, frequencies = one.decode_all()
-            self._check(documents)
-            posting = Posting(one.number, documents, frequencies)
-            self._kept.put(self._posting_key(one.number), posting)
-            kept[one.number] = posting
-        found = list(kept.values())
-        assert all(isinstance(posting, Posting) for posting in found)
-        return found  # type: ignore[return-value]
+        return self._cached(numbers, self._posting_key, self._decode_lists, Posting)
 
     def _posting_key(self, number: int) -> tuple[object, ...]:
         return self._entry.uuid, self.facts.number, number
 
     def posting_lists(self, numbers: _Numbers) -> list[PostingList]:
         """The encoded documents of each of some tokens."""
-        kept = {number: self._kept.get(self._list_key(number)) for number in numbers.tolist()}
-        missing = [number for number, posting in kept.items() if posting is None]
-        for one in self._read_postings(np.array(missing, np.int64)) if missing else ():
-            self._kept.put(self._list_key(one.number), one)
-            kept[one.number] = one
-        found = list(kept.values())
-        assert all(isinstance(one, PostingList) for one in found)
-        return found  # type: ignore[return-value]
+        return self._cached(numbers, self._list_key, self._read_postings, PostingList)
 
     def _list_key(self, number: int) -> tuple[object, ...]:
         return self._entry.uuid, self.facts.number, number, "list"
 
-    def _lists_to_decode(self, numbers: Sequence[int]) -> Iterator[PostingList]:
-        """The encoded documents of some tokens, without impacts if they are not in the cache."""
-        missing = []
-        for number in numbers:
-            found = self._kept.get(self._list_key(number))
-            if isinstance(found, PostingList):
-                yield found
-            else:
-                missing.append(number)
+    def _cached(
+        self,
+        numbers: _Numbers,
+        key_of: Callable[[int], tuple[object, ...]],
+        load: Callable[[_Numbers], Iterable[_Entry]],
+        kind: type[_Entry],
+    ) -> list[_Entry]:
+        """What the cache has of each of some tokens, after what it lacks is loaded."""
+        kept = {number: self._kept.get(key_of(number)) for number in numbers.tolist()}
+        missing = [number for number, one in kept.items() if one is None]
+        for one in load(np.array(missing, np.int64)) if missing else ():
+            self._kept.put(key_of(one.number), one)
+            kept[one.number] = one
+        found = [one for one in kept.values() if isinstance(one, kind)]
+        assert len(found) == len(kept)
+        return found
+
+    def _decode_lists(self, numbers: _Numbers) -> Iterator[Posting]:
+        """Decode the documents of some tokens; impacts are not read for that."""
+        kept = {number: self._kept.get(self._list_key(number)) for number in numbers.tolist()}
+        lists = [one for one in kept.values() if isinstance(one, PostingList)]
+        missing = [number for number, one in kept.items() if one is None]
         if missing:
-            yield from self._read_postings(np.array(missing, np.int64), with_impacts=False)
+            lists += self._read_postings(np.array(missing, np.int64), with_impacts=False)
+        for one in lists:
+            documents, frequencies = one.decode_all()
+            self._check(documents)
+            yield Posting(one.number, documents, frequencies)
 
     def _read_postings(self, numbers: _Numbers, *, with_impacts: bool = True) -> list[PostingList]:
         lengths = self.document_counts(numbers).tolist()
