@@ -21,7 +21,7 @@ final class Request {
    * {@code internal_keys.py} says why.
    */
   private static final Map<String, Boolean> CARRIED = Map.of(
-      "_lance.after", true, "_lance.until", true, "_lance.of_sql", true, "_lance.create", true,
+      "_lance.after", true, "_lance.until", true, "_lance.of_sql", true, Options.CREATE, true,
       "_lance.cluster_by", true, "_lance.state", false);
 
   private final String method;
