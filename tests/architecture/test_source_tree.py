@@ -54,3 +54,30 @@ def test_package_never_imports_pylance():
     for path in FILES:
         # Its package is called lance; that of the REST protocol's client begins with the same word.
         assert not re.search(r"^\s*(import|from)\s+lance\b(?!_)", path.read_text(), re.M), path
+
+
+def test_generators_use_pools_that_join_no_threads():
+    """See ``generator_pool``."""
+    found = [
+        f"{path.relative_to(SOURCE)}: {function.name}"
+        for path in FILES
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        and "ThreadPoolExecutor" in _own_names(function)
+        and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _own_nodes(function))
+    ]
+    assert not found
+
+
+def _own_names(function):
+    return {node.id for node in _own_nodes(function) if isinstance(node, ast.Name)}
+
+
+def _own_nodes(function):
+    """The nodes of a function without those of functions inside."""
+    remaining = list(function.body)
+    while remaining:
+        node = remaining.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            remaining += ast.iter_child_nodes(node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -32,6 +32,7 @@ from pyspark_lance.datafile.v0_1.metadata import LegacyFile, LegacyMetadata
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.generator_pool import GeneratorPool
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.store.object_store import Buffer, ByteRange, ObjectStore
 
@@ -367,7 +368,7 @@ class DataFileReader:
             seen_to = group.end
         following: Future[list[Buffer]] | None = None
         # It has no thread until something is submitted, which one group never is.
-        with ThreadPoolExecutor(max_workers=1) as executor:
+        with GeneratorPool(max_workers=1) as executor:
             try:
                 for number, group in enumerate(groups):
                     kept = following.result() if following else file.read_ranges(likely[number])
@@ -398,7 +399,7 @@ class DataFileReader:
             while (rows := windows.next_rows()) is not None:
                 yield from self._decode_window(readers, rows, windows)
             return
-        with ThreadPoolExecutor(max_workers=1) as executor:
+        with GeneratorPool(max_workers=1) as executor:
             current = self._start_fetch(executor, readers, windows)
             try:
                 while current is not None:
@@ -411,7 +412,7 @@ class DataFileReader:
                 self._file.keep([], [])
 
     def _start_fetch(
-        self, executor: ThreadPoolExecutor, readers: Sequence[FieldReader], windows: Windows
+        self, executor: GeneratorPool, readers: Sequence[FieldReader], windows: Windows
     ) -> tuple[RowRanges, list[ByteRange], Future[list[Buffer]]] | None:
         rows = windows.next_rows()
         if rows is None:

@@ -15,7 +15,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -34,6 +34,7 @@ from pyspark_lance.format.index_metadata import (
 )
 from pyspark_lance.format.manifest import DETACHED_BIT, Manifest, ManifestSections
 from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.generator_pool import GeneratorPool
 from pyspark_lance.metafile.paths import (
     VERSIONS,
     ManifestName,
@@ -349,7 +350,7 @@ def _prefetch(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Iter
         return
     largest = max(location.size or _TAIL_BYTES for location in locations)
     ahead = max(1, min(_MAX_FETCHES, _MAX_FETCHED_BYTES // largest))
-    with ThreadPoolExecutor(max_workers=ahead) as executor:
+    with GeneratorPool(max_workers=ahead) as executor:
         waiting: deque[Future[_FileBytes]] = deque()
         try:
             for location in locations:

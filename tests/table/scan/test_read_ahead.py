@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -60,4 +61,7 @@ def test_closed_read_ahead_leaves_no_thread():
     batches = read_ahead(source(number) for number in range(1000))
     assert next(batches) == (0, 0)
     batches.close()
-    assert not [t for t in threading.enumerate() if t.name.startswith("lance-ahead")]
+    until = time.monotonic() + 10
+    while [t for t in threading.enumerate() if t.name.startswith("lance-ahead")]:
+        assert time.monotonic() < until
+        time.sleep(0.01)

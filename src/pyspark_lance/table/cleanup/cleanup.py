@@ -26,11 +26,11 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from pyspark_lance.errors import InvalidInputError, LanceError, StorageError, TableNotFoundError
 from pyspark_lance.format.manifest import DETACHED_BIT
+from pyspark_lance.generator_pool import GeneratorPool
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S, CleanupMark, remove_empty_marks
 from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, retry_if_removed
 from pyspark_lance.metafile.paths import TREE, VERSIONS, name_before_removal, pending_removal_path
@@ -495,6 +495,6 @@ def _remove_batches(store: ObjectStore, paths: Sequence[str], at_once: int) -> I
             store.delete_many(batch)
             yield len(batch)
         return
-    with ThreadPoolExecutor(at_once) as pool:
+    with GeneratorPool(at_once) as pool:
         for batch, _ in zip(batches, pool.map(store.delete_many, batches), strict=True):
             yield len(batch)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -29,6 +29,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.logical_view import is_blob_descriptor, is_json_text
 from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.generator_pool import GeneratorPool
 from pyspark_lance.predicate.conditions import Predicate, columns_of, matching
 from pyspark_lance.predicate.tree import IsNull, Not, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
@@ -65,7 +66,7 @@ def read_ahead(sources: Iterable[Source[_B]]) -> Iterator[_B]:
     """
     remaining = iter(sources)
     started: deque[tuple[int, Future[_StartedSource[_B]]]] = deque()
-    with ThreadPoolExecutor(_MAX_SOURCES, thread_name_prefix="lance-ahead") as threads:
+    with GeneratorPool(_MAX_SOURCES, thread_name_prefix="lance-ahead") as threads:
         try:
             postponed: Source[_B] | None = None
             while True:

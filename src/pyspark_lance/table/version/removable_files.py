@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Container, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,6 +31,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import DataFile, Fragment
 from pyspark_lance.format.logical_view import blob_as_descriptor, is_blob_descriptor
 from pyspark_lance.format.manifest import DETACHED_BIT, Manifest
+from pyspark_lance.generator_pool import GeneratorPool
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
@@ -151,7 +151,7 @@ def manifests_of(store: ObjectStore) -> list[ManifestLocation]:
 
 def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Iterator[ManifestFile]:
     """Read manifests concurrently, in order, and skip those that were removed."""
-    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+    with GeneratorPool(_PARALLEL_READS) as pool:
         # Limited concurrency, since a manifest may be large.
         for start in range(0, len(locations), _PARALLEL_READS):
             some = locations[start : start + _PARALLEL_READS]
