@@ -2500,8 +2500,8 @@ MUTANTS = (
     Mutant(
         "a single segment is joined again and again",
         "table/index_build/index_plan.py",
-        "        if len(joined) == 1 and not missing:\n            joined = []\n",
-        "",
+        "return found if len(found) > 1 or self.missing else []",
+        "return found",
         ("tests/table/index_build/test_index_building.py",),
     ),
     Mutant(
@@ -2548,8 +2548,8 @@ MUTANTS = (
     Mutant(
         "segments whose fragments are gone stay",
         "table/index_build/index_plan.py",
-        "(len(dead) == 0 or not alive)",
-        "True",
+        " and not (coverage.dead and coverage.alive)",
+        "",
         (
             "tests/table/index_build/test_index_building.py::test_segment_without_remaining_fragments_is_removed",
         ),
@@ -2854,8 +2854,8 @@ MUTANTS = (
     Mutant(
         "small segments beside many new rows are never joined",
         "table/index_build/index_plan.py",
-        " > rows_per_segment and len(stored) == 1:",
-        " > rows_per_segment:",
+        "if len(merged) == 1 and sum(",
+        "if sum(",
         (
             "tests/table/index_build/test_index_building.py::test_several_small_segments_are_merged_beside_new_ones",
         ),
@@ -2863,8 +2863,8 @@ MUTANTS = (
     Mutant(
         "one small segment is written again beside many new rows",
         "table/index_build/index_plan.py",
-        " > rows_per_segment and len(stored) == 1:",
-        " > rows_per_segment and len(stored) == 0:",
+        "if len(merged) == 1 and sum(",
+        "if len(merged) == 0 and sum(",
         (
             "tests/table/index_build/test_index_building.py::test_several_small_segments_are_merged_beside_new_ones",
         ),

@@ -267,6 +267,61 @@ def entries_of(snapshot: Snapshot, name: str) -> tuple[IndexMetadata, ...]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Coverage:
+    """The segments of one index, and the fragments of the version that each of them covers."""
+
+    snapshot: Snapshot
+    kind: str
+    entries: Sequence[IndexMetadata]
+    fragments: Mapping[UUID, frozenset[int]]
+    rows: Mapping[int, int]  # Live rows by fragment.
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, entries: Sequence[IndexMetadata]) -> _Coverage:
+        """Return the coverage of the segments ``entries``."""
+        own = frozenset(snapshot.manifest.fragments.ids.tolist())
+        fragments = {e.uuid: own.intersection(covered_fragments(snapshot, e)) for e in entries}
+        rows = snapshot.manifest.fragments.rows_by_id()
+        return cls(snapshot, kind_of(entries[0]), entries, fragments, rows)
+
+    @property
+    def dead(self) -> list[IndexMetadata]:
+        """The segments that cover no fragment."""
+        return [entry for entry in self.entries if not self.fragments[entry.uuid]]
+
+    @property
+    def alive(self) -> list[IndexMetadata]:
+        """The other segments."""
+        return [entry for entry in self.entries if self.fragments[entry.uuid]]
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """The fragments that no segment covers."""
+        return frozenset(self.rows).difference(*self.fragments.values())
+
+    def num_rows(self, entry: IndexMetadata) -> int:
+        """Return the live rows that a segment covers."""
+        return sum(self.rows[number] for number in self.fragments[entry.uuid])
+
+    def small(self, rows_per_segment: int, rows_per_joined: int) -> list[IndexMetadata]:
+        """Return segments that are less than half full; none if only one has to be rewritten."""
+        by_address = not (self.kind in _BY_ROW_IDS and self.snapshot.uses_stable_row_ids)
+        most = rows_per_joined if self.kind in _MERGED and by_address else rows_per_segment
+        found = [entry for entry in self.alive if 2 * self.num_rows(entry) < most]
+        return found if len(found) > 1 or self.missing else []
+
+    def with_moved_rows(self) -> list[IndexMetadata]:
+        """Return segments that would give wrong rows beside one that covers the missing rows."""
+        if self.kind in _EXACT_BY_ROW_IDS and self.snapshot.uses_stable_row_ids:
+            has_moved = names_moved_rows
+        elif self.kind == INVERTED:
+            has_moved = names_rows_elsewhere
+        else:
+            return []
+        return [e for e in self.alive if has_moved(self.snapshot, e, self.fragments[e.uuid])]
+
+
 def _refreshed(
     snapshot: Snapshot,
     entries: Sequence[IndexMetadata],
@@ -277,56 +332,46 @@ def _refreshed(
 ) -> PlannedIndex | None:
     """Segments that an index lacks; None if it lacks none."""
     path = path_to(snapshot.schema.fields, entries[0].fields[0])
-    kind = kind_of(entries[0])
+    coverage = _Coverage.of(snapshot, entries)
     text = None
-    if kind == INVERTED:
+    if coverage.kind == INVERTED:
         text = options_to_refresh(snapshot, entries, is_named=is_named)
-    if path is None or (kind == INVERTED and text is None):
+    if path is None or (coverage.kind == INVERTED and text is None):
         return None
-    rows = snapshot.manifest.fragments.rows_by_id()
-    covered = _covered_by_each(snapshot, entries)
-    num_rows = {uuid: sum(rows[number] for number in ids) for uuid, ids in covered.items()}
-    dead = [entry for entry in entries if not covered[entry.uuid]]
-    alive = [entry for entry in entries if covered[entry.uuid]]
-    missing = frozenset(rows).difference(*(covered[entry.uuid] for entry in alive))
-    joined: list[IndexMetadata] = []
+    replaced = coverage.with_moved_rows()
     if rows_per_joined is not None:
-        by_address = not (kind in _BY_ROW_IDS and snapshot.uses_stable_row_ids)
-        is_merged = kind in _MERGED and by_address
-        most = rows_per_joined if is_merged else rows_per_segment
-        joined = [entry for entry in alive if 2 * num_rows[entry.uuid] < most]
-        if len(joined) == 1 and not missing:
-            joined = []
-    if kind in _EXACT_BY_ROW_IDS and snapshot.uses_stable_row_ids:
-        moved = [e for e in alive if names_moved_rows(snapshot, e, covered[e.uuid])]
-        joined += moved
-    if kind == INVERTED:
-        joined += [e for e in alive if names_rows_elsewhere(snapshot, e, covered[e.uuid])]
-    stored = [entry for entry in joined if _can_be_merged(snapshot, entry)]
-    rebuilt = missing.union(*(covered[entry.uuid] for entry in joined if entry not in stored))
-    if sum(rows[number] for number in rebuilt) > rows_per_segment and len(stored) == 1:
-        joined, stored = [entry for entry in joined if entry not in stored], []
-    if not missing and not joined and (len(dead) == 0 or not alive):
+        replaced = [*coverage.small(rows_per_segment, rows_per_joined), *replaced]
+    merged = [entry for entry in replaced if _can_be_merged(snapshot, entry)]
+    scanned = coverage.missing.union(
+        *(coverage.fragments[entry.uuid] for entry in replaced if entry not in merged)
+    )
+    if len(merged) == 1 and sum(coverage.rows[number] for number in scanned) > rows_per_segment:
+        # Several new segments: the small one would only be copied.
+        replaced = [entry for entry in replaced if entry not in merged]
+        merged = []
+    if not scanned and not replaced and not (coverage.dead and coverage.alive):
         return None
-    tasks = _tasks(snapshot, kind, path, rebuilt, rows_per_segment) if rebuilt or stored else ()
-    if stored:
-        own = {f.id: f for f in snapshot.manifest.fragments}
-        parts = [
-            StoredSegment(entry, tuple(own[number] for number in sorted(covered[entry.uuid])))
-            for entry in stored
-        ]
-        groups = _groups([num_rows[entry.uuid] for entry in stored], rows_per_joined or 1)
-        tasks = _with_stored(tasks, [[parts[n] for n in group] for group in groups])
+    tasks: tuple[SegmentTask, ...] = ()
+    if scanned or merged:
+        tasks = _tasks(snapshot, coverage.kind, path, scanned, rows_per_segment)
+    if merged:
+        tasks = _with_stored(tasks, _stored_groups(coverage, merged, rows_per_joined or 1))
     tasks = tuple(replace(task, text=text) for task in tasks)
-    return PlannedIndex(entries[0].name, kind, path[-1], (*dead, *joined), tasks)
+    every = (*coverage.dead, *replaced)
+    return PlannedIndex(entries[0].name, coverage.kind, path[-1], every, tasks)
 
 
-def _covered_by_each(
-    snapshot: Snapshot, entries: Sequence[IndexMetadata]
-) -> dict[UUID, frozenset[int]]:
-    """The fragments of the version that each segment answers for."""
-    own = frozenset(snapshot.manifest.fragments.ids.tolist())
-    return {entry.uuid: own.intersection(covered_fragments(snapshot, entry)) for entry in entries}
+def _stored_groups(
+    coverage: _Coverage, merged: Sequence[IndexMetadata], rows_per_group: int
+) -> list[list[StoredSegment]]:
+    """Return segments in groups, each of which becomes one."""
+    own = {fragment.id: fragment for fragment in coverage.snapshot.manifest.fragments}
+    segments = [
+        StoredSegment(entry, tuple(own[n] for n in sorted(coverage.fragments[entry.uuid])))
+        for entry in merged
+    ]
+    groups = _groups([coverage.num_rows(entry) for entry in merged], rows_per_group)
+    return [[segments[number] for number in group] for group in groups]
 
 
 def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata) -> bool:
