@@ -3220,6 +3220,20 @@ MUTANTS = (
         'depth -= found[0] == "*/"',
         (_QUOTED_TEXT,),
     ),
+    Mutant(
+        "a statement on a read-only store fails in its tasks",
+        "table/dml/row_change.py",
+        "    snapshot.table.store().check_writable()\n",
+        "",
+        ("tests/store/test_hub_store.py",),
+    ),
+    Mutant(
+        "listings of the Hub are read once",
+        "store/hub_store.py",
+        "        fs.dircache.clear()  # Only",
+        "        # Only",
+        ("tests/store/test_hub_store.py",),
+    ),
     # The plugin's jar
     Mutant(
         "a jar of other sources passes for that of the package",

@@ -62,14 +62,15 @@ def test_unsupported_schemes_are_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("uri", "package"),
+    ("uri", "package", "extra"),
     [
-        ("gs://bucket/table", "gcsfs"),
-        ("az://container/table", "adlfs"),
-        ("abfss://container@account.dfs.core.windows.net/table", "adlfs"),
+        ("gs://bucket/table", "gcsfs", "gcs"),
+        ("az://container/table", "adlfs", "azure"),
+        ("abfss://container@account.dfs.core.windows.net/table", "adlfs", "azure"),
+        ("hf://datasets/user/table", "huggingface_hub", "huggingface"),
     ],
 )
-def test_missing_package_error_names_package(uri, package):
+def test_missing_package_error_names_extra(uri, package, extra):
     program = (
         "import sys\n"
         f"sys.modules[{package!r}] = None  # as if it were not installed\n"
@@ -81,7 +82,7 @@ def test_missing_package_error_names_package(uri, package):
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     assert shown.startswith("UnsupportedFeatureError")
-    assert package in shown
+    assert f"pip install 'pyspark-lance[{extra}]'" in shown
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])

@@ -130,6 +130,8 @@ CONNECTIONS = 64
 CONFLICT_ATTEMPTS = 5
 
 _OBJECT_STORES = ("s3", "gcs", "abfs")
+# Of this package, which install the file system of a protocol.
+_EXTRAS = {"gcs": "gcs", "abfs": "azure", "hf": "huggingface"}
 _ENDPOINT_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "gcs": ("STORAGE_EMULATOR_HOST",),
@@ -265,11 +267,11 @@ class FsspecStore(ObjectStore):
         full = self._full(path)
         if self._protocol == "s3":
             head = self._read("stat", path, lambda: self._s3(s3_requests.head_object, full))
-            return ObjectInfo(path, head["ContentLength"], _modified_ns(head), _tag(head))
+            return ObjectInfo(path, head["ContentLength"], modification_time(head), _tag(head))
         info = self._read("stat", path, lambda: self._uncached().info(full))
         if info["type"] != "file":
             raise missing(self.uri, path)
-        return ObjectInfo(path, int(info["size"]), _modified_ns(info), _tag(info))
+        return ObjectInfo(path, int(info["size"]), modification_time(info), _tag(info))
 
     def put(self, path: str, data: Buffer) -> None:
         """Creates or replaces the object."""
@@ -330,7 +332,7 @@ class FsspecStore(ObjectStore):
         for full, info in sorted(infos.items()):
             if info["type"] == "file" and full.startswith(base + folder):
                 name, size = full.removeprefix(base), int(info["size"])
-                yield ObjectInfo(name, size, _modified_ns(info), _tag(info))
+                yield ObjectInfo(name, size, modification_time(info), _tag(info))
 
     def delete(self, path: str) -> None:
         """Removes the object."""
@@ -381,8 +383,10 @@ class FsspecStore(ObjectStore):
                 fs, root = _file_system(self._protocol, self._url, arguments)
             except ImportError as error:
                 scheme = self._url.partition(":")[0]
+                extra = _EXTRAS.get(self._protocol)
+                hint = f"pip install 'pyspark-lance[{extra}]'" if extra else str(error)
                 raise UnsupportedFeatureError(
-                    f"a package is missing for {scheme}:// tables", hint=str(error)
+                    f"a package is missing for {scheme}:// tables", hint=hint
                 ) from None
             except ValueError as error:
                 if "rotocol" not in str(error):
@@ -506,7 +510,7 @@ class FsspecStore(ObjectStore):
             for entry in page.get("Contents", []):
                 if not entry["Key"].endswith("/"):  # consoles make such objects for folders
                     path = entry["Key"].removeprefix(key_base)
-                    yield ObjectInfo(path, entry["Size"], _modified_ns(entry), _tag(entry))
+                    yield ObjectInfo(path, entry["Size"], modification_time(entry), _tag(entry))
             continuation = page.get("NextContinuationToken")
             if not continuation:
                 return
@@ -629,8 +633,8 @@ def _tag(info: Mapping[str, Any]) -> str:
     return str(info.get("ETag") or info.get("etag") or "")
 
 
-def _modified_ns(info: Mapping[str, Any]) -> int:
-    """The time of the last change, from whatever the file system calls it; 0 if unknown."""
+def modification_time(info: Mapping[str, Any]) -> int:
+    """Return the time of the last change in nanoseconds, by any of its names; 0 if unknown."""
     for name in ("LastModified", "last_modified", "mtime", "updated", "created"):
         value = info.get(name)
         if isinstance(value, str):

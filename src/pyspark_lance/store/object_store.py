@@ -143,6 +143,10 @@ class ObjectStore(Protocol):
     # same objects as the same user. None: no caching.
     place: Hashable = None
 
+    def check_writable(self) -> None:
+        """Raise UnsupportedFeatureError if the store is read-only."""
+        return None  # noqa: RET501 - so it is not abstract
+
     def get(self, path: str) -> Buffer:
         """Return the whole object."""
 

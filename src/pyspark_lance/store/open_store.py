@@ -37,6 +37,10 @@ def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStor
         from pyspark_lance.store.hdfs_store import open_hdfs_store  # noqa: PLC0415
 
         return open_hdfs_store(scheme, uri, options)
+    if scheme == "hf":
+        from pyspark_lance.store.hub_store import open_hub_store  # noqa: PLC0415
+
+        return open_hub_store(uri, options)
     # fsspec and what it brings along take longer to import than a local table takes to open.
     from pyspark_lance.store.fsspec_store import open_fsspec_store  # noqa: PLC0415
 

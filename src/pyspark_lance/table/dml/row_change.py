@@ -130,6 +130,7 @@ def plan_change(
 
 def plan_change_of(snapshot: Snapshot, settings: ChangeSettings | None = None) -> DmlPlan:
     """Plan a statement on an open snapshot, without looking up the newest version."""
+    snapshot.table.store().check_writable()
     check_writable(snapshot.manifest, snapshot.indices)
     settings = settings or ChangeSettings()
     return DmlPlan(

@@ -124,6 +124,7 @@ def plan_write(
     ``data_schema``: columns of the data in the types to store (for an append: any types that the
     table's columns can hold); ``existing``: the latest snapshot, see ``open_existing``.
     """
+    table.store().check_writable()
     _check_names(data_schema)
     if existing is None:
         _reject_file(table)
