@@ -207,7 +207,7 @@ _NUMBERS = (
     (re.compile(r"\b(?:part|tree)-?\S*\d\S*"), "part"),
     (re.compile(r"(Created Time|Last Access|Table Statistics|Statistics)[ :,]+.*"), r"\1"),
     (re.compile(r"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \w+ \d{4}"), "time"),
-    (re.compile(r"createTime=\d+|transient_lastDdlTime\W+\d+"), "time"),
+    (re.compile(r"createTime\W+\d+|transient_lastDdlTime\W+\d+"), "time"),
     (re.compile(r"\bpart-[0-9a-f-]+\S*"), "part"),
     (re.compile(r"\n\t(at |\.\.\. \d+ more).*"), ""),
     (re.compile(r"\[\[?0,[0-9a-f,]+\]"), "row"),
