@@ -16,12 +16,19 @@ import org.pysparklance.python.EarlyWorkers;
 record LanceBatch(LanceScan scan, String keys) implements Batch {
   /** Inline rows are already read, including those that a runtime filter would prune. */
   @Override public InputPartition[] planInputPartitions() {
-    byte[][] few = scan.fewRows();
-    return few != null ? new InputPartition[] {new InlineRows(few)} : scan.tasks(keys);
+    byte[][] inline = inlineRows();
+    return inline != null ? new InputPartition[] {new InlineRows(inline)}
+        : scan.tasks().partitions(keys);
   }
 
   @Override public PartitionReaderFactory createReaderFactory() {
-    return new Readers(scan.fewRows() != null ? null : scan.readers(), scan.readsBatches());
+    return new Readers(
+        inlineRows() != null ? null : scan.tasks().readers(), scan.readsBatches());
+  }
+
+  /** Null if Spark was told how the tasks are partitioned, or if the rows are too large. */
+  private byte[][] inlineRows() {
+    return scan.tasks().keyColumns() == null ? scan.plan().inlineRows() : null;
   }
 
   /** All batches of a scan, as Arrow streams: its task needs no Python. */

@@ -2,7 +2,6 @@ package org.pysparklance.read;
 
 import java.util.*;
 import java.util.stream.Stream;
-import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.sql.RuntimeConfig;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.*;
@@ -12,7 +11,6 @@ import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.connector.read.partitioning.Partitioning;
-import org.apache.spark.sql.connector.read.partitioning.UnknownPartitioning;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.*;
@@ -33,10 +31,6 @@ import org.pysparklance.python.ScanRequest;
 public final class LanceScan implements Scan, SupportsReportStatistics, SupportsReportPartitioning,
     SupportsRuntimeV2Filtering {
   private static final String COLUMNAR = "spark.sql.lance.columnar";
-  /** Up to this many bytes, rows are read while planning; Spark warns of tasks twice as large. */
-  private static final String SMALL = "spark.sql.lance.smallScanBytes";
-  private static final String SMALL_BYTES = "512k";
-  private static final int SMALL_FRAGMENTS = 16;
   /** Since 4.3: Python functions read batches of a scan, and keep them while they read more. */
   private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
   /** The maximum number of join keys to look up. */
@@ -57,21 +51,18 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final String top;
   private final boolean ofRowChange;
   private final boolean hasStatistics;
-  private PythonRead python;
-  /** The last plan. */
-  private PythonRead planned;
-  private Responses.Plan plan;
+  private final ScanPlan plan;
+  private final ScanTasks tasks;
   private Responses.Estimates statistics;
-  private byte[][] few;
-  private boolean isAsked;
   private boolean isStream;
   private Boolean readsBatches;
+  /** The runtime filter of the next batch, as JSON; null if there is none. */
   private String joined;
-  /** The partitioning that was reported to Spark; null if none was. */
-  private List<String> keyColumns;
-  private KeyGroups byKey;
 
-  public LanceScan(LanceScanBuilder asked) {
+  public LanceScan(LanceScanBuilder asked) { this(asked, null); }
+
+  /** {@code keyColumns}: the partitioning that was reported to Spark; null if none was. */
+  private LanceScan(LanceScanBuilder asked, List<String> keyColumns) {
     this.table = asked.table;
     this.options = asked.options;
     this.translator = new PredicateJson(table);
@@ -83,6 +74,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     this.top = asked.topText;
     this.ofRowChange = asked.built != null;
     this.hasStatistics = asked.hasStatistics;
+    this.plan = new ScanPlan(this);
+    this.tasks = new ScanTasks(this, keyColumns);
   }
 
   /** The pushed condition, as JSON; null for all rows. */
@@ -125,54 +118,19 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     LanceScanBuilder asked = new LanceScanBuilder(table, some, options);
     asked.pushPredicates(
         Stream.of(pushed, more).flatMap(Arrays::stream).toArray(Predicate[]::new));
-    LanceScan narrower = new LanceScan(asked);
-    narrower.keyColumns = keyColumns;
-    return narrower;
+    return new LanceScan(asked, tasks.keyColumns());
   }
 
   /** Whether columns can be pruned: Spark knows no partitioning or order by them. */
   public boolean isFree() {
-    return !ofRowChange && limit < 0 && top.isEmpty() && keyColumns == null;
+    return !ofRowChange && limit < 0 && top.isEmpty() && tasks.keyColumns() == null;
   }
 
   /** Reports the partitioning by the clustering columns, if each task has one value of them. */
-  @Override public synchronized Partitioning outputPartitioning() {
+  @Override public Partitioning outputPartitioning() {
     boolean isWanted = SQLConf.get().v2BucketingEnabled() && table.rows() >= 0 && limit < 0
         && top.isEmpty() && !ofRowChange;
-    byKey = isWanted ? KeyGroups.of(pinned, columns, table.keys()) : null;
-    keyColumns = byKey == null ? null : byKey.columns();
-    python = null;
-    return byKey == null ? new UnknownPartitioning(0) : byKey.partitioning();
-  }
-
-  /** The tasks of all rows, or of a runtime filter; with keys if they were reported to Spark. */
-  synchronized InputPartition[] tasks(String keys) {
-    if (keyColumns == null) {
-      planned = keys == null ? python() : read(narrowedBy(keys));
-      return planned.partitions();
-    }
-    KeyGroups found = keys == null ? byKey() : KeyGroups.of(narrowedBy(keys), columns, keyColumns);
-    if (found == null || !found.columns().equals(keyColumns)) {
-      throw new IllegalStateException("[LANCE_STORAGE] the zone maps of the analysis "
-          + "cannot be read again\n  hint: try again, or set " + SQLConf.V2_BUCKETING_ENABLED().key()
-          + " to false");
-    }
-    return found.keyed(keys == null ? python() : read(found.with(narrowedBy(keys))));
-  }
-
-  /** The planned tasks. */
-  synchronized PartitionReaderFactory readers() {
-    return (planned == null ? python() : planned).readers();
-  }
-
-  private ScanRequest narrowedBy(String keys) { return pinned.filtered(keys); }
-
-  /** Requested once. */
-  private KeyGroups byKey() {
-    if (byKey == null && keyColumns != null) {
-      byKey = KeyGroups.of(pinned, columns, keyColumns);
-    }
-    return byKey;
+    return tasks.partitionBy(isWanted ? table.keys() : List.of());
   }
 
   /** A scan whose rows are known while planning: Spark starts no task for it. */
@@ -184,16 +142,21 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   @Override public StructType readSchema() { return columns; }
 
-  private synchronized PythonRead python() {
-    if (python == null) {
-      python = read(byKey() == null ? pinned : byKey.with(pinned));
-    }
-    return python;
+  /** What Python is asked for. */
+  ScanRequest request() { return pinned; }
+
+  /** The maximum number of rows; negative if there is none. */
+  int limit() { return limit; }
+
+  /** The columns of all pushed conditions. */
+  Stream<String> testedColumns() {
+    return Arrays.stream(pushed).flatMap(one -> Arrays.stream(one.references()))
+        .map(one -> one.fieldNames()[0]);
   }
 
-  private PythonRead read(ScanRequest how) {
-    return PythonRead.plan(how, columns, readsBatches() ? columnar() : null);
-  }
+  ScanPlan plan() { return plan; }
+
+  ScanTasks tasks() { return tasks; }
 
   /**
    * The columns of runtime filters, which prune fragments, zones and rows. None for a command that
@@ -272,57 +235,11 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     return !Releases.COUNTS_EMPTY_ROWS && columnar().equals("off");
   }
 
-  private static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
-
-  /** The remaining fragments and rows; requested once, on first use. */
-  private synchronized Responses.Plan plan() {
-    if (plan == null) {
-      plan = filter == null || isOfAllFragments() && !isSmall() ? table.wholePlan() : ask();
-    }
-    return plan;
-  }
-
-  /** Whether there are no statistics by which a condition could prune a fragment. */
-  private boolean isOfAllFragments() {
-    return table.hasNoIndices() && Arrays.stream(pushed)
-        .flatMap(one -> Arrays.stream(one.references())).map(one -> one.fieldNames()[0])
-        .noneMatch(table.lineage()::contains);
-  }
-
-  /** The remaining fragments and rows, with inline rows for a small scan. */
-  private Responses.Plan ask() {
-    isAsked = true;
-    Responses.Plan left = Python.plan(pinned, columns, columnar(), readsBatches() ? smallBytes() : 0);
-    few = left.batches();
-    return left;
-  }
-
-  private static long smallBytes() {
-    return JavaUtils.byteStringAsBytes(SQLConf.get().getConfString(SMALL, SMALL_BYTES));
-  }
-
-  /** All rows as batches for a small scan, which is cheaper than a Python task. */
-  synchronized byte[][] fewRows() {
-    if (keyColumns != null) {
-      return null;
-    } else if (filter != null) {
-      plan();
-    } else if (!isAsked && isSmall()) {
-      ask();
-    }
-    isAsked = true;
-    return few;
-  }
-
-  /** Whether all rows, or those within the limit, may be small. */
-  private boolean isSmall() {
-    long rows = limit < 0 ? table.rows() : Math.min(limit, table.rows());
-    return readsBatches() && table.rows() >= 0 && table.fragments() <= SMALL_FRAGMENTS
-        && smallBytes() > 0 && rows * table.rowBytes(columns) <= smallBytes();
-  }
+  static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
 
   @Override public String description() {
-    Long kept = plan().fragments();
+    Long kept = plan.remaining().fragments();
+    List<String> keyColumns = tasks.keyColumns();
     return "lance " + table.title() + ", reads: " + columns.simpleString()
         + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
         + (keyColumns == null ? "" : ", tasks by: " + keyColumns)
@@ -332,8 +249,9 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /** The selectivity of the pushed conditions. */
   private String indices() {
-    String titles = String.join(", ", plan().indices());
-    return titles.isEmpty() ? "" : ", index: " + titles + ", " + plan().rows()
+    Responses.Plan remaining = plan.remaining();
+    String titles = String.join(", ", remaining.indices());
+    return titles.isEmpty() ? "" : ", index: " + titles + ", " + remaining.rows()
         + (table.rows() < 0 ? "" : " of " + table.rows()) + " rows";
   }
 
@@ -347,7 +265,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     if (statistics == null && areUsed) {
       statistics = Python.statistics(pinned, columns);
     }
-    long left = Math.min(table.rows(), statistics == null ? plan().rows() : statistics.rows());
+    long left = Math.min(table.rows(), statistics == null ? plan.remaining().rows() : statistics.rows());
     long rows = limit < 0 ? left : Math.min(left, limit);
     return new Estimate(OptionalLong.of(table.storedBytes(columns, rows)), OptionalLong.of(rows),
         Estimate.of(columns, statistics == null ? Map.of() : statistics.columns()));
