@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pyspark
 import pytest
+from spark_releases import needs
 
 OURS, SPARKS = "pyspark_lance.spark.daemon", "pyspark.daemon"
 SECRET = b"secret"
@@ -122,6 +123,7 @@ def test_terminated_daemon_ends_workers(module):
         assert connection.recv(1) == b""
 
 
+@needs("Unix sockets of Python workers")
 @pytest.mark.parametrize(("module", "printed"), [(SPARKS, 1), (OURS, 0)])
 def test_unneeded_worker_prints_nothing(module, printed):
     """Spark closes the sockets of workers that had no task for a minute."""
