@@ -8,6 +8,7 @@ import pytest
 from column_cases import column_cases, with_nulls
 from data_file_writing import without_dictionaries, write_table
 from lance.file import LanceFileWriter
+from random_seeds import grid
 
 from pyspark_lance.codec import array_assembly
 from pyspark_lance.datafile.reader import DataFileReader
@@ -37,9 +38,8 @@ def is_dictionary(batches: list[pa.RecordBatch], name: str) -> list[bool]:
 
 
 @pytest.mark.parametrize("writer", ["ours", "pylance"])
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("nulls", [0, 0.3])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "version"), grid(CASES, ("2.0", "2.1", "2.2")))
 def test_kept_dictionaries_hold_same_rows(tmp_path, name, nulls, version, writer):
     content = pa.table({"c": with_nulls(column_cases(ROWS)[name], nulls)})
     if writer == "ours":

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from column_cases import column_cases, lists_of, with_nulls
 from pylance_files import OneColumn, assert_all_ways_of_reading, write_with_pylance
+from random_seeds import grid
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.store.local_store import LocalStore
@@ -33,14 +34,13 @@ def test_pylance_columns_of_every_type_are_read(tmp_path, version, size, nulls):
     assert refused == ({"map", "vector_struct"} if version == "2.1" else set())
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "int64_small", "string_many", "string_few", "list", "list_string", "list_list", "bool",
-        "vector_item_nulls", "struct_list", "int64_runs", "dictionary_int8",
-    ],
+_CHUNKED = (
+    "int64_small", "string_many", "string_few", "list", "list_string", "list_list", "bool",
+    "vector_item_nulls", "struct_list", "int64_runs", "dictionary_int8",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "name"), grid(VERSIONS, _CHUNKED))
 def test_columns_with_many_chunks_and_pages_are_read(tmp_path, version, name):
     expected = with_nulls(column_cases(10_000)[name], 0.05)
     path = tmp_path / "x.lance"
@@ -67,8 +67,7 @@ REQUESTED_TYPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("request_name", REQUESTS)
+@pytest.mark.parametrize(("version", "request_name"), grid(VERSIONS, tuple(REQUESTS)))
 def test_pylance_requested_encodings_are_read(tmp_path, version, request_name):
     metadata = {PREFIX + key: value for key, value in REQUESTS[request_name].items()}
     cases = column_cases(1024)

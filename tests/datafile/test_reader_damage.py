@@ -10,6 +10,7 @@ import pytest
 from column_cases import column_cases, with_nulls
 from damage import survive_every, truncations
 from pylance_files import OneColumn, write_with_pylance
+from random_seeds import grid
 
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
@@ -66,8 +67,7 @@ def read_everything(content: bytes) -> None:
     file.take(np.arange(0, count, 97)).validate()
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("version", "name"), grid(("2.1", "2.2"), tuple(CASES)))
 def test_flipped_bytes_raise_only_lance_errors(tmp_path, version, name):
     content = write(tmp_path, name, version)
     read_everything(content)

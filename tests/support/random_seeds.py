@@ -23,13 +23,15 @@ def cases(every: Iterable[object], *, in_ci: Collection[object]) -> list[Paramet
     return [pytest.param(one, marks=() if one in in_ci else pytest.mark.slow) for one in every]
 
 
-def grid(*axes: Sequence[object]) -> list[ParameterSet]:
+def grid(*axes: Sequence[object], step: int = 1) -> list[ParameterSet]:
     """Every combination of some values for ``parametrize``; all are slow but a diagonal.
 
-    The diagonal has each value of each axis, in as many cases as the longest axis has values.
+    The diagonal has each value of each axis, in as many cases as the longest axis has values; with
+    a ``step``, every case at such a distance from the first.
     """
     diagonal = {
-        tuple(axis[place % len(axis)] for axis in axes) for place in range(max(map(len, axes)))
+        tuple(axis[place % len(axis)] for axis in axes)
+        for place in range(0, max(map(len, axes)), step)
     }
     return [
         pytest.param(*one, marks=() if one in diagonal else pytest.mark.slow)

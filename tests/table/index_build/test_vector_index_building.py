@@ -97,9 +97,9 @@ def leave_of(path):
     return [file.path for file in find_orphan_files(Table(str(path)))]
 
 
-@pytest.mark.parametrize("metric", list(Metric))
-@pytest.mark.parametrize("kind", list(IvfKind))
-@pytest.mark.parametrize("column_type", TYPES)
+@pytest.mark.parametrize(
+    ("kind", "metric", "column_type"), grid(list(IvfKind), list(Metric), tuple(TYPES))
+)
 def test_pylance_returns_same_neighbours_with_our_index(tmp_path, kind, metric, column_type):
     path, numbers = tmp_path / "t", some_numbers()
     stable = (len(kind) + len(metric) + len(column_type)) % 2 == 0
@@ -124,8 +124,7 @@ def test_pylance_returns_same_neighbours_with_our_index(tmp_path, kind, metric, 
     assert not leave_of(path)
 
 
-@pytest.mark.parametrize("metric", list(Metric))
-@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize(("kind", "metric"), grid(list(IvfKind), list(Metric)))
 def test_pylance_statistics_describe_our_index(tmp_path, kind, metric):
     save(tmp_path / "t", some_numbers())
     index(tmp_path / "t", kind, metric)
@@ -304,8 +303,9 @@ def test_refresh_indexes_uncovered_rows(tmp_path, kind):
     assert check_like_pylance(path, queries) == {"SegmentTask"}
 
 
-@pytest.mark.parametrize("stable", [True, False])
-@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_PQ of 4 bits", "IVF_SQ"])
+@pytest.mark.parametrize(
+    ("kind", "stable"), grid(("IVF_FLAT", "IVF_PQ", "IVF_PQ of 4 bits", "IVF_SQ"), (True, False))
+)
 def test_segments_are_merged_with_uncovered_rows(tmp_path, kind, stable):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers, stable=stable)
@@ -362,8 +362,9 @@ def test_large_or_differently_trained_segments_are_not_merged(tmp_path):
     assert (done.num_rows, len(entries(path))) == (93, 2)
 
 
-@pytest.mark.parametrize("column_type", TYPES)
-@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ"])
+@pytest.mark.parametrize(
+    ("kind", "column_type"), grid(("IVF_FLAT", "IVF_PQ", "IVF_SQ"), tuple(TYPES))
+)
 def test_refresh_extends_pylance_index(tmp_path, kind, column_type):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers, column_type=column_type)
@@ -553,9 +554,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("act", ["create", "refresh", "join"])
-@pytest.mark.parametrize("stable", [True, False])
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(
+    ("other", "stable", "act"), grid(tuple(OTHERS), (True, False), ("create", "refresh", "join"))
+)
 def test_vector_search_is_correct_after_any_concurrent_change(tmp_path, other, stable, act):
     path, numbers = tmp_path / "t", some_numbers()
     save(path, numbers, stable=stable)

@@ -8,7 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from random_seeds import seeds
+from random_seeds import grid, seeds
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
@@ -103,9 +103,7 @@ def make_table(path, rng, kind, *, rows, width, missing=True, version="2.1", sta
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("metric", list(Metric))
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("kind", "metric", "seed"), grid(tuple(TYPES), list(Metric), range(4)))
 def test_nearest_rows_equal_pylance(tmp_path, kind, metric, seed):
     rng = np.random.default_rng([seed, len(kind), len(metric)])
     width, rows = int(rng.choice([1, 3, 16, 100])), int(rng.choice([5, 300, 2000]))

@@ -8,6 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from random_seeds import grid
 from vector_tables import TYPES, WIDTH, assert_same, from_pylance, ours, queries_for, rows_of
 
 from pyspark_lance.errors import InvalidInputError
@@ -46,9 +47,9 @@ def make(path, kind, metric, *, column_type="float32", rows=2000, stable=True, p
     return numbers
 
 
-@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("column_type", TYPES)
+@pytest.mark.parametrize(
+    ("kind", "metric", "column_type"), grid(tuple(KINDS), ("l2", "cosine", "dot"), tuple(TYPES))
+)
 def test_index_search_equals_pylance(tmp_path, kind, metric, column_type):
     if kind.startswith("hnsw") and column_type != "float32":
         pytest.skip("one type of the graph suffices")
@@ -219,8 +220,7 @@ def assert_as_near(mine, neighbours, tolerance=1e-4):
     assert (mine - expected <= tolerance * (1 + np.abs(expected))).all()
 
 
-@pytest.mark.parametrize("k", [1, 10, 60, 150])
-@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+@pytest.mark.parametrize(("metric", "k"), grid(("l2", "cosine", "dot"), (1, 10, 60, 150)))
 def test_default_nprobes_equal_pylance(tmp_path, metric, k):
     numbers = make(tmp_path / "t", "flat", metric, rows=3000, partitions=100)
     queries = np.concatenate([queries_for(numbers), numbers[7:10].astype("f4")])
@@ -308,8 +308,9 @@ def test_default_nprobes_over_segments_match_pylance(tmp_path, kind, metric):
             assert_as_near(found.distance[found.query == number], neighbours)
 
 
-@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-@pytest.mark.parametrize("kind", ["flat", "pq", "pq of 4 bits", "sq"])
+@pytest.mark.parametrize(
+    ("kind", "metric"), grid(("flat", "pq", "pq of 4 bits", "sq"), ("l2", "cosine", "dot"))
+)
 def test_batched_queries_equal_single_queries(tmp_path, kind, metric, monkeypatch):
     numbers = make(tmp_path / "t", kind, metric)
     many = numbers[:90].astype(np.float32)
