@@ -10,7 +10,7 @@ In one history of ``REPLAYED`` pylance replays every step on a copy of its own
 (``pylance_replay.py``), and contents, row ids, versions and ``next_row_id`` of both are compared
 after each step.  To do so in all of them would double the time of the whole test.
 
-32 histories of 30 steps run by default, always the same; 5,000 by ``poe nightly-histories``, other
+12 histories of 30 steps run by default, always the same; 5,000 by ``poe nightly-histories``, other
 ones by ``PYSPARK_LANCE_SEED=7``.
 """
 
@@ -81,7 +81,7 @@ from pyspark_lance.table.work.metadata_commits import restore as restore_version
 
 pytestmark = pytest.mark.interop
 
-HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "16"))
+HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "12"))
 STEPS = 30
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "0"))
 PARTS = 4

@@ -77,7 +77,7 @@ def test_concurrent_inserts_add_version_once(opened):
         return opened("a/b").insert(entry(1, f"of {number}"))
 
     with ThreadPoolExecutor(8) as pool:
-        added = list(pool.map(write, range(24)))
+        added = list(pool.map(write, range(12)))
     assert sum(added) == 1
     assert opened("a/b").get(1) == entry(1, f"of {added.index(True)}")
 

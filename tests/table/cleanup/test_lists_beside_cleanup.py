@@ -242,7 +242,7 @@ FOLLOWING = {
 
 
 @pytest.mark.parametrize(
-    ("follow", "others"), grid(tuple(FOLLOWING), tuple(OTHERS)), indirect=["others"]
+    ("follow", "others"), grid(tuple(FOLLOWING), tuple(OTHERS), step=3), indirect=["others"]
 )
 def test_followers_get_error_for_removed_versions(changed, others, follow):
     time_ns, ends = third_ns(changed), []

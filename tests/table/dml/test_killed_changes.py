@@ -10,6 +10,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from random_seeds import cases
 from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_pylance, write_table
 from table_files import files_of, used_files
@@ -133,7 +134,7 @@ def contents(path):
     }
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", cases(POINTS, in_ci=["inside a file", "after the manifest"]))
 def test_killed_driver_leaves_table_before_or_after(tmp_path, point):
     for name in JOBS:
         write_table(str(tmp_path / name), pa.table({"id": [0, 1, 2], "n": [0, 0, 0]}))

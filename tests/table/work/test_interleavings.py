@@ -27,7 +27,7 @@ SETUPS = (
 )
 NOTHING = Setup(exists=False)
 CREATING = ("append", "append_once", "overwrite", "create", "create_with_rows", "their_append")
-SHARE = 480
+SHARE = 1000
 
 
 @pytest.fixture(autouse=True, scope="module")

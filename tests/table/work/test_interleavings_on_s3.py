@@ -13,6 +13,7 @@ import pytest
 from directed_store import DirectedStore, Director, in_charge
 from interleaving import POINTS, places
 from local_changes import update_rows
+from random_seeds import cases
 from s3_server import s3_server  # noqa: F401
 
 from pyspark_lance.errors import CommitConflictError, StorageError
@@ -103,7 +104,7 @@ def in_order(bucket, *names):
     return contents(uri, bucket[1])
 
 
-@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("first", cases(FIRST, in_ci=["update"]))
 @pytest.mark.parametrize("second", SECOND)
 def test_two_writers_on_s3_are_serializable(bucket, first, second):
     options = bucket[1]
@@ -129,7 +130,7 @@ def test_two_writers_on_s3_are_serializable(bucket, first, second):
         assert contents(uri, options) in allowed, (first, name, second)
 
 
-@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("first", cases(FIRST, in_ci=["append"]))
 def test_lost_s3_response_duplicates_nothing(bucket, s3_server, first):  # noqa: F811
     expected = in_order(bucket, first)
     uri = new_table(bucket)
