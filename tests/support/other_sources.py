@@ -1,9 +1,10 @@
 """Runs statements that concern no Lance table, and writes what came of each.
 
-    other_sources.py came.json folder [source of files ...]
+    other_sources.py came.json folder step [source of files ...]
 
-That is its rows, columns and plans, or its error, and behind ``plan:`` how it is analyzed.  Run
-with the plugin's jar among Spark's and without it, the two files are the same.
+With a ``step`` of 3, every third statement runs, and those that others need.  What came of one is
+its rows, columns and plans, or its error, and behind ``plan:`` how it is analyzed.  Run with the
+plugin's jar among Spark's and without it, the two files are the same.
 """
 
 from __future__ import annotations
@@ -200,6 +201,10 @@ py: spark.readStream.format('rate').load().isStreaming
 py: spark.createDataFrame([(1, 'a')], 'i int, s string').where('i = 1')
 """
 _MATCHED = "ON t.a = s.a WHEN MATCHED THEN UPDATE SET *"
+# In every share of the statements: what is analyzed only, and what many others need.
+_IN_ALL = re.compile(
+    r"plan: |USE |INSERT INTO t_|CREATE .*\b(t_parquet|kept|files|kept_files|numbers)\b"
+)
 # What differs from one process to the next.
 _NUMBERS = (
     (re.compile(r"#\d+L?"), "#"),
@@ -217,12 +222,12 @@ _NUMBERS = (
 )
 
 
-def statements(folder: str, files: Sequence[str]) -> list[str]:
-    """All statements, in their order; each runs in the state that those before it left."""
+def statements(folder: str, step: int, files: Sequence[str]) -> list[str]:
+    """Statements in their order; each runs in the state that those before it left."""
     texts = [_OF_FILES.replace("{s}", one) for one in files] + [_OTHERS]
     text = "\n".join(texts).replace("{folder}", folder).replace("{matched}", _MATCHED)
-    lines = text.splitlines()
-    return [line for line in lines if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [line for place, line in enumerate(lines) if place % step == 0 or _IN_ALL.match(line)]
 
 
 def _analyzed(spark, text: str) -> object:
@@ -252,8 +257,8 @@ def _came(spark, text: str, plain: Callable[[object], str]) -> dict[str, object]
         return {"error": type(error).__name__, "text": plain(error)}
 
 
-def main(came: str, folder: str, *files: str) -> None:
-    """Run all statements in a session with the default settings."""
+def main(came: str, folder: str, step: str, *files: str) -> None:
+    """Run statements in a session with the default settings."""
     from pyspark.sql import SparkSession
 
     spark = (
@@ -273,7 +278,7 @@ def main(came: str, folder: str, *files: str) -> None:
             text = pattern.sub(constant, text)
         return text
 
-    texts = statements(folder, files or FILES)
+    texts = statements(folder, int(step), files or FILES)
     all_of_them = [(text.replace(folder, "/data"), _came(spark, text, plain)) for text in texts]
     rules = spark._jsparkSession.experimental().extraOptimizations().size()
     children = spark._jvm.java.lang.ProcessHandle.current().children().toArray()
