@@ -10,7 +10,7 @@ import pytest
 from documents import ROOT, no_answers
 from script_process import run_command
 
-# All documents without the plugin, on a machine that does other things too.
+# All documents and examples, on a machine that does other things too.
 MAX_SECONDS = 1000
 _COMMAND = ROOT / "tests" / "support" / "document_process.py"
 

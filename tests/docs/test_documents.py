@@ -22,31 +22,35 @@ from documents import (
 _PAGES = documents()
 HAS_DIGITS = find_spec("sklearn") is not None
 
-_KIND_OF = {
-    str(page.relative_to(ROOT)): "plugin" if NEEDS_PLUGIN in page.read_text() else "plain"
-    for page in _PAGES
-}
+_NAMES = [str(page.relative_to(ROOT)) for page in _PAGES]
+_WITHOUT_PLUGIN = [name for name in _NAMES if NEEDS_PLUGIN not in (ROOT / name).read_text()]
 
 
 @pytest.fixture(scope="module")
 def ended(run_documents):
-    """All documents, those that need the plugin in a session with it; the others and examples."""
+    """All documents and examples, as users have them; without the plugin those that need none."""
     # The processes of streams may still say something when others run, so these come last.
     examples = [*([WITH_DIGITS] if HAS_DIGITS else []), *EXAMPLES]
 
     @functools.cache
     def of_kind(kind):
-        pages = [page for page, needed in _KIND_OF.items() if needed == kind]
-        return run_documents(kind, pages + (examples if kind == "plain" else []))
+        pages = _NAMES if kind == "plugin" else _WITHOUT_PLUGIN
+        return run_documents(kind, pages + examples)
 
     return of_kind
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
-@pytest.mark.parametrize("page", _KIND_OF)
-def test_document_blocks_print_what_they_show(page, ended):
-    count = ended(_KIND_OF[page]).result(page)
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [
+        *(("plugin", name) for name in _NAMES),
+        *(pytest.param("plain", name, marks=pytest.mark.slow) for name in _WITHOUT_PLUGIN),
+    ],
+)
+def test_document_blocks_print_what_they_show(kind, page, ended):
+    count = ended(kind).result(page)
     languages = [block.language for block in blocks_of((ROOT / page).read_text())]
     assert count == languages.count("python") + languages.count("sql")
 
@@ -54,7 +58,7 @@ def test_document_blocks_print_what_they_show(page, ended):
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
 def test_example_change_feed(ended):
-    seen = ended("plain").result("change_feed.py")
+    seen = ended("plugin").result("change_feed.py")
     assert (seen["wrong totals"], seen["stale vectors"]) == (0, 0)
     assert 1 <= seen["looked at again"] < seen["carriers"] / 2
     assert seen["vectors at first"] == 3
@@ -64,7 +68,7 @@ def test_example_change_feed(ended):
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
 def test_follow_a_table_example_keeps_copy_equal(ended):
-    seen = ended("plain").result("follow_a_table.py")
+    seen = ended("plugin").result("follow_a_table.py")
     assert seen["rows in which the copy differs"] == 0
     apart = [value for name, value in seen.items() if name.startswith("rows apart")]
     assert apart == [0, 0, 0, 0, 0]
@@ -75,7 +79,7 @@ def test_follow_a_table_example_keeps_copy_equal(ended):
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
 def test_example_search_documents(ended):
-    seen = ended("plain").result("search_documents.py")
+    seen = ended("plugin").result("search_documents.py")
     assert (seen["embedded at first"], seen["embedded again"]) == (8, 1)
     for way in ("by words", "by meaning", "by both"):
         assert set(seen[f"a fisherman's boat, {way}"]) == {"Harbour", "Market"}
@@ -88,7 +92,7 @@ def test_example_search_documents(ended):
 @pytest.mark.skipif(not HAS_DIGITS, reason="needs scikit-learn: pip install -e '.[examples]'")
 @pytest.mark.timeout(1100)
 def test_example_similar_images(ended):
-    seen = ended("plain").result(WITH_DIGITS)
+    seen = ended("plugin").result(WITH_DIGITS)
     assert seen["vectors made at first"] == seen["rows in the index"] == 1797
     corrected = seen["pictures corrected"]
     assert 0 < corrected < 200
@@ -99,7 +103,7 @@ def test_example_similar_images(ended):
 
 @pytest.mark.spark
 @pytest.mark.timeout(1100)
-@pytest.mark.parametrize("kind", ["plain", "plugin"])
+@pytest.mark.parametrize("kind", ["plugin", pytest.param("plain", marks=pytest.mark.slow)])
 def test_session_starts_and_stops_silently(kind, ended):
     assert ended(kind).printed_elsewhere() == []
 
