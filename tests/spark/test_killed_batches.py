@@ -1,4 +1,7 @@
-"""A driver that is killed after a merge and before Spark notes the batch: nothing twice."""
+"""A driver that is killed after a merge and before Spark notes the batch: nothing twice.
+
+In every run, ``test_connect`` merges a batch again whose commit Spark has not noted.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pyspark_lance import LanceTable
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 # Runs in a process that it kills, and once more in the session of the tests.
 FOLLOW = """

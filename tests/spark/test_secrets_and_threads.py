@@ -228,9 +228,11 @@ def test_submitted_script_hides_storage_options(folder):
     assert "MARKER" not in log + shown
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.interop
 def test_connect_event_log_has_no_storage_option(folder, s3_server):  # noqa: F811
+    """The server runs the statements of the two tests above, and redacts them by the same code."""
     path = f"s3a://{s3_server.new_bucket()}/warehouse/table"
     hadoop = {f"spark.hadoop.{name}": text for name, text in s3_server.hadoop_settings.items()}
     start = start_connect(

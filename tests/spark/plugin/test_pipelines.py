@@ -1,7 +1,8 @@
 """Spark Declarative Pipelines: the documented command in a process of its own.
 
 The documented pipeline has auto CDC flows from a change feed. The tests add a streaming table and a
-materialized view to it, in a Lance catalog and in Spark's own.
+materialized view to it, in a Lance catalog and in Spark's own. The package has no code for
+pipelines alone: ``test_streams`` and ``test_tables`` have what they use in every run.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def pipeline(tmp_path, catalogs):
     return tmp_path, shown["bash"]
 
 
+@pytest.mark.slow
 def test_documented_pipeline_fills_tables_and_views(pipeline, catalogs):
     folder, _ = pipeline
     _check_added(folder, catalogs, [("a", 2)])
