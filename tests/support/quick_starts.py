@@ -2,7 +2,8 @@
 
 python tests/support/quick_starts.py
 
-once for an installation of PySpark and a Java. Without it all runs just as well, later.
+once for an installation of PySpark and a Java. Without it all runs just as well, later. Modules of
+tests are compiled, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # The default spends a third of the processor time of a test run on optimising what is soon over.
@@ -65,6 +68,15 @@ def _pyspark() -> Path:
     return Path(found.origin).parent
 
 
+@contextmanager
+def _compiling_tests() -> Iterator[None]:
+    """Compile the modules of tests as pytest changes them, which each of its processes would do."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-n", "0"]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL):
+        yield
+
+
 def _archive_classes() -> None:
     archive = _class_archive()
     archive.unlink(missing_ok=True)
@@ -84,5 +96,6 @@ if __name__ == "__main__":
     from pyspark_lance.spark.compiled_archives import compile_archives
 
     refresh_jar()  # the archive holds for these very jars
-    compile_archives(_pyspark())
-    _archive_classes()
+    with _compiling_tests():
+        compile_archives(_pyspark())
+        _archive_classes()
