@@ -3257,4 +3257,40 @@ MUTANTS = (
         "        shutil.copyfile(plugin_jar(), name)\n",
         ("tests/spark/plugin/test_build.py",),
     ),
+    # Readers that stay open between searches
+    Mutant(
+        "a reader of a file that was replaced is used again",
+        "table/version/reader_pool.py",
+        "        return idle.reader if idle.identity == identity else None",
+        "        return idle.reader",
+        ("tests/table/version/test_reader_pool.py",),
+    ),
+    Mutant(
+        "a reader is lent to two callers at once",
+        "table/version/reader_pool.py",
+        "            idle = self._idle.pop(key, None)",
+        "            idle = self._idle.get(key)",
+        ("tests/table/version/test_reader_pool.py",),
+    ),
+    Mutant(
+        "a forked process begins with a lock that is held",
+        "table/version/reader_pool.py",
+        "    os.register_at_fork(after_in_child=READER_POOL.clear)",
+        "    pass",
+        ("tests/table/version/test_reader_pool.py",),
+    ),
+    Mutant(
+        "readers are kept without a limit",
+        "table/version/reader_pool.py",
+        "            while len(self._idle) > self._max_files or self._num_bytes > self._max_bytes:",
+        "            while False:",
+        ("tests/table/version/test_reader_pool.py",),
+    ),
+    Mutant(
+        "readers of other options find external files of this table",
+        "table/version/reader_pool.py",
+        "        key = files.table.key(), files.base_paths, file.base_id, store.uri, path",
+        "        key = files.base_paths, file.base_id, store.uri, path",
+        ("tests/table/version/test_reader_pool.py",),
+    ),
 )

@@ -9,7 +9,7 @@ and nulls cost little after packing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -144,6 +144,19 @@ Values: TypeAlias = (
     | NullValues
     | NullItems
 )
+
+
+def bytes_of_values(values: object) -> int:
+    """Return the memory of values, or of a part of them."""
+    if isinstance(values, np.ndarray):
+        return values.nbytes
+    if isinstance(values, pa.Buffer):
+        return int(values.size)
+    if isinstance(values, tuple):
+        return sum(map(bytes_of_values, values))
+    if is_dataclass(values):
+        return sum(bytes_of_values(getattr(values, one.name)) for one in fields(values))
+    return 0
 
 
 WORDS: Final[dict[int, Any]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}

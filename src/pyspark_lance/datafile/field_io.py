@@ -40,6 +40,9 @@ class FieldReader(Protocol):
     def average_row_bytes(self) -> int:
         """Estimate of the decoded size of one row, at least 1."""
 
+    def retained_bytes(self) -> int | None:
+        """Approximate memory of what is kept of pages; None if it cannot be measured."""
+
 
 class FieldWriter(Protocol):
     """One top-level field with its whole subtree; it buffers and cuts pages by itself.

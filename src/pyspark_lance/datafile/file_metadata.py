@@ -33,6 +33,10 @@ PAGE_LAYOUT_URL: Final = "/lance.encodings21.PageLayout"
 # ColumnMetadata further away than the tail is read at once up to here, and by column beyond.
 _EAGER_COLUMN_METADATA_BYTES: Final = 16 * 1024 * 1024
 
+# Memory of an entry of a table, and of the description of a page.
+_ENTRY_BYTES: Final = 128
+_PAGE_INFO_BYTES: Final = 640
+
 ReadRange = Callable[[int, int], Buffer]
 _M = TypeVar("_M", bound=Message)
 
@@ -207,6 +211,14 @@ class FileMetadata:
     def num_columns(self) -> int:
         """Physical columns of the file."""
         return self.footer.num_columns
+
+    @property
+    def retained_bytes(self) -> int:
+        """Approximate memory that this takes, with the bytes that were read first."""
+        columns = 0 if self._column_bytes is None else len(self._column_bytes[1])
+        pages = sum(len(column.pages) for column in self._columns.values())
+        tables = _ENTRY_BYTES * (self.num_columns + self.num_global_buffers)
+        return min(self.file_size, TAIL_BYTES) + columns + _PAGE_INFO_BYTES * pages + tables
 
     @property
     def num_global_buffers(self) -> int:

@@ -48,7 +48,13 @@ _MAX_BATCHES = 2
 _MIN_ARRAY_ROWS = 1 << 14
 # Files that are read as one begin at multiples of this, as their buffers do in each.
 _ALIGNMENT = 64
+# Forms of a field, as pruned to some of its parts, of which readers are kept.
+_MAX_FORMS = 8
+# Fields of which readers are kept when a reader of the file is idle.
+_MAX_FIELDS = 64
+_READER_BYTES = 16 << 10
 _Columns: TypeAlias = list[Sequence[pa.Array]]
+_KnownField: TypeAlias = tuple[Field, dict[int, int], FieldReader]
 
 
 class DataFileReader:
@@ -60,7 +66,7 @@ class DataFileReader:
 
     def __init__(self, file: OpenFile | LegacyFile) -> None:
         self._file = file
-        self._readers: dict[tuple[int, bool], tuple[Field, dict[int, int], FieldReader]] = {}
+        self._readers: dict[tuple[int, bool], list[_KnownField]] = {}
 
     @classmethod
     def open(
@@ -241,6 +247,27 @@ class DataFileReader:
 
         return read_statistics(self._file, field_ids)
 
+    def trim(self) -> int | None:
+        """Drop what is large or cannot be measured before the reader is idle.
+
+        Returns the approximate bytes that are left; None for a reader that should not be kept.
+        """
+        if not isinstance(self._file, OpenFile) or not isinstance(
+            self._file.metadata, FileMetadata
+        ):
+            return None
+        if len(self._readers) > _MAX_FIELDS:
+            self._readers.clear()
+        num_bytes = _READER_BYTES + self._file.metadata.retained_bytes
+        for key, forms in list(self._readers.items()):
+            sizes = [reader.retained_bytes() for _, _, reader in forms]
+            known = [size for size in sizes if size is not None]
+            if len(known) < len(sizes):
+                del self._readers[key]
+            else:
+                num_bytes += sum(known)
+        return num_bytes
+
     def global_buffer(self, index: int) -> Buffer:
         """Bytes of the writer's own, from number 1 on."""
         metadata = self._file.metadata
@@ -281,14 +308,15 @@ class DataFileReader:
     def _field_reader(
         self, field: Field, column_of: Mapping[int, int], *, keep_dictionaries: bool = False
     ) -> FieldReader:
-        """A reader is kept as long as the same field object is asked for."""
+        """Return the reader of an equal field, or a new one, which is kept."""
         columns = _columns_of(field, column_of)
-        key = id(field), keep_dictionaries
-        known = self._readers.get(key)
-        if known is not None and known[0] is field and known[1] == columns:
-            return known[2]
+        forms = self._readers.setdefault((field.id, keep_dictionaries), [])
+        for known, known_columns, reader in forms:
+            if (known is field or known == field) and known_columns == columns:
+                return reader
         reader = self._new_field_reader(field, columns, keep_dictionaries=keep_dictionaries)
-        self._readers[key] = (field, columns, reader)
+        forms.append((field, columns, reader))
+        del forms[:-_MAX_FORMS]
         return reader
 
     def _new_field_reader(

@@ -82,6 +82,12 @@ class ConstantPage:
             found = len(self._definition)
             require(found == self.num_rows, f"{found} levels for {self.num_rows} rows")
 
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the value and the levels."""
+        kept = self._block, self._repetition, self._definition, self._row_starts
+        return sum(one.nbytes for one in kept if one is not None)
+
     def plan(self, rows: RowRanges) -> PagePlan:
         """Nothing more to fetch."""
         return PagePlan(rows, ())

@@ -311,6 +311,11 @@ class FullZipPage:
         require(ascending, "the repetition index does not ascend")
         self._row_starts = positions
 
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the repetition index."""
+        return 0 if self._row_starts is None else self._row_starts.nbytes
+
     def plan(self, rows: RowRanges) -> PagePlan:
         """The bytes of each range of rows."""
         starts, ends = self._bytes_of_rows(rows)

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,7 @@ from pyspark_lance.codec.structural.page_decoder import (
     select_all,
     select_rows,
 )
+from pyspark_lance.codec.values import bytes_of_values
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 METADATA_BUFFER, CHUNK_BUFFER, DICTIONARY_BUFFER = 0, 1, 2
@@ -264,6 +266,19 @@ class MiniBlockPage:
             self._index = RepetitionIndex.from_words(
                 index.view("<u8"), len(self._table), self.num_rows
             )
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the chunk table, the repetition index and the dictionary."""
+        kept: list[NDArray[Any]] = []
+        if self._table is not None:
+            table = self._table
+            kept += [table.starts, table.values_before, table.page_of, table.page_starts]
+        if self._index is not None:
+            index = self._index
+            kept += [index.rows_before, index.ends_later, index.next_end]
+        items = 0 if self._items is None else bytes_of_values(self._items.items)
+        return sum(one.nbytes for one in kept) + items
 
     def plan(self, rows: RowRanges) -> PagePlan:
         """The chunks that hold the rows, neighbours as one range."""

@@ -79,6 +79,10 @@ class PageDecoder(Protocol):
     num_rows: int
     state_buffers: tuple[int, ...]  # Buffers that ``load`` needs before the first ``plan``.
 
+    @property
+    def state_bytes(self) -> int:
+        """Memory of what ``load`` made of them."""
+
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
         """Take the contents of ``state_buffers``."""
 

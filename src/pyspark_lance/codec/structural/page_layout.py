@@ -51,6 +51,11 @@ class BlobPage:
         """Take the state of the records' page."""
         self._inner.load(buffers)
 
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the state of the records' page."""
+        return self._inner.state_bytes
+
     def plan(self, rows: RowRanges) -> PagePlan:
         """The chunks that hold the records."""
         return self._inner.plan(rows)

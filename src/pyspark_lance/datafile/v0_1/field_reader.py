@@ -438,6 +438,10 @@ class LegacyFieldReader:
                 return max(1, self._root.num_bytes(Part(batch, 0, count)) // count)
         return 1
 
+    def retained_bytes(self) -> int | None:
+        """Return None: pages may keep what they have read."""
+        return None
+
     def _parts(self, rows: RowRanges) -> Iterator[Part]:
         for batch, within in self._batches.split(rows):
             for start, end in zip(within.starts.tolist(), within.ends.tolist(), strict=True):

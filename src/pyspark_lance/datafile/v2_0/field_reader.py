@@ -553,6 +553,10 @@ class V20FieldReader:
         """Estimate of the decoded size of one row, at least 1."""
         return self._row_bytes
 
+    def retained_bytes(self) -> int | None:
+        """Return None: pages may keep what they have read."""
+        return None
+
 
 def make_v2_0_field_reader(
     file: OpenFile, field: Field, column_of: Mapping[int, int]

@@ -37,6 +37,8 @@ from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatur
 from pyspark_lance.store.object_store import Buffer, ByteRange
 
 _KEPT_PAGES = 256
+# Of the decoder of a page, beside its arrays.
+_DECODER_BYTES = 2048
 _SAMPLED_PAGES = 4
 _MAX_JOINED_BYTES = 1 << 20
 # What must be decoded for a single row of a page is a chunk of about this size.
@@ -227,6 +229,10 @@ class LeafColumnReader:
             )
         self._decoders[page] = decoder
         return decoder
+
+    def retained_bytes(self) -> int:
+        """Approximate memory of what is kept of pages."""
+        return sum(_DECODER_BYTES + one.state_bytes for one in self._decoders.values())
 
     def forget_old_pages(self) -> None:
         """Drop the state of pages that were not used for long."""

@@ -164,6 +164,7 @@ class V21FieldReader:
         self._type = field.to_arrow().type
         self._root = root
         self._leaves = tuple(root.leaves())
+        self._row_bytes: int | None = None
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
         """What must be read before it is known where the rows are; empty if it is known."""
@@ -209,7 +210,13 @@ class V21FieldReader:
 
     def average_row_bytes(self) -> int:
         """Estimate of the decoded size of one row, at least 1."""
-        return max(1, sum(leaf.average_row_bytes() for leaf in self._leaves))
+        if self._row_bytes is None:
+            self._row_bytes = max(1, sum(leaf.average_row_bytes() for leaf in self._leaves))
+        return self._row_bytes
+
+    def retained_bytes(self) -> int | None:
+        """Approximate memory of what is kept of pages."""
+        return sum(leaf.retained_bytes() for leaf in self._leaves)
 
     def _load(self, rows: RowRanges) -> None:
         ranges = [place for leaf in self._leaves for place in leaf.state_ranges(rows)]

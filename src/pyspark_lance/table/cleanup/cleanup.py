@@ -44,6 +44,7 @@ from pyspark_lance.table.cleanup.orphan_files import (
     versions_to_restore,
 )
 from pyspark_lance.table.refs.tags import consumers_among, is_consumer
+from pyspark_lance.table.version.reader_pool import READER_POOL
 from pyspark_lance.table.version.removable_files import (
     BLOB_SUFFIX,
     BlobReferences,
@@ -477,6 +478,7 @@ def _result(
 
 def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None) -> None:
     """Remove files in concurrent batches; then manifests, the oldest first."""
+    READER_POOL.clear()  # an open file would keep its disk space
     first_manifest = len(result.paths) - len(result.versions)
     manifests = [pending_removal_path(path) for path in result.paths[first_manifest:]]
     done = 0

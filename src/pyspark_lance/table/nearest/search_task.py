@@ -31,6 +31,7 @@ from pyspark_lance.table.nearest.ivf_search import SegmentTask, search_segment
 from pyspark_lance.table.nearest.vectors import Metric, Queries, matrix_of
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.version.reader_pool import READER_POOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +164,10 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
         for number, offsets in group_by_fragment(wanted).items()
     ]
     task = replace(fetch.every, slices=tuple(slices))
-    # The rows are known to be live, so deletion vectors are skipped.
-    rows = join_batches(list(run(task, load_deleted=lambda fragment: None)))
+    with READER_POOL.lend() as readers:
+        # The rows are known to be live, so deletion vectors are skipped.
+        found = list(run(task, load_deleted=lambda fragment: None, readers=readers))
+    rows = join_batches(found)
     if rows.num_rows != len(wanted):
         raise CorruptFileError(
             f"{len(wanted)} rows were requested by address, but {rows.num_rows} were read",

@@ -41,6 +41,7 @@ from pyspark_lance.table.rows.convert_parts import json_to_text
 from pyspark_lance.table.rows.lineage import ConcatenatedLineage, FragmentLineage, Lineage
 from pyspark_lance.table.version.confirmed_rows import TRUSTED_ROWS, check_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.reader_pool import LentReaders
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Rows may be larger than estimated by this factor.
@@ -61,7 +62,7 @@ class FragmentReader:
     fragments raises ``IncompatibleFilesError``. ``ahead_bytes``: size of the first request;
     coalesced files must fit into it. ``checks_text``: whether strings that are not UTF-8 are an
     error. ``shared``: rows that several readers take from the same files in one pass; only for a
-    single fragment.
+    single fragment. ``readers``: lends readers of data files, which are opened otherwise.
     """
 
     def __init__(
@@ -74,9 +75,11 @@ class FragmentReader:
         ahead_bytes: int | None = None,
         checks_text: bool = False,
         shared: SharedRows | None = None,
+        readers: LentReaders | None = None,
     ) -> None:
         self._files = files
         self._shared = shared
+        self._lent = readers
         self._checks_text = checks_text
         self._ahead_bytes = ahead_bytes if following else None
         self._fragment = fragment
@@ -452,10 +455,12 @@ class FragmentReader:
             )
 
         try:
-            if self._shared is None:
-                reader = opened()
-            else:
+            if self._shared is not None:
                 reader = self._shared.reader(file_key(self._files, file), opened)
+            elif self._lent is not None:
+                reader = self._lent.reader(self._files, file, opened)
+            else:
+                reader = opened()
         except FileNotFoundError as error:
             raise MissingFileError(
                 f"a data file of fragment {fragment.id} is missing",

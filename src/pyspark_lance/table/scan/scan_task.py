@@ -37,6 +37,7 @@ from pyspark_lance.table.rows.fragment_reader import FragmentReader, Incompatibl
 from pyspark_lance.table.rows.scan_split import ScanSplit, Slices
 from pyspark_lance.table.scan.coalesced_fragments import SMALL, CoalesceLimits, coalesced_fragments
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.reader_pool import LentReaders
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -180,17 +181,22 @@ def never() -> bool:
 
 
 def run(
-    task: ScanTask, load_deleted: LoadDeleted | None = None, has_enough: HasEnough = never
+    task: ScanTask,
+    load_deleted: LoadDeleted | None = None,
+    has_enough: HasEnough = never,
+    readers: LentReaders | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the matching rows of ``task``: its fields as stored, then lineage columns as uint64.
 
     Batches have one schema, unless the task keeps dictionaries. ``load_deleted``: loads deleted
     rows for callers that also need them; None reads their files. ``has_enough``: called before each
-    batch is read, even if no rows match; True ends the scan.
+    batch is read, even if no rows match; True ends the scan. ``readers``: lends readers of data
+    files, which are opened otherwise.
     """
+    access = _Access(load_deleted, has_enough, readers)
     buffered: list[pa.RecordBatch] = []
     buffered_rows = 0
-    for batch in _slices_of(task, load_deleted, has_enough):
+    for batch in _slices_of(task, access):
         # Wide rows make large batches with few rows.
         is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
         if is_large:
@@ -212,21 +218,28 @@ def run(
         yield from fewest_batches(buffered)
 
 
-def _slices_of(
-    task: ScanTask, load_deleted: LoadDeleted | None, has_enough: HasEnough
-) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What the caller of a scan provides; see ``run``."""
+
+    load_deleted: LoadDeleted | None
+    has_enough: HasEnough
+    readers: LentReaders | None
+
+
+def _slices_of(task: ScanTask, access: _Access) -> Iterator[pa.RecordBatch]:
     fields = (*task.fields, *task.filter_fields)
     columns = _ScanColumns(task)
     runs = coalesced_fragments(task.slices, fields, task.batch_rows, task.small)
     if isinstance(task.files.table.store(), LocalStore):
         for run_of_slices in runs:
-            yield from _run_of_slices(task, columns, run_of_slices, load_deleted, has_enough)
+            yield from _run_of_slices(task, columns, run_of_slices, access)
         return
     wanted = frozenset(part.id for field in fields for part in field.walk())
     yield from read_ahead(
         Source(
             _bytes_to_begin(run_of_slices, wanted),
-            partial(_run_of_slices, task, columns, run_of_slices, load_deleted, has_enough),
+            partial(_run_of_slices, task, columns, run_of_slices, access),
         )
         for run_of_slices in runs
     )
@@ -244,19 +257,15 @@ def _bytes_to_begin(slices: Sequence[ScanSplit], wanted: frozenset[int]) -> int:
 
 
 def _run_of_slices(
-    task: ScanTask,
-    columns: _ScanColumns,
-    slices: tuple[ScanSplit, ...],
-    load_deleted: LoadDeleted | None,
-    has_enough: HasEnough,
+    task: ScanTask, columns: _ScanColumns, slices: tuple[ScanSplit, ...], access: _Access
 ) -> Iterator[pa.RecordBatch]:
-    if has_enough():
+    if access.has_enough():
         return
     try:
-        yield from _SplitScan(task, columns, slices, load_deleted, has_enough).batches()
+        yield from _SplitScan(task, columns, slices, access).batches()
     except IncompatibleFilesError:  # raised on open, before the first batch
         for scan_split in slices:
-            yield from _SplitScan(task, columns, (scan_split,), load_deleted, has_enough).batches()
+            yield from _SplitScan(task, columns, (scan_split,), access).batches()
 
 
 class _ScanColumns:
@@ -415,15 +424,10 @@ class _SplitScan:
     """The scan of one split, or of coalesced small fragments."""
 
     def __init__(
-        self,
-        task: ScanTask,
-        columns: _ScanColumns,
-        slices: tuple[ScanSplit, ...],
-        load_deleted: LoadDeleted | None,
-        has_enough: HasEnough,
+        self, task: ScanTask, columns: _ScanColumns, slices: tuple[ScanSplit, ...], access: _Access
     ) -> None:
         self._task, self._columns = task, columns
-        self._has_enough = has_enough
+        self._has_enough = access.has_enough
         self._slices = slices
         fragment, *following = (scan_split.fragment for scan_split in slices)
         files = task.files.opened() if following else task.files
@@ -434,9 +438,10 @@ class _SplitScan:
             following=following,
             ahead_bytes=task.small.file_bytes,
             checks_text=task.checks_text,
+            readers=access.readers,
         )
         self._materialization = _Materialization(columns)
-        load_deleted = load_deleted or partial(
+        load_deleted = access.load_deleted or partial(
             load_deletion_vector, files, stable_row_ids=task.stable_row_ids
         )
         self._candidates = _CandidateRows(self._reader, slices, load_deleted, columns)
