@@ -3293,4 +3293,26 @@ MUTANTS = (
         "        key = files.base_paths, file.base_id, store.uri, path",
         ("tests/table/version/test_reader_pool.py",),
     ),
+    # Decoded postings of words that are searched often
+    Mutant(
+        "each search decodes whole posting lists",
+        "table/index/inverted/segments.py",
+        "            if is_large or postings.decoded.count < len(postings.firsts):",
+        "            if is_large:",
+        ("tests/table/text/test_top_documents.py",),
+    ),
+    Mutant(
+        "documents without a word have the positions of others",
+        "table/index/inverted/posting_lists.py",
+        "        is_there = self.documents[places] == wanted",
+        "        is_there = np.ones(len(wanted), np.bool_)",
+        ("tests/table/text/test_top_documents.py",),
+    ),
+    Mutant(
+        "the last block of decoded postings is left out",
+        "table/index/inverted/posting_lists.py",
+        "full * self.block_size if len(packed) < len(blocks) else self.length",
+        "self.length",
+        ("tests/table/text/test_top_documents.py",),
+    ),
 )

@@ -10,7 +10,11 @@ from text_tables import ours
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.table.index.inverted import posting_lists, segments
-from pyspark_lance.table.index.inverted.posting_codec import decode_impacts
+from pyspark_lance.table.index.inverted.posting_codec import (
+    PostingFormat,
+    decode_impacts,
+    first_documents,
+)
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index_build.column_indices import create_index
 from pyspark_lance.table.index_build.index_plan import IndexRequest
@@ -111,3 +115,74 @@ def test_impacts_round_trip():
 def test_invalid_impacts_are_refused(content):
     with pytest.raises(CorruptFileError):
         decode_impacts(np.frombuffer(content, np.uint8), np.array([0, len(content)]))
+
+
+def test_repeated_searches_find_same_rows(table, monkeypatch):
+    """Also once postings and positions of frequent words are kept decoded."""
+    monkeypatch.setattr(segment_search, "_SMALL_POSTING_COUNT", 0)
+    monkeypatch.setattr(segments, "_kept", segments._new_cache())
+    first = [ours(table, query, k=20)[0] for query in QUERIES]
+    for _ in range(5):
+        assert [ours(table, query, k=20)[0] for query in QUERIES] == first
+    kinds = {type(value) for value in segments._kept._values.values()}
+    assert posting_lists.DecodedPostings in kinds
+    assert posting_lists.DecodedPositions in kinds
+
+
+def test_postings_stay_encoded_until_often_searched(table, monkeypatch):
+    monkeypatch.setattr(segments, "_kept", segments._new_cache())
+    ours(table, Match("aa", "s"), k=1)
+    kinds = [type(value) for value in segments._kept._values.values()]
+    assert posting_lists.PostingList in kinds
+    assert posting_lists.DecodedPostings not in kinds
+
+
+def posting_lists_of(rng, size, count):
+    """An encoded posting list of some documents."""
+    lengths = rng.integers(1, 400, size).astype(np.uint32)
+    documents = np.sort(rng.choice(size, count, replace=False))
+    often = np.minimum(rng.zipf(1.3, count), lengths[documents]).astype(np.int64)
+    terms = Terms(pa.array(["a"]), np.array([count]), documents, often, None)
+    values = PostingEncoder(lengths, 128).columns(terms)["_posting"][0].values.to_pylist()
+    data = np.frombuffer(b"".join(values), np.uint8)
+    offsets = np.cumsum([0, *map(len, values)])
+    kind = PostingFormat(128, varint_tail=True)
+    firsts = first_documents(data, offsets, count, kind)
+    return posting_lists.PostingList(0, count, kind, data, offsets, firsts, None)
+
+
+@pytest.mark.parametrize("count", [1, 127, 128, 129, 1000, 1280])
+def test_decoded_postings_equal_encoded(count):
+    rng = np.random.default_rng(count)
+    encoded = posting_lists_of(rng, 5_000, count)
+    decoded = posting_lists.DecodedPostings.of(encoded)
+    assert decoded.length == count
+    assert decoded.nbytes < 8 * count + 8 * len(encoded.firsts) + 1
+    for _ in range(20):
+        blocks = np.flatnonzero(rng.random(len(encoded.firsts)) < 0.5)
+        for one, other in zip(encoded.decode(blocks), decoded.decode(blocks), strict=True):
+            assert one.dtype == other.dtype
+            assert np.array_equal(one, other)
+        wanted = np.sort(rng.choice(5_000, 50, replace=False))
+        of_wanted = encoded.blocks_of(wanted)
+        assert np.array_equal(of_wanted, decoded.blocks_of(wanted))
+        assert np.array_equal(
+            encoded.frequencies_in(wanted, of_wanted), decoded.frequencies_in(wanted, of_wanted)
+        )
+
+
+def test_decoded_positions_are_those_of_wanted_documents():
+    rng = np.random.default_rng(1)
+    encoded = posting_lists_of(rng, 2_000, 300)
+    decoded = posting_lists.DecodedPostings.of(encoded)
+    documents, often = encoded.decode_all()
+    known = np.concatenate([np.sort(rng.choice(70_000, count, replace=False)) for count in often])
+    kept = posting_lists.DecodedPositions.of(often, known)
+    pairs = list(zip(np.repeat(documents, often).tolist(), known.tolist(), strict=True))
+    for size in (0, 1, 100, 2_000):
+        wanted = np.sort(rng.choice(2_000, size, replace=False))
+        found = kept.in_documents(decoded, wanted)
+        own = set(wanted.tolist())
+        assert list(zip(*(one.tolist() for one in found), strict=True)) == [
+            pair for pair in pairs if pair[0] in own
+        ]

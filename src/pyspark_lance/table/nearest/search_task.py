@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,11 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.deletion_vector import OffsetSet
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import group_by_fragment
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.nearest.exact_search import ExactSearch, exact_distances
 from pyspark_lance.table.nearest.found_rows import (
     NOTHING_FOUND,
@@ -29,9 +31,13 @@ from pyspark_lance.table.nearest.found_rows import (
 )
 from pyspark_lance.table.nearest.ivf_search import SegmentTask, search_segment
 from pyspark_lance.table.nearest.vectors import Metric, Queries, matrix_of
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.scan_split import ScanSplit
 from pyspark_lance.table.scan.scan_task import ScanTask, run
-from pyspark_lance.table.version.reader_pool import READER_POOL
+from pyspark_lance.table.version.reader_pool import READER_POOL, LentReaders
+
+# Rows that are taken from local files one by one.
+_SMALL_ROW_COUNT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +165,44 @@ def _rows_at(fetch: LateMaterialization, addresses: NDArray[np.uint64]) -> pa.Re
     assert fetch.every is not None
     wanted, places = np.unique(addresses, return_inverse=True)
     fragments = {one.fragment.id: one.fragment for one in fetch.every.slices}
-    slices = [
-        ScanSplit(fragments[number], 0, fragments[number].physical_rows, OffsetSet.of(offsets))
-        for number, offsets in group_by_fragment(wanted).items()
+    by_fragment = [
+        (fragments[number], offsets) for number, offsets in group_by_fragment(wanted).items()
     ]
-    task = replace(fetch.every, slices=tuple(slices))
+    task = fetch.every
     with READER_POOL.lend() as readers:
-        # The rows are known to be live, so deletion vectors are skipped.
-        found = list(run(task, load_deleted=lambda fragment: None, readers=readers))
-    rows = join_batches(found)
+        is_local = isinstance(task.files.table.store(), LocalStore)
+        if is_local and len(wanted) <= _SMALL_ROW_COUNT:
+            rows = join_batches(_taken_rows(task, by_fragment, readers))
+        else:
+            splits = (
+                ScanSplit(fragment, 0, fragment.physical_rows, OffsetSet.of(offsets))
+                for fragment, offsets in by_fragment
+            )
+            scan = replace(task, slices=tuple(splits))
+            # The rows are known to be live, so deletion vectors are skipped.
+            rows = join_batches(list(run(scan, lambda fragment: None, readers=readers)))
     if rows.num_rows != len(wanted):
         raise CorruptFileError(
             f"{len(wanted)} rows were requested by address, but {rows.num_rows} were read",
             where=task.files.table.uri,
         )
     return take_rows(rows, places)
+
+
+def _taken_rows(
+    task: ScanTask, rows: Sequence[tuple[Fragment, NDArray[np.uint32]]], readers: LentReaders
+) -> list[pa.RecordBatch]:
+    """Return a few rows of each fragment, without what a scan prepares for many."""
+    files = task.files.opened()
+    found = []
+    for fragment, offsets in rows:
+        reader = FragmentReader(
+            files,
+            fragment,
+            stable_row_ids=task.stable_row_ids,
+            checks_text=task.checks_text,
+            readers=readers,
+        )
+        reader.confirm_rows(fragment)
+        found.append(reader.take(task.fields, task.system_columns, offsets))
+    return found

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyspark_lance.format.column_names import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.table.index.inverted.posting_lists import PostingList
+from pyspark_lance.table.index.inverted.posting_lists import Postings
 from pyspark_lance.table.index.inverted.segments import Posting, TextPartition, TextSegment
 from pyspark_lance.table.index.inverted.token_sets import token_numbers
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
@@ -189,7 +189,7 @@ class _LeafSearch:
             scores[places] += term_scores(weight, frequencies, norms[places])
         return scores
 
-    def _with_phrase(self, by_term: Sequence[PostingList | None], candidates: _Numbers) -> _Numbers:
+    def _with_phrase(self, by_term: Sequence[Postings | None], candidates: _Numbers) -> _Numbers:
         """The candidates that have the words one behind the other."""
         leaf = self._leaf
         assert leaf.positions is not None

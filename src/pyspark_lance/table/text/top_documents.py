@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.table.index.inverted.posting_lists import PostingList
+from pyspark_lance.table.index.inverted.posting_lists import PostingList, Postings
 from pyspark_lance.table.index.inverted.segments import TextPartition
 from pyspark_lance.table.nearest.live_rows import LiveRows
 from pyspark_lance.table.text.scoring import (
@@ -47,7 +47,7 @@ KeepPhrase = Callable[[_Numbers], NDArray[np.bool_]]
 class ScoredTerm:
     """A token to search."""
 
-    postings: PostingList
+    postings: Postings
     weight: np.float32  # How much it counts, as often as the query has it.
     limits: _Floats  # Of the scores of the token in each block.
     highest: float
@@ -91,7 +91,7 @@ def scored_term(
         return limits
 
     limits = partition.limits(postings, statistics.average, limits_of_one) * weight
-    return ScoredTerm(postings, weight, limits, float(limits.max(initial=0)))
+    return ScoredTerm(partition.searchable(postings), weight, limits, float(limits.max(initial=0)))
 
 
 class TopDocuments:

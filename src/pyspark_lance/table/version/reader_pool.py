@@ -37,6 +37,7 @@ class LentReaders:
 
     def __init__(self, pool: ReaderPool) -> None:
         self._pool = pool
+        self._tables: dict[int, tuple[TableFiles, Hashable]] = {}
         self._lent: list[tuple[Hashable, Hashable, DataFileReader]] = []
 
     def reader(
@@ -52,10 +53,16 @@ class LentReaders:
         if identity is None:
             return open_file()
         # External blobs are found by the options and base paths of the table.
-        key = files.table.key(), files.base_paths, file.base_id, store.uri, path
+        key = self._key_of(files), files.base_paths, file.base_id, store.uri, path
         reader = self._pool._borrow(key, identity) or open_file()
         self._lent.append((key, identity, reader))
         return reader
+
+    def _key_of(self, files: TableFiles) -> Hashable:
+        known = self._tables.get(id(files))
+        if known is None:
+            known = self._tables[id(files)] = files, files.table.key()
+        return known[1]
 
     def _give_back(self) -> None:
         for key, identity, reader in self._lent:

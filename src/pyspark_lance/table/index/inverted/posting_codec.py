@@ -10,6 +10,7 @@ Observed in pylance 14.0.2, formats 1 to 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -168,27 +169,60 @@ def _unpack(
     data: _Bytes, starts: _Numbers, widths: _Numbers, lanes: int
 ) -> tuple[NDArray[np.int64], _Numbers]:
     """The numbers of packed blocks, shape (blocks, 32 * lanes), and where each block ends."""
-    numbers = np.zeros((len(starts), _NUMBERS_OF_LANE * lanes), np.int64)
-    for width in np.unique(widths).tolist():
+    numbers = np.empty((len(starts), _NUMBERS_OF_LANE * lanes), np.int64)
+    for width in np.flatnonzero(np.bincount(widths)).tolist():
+        blocks = np.flatnonzero(widths == width)
         if width == 0:
+            numbers[blocks] = 0
             continue
         if width > 32:
             raise CorruptFileError(f"postings of {width} bits")
-        blocks = np.flatnonzero(widths == width)
-        content = data[starts[blocks][:, None] + np.arange(4 * width * lanes)]
-        words = np.ascontiguousarray(content).view("<u4").reshape(len(blocks), width, lanes)
+        first, size = starts[blocks], 4 * width * lanes
+        if first.max() + size > len(data):
+            raise CorruptFileError("a block of postings is cut short")
+        # A view of the bytes behind each byte: blocks are copied as a whole.
+        windows = np.ndarray((len(data) - size + 1, size), np.uint8, data, 0, (1, 1))
+        words = windows[first].view("<u4").reshape(len(blocks), width, lanes)
         numbers[blocks] = _unpack_lanes(words, width).reshape(len(blocks), -1)
     return numbers, starts + 4 * widths * lanes
 
 
-def _unpack_lanes(words: NDArray[Any], width: int) -> NDArray[np.int64]:
+def _unpack_lanes(words: NDArray[Any], width: int) -> NDArray[Any]:
     """Shape (blocks, width, lanes) of words to (blocks, 32, lanes) of numbers."""
+    layout = _lane_layout(width)
+    numbers = words.take(layout.words, axis=1)
+    numbers >>= layout.shifts
+    if len(layout.split):
+        high = words.take(layout.words[layout.split] + 1, axis=1)
+        high <<= layout.high_shifts
+        numbers[:, layout.split] |= high
+    numbers &= layout.mask
+    return numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LaneLayout:
+    """Where the numbers of a lane are in its words."""
+
+    words: _Numbers  # The word in which each number begins.
+    shifts: NDArray[np.uint32]  # Lower bits of that word, of other numbers; a column.
+    split: _Numbers  # The numbers that go on in the next word.
+    high_shifts: NDArray[np.uint32]  # Where these bits belong; a column.
+    mask: np.uint32
+
+
+@lru_cache(maxsize=32)
+def _lane_layout(width: int) -> _LaneLayout:
     bits = np.arange(_NUMBERS_OF_LANE) * width
-    word, shift = bits >> 5, (bits & 31).astype(np.uint64)[:, None]
-    low = words[:, word].astype(np.uint64)
-    high = words[:, np.minimum(word + 1, width - 1)].astype(np.uint64)
-    mask = np.uint64((1 << width) - 1)
-    return (((low | high << np.uint64(32)) >> shift) & mask).astype(np.int64)
+    shifts = bits & 31
+    split = np.flatnonzero(shifts + width > 32)
+    return _LaneLayout(
+        bits >> 5,
+        shifts.astype(np.uint32)[:, None],
+        split,
+        (32 - shifts[split]).astype(np.uint32)[:, None],
+        np.uint32((1 << width) - 1),
+    )
 
 
 def decode_varints(data: _Bytes, count: int) -> _Numbers:

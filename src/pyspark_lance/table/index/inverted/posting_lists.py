@@ -1,8 +1,12 @@
-"""PostingList: the encoded documents of a token, of which blocks are decoded as they are needed."""
+"""PostingList: the encoded documents of a token, of which blocks are decoded as they are needed.
+
+DecodedPostings: the same of a token that is searched often, in a few bytes for each document.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +29,47 @@ class Impacts:
     lengths: _Numbers
 
 
+class Postings(Protocol):
+    """The documents of a token, in blocks."""
+
+    @property
+    def number(self) -> int:
+        """Of the token."""
+
+    @property
+    def length(self) -> int:
+        """Documents."""
+
+    @property
+    def firsts(self) -> _Numbers:
+        """The first document of each block."""
+
+    def decode(self, blocks: _Numbers) -> tuple[_Numbers, _Numbers]:
+        """Return the documents of some blocks, ascending, and the frequency of the token in each.
+
+        ``blocks``: ascending, none twice.
+        """
+
+    def decode_all(self) -> tuple[_Numbers, _Numbers]:
+        """Return all documents, and the frequency of the token in each."""
+
+    def blocks_of(self, documents: _Numbers) -> _Numbers:
+        """Return the only block that may have each document; -1 for those before the first."""
+
+    def frequencies_in(self, documents: _Numbers, blocks: _Numbers) -> _Numbers:
+        """Return how often each document has the token, possibly 0.
+
+        ``documents``: ascending; ``blocks``: of each, by ``blocks_of``.
+        """
+
+
+class BlockCounter:
+    """How many blocks of a posting list were decoded, some of them repeatedly."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PostingList:
     """The documents of a token, in blocks."""
@@ -36,6 +81,7 @@ class PostingList:
     offsets: _Numbers  # Where each block begins in ``data``, the end last.
     firsts: _Numbers  # The first document of each block.
     impacts: Impacts | None  # None if they are not stored, or not readable.
+    decoded: BlockCounter = field(default_factory=BlockCounter)
 
     @property
     def nbytes(self) -> int:
@@ -51,6 +97,7 @@ class PostingList:
 
         ``blocks``: ascending, none twice.
         """
+        self.decoded.count += len(blocks)
         return decode_blocks(self.data, self.offsets, self.length, self.kind, blocks)
 
     def decode_all(self) -> tuple[_Numbers, _Numbers]:
@@ -66,10 +113,125 @@ class PostingList:
 
         ``documents``: ascending; ``blocks``: of each, by ``blocks_of``.
         """
-        needed = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))]
+        is_new = np.empty(len(blocks), np.bool_)
+        is_new[:1] = blocks[:1] >= 0
+        np.not_equal(blocks[1:], blocks[:-1], out=is_new[1:])
+        needed = blocks[is_new]
         own, frequencies = self.decode(needed)
         if not len(own):
             return np.zeros(len(documents), np.int64)
         places = np.searchsorted(own, documents)
         places[places == len(own)] = 0
         return np.where(own[places] == documents, frequencies[places], 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedPostings:
+    """The documents of a token, decoded."""
+
+    number: int  # Of the token.
+    firsts: _Numbers  # The first document of each block.
+    block_size: int
+    documents: NDArray[np.uint32]  # Ascending.
+    frequencies: NDArray[np.unsignedinteger]  # Of the smallest type that has them.
+
+    @classmethod
+    def of(cls, postings: PostingList) -> DecodedPostings:
+        """Decode a posting list."""
+        documents, frequencies = postings.decode_all()
+        return cls(
+            postings.number,
+            postings.firsts,
+            postings.kind.block_size,
+            documents.astype(np.uint32),
+            frequencies.astype(np.min_scalar_type(int(frequencies.max(initial=0)))),
+        )
+
+    @property
+    def length(self) -> int:
+        """Documents."""
+        return len(self.documents)
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        return int(self.documents.nbytes + self.frequencies.nbytes + self.firsts.nbytes)
+
+    def decode(self, blocks: _Numbers) -> tuple[_Numbers, _Numbers]:
+        """Return the documents of some blocks, ascending, and the frequency of the token in each.
+
+        ``blocks``: ascending, none twice.
+        """
+        if len(blocks) == len(self.firsts):
+            return self.decode_all()
+        full = len(self.documents) // self.block_size
+        packed = blocks[: np.searchsorted(blocks, full)]
+        rest = slice(full * self.block_size if len(packed) < len(blocks) else self.length, None)
+        parts = []
+        for values in (self.documents, self.frequencies):
+            in_blocks = values[: full * self.block_size].reshape(full, self.block_size)
+            parts.append(np.concatenate([in_blocks[packed].ravel(), values[rest]]).astype(np.int64))
+        return parts[0], parts[1]
+
+    def decode_all(self) -> tuple[_Numbers, _Numbers]:
+        """Return all documents, and the frequency of the token in each."""
+        return self.documents.astype(np.int64), self.frequencies.astype(np.int64)
+
+    def blocks_of(self, documents: _Numbers) -> _Numbers:
+        """Return the only block that may have each document; -1 for those before the first."""
+        return np.searchsorted(self.firsts, documents, "right") - 1
+
+    def frequencies_in(self, documents: _Numbers, blocks: _Numbers) -> _Numbers:
+        """Return how often each document has the token, possibly 0."""
+        places, is_there = self.places_of(documents)
+        found = np.zeros(len(documents), np.int64)
+        found[is_there] = self.frequencies[places]
+        return found
+
+    def places_of(self, documents: _Numbers) -> tuple[_Numbers, NDArray[np.bool_]]:
+        """Return the places of those of some documents that have the token, and which these are."""
+        if not self.length:
+            return np.empty(0, np.int64), np.zeros(len(documents), np.bool_)
+        wanted = documents.astype(np.uint32)
+        places = np.searchsorted(self.documents, wanted)
+        places[places == self.length] = 0
+        is_there = self.documents[places] == wanted
+        return places[is_there], is_there
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedPositions:
+    """The positions of a token in all of its documents."""
+
+    starts: NDArray[np.unsignedinteger]  # The first position of each document.
+    positions: NDArray[np.unsignedinteger]
+
+    @classmethod
+    def of(cls, frequencies: NDArray[np.integer], positions: _Numbers) -> DecodedPositions:
+        """Keep positions in few bytes."""
+        counts = frequencies.astype(np.int64)
+        starts = np.cumsum(counts) - counts
+        return cls(
+            starts.astype(np.min_scalar_type(len(positions))),
+            positions.astype(np.min_scalar_type(int(positions.max(initial=0)))),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory they take."""
+        return int(self.starts.nbytes + self.positions.nbytes)
+
+    def in_documents(
+        self, postings: DecodedPostings, wanted: _Numbers
+    ) -> tuple[_Numbers, _Numbers]:
+        """Return the positions in some documents, as pairs of document and position.
+
+        ``postings``: of the token; ``wanted``: ascending.
+        """
+        places, is_there = postings.places_of(wanted)
+        counts = postings.frequencies[places].astype(np.int64)
+        before = np.cumsum(counts) - counts
+        at = np.arange(counts.sum()) + np.repeat(
+            self.starts[places].astype(np.int64) - before, counts
+        )
+        return np.repeat(wanted[is_there], counts), self.positions[at].astype(np.int64)

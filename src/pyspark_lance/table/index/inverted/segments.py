@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
 
@@ -32,7 +32,14 @@ from pyspark_lance.table.index.inverted.posting_codec import (
     decode_positions,
     first_documents,
 )
-from pyspark_lance.table.index.inverted.posting_lists import Impacts, PostingList
+from pyspark_lance.table.index.inverted.posting_lists import (
+    BlockCounter,
+    DecodedPositions,
+    DecodedPostings,
+    Impacts,
+    PostingList,
+    Postings,
+)
 from pyspark_lance.table.index.inverted.token_options import TokenizerOptions
 from pyspark_lance.table.index.inverted.token_sets import ArrowTokens, FstTokens, TokenSet
 from pyspark_lance.table.version.table_files import TableFiles
@@ -48,6 +55,10 @@ _KEPT_COUNTS: Final = 1 << 17
 # Rows of documents that are taken one by one, if they are not a larger share of all.
 _TAKEN_SHARE: Final = 32
 _DOCUMENT_BYTES: Final = 12
+# Of a decoded document of a token.
+_DECODED_BYTES: Final = 5
+# Bytes of decoded positions for each byte of a stream.
+_POSITION_GROWTH: Final = 8
 # Of a posting list in memory, beside its arrays.
 _POSTING_BYTES: Final = 512
 _Numbers = NDArray[np.int64]
@@ -134,6 +145,7 @@ class _PositionStream:
 
     data: NDArray[np.uint8]
     offsets: _Numbers  # Where the run of each posting block begins, the end last.
+    decoded: BlockCounter = field(default_factory=BlockCounter)
 
     @property
     def nbytes(self) -> int:
@@ -352,6 +364,25 @@ class TextPartition:
             found.append(PostingList(number, length, kind, own, starts, firsts, impacts))
         return found
 
+    def searchable(self, postings: PostingList) -> Postings:
+        """Return postings as they are searched fastest.
+
+        Those of which as many blocks were decoded as there are, by all searches, are decoded as a
+        whole and kept.
+        """
+        key = *self._list_key(postings.number), "decoded"
+        found = self._kept.get(key)
+        if found is None:
+            is_large = postings.length * _DECODED_BYTES > _KEPT_BYTES // 8
+            if is_large or postings.decoded.count < len(postings.firsts):
+                return postings
+            found = DecodedPostings.of(postings)
+            self._check(found.documents)
+            postings.decoded.count = 0  # if it is evicted, searches have to need it again
+            self._kept.put(key, found)
+        assert isinstance(found, DecodedPostings)
+        return found
+
     def limits(
         self, postings: PostingList, average: np.float32, compute: Callable[[], _Floats]
     ) -> _Floats:
@@ -367,7 +398,7 @@ class TextPartition:
         assert isinstance(found, np.ndarray)
         return found
 
-    def positions(self, postings: PostingList, wanted: _Numbers) -> tuple[_Numbers, _Numbers]:
+    def positions(self, postings: Postings, wanted: _Numbers) -> tuple[_Numbers, _Numbers]:
         """Positions of a token in some of its documents, as pairs of document and position.
 
         ``wanted``: ascending.
@@ -375,6 +406,10 @@ class TextPartition:
         if self.facts.positions is PositionLayout.BY_DOCUMENT:
             positions, documents, frequencies = self._legacy_positions(postings)
         else:
+            if isinstance(postings, DecodedPostings):
+                decoded = self._decoded_positions(postings)
+                if decoded is not None:
+                    return decoded.in_documents(postings, wanted)
             positions, documents, frequencies = self._stream_positions(postings, wanted)
         is_wanted = np.zeros(len(documents), np.bool_)
         if len(wanted):
@@ -384,19 +419,46 @@ class TextPartition:
         return np.repeat(documents[is_wanted], frequencies[is_wanted]), positions[kept]
 
     def _stream_positions(
-        self, postings: PostingList, wanted: _Numbers
+        self, postings: Postings, wanted: _Numbers
     ) -> tuple[_Numbers, _Numbers, _Numbers]:
         """Of the posting blocks that may have any of the documents."""
         blocks = np.unique(postings.blocks_of(wanted))
         blocks = blocks[blocks >= 0]
         if not len(blocks):
             return blocks, blocks, blocks
+        stream = self._stream(postings)
+        stream.decoded.count += len(blocks)
+        return self._decode_stream(stream, postings, blocks)
+
+    def _decoded_positions(self, postings: DecodedPostings) -> DecodedPositions | None:
+        """All positions of a token that was in many phrases, as in ``searchable``."""
+        key = *self._list_key(postings.number), "decoded positions"
+        found = self._kept.get(key)
+        if found is None:
+            stream = self._stream(postings)
+            is_large = len(stream.data) * _POSITION_GROWTH > _KEPT_BYTES // 8
+            if is_large or stream.decoded.count < len(postings.firsts):
+                return None
+            blocks = np.arange(len(postings.firsts))
+            positions, _, frequencies = self._decode_stream(stream, postings, blocks)
+            found = DecodedPositions.of(frequencies, positions)
+            stream.decoded.count = 0
+            self._kept.put(key, found)
+        assert isinstance(found, DecodedPositions)
+        return found
+
+    def _stream(self, postings: Postings) -> _PositionStream:
         key = *self._list_key(postings.number), "positions"
         stream = self._kept.get(key)
         if stream is None:
             stream = self._read_stream(postings.number)
             self._kept.put(key, stream)
         assert isinstance(stream, _PositionStream)
+        return stream
+
+    def _decode_stream(
+        self, stream: _PositionStream, postings: Postings, blocks: _Numbers
+    ) -> tuple[_Numbers, _Numbers, _Numbers]:
         documents, frequencies = postings.decode(blocks)
         starts = np.arange(0, len(documents), self.facts.postings.block_size)
         counts = np.add.reduceat(frequencies, starts)
@@ -409,7 +471,7 @@ class TextPartition:
         starts = plain_numbers(self._opened().take("_position_block_offset", row).flatten())
         return _PositionStream(data, np.append(starts.astype(np.int64), whole[-1]))
 
-    def _legacy_positions(self, postings: PostingList) -> tuple[_Numbers, _Numbers, _Numbers]:
+    def _legacy_positions(self, postings: Postings) -> tuple[_Numbers, _Numbers, _Numbers]:
         documents, frequencies = postings.decode_all()
         lists = self._opened().take("_position", np.array([postings.number]))
         data, offsets, parts = _nested_bytes(lists.flatten())
@@ -441,7 +503,7 @@ class TextPartition:
             self._postings = IndexFile.open(self._files, self._entry, name)
         return self._postings
 
-    def _check(self, documents: _Numbers) -> None:
+    def _check(self, documents: NDArray[np.integer[Any]]) -> None:
         if len(documents) and not 0 <= documents[0] <= documents[-1] < self.facts.num_documents:
             raise CorruptFileError(
                 f"a posting list names document {documents[-1]} of {self.facts.num_documents}",
