@@ -3289,7 +3289,7 @@ MUTANTS = (
     Mutant(
         "readers of other options find external files of this table",
         "table/version/reader_pool.py",
-        "        key = files.table.key(), files.base_paths, file.base_id, store.uri, path",
+        "        key = self._key_of(files), files.base_paths, file.base_id, store.uri, path",
         "        key = files.base_paths, file.base_id, store.uri, path",
         ("tests/table/version/test_reader_pool.py",),
     ),
@@ -3314,5 +3314,20 @@ MUTANTS = (
         "full * self.block_size if len(packed) < len(blocks) else self.length",
         "self.length",
         ("tests/table/text/test_top_documents.py",),
+    ),
+    # Filters of searches
+    Mutant(
+        "all filters of a version match the same rows",
+        "table/nearest/search_plan.py",
+        "    key = pickle.dumps(predicate)",
+        '    key = b""',
+        ("tests/table/text/test_shared_filters.py",),
+    ),
+    Mutant(
+        "the filter is scanned for each search",
+        "table/nearest/live_rows.py",
+        "    if not matching.token:",
+        "    if matching.token:",
+        ("tests/table/text/test_shared_filters.py",),
     ),
 )

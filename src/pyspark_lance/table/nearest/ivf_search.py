@@ -13,9 +13,8 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.table.nearest.exact_search import ExactSearch
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, joined, nearest_of
 from pyspark_lance.table.nearest.ivf_file import IvfKind, IvfSegment
-from pyspark_lance.table.nearest.live_rows import PartitionRows, SegmentRows
+from pyspark_lance.table.nearest.live_rows import MatchingScan, PartitionRows, SegmentRows
 from pyspark_lance.table.nearest.vectors import Metric, Queries
-from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Upper bound of rows for each column of the tables below.
@@ -84,7 +83,7 @@ class SegmentTask:
     nprobes: int | None
     wanted: int  # Final number of rows; ``k`` may be a multiple of it.
     # A scan of the fragments for the addresses of matching rows; None for all rows.
-    matching: ScanTask | None = None
+    matching: MatchingScan | None = None
 
 
 def search_segment(task: SegmentTask, queries: Queries) -> FoundRows:

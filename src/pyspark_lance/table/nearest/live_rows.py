@@ -15,6 +15,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.nearest.ivf_file import ROWS_FILE, IvfKind, IvfSegment
 from pyspark_lance.table.nearest.vectors import matrix_of
@@ -23,6 +24,17 @@ from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.confirmed_rows import confirm_row_count
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
+
+_KEPT_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingScan:
+    """A scan for the addresses of the rows of a version that match a condition."""
+
+    scan: ScanTask
+    # Of all scans for these rows, and of no others; '' for a scan that is not repeated.
+    token: str
 
 
 class LiveRows:
@@ -39,11 +51,11 @@ class LiveRows:
         fragments: tuple[Fragment, ...],
         *,
         stable_row_ids: bool,
-        matching: ScanTask | None = None,
+        matching: MatchingScan | None = None,
     ) -> None:
         of_kind = _StableRows if stable_row_ids else _RowsByAddress
         self._live = of_kind(files, fragments)
-        self._matching = None if matching is None else _Matching(matching, fragments)
+        self._matching = None if matching is None else _matching_rows(matching, fragments)
 
     @property
     def has_condition(self) -> bool:
@@ -125,6 +137,11 @@ class _Matching:
                 own = places[owners == number]
                 np.bitwise_or.at(self._bits[number], own >> 3, _bit(own))
 
+    @property
+    def nbytes(self) -> int:
+        """About how much memory this takes."""
+        return sum(bits.nbytes + _ENTRY_BYTES for bits in self._bits.values())
+
     def contains(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which of these are among them."""
         owners, places = fragment_ids(addresses), offsets(addresses)
@@ -135,6 +152,22 @@ class _Matching:
                 own = (owners == number) & (places >> 3 < len(bits))
                 found[own] = (bits[places[own] >> 3] & _bit(places[own])) > 0
         return found
+
+
+_ENTRY_BYTES: Final = 256
+_kept: Final[RecentlyUsed[_Matching]] = RecentlyUsed(_KEPT_BYTES, lambda found: found.nbytes)
+
+
+def _matching_rows(matching: MatchingScan, fragments: tuple[Fragment, ...]) -> _Matching:
+    """The rows of some fragments that match; the searches of a version share them."""
+    if not matching.token:
+        return _Matching(matching.scan, fragments)
+    key = matching.token, tuple(fragment.id for fragment in fragments)
+    found = _kept.get(key)
+    if found is None:
+        found = _Matching(matching.scan, fragments)
+        _kept.put(key, found)
+    return found
 
 
 def _bit(places: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
@@ -168,7 +201,7 @@ class SegmentRows:
         fragments: tuple[Fragment, ...],
         *,
         stable_row_ids: bool,
-        matching: ScanTask | None = None,
+        matching: MatchingScan | None = None,
     ) -> None:
         self._segment = segment
         self._file = IndexFile.open(files, segment.entry, ROWS_FILE)

@@ -5,6 +5,8 @@ Tasks read only vectors and row ids. The other columns are read only for result 
 
 from __future__ import annotations
 
+import pickle
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,9 +18,11 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.store.recently_used import RecentlyUsed
 from pyspark_lance.table.nearest.ivf_file import IvfSegment
 from pyspark_lance.table.nearest.ivf_plan import AnySegment, fragments_by_segment
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
+from pyspark_lance.table.nearest.live_rows import MatchingScan
 from pyspark_lance.table.nearest.search_task import LateMaterialization, SearchTask, TopKMerge
 from pyspark_lance.table.nearest.vectors import Metric
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -29,6 +33,9 @@ _FETCHED_BYTES: Final = 16 << 20
 _MAX_FETCHED_ROWS: Final = 1 << 14
 # Default if manifests have no file sizes.
 _ASSUMED_ROW_BYTES: Final = 16 << 10
+# Predicates of which a snapshot keeps the scans, and their largest size.
+_MAX_PREDICATES: Final = 32
+_MAX_PREDICATE_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +127,34 @@ def matching_by_segment(
     snapshot: Snapshot,
     predicate: Predicate | None,
     by_segment: Sequence[tuple[AnySegment, tuple[Fragment, ...]]],
-) -> Iterator[tuple[AnySegment, tuple[Fragment, ...], ScanTask | None]]:
+) -> Iterator[tuple[AnySegment, tuple[Fragment, ...], MatchingScan | None]]:
     """The segments with the scans for their rows that match; without those that have none."""
     if predicate is None:
         yield from ((segment, fragments, None) for segment, fragments in by_segment)
         return
-    request = ScanRequest(
-        schema=LanceSchema(fields=()), system_columns=(ROW_ADDRESS,), predicate=predicate
-    )
-    scans = plan_scan(snapshot, request)
+    token, scans = _plan_matching(snapshot, predicate)
     for segment, fragments in by_segment if scans else ():
         own = {fragment.id for fragment in fragments}
         slices = tuple(one for scan in scans for one in scan.slices if one.fragment.id in own)
         if slices:
-            yield segment, fragments, replace(scans[0], slices=slices)
+            scan = replace(scans[0], slices=slices)
+            yield segment, fragments, MatchingScan(scan, token)
+
+
+def _plan_matching(snapshot: Snapshot, predicate: Predicate) -> tuple[str, tuple[ScanTask, ...]]:
+    """Plan a scan for the rows that match, with a token for these rows of this snapshot."""
+    known = snapshot.memo.setdefault("matching rows", RecentlyUsed(_MAX_PREDICATES, lambda _: 1))
+    assert isinstance(known, RecentlyUsed)
+    key = pickle.dumps(predicate)
+    found: tuple[str, tuple[ScanTask, ...]] | None = known.get(key)
+    if found is None:
+        request = ScanRequest(
+            schema=LanceSchema(fields=()), system_columns=(ROW_ADDRESS,), predicate=predicate
+        )
+        found = uuid.uuid4().hex, plan_scan(snapshot, request)
+        if len(key) <= _MAX_PREDICATE_BYTES:
+            known.put(key, found)
+    return found
 
 
 def _scans(

@@ -20,7 +20,7 @@ from pyspark_lance.table.index.inverted.posting_lists import Postings
 from pyspark_lance.table.index.inverted.segments import Posting, TextPartition, TextSegment
 from pyspark_lance.table.index.inverted.token_sets import token_numbers
 from pyspark_lance.table.index.inverted.tokenizers import Tokenizer, Tokens
-from pyspark_lance.table.nearest.live_rows import LiveRows
+from pyspark_lance.table.nearest.live_rows import LiveRows, MatchingScan
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.text.scoring import (
     NO_ROWS,
@@ -59,7 +59,7 @@ class TextSegmentTask:
     leaves: tuple[tuple[int, Leaf], ...]  # Of the column, with their places in the query.
     k: int | None  # How many rows of each leaf are enough; None for all.
     # A scan of the fragments for the addresses of rows that count; None for all rows.
-    matching: ScanTask | None = None
+    matching: MatchingScan | None = None
 
 
 def search_text_segment(task: TextSegmentTask) -> dict[int, ScoredRows]:
