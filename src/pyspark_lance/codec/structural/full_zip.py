@@ -174,7 +174,11 @@ def _walk_row(
     read_control = struct.Struct(_FORMATS.get(shape.control_bytes, "<B")).unpack_from
     read_length = struct.Struct(_FORMATS.get(shape.length_bytes, "<B")).unpack_from
     mask = (1 << shape.definition_bits) - 1
-    controls, starts, sizes = [], [], []
+    controls: list[int] = []
+    starts: list[int] = []
+    sizes: list[int] = []
+    if shape.control_bytes and shape.length_bytes:
+        place = _walk_values(data, place, end, shape, (controls, starts, sizes))
     while place < end:
         control = 0
         if shape.control_bytes:
@@ -194,6 +198,35 @@ def _walk_row(
         sizes.append(size)
         place += size
     return controls, starts, sizes
+
+
+def _walk_values(
+    data: memoryview,
+    place: int,
+    end: int,
+    shape: EntryShape,
+    found: tuple[list[int], list[int], list[int]],
+) -> int:
+    """Walk entries of a row that have control words and values of any length.
+
+    Returns where the first other entry begins, or one that is damaged. ``found``: takes the control
+    words, where the values begin, and their sizes.
+    """
+    controls, starts, sizes = found
+    formats = _FORMATS[shape.control_bytes] + _FORMATS[shape.length_bytes][1:]
+    read = struct.Struct(formats).unpack_from
+    num_bytes, mask = shape.control_bytes + shape.length_bytes, (1 << shape.definition_bits) - 1
+    last, most = end - num_bytes, shape.max_with_value
+    while place <= last:
+        control, size = read(data, place)
+        start = place + num_bytes
+        if control & mask > most or start + size > end:
+            break
+        controls.append(control)
+        starts.append(start)
+        sizes.append(size)
+        place = start + size
+    return place
 
 
 def collect(data: NDArray[np.uint8], entries: Entries) -> NDArray[np.uint8]:
