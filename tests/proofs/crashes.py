@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,7 @@ if __name__ == "__main__":
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from indexed_texts import INDICES, add_texts, assert_searches_find_rows, build_index, text_of
 from local_changes import delete_rows, merge_rows, update_rows
 from proofs.crash_points import calls_of, kill_at, points_of
 from proofs.proof_report import Report, arguments
@@ -43,6 +45,7 @@ from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
 from pyspark_lance.table.columns.local_columns import computed
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.dml.row_change import ChangeSettings
+from pyspark_lance.table.index_build.column_indices import refresh_indices
 from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
 from pyspark_lance.table.refs.tags import set_tag, tags_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
@@ -197,6 +200,31 @@ def with_a_branch(table: Table) -> None:
     set_properties(table.on_branch("b"), {"on": "b"})
 
 
+def with_texts(table: Table) -> None:
+    """A column of texts without an index."""
+    add_texts(table)
+
+
+def with_text_indices(table: Table) -> None:
+    """Two indices of texts, behind which the table is by an append, an update and a delete."""
+    add_texts(table)
+    for name in INDICES:
+        build_index(table, name)
+    ids = [NEW_ID + 10, NEW_ID + 11, NEW_ID + 12]
+    data = rows_of(ids, 3).append_column("s", pa.array(map(text_of, ids), pa.string()))
+    plan = plan_write(table, data.schema, WriteSettings(), existing=Snapshot.open(table))
+    commit_write(plan, write_rows(plan, data.to_batches()))
+    update_texts(table, FIRST_ID, ChangeSettings())
+    delete_rows(table.root, f"id = {NEW_ID + 12}", options=table.storage)
+
+
+def update_texts(table: Table, row: int, settings: ChangeSettings = ONCE) -> None:
+    def other(batch):
+        return {"s": pa.array([text_of(row + 1)] * batch.num_rows, pa.string())}
+
+    update_rows(table.root, f"id = {row}", ["s"], other, options=table.storage, settings=settings)
+
+
 OPERATIONS: dict[str, Callable[[Table, int], object]] = {
     "append": lambda table, row: write(table, [NEW_ID, NEW_ID + 1]),
     "append of two files": lambda table, row: write(
@@ -219,8 +247,22 @@ OPERATIONS: dict[str, Callable[[Table, int], object]] = {
     "branch": branch,
     "drop branch": drop_branch,
     "cleanup": lambda table, row: clean(table, delete_unverified=False),
+    "build an inverted index": lambda table, row: build_index(table, "by_words"),
+    "build an n-gram index": lambda table, row: build_index(table, "by_grams"),
+    "refresh indices of texts": lambda table, row: refresh_indices(table),
+    "join segments of texts": lambda table, row: refresh_indices(table, joins_segments=True),
+    "update of indexed texts": update_texts,
+    "compact indexed texts": compaction,
 }
-PREPARED: dict[str, Callable[[Table], object]] = {"drop branch": with_a_branch}
+PREPARED: dict[str, Callable[[Table], object]] = {
+    "drop branch": with_a_branch,
+    "build an inverted index": with_texts,
+    "build an n-gram index": with_texts,
+    "refresh indices of texts": with_text_indices,
+    "join segments of texts": with_text_indices,
+    "update of indexed texts": with_text_indices,
+    "compact indexed texts": with_text_indices,
+}
 
 
 # What must hold ----------------------------------------------------------------------------
@@ -251,6 +293,8 @@ def left_over(table: Table) -> set[str]:
     """Files that are there and that nothing refers to, and the other way round."""
     root, store = Path(table.root), table.store()
     there = {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
+    # Manifests refer to the folders of indices.
+    there = {re.sub("(_indices/[^/]+)/.*", r"\1", one) for one in there}
     used = {one for one in there if one.endswith("_versions/latest_version_hint.json")}
     used |= {tag_path(one.name) for one in tags_of(table)}
     used |= {branch_path(one.name) for one in branches_of(table)}
@@ -306,6 +350,8 @@ def run_once(tables: Tables, name: str, shape: Shape, point: tuple[int, str, str
 def check(table: Table) -> None:
     errors = verify(table).errors
     assert errors == (), errors
+    if "s" in Snapshot.open(table).schema.names:
+        assert_searches_find_rows(table)
 
 
 @dataclass(frozen=True)
