@@ -31,9 +31,14 @@ def draw(spark: SparkSession, folder: str) -> str:
     table.compact()
     table.delete("id < 100")
     append(1200, 1300)
-    picture = Path(folder) / "history.svg"
+    return plot(folder, "orders")
+
+
+def plot(folder: str, name: str) -> str:
+    """What `info --plot` draws of the table ``name`` below ``folder``, as SVG."""
+    picture = Path(folder) / "plot.svg"
     # The picture is named by the table as it was given, which should be the same everywhere.
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
-        if main(["info", "orders", "--plot", str(picture)]):
+        if main(["info", name, "--plot", str(picture)]):
             raise SystemExit("the picture was not drawn")
     return picture.read_text()

@@ -50,6 +50,29 @@ def test_lineage_picture_shows_feed_of_index_page():
     assert [[line[3], line[5], line[2], line[1], line[0]] for line in shown] == feed
 
 
+def test_tutorial_pictures_show_tables_of_tutorial():
+    printed = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ROOT / "docs" / "tutorial.md").read_text().splitlines()
+        if line.startswith("|") and line.endswith("|") and "---" not in line
+    ]
+    rows = [[row[3], *row[:3], *row[4:]] for row in printed[1:5]]
+    assert [line for line in lines_of("tutorial-1.svg") if line[0].isdigit()] == rows
+    # What the feed says of the newest state of each row stands in the picture of its version.
+    states = [
+        row
+        for row in printed
+        if row[-1] in "345" and row[4:5] in (["update_postimage"], ["insert"])
+    ]
+    assert len(states) == 3
+    for number, customer, status, row_id, _, version in states:
+        lines = lines_of(f"tutorial-{version}.svg")
+        after = [line[-6:] for line in lines if len(line) in (6, 12)]
+        assert any(
+            line[:4] == [row_id, number, customer, status] and line[5] == version for line in after
+        )
+
+
 @pytest.mark.parametrize("path", PICTURES, ids=[path.name for path in PICTURES])
 def test_pictures_have_background_and_load_nothing_external(path):
     root = ElementTree.parse(path).getroot()
