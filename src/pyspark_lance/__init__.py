@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark_lance.table.index_build.vector_build import VectorIndexResult
     from pyspark_lance.table.index_build.zone_maps import ZoneMapResult
     from pyspark_lance.table.refs.tags import Consumer
+    from pyspark_lance.table.verify.find_value import FileWithValue, FindValueResult
     from pyspark_lance.table.verify.verify_manifest import Finding, VerifyResult
     from pyspark_lance.table.work.metadata_commits import MetadataResult
 
@@ -56,6 +57,8 @@ _DEFINED_IN = {
     "CompactionResult": "table.compaction.compact",
     "Consumer": "table.refs.tags",
     "CopyResult": "table.compaction.stable_row_ids",
+    "FileWithValue": "table.verify.find_value",
+    "FindValueResult": "table.verify.find_value",
     "Finding": "table.verify.verify_manifest",
     "IndexResult": "table.index_build.column_indices",
     "LanceMergeBuilder": "spark.api.merge_builder",

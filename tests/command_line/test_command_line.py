@@ -82,6 +82,24 @@ def test_fragments(capsys, path):
     assert "files" not in run(capsys, "fragments", path)
 
 
+def test_find_value_returns_exit_code(capsys, path):
+    found = as_json(capsys, "find", path, "--column", "id", "--value", 3, code=1)
+    assert [(one["kind"], one["num_values"], one["versions"]) for one in found] == [
+        ("transaction", None, [4]),  # of the delete, and its copy in the manifest
+        ("manifest", None, [4]),
+        ("data", 1, [1, 2, 3, 4, 5]),
+    ]
+    text = run(capsys, "find", path, "--column", "id", "--value", 3, "--value", 4, code=1)
+    assert text.splitlines()[0].split()[:3] == ["path", "kind", "num_values"]
+    assert "3 hold a value, 0 not searched completely" in text
+    assert "0 hold" in run(capsys, "find", path, "--column", "id", "--value", 777)
+    lance.dataset(path).create_scalar_index("id", "BLOOMFILTER")
+    found = as_json(capsys, "find", path, "--column", "id", "--value", 777)
+    assert {one["kind"] for one in found} == {"not searched"}
+    assert main(["find", path, "--column", "id", "--value", "x"]) == 2
+    assert "is no value of the column 'id'" in capsys.readouterr().err
+
+
 def test_verify_returns_exit_code(capsys, path):
     assert "0 errors, 0 warnings" in run(capsys, "verify", path, "--read-data")
     next(Path(path, "data").iterdir()).unlink()

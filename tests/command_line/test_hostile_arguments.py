@@ -83,6 +83,20 @@ def test_hostile_arguments_never_raise_or_touch_other_tables(folder, command, te
 
 
 @MANY
+@given(text=HOSTILE, place=st.sampled_from(range(2)))
+@example(text="--", place=0)
+@example(text="--", place=1)
+@example(text="\udcff", place=1)
+def test_hostile_values_to_find_never_raise(folder, text, place):
+    path = str(folder / "t")
+    column = ["--column=id", f"--value={text}"] if place else [f"--column={text}", "--value=1"]
+    code, out, error = run(["find", path, *column])
+    assert code in (0, 1, 2) and bool(error.strip()) == (code == 2), error
+    assert "Traceback" not in error
+    assert not {sign for sign in out + error if ord(sign) < 32 and sign != "\n"}
+
+
+@MANY
 @given(name=HOSTILE, value=HOSTILE)
 def test_hostile_names_and_values_stay_on_one_line(tmp_path_factory, name, value):
     name, value = (text.replace("\udcff", "?") for text in (name, value))

@@ -40,9 +40,9 @@ from pyspark_lance.table.dml.choose_rewrite import RewriteMode
 READS = {
     "alias", "appliedVersion", "branches", "branchPath", "changeCounts", "changes",
     "clusteringColumns", "consumers", "create", "createIfNotExists", "createOrReplace", "detail",
-    "forName", "forPath", "fragments", "history", "hybridSearch", "indices", "isLanceTable",
-    "leftoverFiles", "lineageAudit", "nearest", "optimize", "primaryKey", "properties", "replace",
-    "rowHistory", "scan", "search", "tags", "take", "toDF", "verify",
+    "findValue", "forName", "forPath", "fragments", "history", "hybridSearch", "indices",
+    "isLanceTable", "leftoverFiles", "lineageAudit", "nearest", "optimize", "primaryKey",
+    "properties", "replace", "rowHistory", "scan", "search", "tags", "take", "toDF", "verify",
 }  # fmt: skip
 OF_BUILDER = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
 OF_TABLE_BUILDER = LanceTable.create(None)

@@ -24,12 +24,14 @@ from pyspark_lance.table.compaction.compact import compact, run_compaction_task
 from pyspark_lance.table.compaction.compaction_plan import CompactionTask
 from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
 from pyspark_lance.table.index_build.zone_maps import ZoneMapTask
+from pyspark_lance.table.verify.find_value import find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 FOUND_ERRORS = 1
+FOUND_VALUES = 1
 
 
 def show_info(table: Table, given: argparse.Namespace, output: Output) -> int:
@@ -94,6 +96,25 @@ def show_verification(table: Table, given: argparse.Namespace, output: Output) -
     if result.basePaths:
         output.note(f"it has files outside of its folder, in {', '.join(result.basePaths)}")
     return 0 if result.isSound else FOUND_ERRORS
+
+
+def show_files_with_value(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``find``."""
+    result = find_value(table, given.column, given.value)
+    rows = [
+        *({**row_of(file), "note": None} for file in result.files),
+        *(
+            {"path": path, "kind": "not searched", "num_values": None, "versions": (),
+             "branches": (), "note": why}
+            for path, why in sorted(result.notSearched.items())
+        ),
+    ]  # fmt: skip
+    output.rows(rows)
+    output.note(
+        f"{result.numFiles} files searched: {len(result.files)} hold a value, "
+        f"{len(result.notSearched)} not searched completely"
+    )
+    return FOUND_VALUES if result.isFound else 0
 
 
 def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> int:

@@ -1,6 +1,7 @@
 """``pyspark-lance COMMAND TABLE``: arguments in, one command, its exit code out.
 
-Exit codes: 0 success, 1 verification found errors, 2 the command failed or is invalid.
+Exit codes: 0 success, 1 verification found errors or a file holds a value, 2 the command failed or
+is invalid.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark_lance.command_line.commands import (
     show_changes,
     show_cleanup,
     show_compaction,
+    show_files_with_value,
     show_fragments,
     show_history,
     show_info,
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _check_values(given: argparse.Namespace) -> None:
     """Check for ``--option=--``, which argparse parses as an empty list."""
     for name, value in vars(given).items():
-        if [] in value if name == "storage" else value == []:
+        if [] in value if name in ("storage", "value") else value == []:
             raise InvalidInputError(f"the option --{name.replace('_', '-')} needs a value, not --")
 
 
@@ -121,6 +123,11 @@ def _parser() -> argparse.ArgumentParser:
     verify = add("verify", show_verification, "check for damage and inconsistencies")
     verify.add_argument("--version", type=_count, metavar="N", help="the newest unless given")
     verify.add_argument("--read-data", action="store_true", help="also decode every value")
+    find = add("find", show_files_with_value, "the files that still hold a value of a column")
+    find.add_argument("--column", required=True, metavar="NAME", help="a.b for a field of a struct")
+    find.add_argument(
+        "--value", required=True, action="append", help="what to look for; may be repeated"
+    )
     _add_compact(add("compact", show_compaction, "merge small fragments, drop deleted rows"))
     _add_cleanup(add("cleanup", show_cleanup, "remove old versions and what only they need"))
     changes = add("changes", show_changes, "the rows that versions changed")

@@ -54,6 +54,7 @@ from pyspark_lance.table.index_build.zone_maps import (
     create_zone_maps,
     refresh_zone_maps,
 )
+from pyspark_lance.table.verify.find_value import FindValueResult, find_value
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.verify.verify_manifest import VerifyResult
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -396,6 +397,32 @@ class TableMaintenance:
             (True, ())
         """
         return verify(self._table, self._number_of(version, tag, timestamp), read_data=readData)
+
+    def findValue(self, column: str, *values: object) -> FindValueResult:  # noqa: N802
+        """Find the files that still hold a value, whether or not any version shows it.
+
+        Shows that erased rows are gone. Searches every file below the folder of the table: data
+        files of all versions, with deleted rows and dropped columns, files without a version,
+        indices, blobs, transactions and manifests. Files of other folders, as clones have them, and
+        hashes or parts of values in indices are not searched, which the result says. Runs on the
+        driver, reads the column once from each file, and changes nothing. It does not see files
+        that are written meanwhile.
+
+        Args:
+            column: Its name in any version; ``a.b`` for a field of a struct.
+            values: One value or several: of the type of the column, or their text.
+
+        Raises:
+            InvalidInputError: No version has such a column, or it cannot have such a value.
+
+        Examples:
+            >>> table.delete("id = 2").numDeletedRows
+            1
+            >>> result = table.findValue("id", 2)
+            >>> [(file.kind, file.numValues, file.versions) for file in result.files]
+            [('transaction', None, (2,)), ('manifest', None, (2,)), ('data', 1, (1, 2))]
+        """
+        return find_value(self._table, column, values)
 
     @parameter_aliases(retentionHours="olderThan")
     def leftoverFiles(self, olderThan: Age = 0.0) -> list[OrphanFile]:  # noqa: N802, N803
