@@ -330,6 +330,9 @@ def test_only_listed_classes_call_service():
 
 def test_request_parameters_equal_java():
     java = (JAVA / "python" / "Request.java").read_text()
+    options = (JAVA / "python" / "Options.java").read_text()
+    for name, value in re.findall(r'String (\w+) = ("[\w.]+");', options):
+        java = java.replace(f"Options.{name},", f"{value},")
     carried = set(re.findall(r'"_lance\.(\w+)", (?:true|false)', java))
     assert carried == {key.removeprefix(keys.PREFIX) for key in keys.ALL} & TABLE
     given = set(re.findall(r'\.?with\(\s*"(\w+)", (?:table|creation)\.', java))

@@ -14,6 +14,7 @@ from zipimport import zipimporter
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
+from spark_releases import needs
 from table_access import append, write_table
 
 from pyspark_lance.spark.data_source import LanceDataSource
@@ -214,6 +215,7 @@ os._exit(0)
 """
 
 
+@needs("tracebacks of workers that cannot flush")
 def test_abandoned_worker_ends_without_traceback():
     printed = {
         kind: subprocess.run(
