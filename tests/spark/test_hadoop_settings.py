@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import lance
 import pytest
 from s3_server import s3_server  # noqa: F401
-from script_process import run_command
+from script_process import hidden_pandas, run_command
 from spark_sessions import session_settings
 
 from pyspark_lance import LanceTable, hadoop_options
@@ -127,13 +127,14 @@ def test_hadoop_settings_are_hidden(
     tmp_path,
     monkeypatch,
 ):
-    """As options that ``hadoop_options`` returns, and where no option is given."""
+    """As options that ``hadoop_options`` returns, and where no option is given; without pandas."""
     secret, key = "MARKER/secret+key", "MARKERkey"
     (tmp_path / "log").mkdir()
     (tmp_path / "core-site.xml").write_text(
         _SITE.format(secret=secret, endpoint=s3_server.endpoint)
     )
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    for name, value in {"HADOOP_CONF_DIR": str(tmp_path), **hidden_pandas(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
     s3_server.access_keys.clear()
     command = [sys.executable, "-c", _SCRIPT, path, key, tmp_path]
     shown = "".join(run_command(*command, cwd=tmp_path))

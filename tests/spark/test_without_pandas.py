@@ -1,31 +1,15 @@
-"""What is installed with the package is enough: pandas is neither needed nor asked for."""
+"""What is installed with the package is enough: pandas is neither needed nor asked for.
+
+In every run, the script of ``test_hadoop_settings`` has no pandas: writes, reads, streams and SQL.
+"""
 
 from __future__ import annotations
 
 import pytest
-from script_process import run_script
+from script_process import hidden_pandas, run_script
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-# For the script and all of Spark's processes there is no pandas; each import of it is recorded,
-# since Arrow does so whenever it is given Python objects, and finding out takes a worker long.
-NO_PANDAS = """
-import os, sys, traceback
-
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "pandas":
-            return None
-        files = [frame.filename for frame in traceback.extract_stack()]
-        if any("pyspark_lance" in file for file in files):
-            with open(os.environ["PANDAS_IS_ASKED_FOR"], "a") as notes:
-                notes.write("".join(traceback.format_stack()[-4:]))
-        raise ModuleNotFoundError("No module named 'pandas'", name=name)
-
-
-sys.meta_path.insert(0, Finder())
-"""
 EVERY_CHANGE = """
 import sys
 from pyspark.sql import SparkSession
@@ -90,9 +74,8 @@ print(spark.sql(f"SELECT count(*), sum(d) > 0, max(s) FROM {name}").collect()[0]
 @pytest.fixture
 def notes(tmp_path, monkeypatch):
     """The file that records imports of pandas."""
-    (tmp_path / "sitecustomize.py").write_text(NO_PANDAS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PANDAS_IS_ASKED_FOR", str(tmp_path / "notes"))
+    for name, value in hidden_pandas(tmp_path).items():
+        monkeypatch.setenv(name, value)
     return tmp_path / "notes"
 
 
@@ -103,7 +86,6 @@ def test_package_works_without_pandas(tmp_path, notes):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_changes_never_import_pandas_in_spark_processes(tmp_path, notes):
     printed = run_script(EVERY_CHANGE, tmp_path / "table", "false", jar=False)
     assert printed.split()[-1] == "1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from jars_of_spark import home_without_jar
 from spark_releases import has
@@ -27,6 +28,27 @@ def socket_of_workers(spark):
 """
 
 
+# For the script and all of Spark's processes there is no pandas; each import of it is recorded,
+# since Arrow does so whenever it is given Python objects, and finding out takes a worker long.
+_NO_PANDAS = """
+import os, sys, traceback
+
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name != "pandas":
+            return None
+        files = [frame.filename for frame in traceback.extract_stack()]
+        if any("pyspark_lance" in file for file in files):
+            with open(os.environ["PANDAS_IS_ASKED_FOR"], "a") as notes:
+                notes.write("".join(traceback.format_stack()[-4:]))
+        raise ModuleNotFoundError("No module named 'pandas'", name=name)
+
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
 def environment(*, jar: bool = True) -> dict[str, str]:
     """Ours without what a running JVM left in it; workers are this Python.
 
@@ -41,6 +63,12 @@ def environment(*, jar: bool = True) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def hidden_pandas(folder: Path) -> dict[str, str]:
+    """Variables of a script without pandas, which records imports of it in a file ``notes``."""
+    (folder / "sitecustomize.py").write_text(_NO_PANDAS)
+    return {"PYTHONPATH": str(folder), "PANDAS_IS_ASKED_FOR": str(folder / "notes")}
 
 
 def run_command(
