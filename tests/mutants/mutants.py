@@ -819,7 +819,7 @@ MUTANTS = (
     Mutant(
         "the plan of a scan brings rows however many bytes they are",
         "spark/source/inline_small_scan.py",
-        "            max_bytes -= stream.size\n",
+        "        max_bytes -= stream.size\n",
         "",
         ("tests/spark/test_inline_small_scan.py",),
     ),
@@ -3329,5 +3329,13 @@ MUTANTS = (
         "    if not matching.token:",
         "    if matching.token:",
         ("tests/table/text/test_shared_filters.py",),
+    ),
+    # Small searches
+    Mutant(
+        "a search of any size is carried out while it is planned",
+        "spark/source/inline_small_scan.py",
+        "        if reader.searched_bytes > _MAX_SEARCHED_BYTES:",
+        "        if False:",
+        ("tests/spark/test_inline_small_scan.py",),
     ),
 )

@@ -6,11 +6,14 @@ import json
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import FloatType, LongType, StringType, StructField, StructType
 from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.service.methods import methods
+from pyspark_lance.spark.source import inline_small_scan
+from pyspark_lance.table.index_build.column_indices import create_index
+from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -26,17 +29,19 @@ def path(tmp_path):
     return where
 
 
-def plan(path, *, small=1 << 19, **options):
+def plan(path, *, small=1 << 19, columns=COLUMNS, filter_option=None, **options):
     """The plan of a scan of the newest version, as the plugin receives it."""
     snapshot = Snapshot.open(Table(path))
     params = {
         "root": snapshot.uri,
         "version": snapshot.version,
-        "columns": COLUMNS.json(),
+        "columns": columns.json(),
         "small_bytes": small,
     }
     for name in {"filter", "limit", "transfer_mode"} & options.keys():
         params[name] = options.pop(name)
+    if filter_option is not None:
+        options["filter"] = filter_option
     return methods()["plan"]({"options": {"path": path, **options}, "params": params})
 
 
@@ -105,3 +110,82 @@ def test_unsupported_scan_options_are_refused_in_plan(path):
         plan(path, transfer_mode="sideways")
     with pytest.raises(InvalidInputError, match="readChangeFeed"):
         plan(path, startingVersion="1")
+
+
+# Searches --------------------------------------------------------------------------------------
+
+FOUND = StructType([*COLUMNS, StructField("_score", FloatType())])
+NEAR = StructType([StructField("id", LongType()), StructField("_distance", FloatType())])
+
+
+@pytest.fixture
+def searched(tmp_path):
+    """A table of 400 texts and vectors, with a full-text index."""
+    where = str(tmp_path / "searched")
+    vectors = pa.array([[float(i), 0.0] for i in range(400)], pa.list_(pa.float32(), 2))
+    texts = [f"word{i % 40} common" for i in range(400)]
+    write_table(
+        where, pa.table({"id": range(400), "s": texts, "v": vectors}), max_rows_per_file=100
+    )
+    create_index(Table(where), IndexRequest(("s",), "inverted"))
+    return where
+
+
+def words(k, query="word7", **more):
+    return {"search": json.dumps({"query": query, "k": k, "column": "s", **more})}
+
+
+def test_small_search_rows_are_inlined_in_plan(searched):
+    facts = plan(searched, columns=FOUND, **words(20))
+    assert facts["rows"] == -1
+    found = rows_of(facts)
+    assert {row["id"] for row in found} == {i for i in range(400) if i % 40 == 7}
+    assert all(row["_score"] > 0 and row["s"] == "word7 common" for row in found)
+
+
+def test_inlined_search_respects_filter_and_limit(searched):
+    below = plan(searched, columns=FOUND, filter_option="id < 100", **words(20))
+    assert {row["id"] for row in rows_of(below)} == {7, 47, 87}
+    assert len(rows_of(plan(searched, columns=FOUND, limit=2, **words(20)))) == 2
+
+
+def test_small_vector_search_is_inlined(searched):
+    nearest = json.dumps({"column": "v", "q": [17.2, 0.0], "k": 3})
+    found = rows_of(plan(searched, columns=NEAR, nearest=nearest))
+    assert [row["id"] for row in found] == [17, 18, 16]
+
+
+def test_hybrid_search_is_inlined(searched):
+    schema = StructType(
+        [*FOUND, StructField("_text_score", FloatType()), StructField("_distance", FloatType())]
+    )
+    found = rows_of(plan(searched, columns=schema, **words(5, vector=[7.0, 0.0])))
+    assert found[0]["id"] == 7
+
+
+def test_search_with_large_result_is_left_to_tasks(searched):
+    every = words(None, "common")
+    size = sum(stream.size for stream in plan(searched, columns=FOUND, **every)["batches"])
+    assert plan(searched, columns=FOUND, small=size - 1, **every) == {"rows": -1, "indices": []}
+    assert plan(searched, columns=FOUND, small=0, **words(1)) == {"rows": -1, "indices": []}
+
+
+def test_large_search_is_left_to_tasks(searched, monkeypatch):
+    nearest = json.dumps({"column": "v", "q": [17.2, 0.0], "k": 3})
+    for schema, asked in ((FOUND, words(3)), (NEAR, {"nearest": nearest})):
+        assert "batches" in plan(searched, columns=schema, **asked)
+        with monkeypatch.context() as smaller:
+            smaller.setattr(inline_small_scan, "_MAX_SEARCHED_BYTES", 400)
+            assert "batches" not in plan(searched, columns=schema, **asked)
+
+
+def test_search_of_many_fragments_is_left_to_tasks(searched):
+    schema = Snapshot.open(Table(searched)).schema.to_arrow()
+    row = pa.table({"id": [1], "s": ["word7"], "v": [[0.0, 0.0]]}, schema=schema)
+    for _ in range(13):
+        write_table(searched, row)
+    assert "batches" not in plan(searched, columns=FOUND, **words(3))
+
+
+def test_failing_search_is_left_to_tasks(searched):
+    assert "batches" not in plan(searched, columns=FOUND, **words(3, operator="and", column="id"))

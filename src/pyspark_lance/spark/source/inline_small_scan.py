@@ -6,6 +6,9 @@ requests these rows with the plan of a scan and sends them with a task that need
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
@@ -19,8 +22,14 @@ from pyspark_lance.table.scan.plan_scan import column_width
 from pyspark_lance.table.scan.scan_statistics import PrunedScan
 from pyspark_lance.table.version.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
+    from pyspark_lance.spark.source.search_reader import LanceSearchReader
+
 # Each takes one or two requests to the store, one after another; tasks would run in parallel.
 _MAX_FRAGMENTS = 16
+# What a small search looks at, by estimate.
+_MAX_SEARCHED_BYTES = 16 << 20
 
 
 def inline_small_scan(
@@ -45,21 +54,64 @@ def inline_small_scan(
     # Without a condition, the plugin has already compared the size with the limit.
     if pushed.filter is not None and left.rows * _row_bytes(snapshot) > max_bytes:
         return None
-    batches: list[pa.Buffer] = []
     try:
         reader = LanceBatchReader(read, snapshot.pinned, columns, pushed, keep_dictionaries=True)
-        for batch in reader.read_local():
-            check_cancelled()
-            if not batch.num_rows:
-                continue
-            stream = stream_of(batch)
-            max_bytes -= stream.size
-            if max_bytes < 0:
-                return None
-            batches.append(stream)
+        return _streams(reader.read_local(), max_bytes)
     except (LanceError, OSError, pa.ArrowException):
         return None
-    return batches
+
+
+def inline_small_search(
+    read: ReadOptions,
+    snapshot: Snapshot,
+    columns: StructType,
+    pushed: PushedDown,
+    *,
+    max_bytes: int,
+) -> list[pa.Buffer] | None:
+    """Return the rows that a search finds as Arrow streams; None if the search is not small.
+
+    As of a small scan; ``max_bytes``: how large the result of a small search is.
+    """
+    read.check_batch()
+    if len(snapshot.manifest.fragments) > _MAX_FRAGMENTS or max_bytes <= 0:
+        return None
+    try:
+        reader = _search_reader(read, snapshot, columns, pushed)
+        if reader.searched_bytes > _MAX_SEARCHED_BYTES:
+            return None
+        return _streams(reader.read_local(), max_bytes)
+    except (LanceError, OSError, pa.ArrowException):
+        return None
+
+
+def _search_reader(
+    read: ReadOptions, snapshot: Snapshot, columns: StructType, pushed: PushedDown
+) -> LanceSearchReader | LanceNearestReader:
+    """Imports are for searches only, which are the smaller part of all reads."""
+    if read.search is not None:
+        from pyspark_lance.spark.source.search_reader import LanceSearchReader  # noqa: PLC0415
+
+        return LanceSearchReader(read, read.search, snapshot.pinned, columns, pushed)
+    from pyspark_lance.spark.source.nearest_reader import LanceNearestReader  # noqa: PLC0415
+
+    assert read.nearest is not None
+    return LanceNearestReader(read, read.nearest, snapshot.pinned, columns, pushed)
+
+
+def _streams(batches: Iterator[pa.RecordBatch], max_bytes: int) -> list[pa.Buffer] | None:
+    """Return batches as Arrow streams; None if they have more than ``max_bytes``."""
+    found: list[pa.Buffer] = []
+    for batch in batches:
+        check_cancelled()
+        if not batch.num_rows:
+            continue
+        stream = stream_of(batch)
+        max_bytes -= stream.size
+        if max_bytes < 0:
+            return None
+        found.append(stream)
+    return found
 
 
 def _row_bytes(snapshot: Snapshot) -> float:

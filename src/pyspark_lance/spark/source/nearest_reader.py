@@ -31,7 +31,12 @@ from pyspark_lance.spark.source.read_plan import (
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
-from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
+from pyspark_lance.table.nearest.search_plan import (
+    NearestPlan,
+    NearestRequest,
+    plan_nearest,
+    searched_bytes_of,
+)
 from pyspark_lance.table.nearest.search_task import SearchTask, merge_found, read_found, search
 from pyspark_lance.table.nearest.vectors import Queries, parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
@@ -127,6 +132,16 @@ class LanceNearestReader(DataSourceReader):
         """Return the rows by query, the nearest first."""
         if isinstance(partition, NearestPartition):
             yield from spark_batches(_found(partition), self._schema, self._limit)
+
+    @property
+    def searched_bytes(self) -> int:
+        """Estimate of how much is searched."""
+        return sum(searched_bytes_of(one.plan) for one in self._partitions)
+
+    def read_local(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows of all partitions, found in this process."""
+        batches = (batch for one in self._partitions for batch in _found(one))
+        return spark_batches(batches, self._schema, self._limit)
 
 
 def _found(partition: NearestPartition) -> Iterator[pa.RecordBatch]:

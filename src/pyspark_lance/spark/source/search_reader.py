@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ from pyspark_lance.spark.source.read_plan import (
 from pyspark_lance.spark.source.scan_rows import spark_batches
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.nearest.ivf_plan import metric_and_segments
-from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
+from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest, searched_bytes_of
 from pyspark_lance.table.nearest.search_task import read_found
 from pyspark_lance.table.nearest.vectors import parse_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
@@ -39,11 +40,15 @@ from pyspark_lance.table.text.search_plan import (
     TextPlan,
     check_k,
     merge_found,
+    num_rows_of,
     plan_search,
     search_task,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_identity import PinnedVersion
+
+# Of a text, or of what an index has of it.
+_BYTES_OF_TEXT: Final = 64
 
 
 class SearchPartition(InputPartition):
@@ -118,6 +123,22 @@ class LanceSearchReader(DataSourceReader):
         """The rows, the best first."""
         if isinstance(partition, SearchPartition):
             yield from spark_batches(_found(partition.plan), self._schema, self._limit)
+
+    @property
+    def searched_bytes(self) -> int:
+        """Estimate of how much is searched."""
+        plan = self._plan
+        if isinstance(plan, HybridPlan):
+            return _text_bytes(plan.text) + searched_bytes_of(plan.vector)
+        return _text_bytes(plan)
+
+    def read_local(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows, found in this process."""
+        return spark_batches(_found(self._plan), self._schema, self._limit)
+
+
+def _text_bytes(plan: TextPlan) -> int:
+    return _BYTES_OF_TEXT * sum(map(num_rows_of, plan.tasks))
 
 
 def _plan_hybrid(snapshot: Snapshot, asked: SearchOption, request: SearchRequest) -> HybridPlan:

@@ -325,8 +325,10 @@ def absent(request: TableRequest) -> Response:
 def plan(request: PlanRequest) -> PlanResponse:
     """Count the remaining fragments and rows, and read the rows of a small scan."""
     read, snapshot = _open(request)
-    if read.changes is not None or read.is_search:
+    if read.changes is not None:
         return PlanResponse(rows=-1)
+    if read.is_search:
+        return _plan_search(request, read, snapshot)
     predicate = request.pushed.predicate(predicate_schema(snapshot.schema))
     left = prune_scan(snapshot, predicate)
     response = PlanResponse(**left._asdict())
@@ -343,6 +345,22 @@ def plan(request: PlanRequest) -> PlanResponse:
         request.pushed,
         left,
         max_bytes=request.small_bytes,
+    )
+    return response
+
+
+def _plan_search(request: PlanRequest, read: ReadOptions, snapshot: Snapshot) -> PlanResponse:
+    """Read the rows of a small search."""
+    response = PlanResponse(rows=-1)
+    if request.columns is None:
+        return response
+    from pyspark_lance.spark.source.inline_small_scan import inline_small_search
+    from pyspark_lance.spark.source.shared_batches import check_transfer_mode
+
+    check_transfer_mode(request.transfer_mode)
+    columns = parse_columns(request.columns)
+    response.batches = inline_small_search(
+        read, snapshot, columns, request.pushed, max_bytes=request.small_bytes
     )
     return response
 

@@ -25,7 +25,7 @@ from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.live_rows import MatchingScan
 from pyspark_lance.table.nearest.search_task import LateMaterialization, SearchTask, TopKMerge
 from pyspark_lance.table.nearest.vectors import Metric
-from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.plan_scan import ScanRequest, column_width, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -121,6 +121,15 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
         TopKMerge(request.metric, request.k, candidates, vectors),
         plan_fetch(snapshot, request.columns, request.system_columns),
     )
+
+
+def searched_bytes_of(plan: NearestPlan) -> int:
+    """Estimate the bytes of the vectors that a search compares with each query."""
+    rows = sum(
+        int(task.segment.lengths.sum()) if isinstance(task, SegmentTask) else task.scan.num_rows
+        for task in plan.tasks
+    )
+    return rows * int(column_width(plan.column))
 
 
 def matching_by_segment(

@@ -56,8 +56,11 @@ final class ScanPlan {
     return table.hasNoIndices() && scan.testedColumns().noneMatch(table.lineage()::contains);
   }
 
-  /** Whether all rows, or those within the limit, may be small. */
+  /** Whether all rows, or those within the limit, may be small. Of a search only Python knows. */
   private boolean isSmall() {
+    if (scan.options().containsKey("search") || scan.options().containsKey("nearest")) {
+      return scan.readsBatches() && smallBytes() > 0;
+    }
     Description table = scan.table();
     long rows = scan.limit() < 0 ? table.rows() : Math.min(scan.limit(), table.rows());
     return scan.readsBatches() && table.rows() >= 0 && table.fragments() <= SMALL_FRAGMENTS
