@@ -23,8 +23,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "org"
-# What later releases of Spark have and 4.1 lacks, in outline: to compile against.
-STUBS = Path(__file__).parent / "stubs"
 JAR_NAME = "pyspark-lance-plugin.jar"
 TARGET = SOURCES.parents[1] / "pyspark_lance" / "jars" / JAR_NAME
 # Of the jar that is kept: another JDK may compile the same sources to other bytes.
@@ -78,7 +76,7 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
     """
     javac, jars = find_javac(), spark_jars or find_spark_jars()
     if not can_compile(jars):
-        raise CannotBuildError("Spark 4.0 lacks classes; build with pyspark 4.1 or later")
+        raise CannotBuildError("this Spark lacks classes; build with pyspark 4.3")
     sources = sorted(map(str, SOURCES.rglob("*.java")))
     with tempfile.TemporaryDirectory() as scratch:
         command = [
@@ -92,8 +90,6 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
             "-g:source,lines",
         ]
         command += ["-cp", f"{jars}/*", "-d", scratch]
-        if not has_changelog(jars):
-            command += ["-sourcepath", str(STUBS), "-Xprefer:source", "-implicit:none"]
         command += sources
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -131,18 +127,9 @@ def unused_imports() -> dict[str, list[str]]:
     return found
 
 
-def has_changelog(jars: Path) -> bool:
-    """Whether this Spark has ``SELECT … CHANGES``; its releases before 4.2 have not."""
-    return _has_class(jars, "Changelog")
-
-
 def can_compile(jars: Path) -> bool:
-    """Whether the sources compile against this Spark; 4.0 lacks classes that have no stub."""
-    return _has_class(jars, "constraints/Constraint")
-
-
-def _has_class(jars: Path, name: str) -> bool:
-    wanted = f"org/apache/spark/sql/connector/catalog/{name}.class"
+    """Return whether the sources compile against this Spark: they name classes of 4.3."""
+    wanted = "org/apache/spark/sql/catalyst/parser/SqlStatementSplitResult.class"
     for jar in jars.glob("spark-catalyst_*.jar"):
         with zipfile.ZipFile(jar) as archive:
             return wanted in archive.namelist()

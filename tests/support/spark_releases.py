@@ -22,7 +22,7 @@ _SINCE = {
     "filter pushdown of Python sources": (4, 1),
     "limits of bytes for batches": (4, 1),
     "parameters that the parser replaces": (4, 1),
-    "classes that the plugin compiles against": (4, 1),
+    "classes that the plugin compiles against": (4, 3),
     "schema evolution of other writes than MERGE": (4, 2),
     "CHANGES of tables": (4, 2),
     "auto CDC of pipelines": (4, 2),

@@ -21,7 +21,7 @@ ALLOWED = frozenset({
     "streamReader", "streamWriter", "initialOffset", "latestOffset", "getDefaultReadLimit",
     "prepareForTriggerAvailableNow", "reportLatestOffset",
     # Users do.
-    "use_session", "numWrittenFiles", "numWrittenRows", "lost_bins",
+    "use_session", "numWrittenFiles", "numWrittenRows", "lost_bins", "numValues",
     # The plugin has it, and a test compares.
     "SAVE",
     "OF_VIEW",

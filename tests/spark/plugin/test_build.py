@@ -16,17 +16,6 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plugin import JAR_NAME, install, main, plugin_jar, uninstall
 
 
-@pytest.fixture(scope="module")
-def built(plugin_build, tmp_path_factory):
-    """What this JDK makes of the sources: the kept jar, which ``poe plugin-check`` builds again."""
-    try:
-        if plugin_build.jdk_release() == plugin_build.JDK and plugin_build.is_up_to_date():
-            return plugin_build.TARGET
-        return plugin_build.build(tmp_path_factory.mktemp("built") / JAR_NAME)
-    except plugin_build.CannotBuildError as error:
-        pytest.skip(str(error))
-
-
 def test_jar_registers_source(jar):
     with zipfile.ZipFile(jar) as archive:
         names = archive.namelist()
@@ -100,14 +89,6 @@ def test_jar_with_modified_classes_is_detected(plugin_build, tmp_path):
         archive.writestr("org/pysparklance/More.class", b"")
     assert plugin_build.is_up_to_date(changed)
     assert not plugin_build.check(changed)
-
-
-def test_jar_is_reproducible_without_spark_change_types(built, plugin_build, tmp_path, monkeypatch):
-    monkeypatch.setattr(plugin_build, "has_changelog", lambda jars: False)
-    outlined = plugin_build.build(tmp_path / "outlined.jar")
-    assert outlined.read_bytes() == built.read_bytes()
-    with zipfile.ZipFile(tmp_path / "outlined.jar") as archive:
-        assert not [name for name in archive.namelist() if name.startswith("org/apache")]
 
 
 def test_build_reports_missing_pyspark_or_compiler(plugin_build, tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ def test_updated_value_is_found_in_old_versions_only(path):
 
 
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
-def test_index_is_searched_if_it_is_on_the_column(path, kind):
+def test_only_indices_on_column_are_searched(path, kind):
     write_table(path, people(rows=43))
     lance.dataset(path).create_scalar_index("id", kind)
     lance.dataset(path).create_scalar_index("email", "BTREE")
@@ -120,7 +120,7 @@ def test_index_is_searched_if_it_is_on_the_column(path, kind):
     assert found(path, "id", 42) == []
 
 
-def test_indices_of_hashes_and_words_are_reported_as_not_searched(path):
+def test_indices_of_hashes_are_reported_as_unsearched(path):
     write_table(path, people())
     dataset = lance.dataset(path)
     dataset.create_scalar_index("email", "NGRAM")
@@ -162,7 +162,7 @@ def test_nested_values_are_found(path):
         find_value(Table(path), "tags.item", ["b"])
 
 
-def test_text_is_cast_to_the_type_of_the_column(path):
+def test_text_is_cast_to_column_type(path):
     write_table(path, people())
     assert found(path, "id", "42") == [("data", 1, (1,))]
 
