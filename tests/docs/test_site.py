@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import pkgutil
 import re
@@ -124,6 +125,52 @@ def test_site_links_lead_to_existing_anchors(site):
             ):
                 broken.append((name, target))
     assert broken == []
+
+
+# Words that readers look for, and the page that answers first.
+_SEARCHED = {
+    "upsert": "changing-rows", "merge": "changing-rows", "primary key": "changing-rows",
+    "CDC": "change-feed", "change data feed": "change-feed", "Debezium": "change-feed",
+    "vacuum": "maintenance", "compaction": "maintenance", "optimize": "maintenance",
+    "z-order": "maintenance", "liquid clustering": "maintenance", "time travel": "reading",
+    "schema evolution": "columns-and-types", "add column": "columns-and-types",
+    "vector search": "vectors", "nearest neighbours": "vectors", "full text search": "search",
+    "row lineage": "lineage", "exactly once": "streams", "S3": "storage",
+    "secondary index": "indices", "replaceWhere": "writing", "catalog": "sql",
+    "Databricks": "installation", "GDPR": "recipes/gdpr", "erasure": "recipes/gdpr",
+    "slowly changing dimension": "recipes/slowly-changing-dimension",
+    "duplicates": "recipes/deduplicate-on-write", "ETL": "recipes/incremental-etl",
+    "embeddings": "recipes/embeddings", "PyTorch": "recipes/train-on-a-version",
+    "images": "recipes/images", "rollback": "recipes/restore", "small files": "recipes/tune",
+    "Parquet": "recipes/migrate", "which rows changed": "tutorial",
+}  # fmt: skip
+
+
+def test_search_finds_words_at_their_pages(site):
+    """Ranks entries as the site's search does first of all: by tags, titles and texts."""
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    boosts = {name: one["boost"] for name, one in index["config"]["fields"].items()}
+    assert boosts["tags"] > 30 * boosts["title"] > 900 * boosts["text"]
+
+    def words(text):
+        plain = re.sub("<[^>]+>", " ", " ".join(text) if isinstance(text, list) else text)
+        return {word.strip(".,:;()").lower() for word in re.split(r"[\s\-]+", plain)}
+
+    entries = [
+        (one["location"].partition(".html")[0], {name: words(one.get(name, "")) for name in boosts})
+        for one in index["docs"]
+    ]
+    wrong = {}
+    for asked, page in _SEARCHED.items():
+        scores: dict[str, float] = {}
+        for found, own in entries:
+            score = sum(boosts[name] * len(words(asked) & own[name]) for name in boosts)
+            scores[found] = max(score, scores.get(found, 0))
+        best = max(scores.values())
+        first = [found for found, score in scores.items() if score == best]
+        if first != [page]:
+            wrong[asked] = first
+    assert wrong == {}
 
 
 def test_reference_lists_methods_under_imported_names(site):

@@ -3233,6 +3233,27 @@ MUTANTS = (
         "        fs.dircache.clear()  # Only",
         "        # Only",
         ("tests/store/test_hub_store.py",),
+    # Values of erased rows
+    Mutant(
+        "a value is looked for in indices of other columns",
+        "table/verify/find_value.py",
+        "if fields is not None and not fields & self.known.ids_below:",
+        "if fields is None:",
+        ("tests/table/verify/test_find_value.py",),
+    ),
+    Mutant(
+        "bytes of a value that cross the end of a part are not found",
+        "table/verify/find_value.py",
+        "start + _CHUNK_BYTES + overlap",
+        "start + _CHUNK_BYTES",
+        ("tests/table/verify/test_find_value.py",),
+    ),
+    Mutant(
+        "conditions of commits are not searched",
+        "table/verify/find_value.py",
+        'condition = getattr(transaction.operation, "predicate", "")',
+        'condition = ""',
+        ("tests/table/verify/test_find_value.py",),
     ),
     # The plugin's jar
     Mutant(

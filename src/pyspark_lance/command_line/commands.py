@@ -110,9 +110,10 @@ def show_files_with_value(table: Table, given: argparse.Namespace, output: Outpu
         ),
     ]  # fmt: skip
     output.rows(rows)
+    count = sum(file.numValues or 0 for file in result.files)
     output.note(
         f"{result.numFiles} files searched: {len(result.files)} hold a value, "
-        f"{len(result.notSearched)} not searched completely"
+        f"{len(result.notSearched)} not searched completely; {count} values in columns and indices"
     )
     return FOUND_VALUES if result.isFound else 0
 
