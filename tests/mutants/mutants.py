@@ -3233,6 +3233,7 @@ MUTANTS = (
         "        fs.dircache.clear()  # Only",
         "        # Only",
         ("tests/store/test_hub_store.py",),
+    ),
     # Values of erased rows
     Mutant(
         "a value is looked for in indices of other columns",
