@@ -17,6 +17,7 @@ import lance
 import pyarrow as pa
 import pytest
 from drawn_settings import drawn
+from spark_releases import needs
 from spark_sessions import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -34,6 +35,7 @@ _AHEAD = {
     "America/Los_Angeles": (-28_378, -28_800),
     "Asia/Kathmandu": (20_476, 20_700),
 }
+LEAVE_BLOBS_OUT = needs("column defaults of V2 tables in writes by name")
 # What is in the way of small jobs: more than one task, compiled Java.
 QUICK = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
@@ -296,7 +298,14 @@ def values_of(rows):
     )
 
 
-@pytest.mark.parametrize("place", ["path", "session"])
+@pytest.mark.parametrize(
+    # Statements leave blobs out.
+    "place",
+    [
+        pytest.param("path", marks=needs("column defaults of V2 tables in writes by name")),
+        "session",
+    ],
+)
 def test_random_statements_equal_model(plugin, path, place):
     table = f"lance.`{path}`" if place == "path" else "random_statements"
     location = f"USING lance LOCATION '{path}'" if place == "session" else ""
