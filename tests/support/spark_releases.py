@@ -18,6 +18,7 @@ _SINCE = {
     "SQL scripts": (4, 1),
     "quotes doubled in strings": (4, 1),
     "Unix sockets of Python workers": (4, 1),
+    "paths in IDENTIFIER": (4, 1),
     "tracebacks of workers that cannot flush": (4, 1),
     "filter pushdown of Python sources": (4, 1),
     "limits of bytes for batches": (4, 1),
