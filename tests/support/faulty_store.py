@@ -59,6 +59,9 @@ class FaultyStore:
     def __repr__(self):
         return f"FaultyStore({self.inner!r})"
 
+    def check_writable(self):
+        self.inner.check_writable()
+
     def plan(self, call, *faults, path=""):
         """Queues faults for calls of this name whose path contains ``path``."""
         self._plans[call].extend((path, fault) for fault in faults)
