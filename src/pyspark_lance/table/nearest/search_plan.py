@@ -151,7 +151,7 @@ def matching_by_segment(
 
 
 def _plan_matching(snapshot: Snapshot, predicate: Predicate) -> tuple[str, tuple[ScanTask, ...]]:
-    """Plan a scan for the rows that match, with a token for these rows of this snapshot."""
+    """Plan a scan for the rows that match, with a token for these rows; '' for none."""
     known = snapshot.memo.setdefault("matching rows", RecentlyUsed(_MAX_PREDICATES, lambda _: 1))
     assert isinstance(known, RecentlyUsed)
     key = pickle.dumps(predicate)
@@ -160,9 +160,10 @@ def _plan_matching(snapshot: Snapshot, predicate: Predicate) -> tuple[str, tuple
         request = ScanRequest(
             schema=LanceSchema(fields=()), system_columns=(ROW_ADDRESS,), predicate=predicate
         )
+        if len(key) > _MAX_PREDICATE_BYTES:  # Its rows are not kept, either.
+            return "", plan_scan(snapshot, request)
         found = uuid.uuid4().hex, plan_scan(snapshot, request)
-        if len(key) <= _MAX_PREDICATE_BYTES:
-            known.put(key, found)
+        known.put(key, found)
     return found
 
 
