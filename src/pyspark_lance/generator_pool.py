@@ -10,7 +10,8 @@ class GeneratorPool(ThreadPoolExecutor):
 
     The garbage collector closes an abandoned generator in any thread, also in one that holds the
     lock of ``threading`` that joining a thread needs before Python 3.13: joining there waits
-    forever.  So the threads are not joined if the generator is closed; they end by themselves.
+    forever.  So the threads are not joined if the generator is closed; they end by themselves.  On
+    any error, what has not begun is cancelled.
     """
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -408,8 +408,6 @@ class DataFileReader:
                     while (rows := windows.next_rows()) is not None:
                         yield from self._decode_window(readers, rows, windows)
             finally:
-                if following:
-                    following.cancel()
                 file.keep([], [])
 
     def _keep_exactly(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:

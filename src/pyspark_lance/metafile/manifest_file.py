@@ -352,16 +352,12 @@ def _prefetch(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Iter
     ahead = max(1, min(_MAX_FETCHES, _MAX_FETCHED_BYTES // largest))
     with GeneratorPool(max_workers=ahead) as executor:
         waiting: deque[Future[_FileBytes]] = deque()
-        try:
-            for location in locations:
-                waiting.append(executor.submit(whole, location))
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
+        for location in locations:
+            waiting.append(executor.submit(whole, location))
+            if len(waiting) > ahead:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _parse_checked(

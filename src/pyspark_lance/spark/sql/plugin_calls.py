@@ -323,44 +323,25 @@ def absent(request: TableRequest) -> Response:
 
 
 def plan(request: PlanRequest) -> PlanResponse:
-    """Count the remaining fragments and rows, and read the rows of a small scan."""
+    """Count the remaining fragments and rows, and read those of a small scan or search."""
     read, snapshot = _open(request)
     if read.changes is not None:
         return PlanResponse(rows=-1)
-    if read.is_search:
-        return _plan_search(request, read, snapshot)
-    predicate = request.pushed.predicate(predicate_schema(snapshot.schema))
-    left = prune_scan(snapshot, predicate)
-    response = PlanResponse(**left._asdict())
+    left, response = None, PlanResponse(rows=-1)
+    if not read.is_search:
+        left = prune_scan(snapshot, request.pushed.predicate(predicate_schema(snapshot.schema)))
+        response = PlanResponse(**left._asdict())
     if request.columns is None:
         return response
-    from pyspark_lance.spark.source.inline_small_scan import inline_small_scan
+    from pyspark_lance.spark.source import inline_small_scan as inline
     from pyspark_lance.spark.source.shared_batches import check_transfer_mode
 
     check_transfer_mode(request.transfer_mode)
-    response.batches = inline_small_scan(
-        read,
-        snapshot,
-        parse_columns(request.columns),
-        request.pushed,
-        left,
-        max_bytes=request.small_bytes,
-    )
-    return response
-
-
-def _plan_search(request: PlanRequest, read: ReadOptions, snapshot: Snapshot) -> PlanResponse:
-    """Read the rows of a small search."""
-    response = PlanResponse(rows=-1)
-    if request.columns is None:
-        return response
-    from pyspark_lance.spark.source.inline_small_scan import inline_small_search
-    from pyspark_lance.spark.source.shared_batches import check_transfer_mode
-
-    check_transfer_mode(request.transfer_mode)
-    columns = parse_columns(request.columns)
-    response.batches = inline_small_search(
-        read, snapshot, columns, request.pushed, max_bytes=request.small_bytes
+    scan = read, snapshot, parse_columns(request.columns), request.pushed
+    response.batches = (
+        inline.inline_small_search(*scan, max_bytes=request.small_bytes)
+        if left is None
+        else inline.inline_small_scan(*scan, left, max_bytes=request.small_bytes)
     )
     return response
 

@@ -68,27 +68,23 @@ def read_ahead(sources: Iterable[Source[_B]]) -> Iterator[_B]:
     remaining = iter(sources)
     started: deque[tuple[int, Future[_StartedSource[_B]]]] = deque()
     with GeneratorPool(_MAX_SOURCES, thread_name_prefix="lance-ahead") as threads:
-        try:
-            postponed: Source[_B] | None = None
-            while True:
-                while len(started) < _MAX_SOURCES:
-                    source = postponed or next(remaining, None)
-                    postponed = source
-                    num_buffered = sum(num_bytes for num_bytes, _ in started)
-                    # At least one source is prefetched.
-                    if source is None or (
-                        len(started) > 1 and num_buffered + source.num_bytes > _MAX_BYTES
-                    ):
-                        break
-                    started.append((source.num_bytes, threads.submit(_begin, source)))
-                    postponed = None
-                if not started:
-                    return
-                yield from started[0][1].result().batches()
-                started.popleft()
-        finally:
-            for _, future in started:
-                future.cancel()
+        postponed: Source[_B] | None = None
+        while True:
+            while len(started) < _MAX_SOURCES:
+                source = postponed or next(remaining, None)
+                postponed = source
+                num_buffered = sum(num_bytes for num_bytes, _ in started)
+                # At least one source is prefetched.
+                if source is None or (
+                    len(started) > 1 and num_buffered + source.num_bytes > _MAX_BYTES
+                ):
+                    break
+                started.append((source.num_bytes, threads.submit(_begin, source)))
+                postponed = None
+            if not started:
+                return
+            yield from started[0][1].result().batches()
+            started.popleft()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.metafile.paths import DATA, INDICES, TRANSACTIONS, TREE, VERSIONS, data_path
 from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
+from pyspark_lance.table.scan.column_paths import path_to, values_at
 from pyspark_lance.table.version.removable_files import manifests_below, read_all_manifests
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_branch_of
@@ -228,7 +229,7 @@ class _Known:
             add(by_name, embedded)
         if is_same:
             for number in self.columns:
-                by_id = _path_by_id(reader.schema.fields, number)
+                by_id = path_to(reader.schema.fields, number)
                 if by_id:
                     add(by_id, embedded)
         return found
@@ -259,16 +260,6 @@ def _path_by_name(fields: Sequence[Field], names: Sequence[str]) -> tuple[Field,
         if own.name == names[0]:
             below = _path_by_name(own.children, names[1:]) if names[1:] and own.is_struct else ()
             return (own, *below) if below or not names[1:] else ()
-    return ()
-
-
-def _path_by_id(fields: Sequence[Field], number: int) -> tuple[Field, ...]:
-    for own in fields:
-        if own.id == number:
-            return (own,)
-        below = _path_by_id(own.children, number) if own.is_struct else ()
-        if below:
-            return (own, *below)
     return ()
 
 
@@ -415,10 +406,7 @@ class _Search:
     ) -> int:
         total = 0
         for batch in reader.read_batches([top], columns, batch_bytes=_BATCH_BYTES):
-            values = batch.column(0)
-            for name in names[1:]:
-                values = pc.struct_field(values, name)
-            total += self.wanted.count(values)
+            total += self.wanted.count(values_at(batch, names))
         return total
 
     def _count_index(self, info: ObjectInfo, reader: DataFileReader) -> int:

@@ -26,7 +26,7 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
         inlineRows() != null ? null : scan.tasks().readers(), scan.readsBatches());
   }
 
-  /** Null if Spark was told how the tasks are partitioned, or if the rows are too large. */
+  /** Null if a partitioning was reported to Spark, or if the rows are too large. */
   private byte[][] inlineRows() {
     return scan.tasks().keyColumns() == null ? scan.plan().inlineRows() : null;
   }

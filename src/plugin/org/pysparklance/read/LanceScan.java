@@ -265,7 +265,8 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     if (statistics == null && areUsed) {
       statistics = Python.statistics(pinned, columns);
     }
-    long left = Math.min(table.rows(), statistics == null ? plan.remaining().rows() : statistics.rows());
+    long left = Math.min(
+        table.rows(), statistics == null ? plan.remaining().rows() : statistics.rows());
     long rows = limit < 0 ? left : Math.min(left, limit);
     return new Estimate(OptionalLong.of(table.storedBytes(columns, rows)), OptionalLong.of(rows),
         Estimate.of(columns, statistics == null ? Map.of() : statistics.columns()));
